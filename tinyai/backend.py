@@ -1,0 +1,76 @@
+"""The back end behind every door: a graph and options in, C out. Knows no TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes
+from tinyai.errors import LimitError
+from tinyai.ir import Graph
+from tinyai.passes import optimize
+from tinyai.plan import MemoryPlan, plan_memory
+from tinyai.target import Target
+
+
+@dataclass(frozen=True)
+class CompileSpec:
+    """One option: the name of a ``Target`` field, and its value as UTF-8 text."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True)
+class PreprocessResult:
+    """``processed_bytes`` is the C file (UTF-8); ``debug_handle_map`` names, for each layer of the
+    emitted code, the nodes of the source model that it came from."""
+
+    processed_bytes: bytes
+    debug_handle_map: Mapping[int, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The stages' results: the optimized graph, where its tensors live, and its C."""
+
+    graph: Graph
+    plan: MemoryPlan
+    source: CSource
+
+
+def compile_graph(graph: Graph, target: Target, *, abi: str = "tvm") -> Compiled:
+    """The pipeline.
+
+    1. ``optimize``: Graph -> Graph. Constants folded, elementwise nodes fused into epilogues.
+    2. ``choose_kernels``: a row of the kernel table for each node, and with it its scratch.
+    3. ``plan_memory``: offsets in one arena.
+    4. ``emit``: C. ``abi`` is "tvm" (packed function) or "plain" (pointers and an arena).
+
+    Raises ``GraphError``, ``UnsupportedError`` or ``LimitError``.
+    """
+    graph = optimize(graph)
+    kernels = choose_kernels(graph, target)
+    plan = plan_memory(graph, scratch_bytes(graph, kernels))
+    source = emit(graph, plan, kernels, target, abi=abi)
+    _check_limit("arena", "arena_limit", source.arena_bytes, target.arena_limit)
+    _check_limit("weights", "weight_limit", source.weight_bytes, target.weight_limit)
+    return Compiled(graph, plan, source)
+
+
+def preprocess(graph: Graph, compile_specs: Sequence[CompileSpec]) -> PreprocessResult:
+    """C for ``graph`` under the options of ``compile_specs``, with TVM's entry."""
+    options = {spec.key: spec.value.decode() for spec in compile_specs}
+    compiled = compile_graph(graph, Target.from_options(options))
+    handles = {i: node.sources for i, node in enumerate(compiled.graph.nodes)}
+    return PreprocessResult(compiled.source.text.encode(), handles)
+
+
+def _check_limit(what: str, option: str, found: int, limit: int) -> None:
+    if limit and found > limit:
+        raise LimitError(
+            f"{what} of a region",
+            found=f"{found} bytes",
+            allowed=f"{option}={limit}",
+            hint="a smaller network or batch, or a higher limit",
+        )

@@ -1,0 +1,81 @@
+"""C as text: types, literals, escaped comments, and indentation that follows the braces."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from tinyai.errors import OptionError
+from tinyai.ir import DType
+
+C_TYPES = {
+    DType.INT8: "int8_t",
+    DType.UINT8: "uint8_t",
+    DType.INT16: "int16_t",
+    DType.INT32: "int32_t",
+    DType.INT64: "int64_t",
+    DType.FLOAT32: "float",
+}
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def literal(value: Any, dtype: DType) -> str:
+    """The value as a C constant of exactly this value; the lowest integers need a subtraction."""
+    if dtype.is_float:
+        return _float_literal(np.float32(value))
+    number = int(value)
+    suffix = "LL" if dtype is DType.INT64 else ""
+    if dtype in (DType.INT32, DType.INT64) and number == dtype.range[0]:
+        return f"({number + 1}{suffix} - 1)"
+    return f"{number}{suffix}"
+
+
+def _float_literal(value: np.float32) -> str:
+    if np.isnan(value):
+        return '__builtin_nanf("")'
+    if np.isinf(value):
+        return f"{'-' if value < 0 else ''}__builtin_inff()"
+    text = np.format_float_scientific(value, unique=True, trim="0")
+    return (
+        f"{np.format_float_positional(value, unique=True, trim='0')}f"
+        if (1e-4 <= abs(value) < 1e7 or value == 0)
+        else f"{text}f"
+    )
+
+
+def identifier(name: str, what: str) -> str:
+    """``name``, when it is a C identifier; ``OptionError`` else."""
+    if not _IDENTIFIER.match(name):
+        raise OptionError(
+            what, found=ascii(name)[:80], allowed="letters, digits and _, no digit first"
+        )
+    return name
+
+
+def comment_text(text: str, longest: int = 200) -> str:
+    """Any text made safe inside a C comment: printable ASCII, no end of comment, no trigraph."""
+    shown = "".join(ch if " " <= ch <= "~" and ch != "\\" else "?" for ch in text)
+    shown = (
+        shown.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("??", "? ?")
+    )
+    return shown if len(shown) <= longest else shown[: longest - 3] + "..."
+
+
+def indent(code: str) -> str:
+    """Lines of C, indented by the depth of their braces; templates need no indentation of their
+    own. Braces in comments and literals count for nothing because none are emitted there."""
+    lines: list[str] = []
+    depth = 0
+    for raw in code.splitlines():
+        line = raw.strip()
+        if not line:
+            if lines and lines[-1]:
+                lines.append("")
+            continue
+        closing = len(line) - len(line.lstrip("}"))
+        level = 0 if line.startswith("#") else depth - closing
+        lines.append("    " * level + line)
+        depth += 0 if line.startswith(("/*", "* ", "#")) else line.count("{") - line.count("}")
+    return "\n".join(lines) + "\n"

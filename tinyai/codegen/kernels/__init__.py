@@ -1,0 +1,39 @@
+"""The kernel table. A row more is a kernel more: nothing else changes."""
+
+from __future__ import annotations
+
+from tinyai.codegen.kernels import conv2d, elementwise, layout, pool2d
+from tinyai.codegen.kernels.table import Kernel
+from tinyai.errors import UnsupportedError
+from tinyai.ir import Graph, Node, format_node
+from tinyai.target import Target
+
+KERNELS: tuple[Kernel, ...] = (
+    *conv2d.KERNELS,
+    *pool2d.KERNELS,
+    *elementwise.KERNELS,
+    *layout.KERNELS,
+)
+
+
+def choose(graph: Graph, node: Node, target: Target) -> Kernel:
+    """The first row for the node's operator and the target's ISA that demands nothing more.
+
+    Scalar rows serve every target. Raises ``UnsupportedError`` with each row's complaint.
+    """
+    complaints = []
+    for kernel in KERNELS:
+        if kernel.op is type(node.op) and kernel.isa in (target.isa, "scalar"):
+            complaint = kernel.demands(graph, node)
+            if complaint is None:
+                return kernel
+            complaints.append(f"{kernel.name}: {complaint}")
+    raise UnsupportedError(
+        f"no kernel for {format_node(graph, node)}",
+        found="; ".join(complaints) or f"no row for {node.op.name}",
+        allowed="an operator and types that a row of tinyai/codegen/kernels serves",
+        hint="keep the operator on the host",
+    )
+
+
+__all__ = ["KERNELS", "Kernel", "choose"]

@@ -1,0 +1,180 @@
+"""Kernels of conv2d and dense."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.steps import Epilogue
+from tinyai.ir import Array, DType, Graph, Node, Op
+from tinyai.ops import Conv2d, Dense
+from tinyai.ops.window import NHWC, Window, axes
+
+# Patches that share one pass over the weights: four accumulators a channel fit the registers.
+PATCHES = 4
+# A patch is padded with zeros to whole vectors of products; longer ones pay no remainder loop.
+VECTOR = 8
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution or dense layer as plain numbers."""
+
+    n: int
+    h: int
+    w: int
+    c: int
+    oh: int
+    ow: int
+    oc: int
+    groups: int
+    window: Window
+    layout: str
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> Geometry:
+        data, weight = graph.types(node.inputs)
+        if isinstance(node.op, Dense):  # rows are the pixels of a 1×1 convolution
+            rows, k = data.shape
+            return cls(1, 1, rows, k, 1, rows, weight.shape[0], 1, Window((1, 1)), NHWC)
+        op = node.op
+        assert isinstance(op, Conv2d)
+        n, h, w, c = (data.shape[axis] for axis in axes(op.layout))
+        oh, ow = op.window.output((h, w))
+        return cls(n, h, w, c, oh, ow, weight.shape[0], op.groups, op.window, op.layout)
+
+    @property
+    def group_in(self) -> int:
+        return self.c // self.groups
+
+    @property
+    def group_out(self) -> int:
+        return self.oc // self.groups
+
+    @property
+    def k(self) -> int:
+        """Values of a patch, padded."""
+        products = self.group_in * math.prod(self.window.kernel)
+        return -(-products // VECTOR) * VECTOR
+
+    @property
+    def data_strides(self) -> tuple[int, int, int, int]:
+        """Elements between neighbours of the input in N, H, W and C."""
+        image = self.h * self.w * self.c
+        if self.layout == NHWC:
+            return image, self.w * self.c, self.c, 1
+        return image, self.w, 1, self.h * self.w
+
+    def output_axes(self, pixel: str, channel: str) -> list[Axis]:
+        """Loops over the output in the order of its dimensions."""
+        image, pixels = Axis("n", (self.n,)), Axis(pixel, (self.oh, self.ow))
+        channels = Axis(channel, (self.oc,))
+        return [image, pixels, channels] if self.layout == NHWC else [image, channels, pixels]
+
+    def store(self, pixel: str, channel: str) -> str:
+        """Number of an output element."""
+        if self.layout == NHWC:
+            return f"(n * {self.oh * self.ow} + {pixel}) * {self.oc} + {channel}"
+        return f"(n * {self.oc} + {channel}) * {self.oh * self.ow} + {pixel}"
+
+
+def _output_axes(g: Geometry, op: Op, pixel: str, channel: str) -> list[Axis]:
+    if isinstance(op, Dense):
+        return [Axis(pixel, (g.ow,)), Axis(channel, (g.oc,))]
+    return g.output_axes(pixel, channel)
+
+
+def _patch_pack(weight: Array) -> Array:
+    """[out, kernel…, in] -> [out, k], rows padded with zeros to ``VECTOR``."""
+    rows = weight.reshape(weight.shape[0], -1)
+    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % VECTOR)))
+
+
+def _patch_scratch(graph: Graph, node: Node) -> int:
+    g = Geometry.of(graph, node)
+    return PATCHES * (g.k * DType.INT16.bytes + g.group_out * DType.INT32.bytes)
+
+
+def _patch_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    g = Geometry.of(graph, node)
+    epilogue.helpers.add("tinyai_dot_patches")
+    pixel, channel = "(q + p)", "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
+    steps = epilogue.write(
+        f"acc[p * {g.group_out} + c]", DType.INT32, _output_axes(g, node.op, pixel, channel)
+    )
+    return {
+        "g": g,
+        "patches": PATCHES,
+        "strides": g.data_strides,
+        "tail": g.k - g.group_in * math.prod(g.window.kernel),
+        "direct": g.window == Window((1, 1)) and g.groups == 1,
+        "channels_inside": g.layout == NHWC,
+        "store": g.store(pixel, channel),
+        "steps": steps,
+        "result": epilogue.result,
+    }
+
+
+def _is_depthwise(graph: Graph, node: Node) -> str | None:
+    g = Geometry.of(graph, node)
+    return None if g.group_in == 1 and g.groups > 1 else "more than one input channel a group"
+
+
+def _depthwise_pack(weight: Array) -> Array:
+    """[out, kernel…, 1] -> [kernel…, out]: channels are neighbours, as in NHWC."""
+    return np.ascontiguousarray(weight[..., 0].transpose(1, 2, 0))
+
+
+def _depthwise_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    g = Geometry.of(graph, node)
+    inner = "c" if g.layout == NHWC else "x"
+    pixel = f"(y * {g.ow} + x)"
+    steps = epilogue.write(f"acc[{inner}]", DType.INT32, g.output_axes(pixel, "c"))
+    channel = "c" if g.group_out == 1 else f"c / {g.group_out}"
+    return {
+        "g": g,
+        "channel": channel,
+        "strides": g.data_strides,
+        "channels_inside": g.layout == NHWC,
+        "store": g.store(pixel, "c"),
+        "steps": steps,
+        "result": epilogue.result,
+    }
+
+
+def _depthwise_scratch(graph: Graph, node: Node) -> int:
+    g = Geometry.of(graph, node)
+    return (g.oc if g.layout == NHWC else g.ow) * DType.INT32.bytes
+
+
+KERNELS = (
+    Kernel(
+        name="conv2d_depthwise_scalar",
+        op=Conv2d,
+        template="conv2d_depthwise_scalar.c.j2",
+        demands=_is_depthwise,
+        values=_depthwise_values,
+        scratch=_depthwise_scratch,
+        pack={1: _depthwise_pack},
+    ),
+    Kernel(
+        name="conv2d_patches_scalar",
+        op=Conv2d,
+        template="conv2d_patches_scalar.c.j2",
+        values=_patch_values,
+        scratch=_patch_scratch,
+        pack={1: _patch_pack},
+    ),
+    Kernel(
+        name="dense_patches_scalar",
+        op=Dense,
+        template="conv2d_patches_scalar.c.j2",
+        values=_patch_values,
+        scratch=_patch_scratch,
+        pack={1: _patch_pack},
+    ),
+)

@@ -1,0 +1,41 @@
+"""What a kernel is: a row of the table that dispatch, tests and benchmarks walk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinyai.codegen.steps import Epilogue
+from tinyai.ir import Array, Graph, Node, Op
+
+Values = Mapping[str, Any]
+
+
+def no_demand(graph: Graph, node: Node) -> str | None:
+    return None
+
+
+def no_scratch(graph: Graph, node: Node) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """C code for one operator.
+
+    - ``demands`` says what a node lacks for this kernel, or None; the first row that has no
+      complaint serves.
+    - ``values`` are the numbers and texts of the template; all computing is done here.
+    - ``scratch`` is the bytes of working memory, aligned to 64.
+    - ``pack`` rearranges the constant at an input's position at code-generation time.
+    """
+
+    name: str
+    op: type[Op]
+    template: str
+    values: Callable[[Graph, Node, Epilogue], Values]
+    isa: str = "scalar"
+    demands: Callable[[Graph, Node], str | None] = no_demand
+    scratch: Callable[[Graph, Node], int] = no_scratch
+    pack: Mapping[int, Callable[[Array], Array]] = field(default_factory=dict)

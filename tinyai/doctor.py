@@ -1,0 +1,267 @@
+"""What the environment offers: a TVM with Relay, C compilers, the CPU, and what to do about gaps.
+
+``examine`` gathers the facts, ``advise`` judges them: the first asks the machine and the second
+is a pure function, so that every verdict can be tested with made-up facts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+_TIMEOUT = 120  # seconds; a TVM on a cold disk takes a while to load
+
+# Flags of /proc/cpuinfo that an instruction set of ours needs, from the weakest to the strongest.
+_ISA_FLAGS: Mapping[str, frozenset[str]] = {
+    "scalar": frozenset(),
+    "avx2": frozenset({"avx2", "fma"}),
+    "avxvnni": frozenset({"avx2", "avx_vnni"}),
+    "avx512": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+    "avx512vnni": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}),
+    "neon": frozenset({"asimd"}),
+    "dotprod": frozenset({"asimd", "asimddp"}),
+}
+
+# Run by a process of its own: a broken TVM may raise, print, hang or crash when it is imported.
+# Each fact is printed as soon as it is known, so those before a failure still count.
+_MARK = "tinyai-doctor:"
+_PROBE = """
+import importlib.metadata as metadata, importlib.util, json, sys
+def tell(**facts):
+    print(sys.argv[1] + json.dumps(facts), flush=True)
+spec = importlib.util.find_spec("tvm")
+if spec is None:
+    sys.exit(0)
+tell(location=str(next(iter(spec.submodule_search_locations or [spec.origin]))))
+names = {"apache-tvm", "tvm", *metadata.packages_distributions().get("tvm", [])}
+found = {d for name in names for d in metadata.distributions(name=name)}
+tell(distributions=sorted({f"{d.metadata['Name']} {d.version}" for d in found}))
+try:
+    import tvm
+    tell(version=str(getattr(tvm, "__version__", "unknown")))
+    import tvm.relay
+    tell(relay=True)
+except BaseException as error:
+    tell(problem=" ".join([f"{type(error).__name__}:", *str(error).splitlines()[:1]]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TvmFacts:
+    """The TVM that ``import tvm`` finds.
+
+    - ``location``: folder of the package, None where there is none.
+    - ``version``: ``tvm.__version__``, None where the import fails.
+    - ``distributions``: installed distributions that provide it, as "name version", sorted.
+    - ``relay``: whether ``tvm.relay`` can be imported.
+    - ``problem``: why an import failed, in a line.
+    """
+
+    location: str | None = None
+    version: str | None = None
+    distributions: tuple[str, ...] = ()
+    relay: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilerFacts:
+    """A C or C++ compiler: its command, its file, and the first line of ``--version``."""
+
+    command: str
+    path: str
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """All facts of one look at the environment.
+
+    - ``isas``: instruction sets of the CPU, from the weakest to the strongest.
+    - ``cc``, ``tophub``: the environment variables ``CC`` and ``TOPHUB_LOCATION``.
+    """
+
+    python: str
+    machine: str
+    tvm: TvmFacts
+    compilers: tuple[CompilerFacts, ...]
+    isas: tuple[str, ...]
+    cc: str | None
+    tophub: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Something that is not as it should be. An error keeps tinyai from compiling a network."""
+
+    level: Literal["error", "warning"]
+    problem: str
+    hint: str
+
+
+def examine(environment: Mapping[str, str] = os.environ) -> Findings:
+    """Look at this process's Python, TVM, PATH and CPU. Never raises for what is missing."""
+    return Findings(
+        python=f"{platform.python_version()} ({sys.executable})",
+        machine=f"{platform.system()} {platform.machine()}",
+        tvm=find_tvm(environment),
+        compilers=find_compilers(environment),
+        isas=instruction_sets(_cpu_description()),
+        cc=_chosen_compiler(environment),
+        tophub=environment.get("TOPHUB_LOCATION"),
+    )
+
+
+def find_tvm(environment: Mapping[str, str] = os.environ) -> TvmFacts:
+    """Import TVM in a process of its own and tell how far that got."""
+    try:
+        process = _run([sys.executable, "-c", _PROBE, _MARK], environment)
+    except subprocess.TimeoutExpired:
+        return TvmFacts(problem=f"importing it took more than {_TIMEOUT} s")
+    facts: dict[str, str | bool | list[str]] = {}
+    for line in process.stdout.splitlines():
+        if line.startswith(_MARK):  # TVM may print lines of its own
+            facts |= json.loads(line.removeprefix(_MARK))
+    distributions = facts.get("distributions", [])
+    return TvmFacts(
+        location=_text(facts.get("location")),
+        version=_text(facts.get("version")),
+        distributions=tuple(distributions) if isinstance(distributions, list) else (),
+        relay=bool(facts.get("relay")),
+        problem=_text(facts.get("problem")) or _failure(process),
+    )
+
+
+def find_compilers(environment: Mapping[str, str] = os.environ) -> tuple[CompilerFacts, ...]:
+    """The compilers on PATH: ``CC`` first if it is set, then the usual names."""
+    chosen = _chosen_compiler(environment) or "cc"
+    commands = dict.fromkeys([chosen, "cc", "gcc", "g++", "clang", "clang++"])
+    found = (_compiler(command, environment) for command in commands)
+    return tuple(compiler for compiler in found if compiler)
+
+
+def instruction_sets(cpuinfo: str) -> tuple[str, ...]:
+    """The instruction sets that a CPU described by the text of /proc/cpuinfo offers."""
+    flags: set[str] = set()
+    for line in cpuinfo.splitlines():
+        name, _, values = line.partition(":")
+        if name.strip() in ("flags", "Features"):  # x86 and Arm
+            flags |= set(values.split())
+    return tuple(isa for isa, needed in _ISA_FLAGS.items() if needed <= flags)
+
+
+def advise(findings: Findings) -> tuple[Advice, ...]:
+    """What to do about the gaps in ``findings``: errors first."""
+    advice = [*_tvm_advice(findings), *_compiler_advice(findings)]
+    return tuple(sorted(advice, key=lambda item: item.level != "error"))
+
+
+def _tvm_advice(findings: Findings) -> Iterable[Advice]:
+    tvm = findings.tvm
+    own_build = (
+        "build TVM 0.8 to 0.19 from source and install tinyai with `pip install --no-deps .`"
+    )
+    ready_made = "`make demo` in a checkout of tinyai sets one up (Linux x86-64), or " + own_build
+    if tvm.location is None:
+        yield Advice(level="error", problem=tvm.problem or "no TVM is installed", hint=ready_made)
+    elif tvm.version is None:
+        problem = f"the TVM at {tvm.location} cannot be imported: {tvm.problem}"
+        yield Advice(level="error", problem=problem, hint=f"repair or remove it; {ready_made}")
+    elif not tvm.relay:
+        problem = f"TVM {tvm.version} has no Relay that can be imported: {tvm.problem}"
+        yield Advice(
+            level="error", problem=problem, hint=f"Relay was removed in TVM 0.20; {ready_made}"
+        )
+    elif findings.tophub != "NONE":
+        yield Advice(
+            level="warning",
+            problem="TVM looks for tuning logs on the network whenever it builds a network",
+            hint="export TOPHUB_LOCATION=NONE",
+        )
+    if len(tvm.distributions) > 1:
+        yield Advice(
+            level="warning",
+            problem=f"{len(tvm.distributions)} distributions provide the package tvm: "
+            f"{', '.join(tvm.distributions)}; which one is imported is a matter of luck",
+            hint="pip uninstall both, then install the one that you mean",
+        )
+
+
+def _compiler_advice(findings: Findings) -> Iterable[Advice]:
+    commands = [compiler.command for compiler in findings.compilers]
+    if findings.cc and findings.cc not in commands:
+        yield Advice(
+            level="error",
+            problem=f"CC is set to {findings.cc!r}, which does not run",
+            hint="set CC to a C compiler on PATH, or unset it",
+        )
+    elif not commands:
+        yield Advice(
+            level="error",
+            problem="no C compiler is on PATH",
+            hint="apt install gcc g++, or set CC to the compiler of your choice",
+        )
+    elif not any(command.endswith("++") for command in commands):
+        yield Advice(
+            level="warning",
+            problem="no C++ compiler is on PATH, and TVM's export_library calls g++ by default",
+            hint="apt install g++, or export_library(path, cc=...)",
+        )
+
+
+def _chosen_compiler(environment: Mapping[str, str]) -> str | None:
+    return environment.get("CC", "").strip() or None
+
+
+def _compiler(command: str, environment: Mapping[str, str]) -> CompilerFacts | None:
+    try:
+        words = shlex.split(command)
+        path = shutil.which(words[0], path=environment.get("PATH", ""))
+        if path is None:
+            return None
+        version = _run([path, *words[1:], "--version"], environment)
+    except (OSError, ValueError, subprocess.TimeoutExpired):  # e.g. a quote that is not closed
+        return None
+    if version.returncode != 0:
+        return None
+    return CompilerFacts(command=command, path=path, version=version.stdout.partition("\n")[0])
+
+
+def _run(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TIMEOUT,
+        env=dict(environment),
+    )
+
+
+def _failure(process: subprocess.CompletedProcess[str]) -> str | None:
+    if process.returncode == 0:
+        return None
+    last = process.stderr.strip().rpartition("\n")[2]
+    return f"the process that imports it ended with exit code {process.returncode}. {last}".strip()
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _cpu_description() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux: only the portable kernels are known to run
+        return ""

@@ -1,0 +1,302 @@
+"""The Relay door: partition a module, and the hooks that ``relay.build`` calls for a region."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tvm
+from tvm import relay
+from tvm.relay import dataflow_pattern as dfp
+from tvm.relay.expr_functor import ExprMutator
+
+from tinyai.backend import CompileSpec, preprocess
+from tinyai.codegen.c import identifier
+from tinyai.errors import OptionError
+from tinyai.frontends.relay_source import Source, graph_from_region
+from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Operator, Pattern
+from tinyai.patterns import (
+    OPERATORS,
+    PATTERNS,
+    PatternRow,
+    refusal_of_composite,
+    refusal_of_operator,
+)
+from tinyai.source import Call
+from tinyai.target import Target
+
+COMPILER = "tinyai"
+
+
+def partition_for_tinyai(
+    mod: tvm.IRModule,
+    params: dict[str, Any] | None = None,
+    *,
+    mod_name: str = "default",
+    prune: bool | str = True,
+    **options: object,
+) -> tvm.IRModule:
+    """Cut the parts of ``mod`` that tinyai takes into functions with ``Compiler="tinyai"``.
+
+    ``params`` are bound as constants: a pattern needs its weights. ``options`` are fields of
+    ``tinyai.Target`` as values or strings; each becomes an attribute of every region. A region
+    that computes nothing goes back to the host unless ``prune`` is False. ``mod_name`` begins the
+    regions' symbols. A module that has regions of tinyai's already is returned as it is, and so
+    are regions of other compilers. The argument is not changed.
+    Raises ``OptionError`` for an unknown option or a ``mod_name`` that is no C identifier.
+    """
+    target = Target.from_options(options)
+    identifier(mod_name, "mod_name")
+    keep_idle = not _boolean("prune", prune)
+    if regions(mod):
+        return mod
+    mod = tvm.IRModule(mod.functions, mod.type_definitions, mod.attrs)
+    if params:
+        mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    with _deep_recursion():
+        mod = cut_regions(mod, mod_name)
+        mod = mod if keep_idle else _inline_idle_regions(mod)
+    return _with_attributes(mod, target)
+
+
+def cut_regions(
+    mod: tvm.IRModule, mod_name: str = "default", patterns: tuple[PatternRow, ...] = PATTERNS
+) -> tvm.IRModule:
+    """TVM's four passes, under the composites of ``patterns`` and the operators' predicates."""
+    register_operators()
+    symbols = _symbols_of_others(mod)
+    passes = [
+        relay.transform.InferType(),
+        relay.transform.FoldConstant(),
+        relay.transform.MergeComposite(pattern_table(patterns)),
+        relay.transform.AnnotateTarget([COMPILER]),
+        relay.transform.MergeCompilerRegions(),
+        relay.transform.PartitionGraph(mod_name),
+        relay.transform.InferType(),
+    ]
+    return _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
+
+
+def regions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relay.Function]:
+    """The functions of ``mod`` that tinyai compiles, by their variable, sorted by name."""
+    found = {v: f for v, f in mod.functions.items() if _compiler(f) == COMPILER}
+    return dict(sorted(found.items(), key=lambda item: item[0].name_hint))
+
+
+def _compiler(func: Any) -> str | None:
+    attrs = getattr(func, "attrs", None)
+    return (
+        str(attrs["Compiler"]) if attrs is not None and "Compiler" in list(attrs.keys()) else None
+    )
+
+
+def _boolean(name: str, value: bool | str) -> bool:
+    words = {"true": True, "1": True, "false": False, "0": False}
+    if str(value).lower() not in words:
+        raise OptionError(f"option {name!r}", found=repr(value), allowed="True, False, or as text")
+    return words[str(value).lower()]
+
+
+def _with_attributes(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Every option as an attribute of every region: the hook sees nothing but the function."""
+    for variable, func in regions(mod).items():
+        for key, value in target.attributes().items():
+            func = func.with_attr(key, value)
+        mod.update_func(variable, func)
+    return relay.transform.InferType()(mod)
+
+
+# --- Patterns and predicates -------------------------------------------------------------------
+
+
+def pattern_table(
+    rows: tuple[PatternRow, ...] = PATTERNS,
+) -> list[tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]]:
+    """The composites as TVM's MergeComposite takes them: name, pattern, check."""
+
+    def check(row: PatternRow, root: relay.Expr) -> bool:
+        return refusal_of_composite(row, Source()(root)) is None
+
+    return [
+        (f"{COMPILER}.{row.name}", compile_pattern(row.pattern), functools.partial(check, row))
+        for row in rows
+    ]
+
+
+def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
+    """A pattern of ``tinyai.match`` in Relay's pattern language.
+
+    The levels of a chain are shared, or the result would grow exponentially. A leaf is made anew
+    for each place: in Relay one pattern object stands for one expression.
+    """
+    levels: dict[int, dfp.DFPattern] = {}
+    kept: list[Pattern] = []  # an id stays unique while its pattern lives
+
+    def build(each: Pattern) -> dfp.DFPattern:
+        match each:
+            case Anything():
+                return dfp.wildcard()
+            case AnyConstant():
+                return dfp.is_constant()
+            case AnyTuple():
+                return dfp.is_tuple(None)
+            case Chain():
+                return build(each.unroll())
+            case OneOf(options):
+                if id(each) not in levels:
+                    kept.append(each)
+                    levels[id(each)] = functools.reduce(lambda a, b: a | b, map(build, options))
+                return levels[id(each)]
+            case Operator(name, args, attrs):
+                call = dfp.is_op(name)(*map(build, args))
+                return call.has_attr(dict(attrs)) if attrs else call
+        raise TypeError(f"no pattern: {each!r}")
+
+    return build(pattern)
+
+
+def register_operators() -> None:
+    """Tell AnnotateTarget about single operators, which it takes between composites."""
+    key = f"target.{COMPILER}"
+    for name in OPERATORS:
+        operator = tvm.ir.Op.get(name)
+        # has_attr tells whether any operator has it, get_attr fails where none has.
+        if not operator.has_attr(key) or operator.get_attr(key) is None:
+            tvm.ir.register_op_attr(name, key, _takes)
+
+
+def _takes(expr: relay.Expr) -> bool:
+    call = Source()(expr)
+    return isinstance(call, Call) and refusal_of_operator(call) is None
+
+
+# --- Hooks -------------------------------------------------------------------------------------
+
+
+def compile_region(func: relay.Function) -> tvm.runtime.Module:
+    """``relay.ext.tinyai``: the C source module of one region."""
+    attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
+    options = Target.from_attributes(attributes)
+    specs = [
+        CompileSpec(key.removeprefix("tinyai."), value.encode())
+        for key, value in options.attributes().items()
+    ]
+    graph = graph_from_region(func)
+    source = preprocess(graph, specs).processed_bytes.decode()
+    create = tvm.get_global_func("runtime.CSourceModuleCreate")
+    return create(source, "c", [graph.name], [])
+
+
+def update_constants(func: relay.Function, symbol: str) -> dict[str, tvm.nd.NDArray]:
+    """``relay.ext.tinyai.constant_updater``: none, for the weights are in the source. Without it
+    TVM would store every constant a second time."""
+    return {}
+
+
+def register_hooks() -> None:
+    """Register the hooks by name; again changes nothing."""
+    tvm.register_func(f"relay.ext.{COMPILER}", compile_region, override=True)
+    tvm.register_func(f"relay.ext.{COMPILER}.constant_updater", update_constants, override=True)
+    register_operators()
+
+
+# --- Rewriting partitioned modules -------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """TVM's Python visitors recurse once an operator; networks are deeper than Python's default."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 50_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+class _Replace(ExprMutator):  # type: ignore[misc]
+    """Calls of global functions: renamed, or replaced by the function's flattened body."""
+
+    def __init__(
+        self,
+        names: dict[str, tvm.ir.GlobalVar],
+        bodies: dict[str, relay.Function],
+    ) -> None:
+        super().__init__()
+        self.names, self.bodies = names, bodies
+
+    def visit_global_var(self, gvar: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
+        return self.names.get(gvar.name_hint, gvar)
+
+    def visit_call(self, call: relay.Call) -> relay.Expr:
+        body = None
+        if isinstance(call.op, tvm.ir.GlobalVar):
+            body = self.bodies.get(call.op.name_hint)
+        elif isinstance(call.op, relay.Function) and self.bodies and _is_composite(call.op):
+            body = call.op
+        if body is None:
+            return super().visit_call(call)
+        bound = dict(zip(body.params, map(self.visit, call.args), strict=True))
+        return self.visit(relay.bind(body.body, bound))
+
+    def visit_function(self, fn: relay.Function) -> relay.Function:
+        body = self.visit(fn.body)
+        return relay.Function(list(fn.params), body, fn.ret_type, fn.type_params, fn.attrs)
+
+
+def _is_composite(func: relay.Function) -> bool:
+    return func.attrs is not None and "Composite" in list(func.attrs.keys())
+
+
+def _inline_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
+    """Regions that only cast, reshape or mark a place go back to the host."""
+    idle = {v.name_hint: f for v, f in regions(mod).items() if not _computes(f)}
+    if not idle:
+        return mod
+    replace = _Replace({}, idle)
+    functions = {
+        v: f if _compiler(f) is not None else replace.visit(f)
+        for v, f in mod.functions.items()
+        if v.name_hint not in idle
+    }
+    return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, mod.attrs))
+
+
+def _computes(region: relay.Function) -> bool:
+    found: list[bool] = []
+
+    def visit(expr: relay.Expr) -> None:
+        if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
+            row = OPERATORS.get(expr.op.name)
+            found.append(row is None or row.compute)
+
+    relay.analysis.post_order_visit(region.body, visit)
+    return any(found)
+
+
+def _symbols_of_others(mod: tvm.IRModule) -> set[str]:
+    return {v.name_hint for v, f in mod.functions.items() if _compiler(f) is not None}
+
+
+def _restore_symbols(mod: tvm.IRModule, symbols: set[str]) -> tvm.IRModule:
+    """PartitionGraph puts its prefix in front of other compilers' symbols: take it off again."""
+    names: dict[str, tvm.ir.GlobalVar] = {}
+    for variable, func in mod.functions.items():
+        old = next((s for s in symbols if variable.name_hint.endswith(f"_{s}")), None)
+        if old is not None and _compiler(func) not in (None, COMPILER):
+            names[variable.name_hint] = tvm.ir.GlobalVar(old)
+    if not names:
+        return mod
+    replace = _Replace(names, {})
+    functions = {}
+    for variable, func in mod.functions.items():
+        if variable.name_hint in names:
+            variable = names[variable.name_hint]
+            func = func.with_attr("global_symbol", variable.name_hint)
+        elif _compiler(func) is None:
+            func = replace.visit(func)
+        functions[variable] = func
+    return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, mod.attrs))

@@ -1,0 +1,183 @@
+"""Relay expressions in neutral form, and the walk from a region's function to ``ir.Graph``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from tinyai.errors import UnsupportedError
+from tinyai.ir import Builder, Graph
+from tinyai.ops import Elementwise
+from tinyai.patterns import lower_call
+from tinyai.source import (
+    Call,
+    Constant,
+    Expr,
+    Lowering,
+    Refusal,
+    SourceType,
+    Tuple,
+    fixed_type,
+)
+
+
+class Source:
+    """Relay expressions as source expressions, one for one: the same node gives the same object.
+
+    ``bound`` maps parameters to what is passed for them.
+    """
+
+    def __init__(self, bound: dict[relay.Expr, Expr] | None = None) -> None:
+        self._made: dict[relay.Expr, Expr] = dict(bound or {})
+
+    def __call__(self, expr: relay.Expr) -> Expr:
+        if expr not in self._made:
+            self._made[expr] = self._make(expr)
+        return self._made[expr]
+
+    def _make(self, expr: relay.Expr) -> Expr:
+        types = tuple(source_types(expr.checked_type))
+        if isinstance(expr, relay.Constant):
+            return Constant(types, load=lambda: expr.data.numpy())
+        if isinstance(expr, relay.Tuple):
+            return Tuple(types, load=lambda: tuple(self(field) for field in expr.fields))
+        if isinstance(expr, relay.TupleGetItem) and isinstance(expr.tuple_value, relay.Tuple):
+            return self(expr.tuple_value.fields[expr.index])
+        if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
+            return Call(
+                types,
+                op=expr.op.name,
+                attrs=attributes(expr.attrs),
+                load=lambda: tuple(self(arg) for arg in expr.args),
+                name=span_name(expr),
+            )
+        return Expr(types)
+
+
+def source_types(of: relay.Type) -> Iterator[SourceType]:
+    """The tensors of a Relay type, tuples flattened."""
+    if isinstance(of, relay.TupleType):
+        for field in of.fields:
+            yield from source_types(field)
+    elif isinstance(of, relay.TensorType):
+        shape = tuple(
+            int(dim) if isinstance(dim, tvm.tir.IntImm | int) else None for dim in of.shape
+        )
+        yield SourceType(shape, of.dtype)
+    else:
+        yield SourceType((), type(of).__name__)
+
+
+def attributes(attrs: Any) -> dict[str, Any]:
+    """A call's attributes as plain Python values."""
+    return {} if attrs is None else {str(key): _plain(attrs[key]) for key in list(attrs.keys())}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tvm.ir.Array | tuple | list):
+        return tuple(_plain(item) for item in value)
+    if isinstance(value, tvm.tir.IntImm):
+        return int(value)
+    if isinstance(value, tvm.tir.FloatImm):
+        return float(value)
+    return str(value) if isinstance(value, tvm.runtime.String) else value
+
+
+def span_name(expr: relay.Expr) -> str:
+    """Name of the source model's node that an expression came from, "" where none is known."""
+    span = getattr(expr, "span", None)
+    spans = getattr(span, "spans", [span] if span is not None else [])
+    return "/".join(dict.fromkeys(str(s.source_name.name) for s in spans if s.source_name.name))
+
+
+def graph_from_region(func: relay.Function) -> Graph:
+    """The graph of a region, under the name of the function's ``global_symbol``.
+
+    Raises ``UnsupportedError``, which names the operator, where a builder refuses a call.
+    """
+    symbol = str(func.attrs["global_symbol"])
+    module = tvm.IRModule({tvm.ir.GlobalVar(symbol): func})
+    func = relay.transform.InferType()(module)[symbol]
+    walk = _Walk(Builder(symbol))
+    source = Source()
+    for param in func.params:
+        walk.tensors[source(param)] = walk.builder.input(fixed_type(source(param).type, "input"))
+    result = walk.expression(func.body, source)
+    fields = result.fields if isinstance(result, Tuple) else (result,)
+    return walk.builder.graph(walk.outputs([walk.tensor(field) for field in fields]))
+
+
+class _Walk:
+    """Lowers expressions in order; ``tensors`` holds what each one became."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.tensors: dict[Expr, str] = {}
+
+    def tensor(self, expr: Expr) -> str:
+        if expr not in self.tensors and isinstance(expr, Constant):
+            self.tensors[expr] = self.builder.constant(expr.value)
+        return self.tensors[expr]
+
+    def expression(self, root: relay.Expr, source: Source) -> Expr:
+        """Lower all that ``root`` depends on; ``root`` as a source expression."""
+        for expr in _post_order(root):
+            if isinstance(expr, relay.Call) and isinstance(expr.op, relay.Function):
+                self._composite(expr, source)
+            elif isinstance(expr, relay.Call):
+                call = source(expr)
+                assert isinstance(call, Call)
+                self.tensors[call] = self._lower(call)
+        return source(root)
+
+    def _composite(self, call: relay.Call, source: Source) -> None:
+        """The body of a composite, its parameters bound to the arguments."""
+        bound = dict(zip(call.op.params, map(source, call.args), strict=True))
+        result = self.expression(call.op.body, Source(bound))
+        self.tensors[source(call)] = self.tensor(result)
+
+    def _lower(self, call: Call) -> str:
+        try:
+            return lower_call(call, Lowering(self.builder, self.tensor))
+        except Refusal as refusal:
+            raise UnsupportedError(
+                f"operator {call.op} {call.name!r} in region {self.builder.name}: {refusal.clause}",
+                found=refusal.found,
+                allowed=refusal.allowed,
+                hint="partition with partition_for_tinyai, which leaves it on the host",
+            ) from None
+
+    def outputs(self, names: list[str]) -> list[str]:
+        """Names that nodes define, each once: anything else is copied."""
+        made = {node.output for node in self.builder.nodes}
+        result: list[str] = []
+        for name in names:
+            if name not in made or name in result:
+                name = self.builder.add(Elementwise(self.builder.type(name).shape), [name])
+            result.append(name)
+        return result
+
+
+def _post_order(root: relay.Expr) -> Iterator[relay.Expr]:
+    """Every expression that ``root`` depends on, arguments first, functions not entered."""
+    seen: set[relay.Expr] = set()
+    stack: list[tuple[relay.Expr, bool]] = [(root, False)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+        elif expr not in seen:
+            seen.add(expr)
+            stack.append((expr, True))
+            stack += [(child, False) for child in reversed(_children(expr)) if child not in seen]
+
+
+def _children(expr: relay.Expr) -> list[relay.Expr]:
+    if isinstance(expr, relay.Call):
+        return list(expr.args)
+    if isinstance(expr, relay.Tuple):
+        return list(expr.fields)
+    return [expr.tuple_value] if isinstance(expr, relay.TupleGetItem) else []

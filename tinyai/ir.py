@@ -1,0 +1,430 @@
+"""The neutral graph between the doors (Relay, Relax) and the back end: typed, frozen, verified.
+
+A ``Graph`` is a list of nodes in the order of execution. A node applies one operator (``Op``, see
+``tinyai.ops``) and then an *epilogue*: a straight line of elementwise steps, such as the
+rounding constant, shift, clip and cast of a requantization, that run on each result before it is
+stored. Tensors are named; a name is defined once. Nothing here knows TVM.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tinyai.errors import GraphError
+
+Array = npt.NDArray[Any]
+
+
+class DType(enum.StrEnum):
+    """Element types, named as numpy and Relay name them."""
+
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT32 = "float32"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        return np.dtype(self.value)
+
+    @property
+    def bytes(self) -> int:
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self is DType.FLOAT32
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest value of an integer type."""
+        info = np.iinfo(self.numpy)
+        return int(info.min), int(info.max)
+
+
+@dataclass(frozen=True)
+class Type:
+    """Shape and element type of a tensor. Scalars have the shape ()."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class QParams:
+    """Affine quantization: real = scale * (q - zero_point), per tensor or along ``axis``."""
+
+    scale: tuple[float, ...]
+    zero_point: int = 0
+    axis: int | None = None
+
+    def __str__(self) -> str:
+        scale = f"{self.scale[0]:.6g}" if self.axis is None else f"per-channel axis {self.axis}"
+        return f"scale {scale}, zero point {self.zero_point}"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named value: what a node writes, an input, or a constant."""
+
+    name: str
+    type: Type
+    quant: QParams | None = None
+
+    def __str__(self) -> str:
+        return f"%{self.name}: {self.type}" + (f" <{self.quant}>" if self.quant else "")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """The second operand of a step: a tensor, after elementwise steps of its own."""
+
+    tensor: str
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step(abc.ABC):
+    """One elementwise operation of an epilogue: a frozen dataclass in ``tinyai/ops/steps.py``.
+
+    ``operand``, where the kind has one, is broadcast to the shape of the node's output and has
+    the type of the value that it meets.
+    """
+
+    name: ClassVar[str]
+    operand: Operand | None = field(default=None, kw_only=True)
+
+    @abc.abstractmethod
+    def result(self, dtype: DType) -> DType:
+        """Type of the result on a value of type ``dtype``; ``ValueError`` where not defined."""
+
+    @abc.abstractmethod
+    def reference(self, value: Array, operand: Array | None) -> Array:
+        """The step in plain numpy; integers wrap as in TVM."""
+
+    def __str__(self) -> str:
+        args = [f"{getattr(self, f.name)}" for f in fields(self) if f.name != "operand"]
+        return f"{self.name}({', '.join([*_operand_text(self.operand), *args])})"
+
+
+def _operand_text(operand: Operand | None) -> list[str]:
+    if operand is None:
+        return []
+    inner = f" >> {format_steps(operand.steps)}" if operand.steps else ""
+    return [f"%{operand.tensor}{inner}"]
+
+
+class Op(abc.ABC):
+    """An operator with its attributes: a frozen dataclass in ``tinyai/ops/``.
+
+    ``name`` is unique. ``takes_epilogue`` says whether kernels of this operator run steps on their
+    results. ``in_place`` says whether the output may take the place of the first input where
+    both have the same size.
+    """
+
+    name: ClassVar[str]
+    takes_epilogue: ClassVar[bool] = False
+    in_place: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def infer(self, *inputs: Type) -> Type:
+        """Type of the result before the epilogue. Raises ``ValueError`` with the reason."""
+
+    @abc.abstractmethod
+    def reference(self, *inputs: Array) -> Array:
+        """The operator in plain numpy: the meaning that every kernel must equal bit for bit."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def examples() -> Iterator[Example]:
+        """Operators with input types, at the edges of what is allowed: the tests walk them."""
+
+    def macs(self, *inputs: Type) -> int:
+        """Multiply-accumulate operations of one run."""
+        return 0
+
+    def __str__(self) -> str:
+        attrs = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))  # type: ignore[arg-type]
+        return f"{self.name}({attrs})" if attrs else self.name
+
+
+Example = tuple[Op, tuple[Type, ...]]
+
+
+@dataclass(frozen=True)
+class Node:
+    """``output = epilogue(op(inputs))``. ``sources`` are names from the user's model."""
+
+    op: Op
+    inputs: tuple[str, ...]
+    output: str
+    epilogue: tuple[Step, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    def reads(self) -> tuple[str, ...]:
+        """Every tensor that the node reads, inputs first, operands of steps after, each once."""
+        return tuple(dict.fromkeys((*self.inputs, *operand_tensors(self.epilogue))))
+
+
+def operand_tensors(steps: Iterable[Step]) -> Iterator[str]:
+    """Names of the tensors that steps read, in the order of use."""
+    for step in steps:
+        if step.operand is not None:
+            yield step.operand.tensor
+            yield from operand_tensors(step.operand.steps)
+
+
+def rename_steps(steps: tuple[Step, ...], rename: Callable[[str], str]) -> tuple[Step, ...]:
+    """The same steps with every operand's tensor renamed."""
+    return tuple(
+        step
+        if step.operand is None
+        else replace(
+            step,
+            operand=Operand(rename(step.operand.tensor), rename_steps(step.operand.steps, rename)),
+        )
+        for step in steps
+    )
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A region: inputs, constants, nodes in the order of execution, outputs.
+
+    ``tensors`` holds every tensor by name; ``constants`` the values of those that are constant
+    (read-only arrays). ``outputs`` are names of tensors that nodes define, each once.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    tensors: Mapping[str, Tensor]
+    constants: Mapping[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+
+    def type(self, name: str) -> Type:
+        return self.tensors[name].type
+
+    def types(self, names: Iterable[str]) -> list[Type]:
+        return [self.type(name) for name in names]
+
+    def uses(self) -> dict[str, int]:
+        """How often each tensor is read: by nodes (each read counts) and as an output."""
+        count = dict.fromkeys(self.tensors, 0)
+        for node in self.nodes:
+            for name in (*node.inputs, *operand_tensors(node.epilogue)):
+                count[name] += 1
+        for name in self.outputs:
+            count[name] += 1
+        return count
+
+    def macs(self) -> int:
+        return sum(node.op.macs(*self.types(node.inputs)) for node in self.nodes)
+
+    def weight_bytes(self) -> int:
+        return sum(value.nbytes for value in self.constants.values())
+
+    def __str__(self) -> str:
+        return print_graph(self)
+
+
+class Builder:
+    """Collects the parts of a ``Graph``; the only mutable thing on the way to one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.inputs: list[str] = []
+        self.nodes: list[Node] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.constants: dict[str, Array] = {}
+
+    def _define(self, prefix: str, of: Type) -> str:
+        name = f"{prefix}{len(self.tensors)}"
+        self.tensors[name] = Tensor(name, of)
+        return name
+
+    def type(self, name: str) -> Type:
+        return self.tensors[name].type
+
+    def last_step(self, name: str) -> Step | None:
+        """The elementwise step that made a tensor last; None for inputs and constants."""
+        maker = next((node for node in reversed(self.nodes) if node.output == name), None)
+        return maker.epilogue[-1] if maker and maker.epilogue else None
+
+    def input(self, of: Type) -> str:
+        name = self._define("in", of)
+        self.inputs.append(name)
+        return name
+
+    def constant(self, value: Array) -> str:
+        value = np.ascontiguousarray(value).reshape(value.shape)
+        value.setflags(write=False)
+        name = self._define("c", Type(value.shape, DType(value.dtype.name)))
+        self.constants[name] = value
+        return name
+
+    def add(
+        self,
+        op: Op,
+        inputs: Sequence[str],
+        epilogue: tuple[Step, ...] = (),
+        sources: tuple[str, ...] = (),
+    ) -> str:
+        """Append a node; its type follows from the operator's rule. Returns its output."""
+        result = op.infer(*(self.type(name) for name in inputs))
+        dtype = result.dtype
+        for step in epilogue:
+            dtype = step.result(dtype)
+        output = self._define("t", Type(result.shape, dtype))
+        self.nodes.append(Node(op, tuple(inputs), output, epilogue, sources))
+        return output
+
+    def graph(self, outputs: Sequence[str]) -> Graph:
+        return Graph(
+            self.name,
+            tuple(self.inputs),
+            tuple(outputs),
+            tuple(self.nodes),
+            self.tensors,
+            self.constants,
+        )
+
+
+def format_steps(steps: tuple[Step, ...]) -> str:
+    """``add(%c1) >> right_shift(%c2) >> clip(-127, 127) >> cast(int8)``"""
+    return " >> ".join(map(str, steps))
+
+
+def format_node(graph: Graph, node: Node) -> str:
+    inputs = ", ".join(f"%{name}" for name in node.inputs)
+    output = str(graph.tensors.get(node.output, f"%{node.output}: ?"))
+    epilogue = f" >> {format_steps(node.epilogue)}" if node.epilogue else ""
+    sources = f"  # {', '.join(node.sources)}" if node.sources else ""
+    return f"{output} = {node.op} [{inputs}]{epilogue}{sources}"
+
+
+def print_graph(graph: Graph) -> str:
+    """The graph as text: one line a tensor or node, the same for the same graph."""
+    lines = [f"graph {graph.name} {{"]
+    lines += [f"  input {graph.tensors[name]}" for name in graph.inputs]
+    lines += [f"  constant {graph.tensors[name]}" for name in graph.constants]
+    lines += [f"  {format_node(graph, node)}" for node in graph.nodes]
+    lines += [f"  return {', '.join(f'%{name}' for name in graph.outputs)}", "}"]
+    return "\n".join(lines)
+
+
+def verify(graph: Graph) -> Graph:
+    """Return ``graph`` when it obeys the rules, else raise ``GraphError`` at the failing node.
+
+    Rules: a tensor is defined before it is read, and once; its type is what the operator's and the
+    steps' rules say; an operand broadcasts to the output; constants match their types;
+    quantization parameters fit the type and the axis; outputs are defined by nodes, each once.
+    """
+    defined = {*graph.inputs, *graph.constants}
+    for name in (*graph.inputs, *graph.constants):
+        _check_tensor(graph, name)
+    for node in graph.nodes:
+        _check_node(graph, node, defined)
+        defined.add(node.output)
+    by_nodes = {node.output for node in graph.nodes}
+    for name in graph.outputs:
+        if name not in by_nodes:
+            raise GraphError(f"output %{name} of graph {graph.name}", found="no node defines it")
+    if len(set(graph.outputs)) != len(graph.outputs):
+        raise GraphError(f"outputs of graph {graph.name}", found="a tensor is returned twice")
+    return graph
+
+
+def _check_tensor(graph: Graph, name: str) -> None:
+    tensor = graph.tensors[name]
+    value = graph.constants.get(name)
+    if value is not None and (value.shape, value.dtype) != (
+        tensor.type.shape,
+        tensor.type.dtype.numpy,
+    ):
+        raise GraphError(
+            f"constant {tensor}", found=f"{value.dtype}{list(value.shape)}", allowed=tensor.type
+        )
+    quant = tensor.quant
+    if quant is None:
+        return
+    channels = 1 if quant.axis is None else None
+    if quant.axis is not None and 0 <= quant.axis < len(tensor.type.shape):
+        channels = tensor.type.shape[quant.axis]
+    if tensor.type.dtype.is_float or channels != len(quant.scale):
+        raise GraphError(
+            f"quantization of {tensor}",
+            found=f"{len(quant.scale)} scale(s), axis {quant.axis}, {tensor.type}",
+            allowed="an integer type, and one scale or one a channel of an axis that exists",
+        )
+
+
+def _check_node(graph: Graph, node: Node, defined: set[str]) -> None:
+    def fail(what: str, found: object, allowed: object) -> GraphError:
+        text = f"{what}\n  at {format_node(graph, node)}\nin {print_graph(graph)}"
+        return GraphError(text, found=found, allowed=allowed)
+
+    for name in node.reads():
+        if name not in defined:
+            raise fail(f"%{name} is read", "not defined yet", "inputs, constants, earlier outputs")
+    if node.output in defined:
+        raise fail(f"%{node.output} is written", "defined before", "a new name")
+    try:
+        result = node.op.infer(*graph.types(node.inputs))
+        dtype = _epilogue_type(graph, node.epilogue, result)
+    except ValueError as error:
+        raise fail(
+            "an operator's rule is broken", error, "see the operator in tinyai/ops"
+        ) from None
+    if node.epilogue and not node.op.takes_epilogue:
+        raise fail("an epilogue", node.op.name, "an operator that takes one")
+    if graph.type(node.output) != Type(result.shape, dtype):
+        raise fail("the type of an output", graph.type(node.output), Type(result.shape, dtype))
+    _check_tensor(graph, node.output)
+
+
+def _epilogue_type(graph: Graph, steps: tuple[Step, ...], start: Type) -> DType:
+    dtype = start.dtype
+    for step in steps:
+        if step.operand is not None:
+            operand = graph.type(step.operand.tensor)
+            if not broadcasts(operand.shape, start.shape):
+                raise ValueError(f"operand {operand} does not broadcast to {start.shape}")
+            inner = _epilogue_type(graph, step.operand.steps, Type(start.shape, operand.dtype))
+            if inner != dtype:
+                raise ValueError(f"operand of {step.name} is {inner}, the value is {dtype}")
+        dtype = step.result(dtype)
+    return dtype
+
+
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether ``shape`` broadcasts to ``to`` (right-aligned, as numpy and Relay do)."""
+    if len(shape) > len(to):
+        return False
+    return all(have in (1, want) for have, want in zip(reversed(shape), reversed(to), strict=False))

@@ -1,0 +1,40 @@
+"""The operators of ``tinyai.ir``: one file an operator or family, with shape rule, numpy reference,
+examples, and the builders that lower a source model's operator to it."""
+
+from __future__ import annotations
+
+from tinyai.ir import Op
+from tinyai.ops.conv2d import Conv2d
+from tinyai.ops.dense import Dense
+from tinyai.ops.elementwise import Elementwise
+from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
+from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, MaxPool2d
+
+__all__ = [
+    "OPS",
+    "AdaptivePool2d",
+    "AvgPool2d",
+    "Concatenate",
+    "Conv2d",
+    "Dense",
+    "Elementwise",
+    "MaxPool2d",
+    "Pad",
+    "Reshape",
+    "Slice",
+    "Transpose",
+]
+
+OPS: tuple[type[Op], ...] = (
+    Conv2d,
+    Dense,
+    MaxPool2d,
+    AvgPool2d,
+    AdaptivePool2d,
+    Elementwise,
+    Concatenate,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)

@@ -1,0 +1,196 @@
+"""``elementwise``: a value as it is, for the epilogue to work on, and all that is lowered to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type, broadcasts
+from tinyai.ops import steps
+from tinyai.ops.layout import Reshape
+from tinyai.source import Call, Constant, Expr, Lower, Lowering, constant_of, require, sources
+
+
+@dataclass(frozen=True)
+class Elementwise(Op):
+    """Copies its input, broadcast to ``shape``; the steps of the epilogue do the work.
+
+    in: any type, a shape that broadcasts to ``shape``; out: the same type, ``shape``.
+    """
+
+    name: ClassVar[str] = "elementwise"
+    takes_epilogue: ClassVar[bool] = True
+    in_place: ClassVar[bool] = True
+    shape: tuple[int, ...]
+
+    def infer(self, *inputs: Type) -> Type:
+        (x,) = inputs
+        if not broadcasts(x.shape, self.shape):
+            raise ValueError(f"{x} does not broadcast to {self.shape}")
+        return Type(self.shape, x.dtype)
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.broadcast_to(inputs[0], self.shape)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        yield Elementwise((2, 3)), (Type((2, 3), DType.INT8),)
+        yield Elementwise((2, 5, 7, 3)), (Type((5, 1, 3), DType.INT32),)
+        yield Elementwise(()), (Type((), DType.FLOAT32),)
+        yield Elementwise((4, 1, 6)), (Type((1, 6), DType.INT64),)
+
+
+def _emit(call: Call, lowering: Lowering, value: Expr, *chain: Step) -> str:
+    """A node that applies ``chain`` to ``value``, in the shape of the call's result."""
+    shape = tuple(d for d in call.type.shape if d is not None)
+    return lowering.builder.add(
+        Elementwise(shape), [lowering.tensor(value)], tuple(chain), sources(call)
+    )
+
+
+def lower_identity(call: Call, lowering: Lowering) -> str:
+    """annotation.stop_fusion and other operators that only mark a place."""
+    return lowering.tensor(call.args[0])
+
+
+def lower_binary(step: type[Step], swapped: type[Step]) -> Lower:
+    """add, subtract, multiply, maximum, minimum: with a constant or of two branches.
+
+    The running value is the argument that is no constant; ``swapped`` is the step that gives the
+    same result where that is the second one.
+    """
+
+    def lower(call: Call, lowering: Lowering) -> str:
+        left, right = call.args
+        left_type, right_type = lowering.type(left), lowering.type(right)
+        require(
+            left_type.dtype == right_type.dtype,
+            "dtypes",
+            f"{left_type} and {right_type}",
+            "two of one dtype",
+        )
+        use_right = isinstance(left, Constant) or left_type.elements < right_type.elements
+        if use_right and not isinstance(right, Constant):
+            return _emit(call, lowering, right, swapped(operand=Operand(lowering.tensor(left))))
+        return _emit(call, lowering, left, step(operand=Operand(lowering.tensor(right))))
+
+    return lower
+
+
+def lower_shift(step: Callable[..., Step]) -> Lower:
+    """right_shift, left_shift by constant amounts."""
+
+    def lower(call: Call, lowering: Lowering) -> str:
+        amounts = constant_of(call, 1, "shift amount")
+        dtype = lowering.type(call.args[0]).dtype
+        require(not dtype.is_float, "dtype", dtype, "an integer")
+        require(
+            amounts.dtype == dtype.numpy and amounts.min() >= 0 and amounts.max() < 8 * dtype.bytes,
+            "shift amount",
+            f"{amounts.dtype} {amounts.min()} .. {amounts.max()}",
+            f"{dtype} 0 .. {8 * dtype.bytes - 1}",
+        )
+        operand = Operand(lowering.tensor(call.args[1]))
+        return _emit(call, lowering, call.args[0], step(operand=operand))
+
+    return lower
+
+
+def lower_bias_add(call: Call, lowering: Lowering) -> str:
+    """nn.bias_add: a vector along ``axis``, constant or not."""
+    value = lowering.type(call.args[0])
+    axis = int(call.attrs["axis"]) % len(value.shape)
+    bias = lowering.tensor(call.args[1])
+    require(
+        lowering.builder.type(bias).dtype == value.dtype,
+        "dtype of the bias",
+        lowering.builder.type(bias).dtype,
+        value.dtype,
+    )
+    spread = (-1, *[1] * (len(value.shape) - axis - 1))
+    if bias in lowering.builder.constants:
+        bias = lowering.builder.constant(lowering.builder.constants[bias].reshape(spread))
+    else:
+        channels = lowering.builder.type(bias).elements
+        bias = lowering.builder.add(Reshape((channels, *spread[1:])), [bias])
+    return _emit(call, lowering, call.args[0], steps.Add(operand=Operand(bias)))
+
+
+def lower_clip(call: Call, lowering: Lowering) -> str:
+    low, high = float(call.attrs["a_min"]), float(call.attrs["a_max"])
+    dtype = lowering.type(call.args[0]).dtype
+    require(low <= high, "bounds of clip", f"{low} .. {high}", "low <= high")
+    if not dtype.is_float:
+        require(
+            all(dtype.range[0] <= bound <= dtype.range[1] for bound in (low, high))
+            and low.is_integer()
+            and high.is_integer(),
+            "bounds of clip",
+            f"{low} .. {high}",
+            f"whole numbers of {dtype}",
+        )
+    return _emit(call, lowering, call.args[0], steps.Clip(low, high))
+
+
+def lower_cast(call: Call, lowering: Lowering) -> str:
+    """cast; from float to integer only behind a clip to the integer's range (else undefined)."""
+    source = lowering.type(call.args[0]).dtype
+    name = str(call.attrs["dtype"])
+    require(name in set(DType), "dtype of cast", name, ", ".join(DType))
+    to = DType(name)
+    if to == source:
+        return lowering.tensor(call.args[0])
+    if source.is_float:
+        clip = lowering.builder.last_step(lowering.tensor(call.args[0]))
+        found = f"bounds {clip.low} .. {clip.high}" if isinstance(clip, steps.Clip) else "no clip"
+        inside = (
+            isinstance(clip, steps.Clip) and to.range[0] <= clip.low <= clip.high <= to.range[1]
+        )
+        # A float32 holds every integer of up to 16 bits, so that the bounds themselves are safe.
+        require(
+            inside and to.bytes < 4,
+            "cast of a float",
+            f"{found}, to {to}",
+            "a clip to the range of the integer in front of it, at most 16 bits",
+        )
+    return _emit(call, lowering, call.args[0], steps.Cast(to))
+
+
+def lower_relu(call: Call, lowering: Lowering) -> str:
+    return _emit(call, lowering, call.args[0], steps.Relu())
+
+
+def lower_leaky_relu(call: Call, lowering: Lowering) -> str:
+    alpha = float(call.attrs["alpha"])
+    require(abs(alpha) < 128, "alpha", alpha, "-128 < alpha < 128")
+    return _emit(call, lowering, call.args[0], steps.LeakyRelu(alpha))
+
+
+def lower_round(call: Call, lowering: Lowering) -> str:
+    dtype = lowering.type(call.args[0]).dtype
+    require(dtype.is_float, "dtype", dtype, "float32")
+    return _emit(call, lowering, call.args[0], steps.Round())
+
+
+def lower_fixed_point_multiply(call: Call, lowering: Lowering) -> str:
+    """fixed_point_multiply by one number, on int32, or on int64 as relay.quantize writes it."""
+    dtype = lowering.type(call.args[0]).dtype
+    multiplier, shift = int(call.attrs["multiplier"]), int(call.attrs["shift"])
+    require(dtype in (DType.INT32, DType.INT64), "dtype", dtype, "int32, int64")
+    require(-30 <= shift <= 30, "shift", shift, "-30 .. 30")
+    if multiplier != 2**30:
+        return _emit(call, lowering, call.args[0], steps.FixedPointMultiply(multiplier, shift))
+    # TVM turns the multiplier 0.5 into a shift whose rounding constant wraps in 32 bits.
+    require(
+        dtype is DType.INT32 and shift <= 0,
+        "multiplier 2**30",
+        f"{dtype}, shift {shift}",
+        "int32 and a shift of at most 0",
+    )
+    rounding = lowering.builder.constant(np.array(1 << -shift, np.int32))
+    places = lowering.builder.constant(np.array(1 - shift, np.int32))
+    chain = steps.Add(operand=Operand(rounding)), steps.RightShift(operand=Operand(places))
+    return _emit(call, lowering, call.args[0], *chain)

@@ -1,0 +1,235 @@
+"""Operators that move values and compute nothing: reshape, transpose, concatenate, slice, pad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.source import Call, Lowering, Tuple, constant_of, fixed_type, require, sources
+
+
+@dataclass(frozen=True)
+class Reshape(Op):
+    """The same elements in the same order under another shape. Costs nothing inside a region."""
+
+    name: ClassVar[str] = "reshape"
+    in_place: ClassVar[bool] = True
+    shape: tuple[int, ...]
+
+    def infer(self, *inputs: Type) -> Type:
+        (x,) = inputs
+        result = Type(self.shape, x.dtype)
+        if result.elements != x.elements:
+            raise ValueError(f"reshape of {x} to {self.shape}")
+        return result
+
+    def reference(self, *inputs: Array) -> Array:
+        return inputs[0].reshape(self.shape)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        yield Reshape((6, 4)), (Type((2, 3, 4), DType.INT8),)
+        yield Reshape((1, 1, 5)), (Type((5,), DType.FLOAT32),)
+
+
+@dataclass(frozen=True)
+class Transpose(Op):
+    """Dimension i of the result is dimension ``axes[i]`` of the input. Any type."""
+
+    name: ClassVar[str] = "transpose"
+    axes: tuple[int, ...]
+
+    def infer(self, *inputs: Type) -> Type:
+        (x,) = inputs
+        if sorted(self.axes) != list(range(len(x.shape))):
+            raise ValueError(f"axes {self.axes} do not permute {x}")
+        return Type(tuple(x.shape[axis] for axis in self.axes), x.dtype)
+
+    def reference(self, *inputs: Array) -> Array:
+        return inputs[0].transpose(self.axes)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        yield Transpose((0, 2, 3, 1)), (Type((2, 3, 4, 5), DType.INT8),)
+        yield Transpose((1, 0)), (Type((7, 3), DType.INT32),)
+        yield Transpose((2, 0, 1)), (Type((2, 3, 4), DType.INT64),)
+
+
+@dataclass(frozen=True)
+class Concatenate(Op):
+    """The inputs one behind the other along ``axis``. Any type, the same for all."""
+
+    name: ClassVar[str] = "concatenate"
+    axis: int
+
+    def infer(self, *inputs: Type) -> Type:
+        first, *others = inputs
+        if not 0 <= self.axis < len(first.shape):
+            raise ValueError(f"axis {self.axis} of {first}")
+        for other in others:
+            around = [s[: self.axis] + s[self.axis + 1 :] for s in (first.shape, other.shape)]
+            if other.dtype != first.dtype or around[0] != around[1]:
+                raise ValueError(f"{first} and {other} along axis {self.axis}")
+        length = sum(x.shape[self.axis] for x in inputs)
+        shape = (*first.shape[: self.axis], length, *first.shape[self.axis + 1 :])
+        return Type(shape, first.dtype)
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.concatenate(inputs, self.axis)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        def types(dtype: DType, *shapes: tuple[int, ...]) -> tuple[Type, ...]:
+            return tuple(Type(shape, dtype) for shape in shapes)
+
+        yield Concatenate(1), types(DType.INT8, (2, 3, 4), (2, 1, 4), (2, 5, 4))
+        yield Concatenate(0), types(DType.INT32, (2, 3), (1, 3))
+        yield Concatenate(2), types(DType.INT8, (1, 2, 3), (1, 2, 2))
+        yield Concatenate(0), types(DType.INT8, (3,))
+
+
+@dataclass(frozen=True)
+class Slice(Op):
+    """Element i of a dimension of the result is element begin + i·stride of the input."""
+
+    name: ClassVar[str] = "strided_slice"
+    begin: tuple[int, ...]
+    strides: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def infer(self, *inputs: Type) -> Type:
+        (x,) = inputs
+        if not len(x.shape) == len(self.begin) == len(self.strides) == len(self.shape):
+            raise ValueError(f"slice of {x} with {len(self.begin)} dimensions")
+        for size, begin, stride, count in zip(
+            x.shape, self.begin, self.strides, self.shape, strict=True
+        ):
+            if not (0 <= begin < size and 0 <= begin + stride * (count - 1) < size):
+                raise ValueError(f"slice {self} reaches outside of {x}")
+        return Type(self.shape, x.dtype)
+
+    def reference(self, *inputs: Array) -> Array:
+        rows = zip(self.begin, self.strides, self.shape, strict=True)
+        index = np.ix_(*(begin + stride * np.arange(count) for begin, stride, count in rows))
+        result: Array = inputs[0][index]
+        return result
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        yield Slice((0, 1, 2), (1, 1, 1), (2, 3, 2)), (Type((2, 5, 4), DType.INT8),)
+        yield Slice((4, 0), (-2, 3), (3, 2)), (Type((6, 5), DType.INT32),)
+
+
+@dataclass(frozen=True)
+class Pad(Op):
+    """The input with a border of ``value``; ``widths`` holds (before, after) of a dimension."""
+
+    name: ClassVar[str] = "pad"
+    widths: tuple[tuple[int, int], ...]
+    value: float = 0
+
+    def infer(self, *inputs: Type) -> Type:
+        (x,) = inputs
+        if len(self.widths) != len(x.shape) or any(min(width) < 0 for width in self.widths):
+            raise ValueError(f"pad of {x} by {self.widths}")
+        if not x.dtype.is_float and not x.dtype.range[0] <= self.value <= x.dtype.range[1]:
+            raise ValueError(f"pad value {self.value} is no {x.dtype}")
+        shape = tuple(d + sum(width) for d, width in zip(x.shape, self.widths, strict=True))
+        return Type(shape, x.dtype)
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.pad(inputs[0], self.widths, constant_values=inputs[0].dtype.type(self.value))
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        yield Pad(((0, 0), (1, 2), (0, 1), (0, 0)), -7), (Type((1, 3, 4, 2), DType.INT8),)
+        yield Pad(((2, 0),), 0.5), (Type((5,), DType.FLOAT32),)
+
+
+def _one(call: Call, lowering: Lowering, op: Op) -> str:
+    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+
+
+def lower_reshape(call: Call, lowering: Lowering) -> str:
+    """reshape, nn.batch_flatten, squeeze, expand_dims: the type of the result says it all."""
+    shape = fixed_type(call.type, "result").shape
+    if shape == lowering.type(call.args[0]).shape:
+        return lowering.tensor(call.args[0])
+    return _one(call, lowering, Reshape(shape))
+
+
+def lower_transpose(call: Call, lowering: Lowering) -> str:
+    rank = len(lowering.type(call.args[0]).shape)
+    axes = call.attrs["axes"]
+    order = tuple(int(axis) % rank for axis in axes) if axes else tuple(reversed(range(rank)))
+    if order == tuple(range(rank)):
+        return lowering.tensor(call.args[0])
+    return _one(call, lowering, Transpose(order))
+
+
+def lower_concatenate(call: Call, lowering: Lowering) -> str:
+    parts = call.args[0]
+    require(isinstance(parts, Tuple), "argument", "a tuple made elsewhere", "a tuple made here")
+    assert isinstance(parts, Tuple)
+    inputs = [lowering.tensor(part) for part in parts.fields]
+    require(len(inputs) > 0, "parts", 0, "at least one")
+    axis = int(call.attrs["axis"]) % len(lowering.builder.type(inputs[0]).shape)
+    return lowering.builder.add(Concatenate(axis), inputs, sources=sources(call))
+
+
+def lower_strided_slice(call: Call, lowering: Lowering) -> str:
+    data = lowering.type(call.args[0])
+    shape = fixed_type(call.type, "result").shape
+    rank = len(data.shape)
+    begins = [int(v) for v in call.attrs["begin"]]
+    axes = call.attrs.get("axes")
+    targets = [int(a) % rank for a in axes] if axes is not None else list(range(len(begins)))
+    given = [int(v) for v in call.attrs["strides"] or (1,)]
+    by_size = call.attrs["slice_mode"] == "size"
+    begin, strides = [0] * rank, [1] * rank
+    for position, axis in enumerate(targets):
+        stride = 1 if by_size else given[position if len(given) > 1 else 0]
+        size, start = data.shape[axis], begins[position]
+        start += size if start < 0 else 0
+        begin[axis] = min(max(start, 0), size - 1) if stride < 0 else max(start, 0)
+        strides[axis] = stride
+    op = Slice(tuple(begin), tuple(strides), shape)
+    try:
+        op.infer(data)
+    except ValueError as error:
+        require(False, "slice", error, "elements that exist")
+    return _one(call, lowering, op)
+
+
+def lower_pad(call: Call, lowering: Lowering) -> str:
+    """nn.pad by a constant."""
+    require(call.attrs["pad_mode"] == "constant", "mode", call.attrs["pad_mode"], "constant")
+    value = constant_of(call, 1, "pad value") if len(call.args) > 1 else np.zeros(())
+    require(value.size == 1, "pad value", value.shape, "one number")
+    widths = tuple((int(before), int(after)) for before, after in call.attrs["pad_width"])
+    require(all(min(width) >= 0 for width in widths), "pad width", widths, ">= 0")
+    number = float(value.reshape(-1)[0])
+    dtype = lowering.type(call.args[0]).dtype
+    require(
+        dtype.is_float or (dtype.range[0] <= number <= dtype.range[1] and number.is_integer()),
+        "pad value",
+        number,
+        f"a value of {dtype}",
+    )
+    return _one(call, lowering, Pad(widths, number))
+
+
+def lower_layout_transform(call: Call, lowering: Lowering) -> str:
+    """layout_transform between orders of the same plain axes (no blocked layouts)."""
+    source, target = str(call.attrs["src_layout"]), str(call.attrs["dst_layout"])
+    require(
+        sorted(source) == sorted(target) and source.isalpha() and source.isupper(),
+        "layouts",
+        f"{source} to {target}",
+        "the same plain axes in another order",
+    )
+    return _one(call, lowering, Transpose(tuple(source.index(axis) for axis in target)))

@@ -1,0 +1,240 @@
+"""``max_pool2d``, ``avg_pool2d`` and ``adaptive_pool2d`` (global pooling is its 1×1 case)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ops.window import NHWC, Pair, Window, axes, to_nhwc
+from tinyai.source import Call, Lower, Lowering, require, sources
+
+
+def _result(data: Type, size: Pair, layout: str) -> Type:
+    n, h, w, c = axes(layout)
+    out = dict(zip((n, h, w, c), (data.shape[n], *size, data.shape[c]), strict=True))
+    return Type(tuple(out[axis] for axis in range(4)), data.dtype)
+
+
+def _from_nhwc(data: Array, layout: str) -> Array:
+    return data if layout == NHWC else data.transpose(0, 3, 1, 2)
+
+
+def truncated_quotient(total: Array, count: Array | int) -> Array:
+    """``total / count`` cut towards zero, as C and LLVM divide. Exact below 2**53."""
+    quotient: Array = np.trunc(total.astype(np.float64) / count).astype(np.int32)
+    return quotient
+
+
+@dataclass(frozen=True)
+class MaxPool2d(Op):
+    """Largest value of each window; the border counts as the smallest value of the type.
+
+    in: 4-d integers in ``layout``; out: the same type.
+    """
+
+    name: ClassVar[str] = "max_pool2d"
+    takes_epilogue: ClassVar[bool] = True
+    window: Window
+    layout: str = NHWC
+
+    def infer(self, *inputs: Type) -> Type:
+        (data,) = inputs
+        if data.dtype.is_float:
+            raise ValueError(f"max_pool2d of {data.dtype}: integers only")
+        _, h, w, _ = axes(self.layout)
+        return _result(data, self.window.output((data.shape[h], data.shape[w])), self.layout)
+
+    def reference(self, *inputs: Array) -> Array:
+        lowest = int(np.iinfo(inputs[0].dtype).min)
+        x = self.window.pad(to_nhwc(inputs[0], self.layout), lowest)
+        rows, columns = self.window.kernel
+        taps = [self.window.tap(x, row, column) for row in range(rows) for column in range(columns)]
+        return _from_nhwc(np.maximum.reduce(taps), self.layout)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        for window, shape, layout, dtype in _window_examples((DType.INT8, DType.INT32)):
+            yield MaxPool2d(window, layout), (Type(shape, dtype),)
+
+
+@dataclass(frozen=True)
+class AvgPool2d(Op):
+    """Sum of each window divided by its number of elements, cut towards zero.
+
+    ``count_include_pad`` counts the elements of the border too. in, out: int32 in ``layout``.
+    """
+
+    name: ClassVar[str] = "avg_pool2d"
+    takes_epilogue: ClassVar[bool] = True
+    window: Window
+    layout: str = NHWC
+    count_include_pad: bool = False
+
+    def infer(self, *inputs: Type) -> Type:
+        (data,) = inputs
+        if data.dtype is not DType.INT32:
+            raise ValueError(f"avg_pool2d of {data.dtype}: int32 only")
+        _, h, w, _ = axes(self.layout)
+        return _result(data, self.window.output((data.shape[h], data.shape[w])), self.layout)
+
+    def _sum(self, padded: Array) -> Array:
+        rows, columns = self.window.kernel
+        with np.errstate(over="ignore"):
+            taps = [self.window.tap(padded, r, c) for r in range(rows) for c in range(columns)]
+            total: Array = np.add.reduce(taps, dtype=np.int32)
+            return total
+
+    def reference(self, *inputs: Array) -> Array:
+        x = to_nhwc(inputs[0], self.layout)
+        ones = np.ones(x.shape, np.int32)
+        if self.count_include_pad:
+            top, left, bottom, right = self.window.padding
+            ones = np.pad(ones, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=1)
+            rows, columns = self.window.overhang((x.shape[1], x.shape[2]))
+            ones = np.pad(ones, ((0, 0), (0, rows), (0, columns), (0, 0)))
+        else:
+            ones = self.window.pad(ones, 0)
+        count = np.maximum(self._sum(ones), 1)
+        total = self._sum(self.window.pad(x, 0))
+        return _from_nhwc(truncated_quotient(total, count), self.layout)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        for window, shape, layout, dtype in _window_examples((DType.INT32,)):
+            if window.dilation == (1, 1):
+                for include in (False, True):
+                    yield AvgPool2d(window, layout, include), (Type(shape, dtype),)
+
+
+@dataclass(frozen=True)
+class AdaptivePool2d(Op):
+    """Pooling to a given size: window i of n covers [floor(i·size/n), ceil((i+1)·size/n)).
+
+    ``kind`` is "avg" (int32, the quotient cut towards zero) or "max" (integers). in, out: one
+    type, in ``layout``.
+    """
+
+    name: ClassVar[str] = "adaptive_pool2d"
+    takes_epilogue: ClassVar[bool] = True
+    kind: str
+    output: Pair
+    layout: str = NHWC
+
+    def infer(self, *inputs: Type) -> Type:
+        (data,) = inputs
+        if data.dtype.is_float or (self.kind == "avg" and data.dtype is not DType.INT32):
+            raise ValueError(f"adaptive {self.kind} pooling of {data.dtype}")
+        if self.kind not in ("avg", "max"):
+            raise ValueError(f"adaptive pooling of kind {self.kind}: avg or max only")
+        return _result(data, self.output, self.layout)
+
+    def reference(self, *inputs: Array) -> Array:
+        x = to_nhwc(inputs[0], self.layout)
+        height, width = self.output
+        out = np.empty((x.shape[0], height, width, x.shape[3]), x.dtype)
+        for row in range(height):
+            for column in range(width):
+                rows = slice(*adaptive_window(row, height, x.shape[1]))
+                columns = slice(*adaptive_window(column, width, x.shape[2]))
+                part = x[:, rows, columns]
+                out[:, row, column] = self._reduce(part)
+        return _from_nhwc(out, self.layout)
+
+    def _reduce(self, part: Array) -> Array:
+        if self.kind == "max":
+            largest: Array = part.max(axis=(1, 2))
+            return largest
+        total = part.sum(axis=(1, 2), dtype=np.int64).astype(np.int32)
+        return truncated_quotient(total, part.shape[1] * part.shape[2])
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        for layout in ("NHWC", "NCHW"):
+            for output in ((1, 1), (3, 2), (7, 7)):
+                for kind, dtype in (("avg", DType.INT32), ("max", DType.INT8)):
+                    yield AdaptivePool2d(kind, output, layout), (Type((2, 7, 8, 5), dtype),)
+
+
+def adaptive_window(index: int, count: int, size: int) -> Pair:
+    """First element and the one behind the last of window ``index`` of ``count``."""
+    return index * size // count, -(-(index + 1) * size // count)
+
+
+def _window_examples(
+    dtypes: tuple[DType, ...],
+) -> Iterator[tuple[Window, tuple[int, ...], str, DType]]:
+    windows = (
+        Window((2, 2), (2, 2)),
+        Window((3, 3), (2, 2), padding=(1, 1, 1, 1)),
+        Window((3, 2), (1, 2), padding=(0, 1, 1, 0)),
+        Window((3, 3), (2, 2), padding=(1, 0, 1, 0), ceil_mode=True),
+        Window((2, 2), (1, 1), dilation=(2, 3)),
+    )
+    for window in windows:
+        for layout in ("NHWC", "NCHW"):
+            for dtype in dtypes:
+                yield window, ((2, 6, 9, 5) if layout == NHWC else (2, 5, 6, 9)), layout, dtype
+
+
+def _layout(call: Call) -> str:
+    layout = call.attrs["layout"]
+    require(layout in ("NHWC", "NCHW"), "layout", layout, "NHWC, NCHW")
+    out_layout = call.attrs.get("out_layout") or layout
+    require(out_layout == layout, "output layout", out_layout, layout)
+    return str(layout)
+
+
+def _add(call: Call, lowering: Lowering, op: Op) -> str:
+    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+
+
+def _require_int32(call: Call, lowering: Lowering) -> None:
+    dtype = lowering.type(call.args[0]).dtype
+    require(dtype is DType.INT32, "dtype of an average", dtype, "int32")
+
+
+def _require_integer(call: Call, lowering: Lowering) -> None:
+    dtype = lowering.type(call.args[0]).dtype
+    require(not dtype.is_float, "dtype of pooling", dtype, "an integer")
+
+
+def _pooling_window(call: Call) -> Window:
+    height, width = (int(v) for v in call.attrs["pool_size"])
+    return Window.of(call.attrs, (height, width))
+
+
+def lower_max_pool2d(call: Call, lowering: Lowering) -> str:
+    _require_integer(call, lowering)
+    return _add(call, lowering, MaxPool2d(_pooling_window(call), _layout(call)))
+
+
+def lower_avg_pool2d(call: Call, lowering: Lowering) -> str:
+    _require_int32(call, lowering)
+    window = _pooling_window(call)
+    require(window.dilation == (1, 1), "dilation of an average", window.dilation, "(1, 1)")
+    include = bool(call.attrs["count_include_pad"])
+    return _add(call, lowering, AvgPool2d(window, _layout(call), include))
+
+
+def lower_adaptive_pool2d(kind: str, *, whole: bool) -> Lower:
+    """nn.adaptive_…_pool2d, and nn.global_…_pool2d where ``whole``."""
+
+    def lower(call: Call, lowering: Lowering) -> str:
+        (_require_int32 if kind == "avg" else _require_integer)(call, lowering)
+        layout = _layout(call)
+        data = lowering.type(call.args[0])
+        _, h, w, _ = axes(layout)
+        size = [] if whole else [int(v) for v in call.attrs["output_size"] or ()]
+        if whole:
+            output = (1, 1)
+        elif not size:
+            output = (data.shape[h], data.shape[w])
+        else:
+            output = (size[0], size[-1])
+        return _add(call, lowering, AdaptivePool2d(kind, output, layout))
+
+    return lower

@@ -1,0 +1,106 @@
+"""The sliding window that convolution and pooling share: kernel, strides, dilation, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyai.ir import Array
+
+NHWC = "NHWC"
+Pair = tuple[int, int]
+
+
+def axes(layout: str) -> tuple[int, int, int, int]:
+    """Positions of N, H, W, C in ``layout`` (NHWC or NCHW); ``ValueError`` for another."""
+    if layout not in ("NHWC", "NCHW"):
+        raise ValueError(f"layout {layout}: NHWC or NCHW only")
+    return layout.index("N"), layout.index("H"), layout.index("W"), layout.index("C")
+
+
+def to_nhwc(data: Array, layout: str) -> Array:
+    return data.transpose(axes(layout))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Height first: kernel, strides and dilation (h, w); padding (top, left, bottom, right).
+
+    ``ceil_mode`` lets the last window of a pooling reach over the padded border.
+    """
+
+    kernel: Pair
+    strides: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    ceil_mode: bool = False
+
+    @classmethod
+    def of(cls, attrs: Mapping[str, Any], kernel: Pair) -> Window:
+        """The window of a source operator's attributes strides, padding, dilation, ceil_mode."""
+
+        def pair(value: Any) -> Pair:
+            first, *rest = (int(v) for v in value)
+            return first, rest[0] if rest else first
+
+        pads = [int(v) for v in attrs["padding"]]
+        top, left, bottom, right = (
+            pads if len(pads) == 4 else (pads * 2 if len(pads) == 2 else pads * 4)
+        )
+        return cls(
+            kernel,
+            pair(attrs["strides"]),
+            pair(attrs["dilation"]),
+            (top, left, bottom, right),
+            bool(attrs.get("ceil_mode", False)),
+        )
+
+    @property
+    def extent(self) -> Pair:
+        """Height and width that a dilated kernel covers."""
+        height, width = (d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        return height, width
+
+    def output(self, size: Pair) -> Pair:
+        """Height and width of the result; ``ValueError`` where no window fits."""
+        top, left, bottom, right = self.padding
+        padded = (size[0] + top + bottom, size[1] + left + right)
+        height, width = (
+            (p - e + (s - 1 if self.ceil_mode else 0)) // s + 1
+            for p, e, s in zip(padded, self.extent, self.strides, strict=True)
+        )
+        if min(height, width) < 1:
+            raise ValueError(f"no window of {self.kernel} fits into {padded}")
+        return height, width
+
+    def overhang(self, size: Pair) -> Pair:
+        """Rows and columns that the last window reaches beyond the padding (``ceil_mode``)."""
+        top, left, bottom, right = self.padding
+        padded = (size[0] + top + bottom, size[1] + left + right)
+        rows, columns = (
+            max(0, (o - 1) * s + e - p)
+            for o, s, e, p in zip(self.output(size), self.strides, self.extent, padded, strict=True)
+        )
+        return rows, columns
+
+    def pad(self, nhwc: Array, value: int) -> Array:
+        """The data with its border, so that every window lies inside."""
+        top, left, bottom, right = self.padding
+        rows, columns = self.overhang((nhwc.shape[1], nhwc.shape[2]))
+        border = ((0, 0), (top, bottom + rows), (left, right + columns), (0, 0))
+        return np.pad(nhwc, border, constant_values=value)
+
+    def tap(self, padded: Array, row: int, column: int) -> Array:
+        """What one element of the kernel sees, for every window: padded NHWC in, NHWC out."""
+        y, x = row * self.dilation[0], column * self.dilation[1]
+        height, width = (
+            (p - e) // s + 1
+            for p, e, s in zip(padded.shape[1:3], self.extent, self.strides, strict=True)
+        )
+        rows = slice(y, y + (height - 1) * self.strides[0] + 1, self.strides[0])
+        columns = slice(x, x + (width - 1) * self.strides[1] + 1, self.strides[1])
+        tapped: Array = padded[:, rows, columns, :]
+        return tapped

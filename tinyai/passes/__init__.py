@@ -1,0 +1,31 @@
+"""Passes over the graph: each takes a ``Graph`` and returns a new one; the graph is verified after
+each of them."""
+
+from __future__ import annotations
+
+from tinyai.ir import Graph, verify
+from tinyai.passes.fold_constants import fold_constants
+from tinyai.passes.fuse_epilogues import fuse_epilogues
+from tinyai.passes.merge_equal import merge_equal
+from tinyai.passes.remove_unused import remove_unused
+from tinyai.passes.sink_widening import sink_widening
+
+PIPELINE = (
+    # Constants first: what is known needs no code, and equal constants make equal nodes.
+    fold_constants,
+    # Before fusion, so that a value with two equal users has one user, and can be fused.
+    merge_equal,
+    remove_unused,
+    fuse_epilogues,
+    # After fusion has shown which values have to be stored: store them narrow.
+    sink_widening,
+    remove_unused,
+)
+
+
+def optimize(graph: Graph) -> Graph:
+    """Run the pipeline. Raises ``GraphError`` where a pass breaks a rule of the graph."""
+    verify(graph)
+    for run in PIPELINE:
+        graph = verify(run(graph))
+    return graph

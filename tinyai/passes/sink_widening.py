@@ -1,0 +1,74 @@
+"""Store values at their narrowest: conversions to a wider type move to where the value is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tinyai.ir import DType, Graph, Node, Operand, Step, Tensor, Type
+from tinyai.ops import Elementwise
+
+
+def sink_widening(graph: Graph) -> Graph:
+    """The tail of an epilogue that widens (int8 to int32 in front of a residual add) moves to the
+    readers, when every reader is an elementwise node or an operand.
+
+    A convolution's result then takes a quarter of the arena. Readers repeat the tail: casts and
+    shifts by constants, which cost less than the memory traffic that they save.
+    """
+    tails: dict[str, tuple[Step, ...]] = {}
+    tensors = dict(graph.tensors)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        node = _prepend(node, tails)
+        keep = _narrowest(graph, node)
+        tail = node.epilogue[keep:]
+        if tail and _can_sink(graph, node, tail):
+            node = replace(node, epilogue=node.epilogue[:keep])
+            tails[node.output] = tail
+            narrow = Type(graph.type(node.output).shape, _dtypes(graph, node)[-1])
+            tensors[node.output] = Tensor(node.output, narrow)
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _dtypes(graph: Graph, node: Node) -> list[DType]:
+    """Type after the operator and after each step."""
+    dtypes = [node.op.infer(*graph.types(node.inputs)).dtype]
+    for step in node.epilogue:
+        dtypes.append(step.result(dtypes[-1]))
+    return dtypes
+
+
+def _narrowest(graph: Graph, node: Node) -> int:
+    """How many steps to keep: up to the last place at which the value is narrowest."""
+    sizes = [dtype.bytes for dtype in _dtypes(graph, node)]
+    smallest = min(sizes)
+    return len(sizes) if sizes[-1] == smallest else len(sizes) - 1 - sizes[::-1].index(smallest)
+
+
+def _can_sink(graph: Graph, node: Node, tail: tuple[Step, ...]) -> bool:
+    constant_operands = all(
+        step.operand is None or step.operand.tensor in graph.constants for step in tail
+    )
+    if not constant_operands or node.output in graph.outputs:
+        return False
+    return all(
+        isinstance(reader.op, Elementwise) for reader in graph.nodes if node.output in reader.inputs
+    )
+
+
+def _prepend(node: Node, tails: dict[str, tuple[Step, ...]]) -> Node:
+    """``node`` with the tails of the tensors that it reads in front of its own steps."""
+    head = tails.get(node.inputs[0], ()) if isinstance(node.op, Elementwise) else ()
+    return replace(node, epilogue=(*head, *_with_tails(node.epilogue, tails)))
+
+
+def _with_tails(steps: Iterable[Step], tails: dict[str, tuple[Step, ...]]) -> Iterable[Step]:
+    for step in steps:
+        if step.operand is None:
+            yield step
+            continue
+        head = tails.get(step.operand.tensor, ())
+        inner = tuple(_with_tails(step.operand.steps, tails))
+        yield replace(step, operand=Operand(step.operand.tensor, (*head, *inner)))

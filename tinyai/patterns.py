@@ -1,0 +1,179 @@
+"""The contents page: which operators tinyai takes, and which patterns of them.
+
+``OPERATORS`` has one row a source operator: its builder, which lowers it to ``tinyai.ir`` or
+refuses with the clause that failed. ``PATTERNS`` has one row a composite, in order of
+preference. A check is the builder itself, tried on the side: what is taken can be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tinyai.ir import Builder
+from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, match, op
+from tinyai.ops import conv2d, dense, elementwise, layout, pool2d, steps
+from tinyai.source import (
+    Call,
+    Constant,
+    Expr,
+    Lower,
+    Lowering,
+    Refusal,
+    fixed_type,
+    require,
+)
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    """A source operator and its builder. Without ``compute`` it only moves or renames values."""
+
+    lower: Lower
+    compute: bool = True
+
+
+OPERATORS: dict[str, OperatorRow] = {
+    "nn.conv2d": OperatorRow(conv2d.lower_conv2d),
+    "nn.dense": OperatorRow(dense.lower_dense),
+    "nn.max_pool2d": OperatorRow(pool2d.lower_max_pool2d),
+    "nn.avg_pool2d": OperatorRow(pool2d.lower_avg_pool2d),
+    "nn.global_max_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("max", whole=True)),
+    "nn.global_avg_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("avg", whole=True)),
+    "nn.adaptive_max_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("max", whole=False)),
+    "nn.adaptive_avg_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("avg", whole=False)),
+    "add": OperatorRow(elementwise.lower_binary(steps.Add, steps.Add)),
+    "subtract": OperatorRow(elementwise.lower_binary(steps.Subtract, steps.SubtractFrom)),
+    "multiply": OperatorRow(elementwise.lower_binary(steps.Multiply, steps.Multiply)),
+    "maximum": OperatorRow(elementwise.lower_binary(steps.Maximum, steps.Maximum)),
+    "minimum": OperatorRow(elementwise.lower_binary(steps.Minimum, steps.Minimum)),
+    "right_shift": OperatorRow(elementwise.lower_shift(steps.RightShift)),
+    "left_shift": OperatorRow(elementwise.lower_shift(steps.LeftShift)),
+    "fixed_point_multiply": OperatorRow(elementwise.lower_fixed_point_multiply),
+    "nn.bias_add": OperatorRow(elementwise.lower_bias_add),
+    "nn.relu": OperatorRow(elementwise.lower_relu),
+    "nn.leaky_relu": OperatorRow(elementwise.lower_leaky_relu),
+    "clip": OperatorRow(elementwise.lower_clip),
+    "round": OperatorRow(elementwise.lower_round),
+    "cast": OperatorRow(elementwise.lower_cast, compute=False),
+    "annotation.stop_fusion": OperatorRow(elementwise.lower_identity, compute=False),
+    "nn.pad": OperatorRow(layout.lower_pad),
+    "concatenate": OperatorRow(layout.lower_concatenate),
+    "strided_slice": OperatorRow(layout.lower_strided_slice),
+    "transpose": OperatorRow(layout.lower_transpose),
+    "layout_transform": OperatorRow(layout.lower_layout_transform),
+    "reshape": OperatorRow(layout.lower_reshape, compute=False),
+    "nn.batch_flatten": OperatorRow(layout.lower_reshape, compute=False),
+    "squeeze": OperatorRow(layout.lower_reshape, compute=False),
+    "expand_dims": OperatorRow(layout.lower_reshape, compute=False),
+}
+
+ANY, CONSTANT = Anything(), AnyConstant()
+
+# What may follow an accumulator: the requantize chain of tvm.relay.quantize and its neighbours.
+STEPS = (
+    *(
+        lambda below, name=name: op(name, below, CONSTANT)
+        for name in ("add", "subtract", "multiply", "right_shift", "left_shift", "nn.bias_add")
+    ),
+    *(
+        lambda below, name=name: op(name, below)
+        for name in ("clip", "cast", "nn.relu", "nn.leaky_relu", "fixed_point_multiply")
+    ),
+)
+STOP_FUSION = (lambda below: op("annotation.stop_fusion", below),)
+LONGEST_CHAIN = 16
+
+
+def chain(base: Pattern, *, stop_fusion: bool = True) -> Chain:
+    return Chain(base, STEPS + (STOP_FUSION if stop_fusion else ()), LONGEST_CHAIN)
+
+
+@dataclass(frozen=True)
+class PatternRow:
+    """A composite. ``floats`` marks the edges of a region, where float32 is part of the pattern;
+    anywhere else a float stays on the host."""
+
+    name: str
+    pattern: Pattern
+    floats: bool = False
+
+
+def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
+    """The composites. Without ``stop_fusion`` no pattern has ``annotation.stop_fusion`` in it: that
+    shows what the operator does to a partition (tutorial 1)."""
+
+    def follow(base: Pattern) -> Chain:
+        return chain(base, stop_fusion=stop_fusion)
+
+    pools = [name for name in OPERATORS if "pool2d" in name]
+    scaled = op("multiply", OneOf((op("nn.pad", ANY, CONSTANT), ANY)), CONSTANT)
+    return (
+        PatternRow("quantize", op("cast", op("clip", op("round", scaled))), floats=True),
+        PatternRow("conv2d", follow(op("nn.conv2d", ANY, CONSTANT))),
+        PatternRow("dense", follow(op("nn.dense", ANY, CONSTANT))),
+        PatternRow("pool2d", follow(OneOf(tuple(op(name, ANY) for name in pools)))),
+        PatternRow("concatenate", follow(op("concatenate", AnyTuple()))),
+        PatternRow("add", follow(op("add", follow(ANY), follow(ANY)))),
+        PatternRow(
+            "dequantize", op("multiply", op("cast", ANY, dtype="float32"), CONSTANT), floats=True
+        ),
+    )
+
+
+PATTERNS = pattern_rows()
+
+
+def refusal_of_composite(row: PatternRow, root: Expr) -> Refusal | None:
+    """Why the composite of ``row`` that ends in ``root`` stays out; None where it is taken."""
+    calls = match(row.pattern, root)
+    if calls is None:
+        return Refusal("pattern", "another graph", f"the pattern {row.name}")
+    return _refusal(calls, root, floats=row.floats)
+
+
+def refusal_of_operator(call: Call) -> Refusal | None:
+    """Why a single operator stays out; None where it is taken. Floats stay out."""
+    return _refusal((call,), call, floats=False)
+
+
+def lower_call(call: Call, lowering: Lowering) -> str:
+    """Build the nodes of one call; its output's name. Raises ``Refusal``."""
+    row = OPERATORS.get(call.op)
+    if row is None:
+        raise Refusal("operator", call.op, "an operator of tinyai/patterns.py")
+    fixed_type(call.type, "result")
+    return row.lower(call, lowering)
+
+
+def _refusal(calls: Collection[Call], root: Expr, *, floats: bool) -> Refusal | None:
+    try:
+        for call in calls:
+            require(
+                floats or not call.type.dtype.startswith("float"),
+                f"dtype of {call.op}",
+                call.type.dtype,
+                "integers; float32 only where a region begins or ends",
+            )
+        _try_lowering(calls)
+    except Refusal as refusal:
+        return refusal
+    return None
+
+
+def _try_lowering(calls: Collection[Call]) -> None:
+    """Lower ``calls`` into a graph that nobody keeps; what lies outside becomes its inputs."""
+    builder = Builder("trial")
+    tensors: dict[Expr, str] = {}
+
+    def tensor(expr: Expr) -> str:
+        if expr not in tensors:
+            tensors[expr] = (
+                builder.constant(expr.value)
+                if isinstance(expr, Constant)
+                else builder.input(fixed_type(expr.type, "argument"))
+            )
+        return tensors[expr]
+
+    for call in calls:
+        tensors[call] = lower_call(call, Lowering(builder, tensor))

@@ -1,0 +1,214 @@
+"""Where every tensor lives: an arena planned at code-generation time.
+
+Tensors share the arena by lifetime. A reshape is the same memory under another type; a node may
+write over an operand that it reads last, element by element. Graph inputs and outputs live with
+the caller.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tinyai.ir import Graph, Node
+from tinyai.ops import Elementwise, Reshape
+
+ALIGNMENT = 64
+
+
+class Room(enum.Enum):
+    """Whose memory a tensor lives in."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    ARENA = "arena"
+
+
+@dataclass(frozen=True)
+class Location:
+    """``index`` is the number of the input or output, or the byte offset in the arena."""
+
+    room: Room
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bytes of the arena that are in use from node ``first`` to node ``last``, both included."""
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+
+    def meets(self, other: Block) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """``locations`` of every tensor, ``scratch`` offsets by a node's output, sizes in bytes.
+
+    ``lower_bound`` is the largest sum of blocks that live at once: no plan can be smaller.
+    """
+
+    locations: Mapping[str, Location]
+    scratch: Mapping[str, int]
+    arena_bytes: int
+    lower_bound: int
+
+
+def plan_memory(graph: Graph, scratch_bytes: Mapping[str, int]) -> MemoryPlan:
+    """Plan for ``graph``; ``scratch_bytes`` holds what a node's kernel needs, by its output."""
+    owner = _share(graph)
+    locations = _outside(graph, owner)
+    blocks = [*_tensor_blocks(graph, owner, locations), *_scratch_blocks(graph, scratch_bytes)]
+    offsets, size = place(blocks)
+    for name in graph.tensors:
+        root = owner[name]
+        if name not in locations and root in offsets:
+            locations[name] = Location(Room.ARENA, offsets[root])
+    scratch = {name: offsets[_scratch_name(name)] for name, size in scratch_bytes.items() if size}
+    return MemoryPlan(locations, scratch, size, lower_bound(blocks))
+
+
+def _last_reads(graph: Graph) -> dict[str, int]:
+    """Index of the last node that reads a tensor; outputs are read behind the last node."""
+    last = {name: i for i, node in enumerate(graph.nodes) for name in node.reads()}
+    return last | dict.fromkeys(graph.outputs, len(graph.nodes))
+
+
+def _share(graph: Graph) -> dict[str, str]:
+    """The tensor whose memory each tensor uses: its own name, or that of an earlier one."""
+    owner = {name: name for name in graph.tensors}
+    last = _last_reads(graph)
+    group_last = dict(last)
+    for index, node in enumerate(graph.nodes):
+        host = _host(graph, node, owner, group_last, index)
+        if host is not None:
+            owner[node.output] = owner[host]
+            ends = (group_last.get(owner[host], index), last.get(node.output, index))
+            group_last[owner[host]] = max(ends)
+    return owner
+
+
+def _host(
+    graph: Graph, node: Node, owner: Mapping[str, str], group_last: Mapping[str, int], index: int
+) -> str | None:
+    """A tensor that the node reads whose memory its output may take."""
+    if isinstance(node.op, Reshape):
+        (source,) = node.inputs
+        fixed = set(graph.outputs) | (set(graph.inputs) if node.output in graph.outputs else set())
+        return None if owner[source] in fixed or source in graph.constants else source
+    if node.output in graph.outputs:
+        return None
+    candidates = [step.operand.tensor for step in node.epilogue if step.operand]
+    if isinstance(node.op, Elementwise):
+        candidates = [*node.inputs, *candidates]
+    outside = {*graph.inputs, *graph.outputs, *graph.constants}
+    for name in candidates:
+        read_whole = name in node.inputs and not isinstance(node.op, Elementwise)
+        if (
+            graph.type(name) == graph.type(node.output)
+            and owner[name] not in outside
+            and group_last[owner[name]] <= index
+            and not read_whole
+        ):
+            return name
+    return None
+
+
+def _outside(graph: Graph, owner: dict[str, str]) -> dict[str, Location]:
+    """Locations of what is not in the arena. A tensor whose memory a graph output shares lives
+    with that output from the start."""
+    locations = {name: Location(Room.CONSTANT) for name in graph.constants}
+    root_room: dict[str, Location] = {
+        name: Location(Room.INPUT, i) for i, name in enumerate(graph.inputs)
+    }
+    for i, name in enumerate(graph.outputs):
+        root = owner[name]
+        if root in root_room:  # the memory belongs to someone else: the node copies
+            owner[name] = root = name
+        root_room[root] = Location(Room.OUTPUT, i)
+    for name, root in owner.items():
+        if root in root_room:
+            locations[name] = root_room[root]
+    return locations
+
+
+def _tensor_blocks(
+    graph: Graph, owner: Mapping[str, str], outside: Mapping[str, Location]
+) -> list[Block]:
+    last = _last_reads(graph)
+    blocks: dict[str, Block] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.output in outside:
+            continue
+        root, end = owner[node.output], last.get(node.output, index)
+        size = _aligned(graph.type(node.output).bytes)
+        block = blocks.get(root, Block(root, size, index, end))
+        blocks[root] = replace(block, bytes=max(block.bytes, size), last=max(block.last, end))
+    return list(blocks.values())
+
+
+def _scratch_name(output: str) -> str:
+    return f"scratch of {output}"
+
+
+def _scratch_blocks(graph: Graph, scratch_bytes: Mapping[str, int]) -> list[Block]:
+    return [
+        Block(_scratch_name(node.output), _aligned(scratch_bytes[node.output]), index, index)
+        for index, node in enumerate(graph.nodes)
+        if scratch_bytes.get(node.output)
+    ]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+    lambda block: (-block.bytes, block.first),
+    lambda block: (-block.bytes * (block.last - block.first + 1), block.first),
+    lambda block: (block.first, -block.bytes),
+    lambda block: (-(block.last - block.first), -block.bytes, block.first),
+)
+
+
+def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
+    """Offsets of the blocks and the size of the arena: the best of greedy placements by size, by
+    size times duration, by time and by duration. Never worse than greedy by size."""
+    blocks = list(blocks)
+    plans = [_place_in_order(sorted(blocks, key=order)) for order in ORDERS]
+    return min(plans, key=lambda plan: plan[1])
+
+
+def _place_in_order(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
+    """Each block goes to the lowest offset at which it meets no block placed before."""
+    placed: list[tuple[int, Block]] = []
+    for block in blocks:
+        offset = 0
+        for start, other in sorted(
+            ((start, other) for start, other in placed if other.meets(block)),
+            key=lambda item: item[0],
+        ):
+            if offset + block.bytes <= start:
+                break
+            offset = max(offset, start + other.bytes)
+        placed.append((offset, block))
+    size = max((offset + block.bytes for offset, block in placed), default=0)
+    return {block.name: offset for offset, block in placed}, size
+
+
+def lower_bound(blocks: Iterable[Block]) -> int:
+    """The largest sum of bytes that live at the same node."""
+    blocks = list(blocks)
+    return max(
+        (
+            sum(b.bytes for b in blocks if b.first <= at <= b.last)
+            for at in {b.first for b in blocks}
+        ),
+        default=0,
+    )

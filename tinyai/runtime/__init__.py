@@ -1,0 +1,1 @@
+"""Emitted C made runnable: compilers, a ctypes runner without TVM, and TVM modules."""

@@ -1,0 +1,64 @@
+"""The C compiler: the user's to choose, called without a shell."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinyai.errors import ToolchainError
+
+DEFAULT_COMPILERS = ("cc", "gcc", "clang", "g++")
+_LONGEST_MESSAGE = 4000
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C or C++ compiler and its flags.
+
+    ``cc`` is a command (a name on the PATH or a path), words after the first are flags; without it
+    the environment's ``CC`` serves, else the first of cc, gcc, clang, g++ that is there. ``flags``
+    come behind. The emitted code needs no optimization flag with gcc and the right speed of
+    others' with their ``-O3``.
+    """
+
+    cc: str | None = None
+    flags: tuple[str, ...] = ()
+
+    def command(self) -> list[str]:
+        """The compiler and the flags. Raises ``ToolchainError`` where there is no compiler."""
+        asked = self.cc or os.environ.get("CC", "")
+        words = shlex.split(asked) or [next(filter(shutil.which, DEFAULT_COMPILERS), "")]
+        if not words[0] or shutil.which(words[0]) is None:
+            raise ToolchainError(
+                "no C compiler",
+                found=repr(asked) if asked else f"none of {', '.join(DEFAULT_COMPILERS)}",
+                allowed="an executable on the PATH, or its path",
+                hint="install gcc, set CC, or pass Toolchain(cc=...)",
+            )
+        return [*words, *self.flags]
+
+    def run(self, arguments: Sequence[str]) -> None:
+        """Call the compiler. Raises ``ToolchainError`` with what it said."""
+        command = [*self.command(), *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise ToolchainError(
+                "the C compiler failed",
+                found=(result.stderr or result.stdout).strip()[:_LONGEST_MESSAGE],
+                allowed="exit code 0",
+                hint=f"run it by hand: {shlex.join(command)}",
+            )
+
+    def shared_library(self, output: Path, sources: Sequence[Path], *options: str) -> None:
+        """Compile and link ``sources`` (C files, objects) to ``output``, whole or not at all."""
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-") as folder:
+            beside = Path(folder) / output.name
+            files = [str(source) for source in sources]
+            self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options])
+            os.replace(beside, output)

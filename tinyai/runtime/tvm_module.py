@@ -1,0 +1,77 @@
+"""Built TVM modules made runnable: their C sources compiled and loaded.
+
+``relay.build`` leaves a region as a C source module, which answers "no such function in module"
+until it is compiled. ``export_library`` compiles it on the way to a file; ``compile`` does so for
+a module that stays in this process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
+
+from tinyai.errors import OptionError
+from tinyai.runtime.toolchain import Toolchain
+
+
+class CompiledFactory(GraphExecutorFactoryModule):  # type: ignore[misc]
+    """A graph executor factory that runs at once: ``factory["default"](tvm.cpu())``.
+
+    Everything else is the factory's that ``relay.build`` returned: ``export_library``,
+    ``get_params``, ``get_graph_json``, ``ir_mod``.
+    """
+
+    def __init__(self, built: GraphExecutorFactoryModule, loaded: tvm.runtime.Module) -> None:
+        self.__dict__.update(built.__dict__)
+        self.loaded = loaded
+
+    def __getitem__(self, item: str) -> Any:
+        return self.loaded[item]
+
+    def get_lib(self) -> tvm.runtime.Module:
+        """The library with the operators' functions, loaded."""
+        return self.loaded
+
+    def __del__(self) -> None:
+        """Nothing to release: the attributes are shared with the factory that was built."""
+
+
+def compile(
+    built: GraphExecutorFactoryModule, toolchain: Toolchain | None = None
+) -> CompiledFactory:
+    """A factory that runs, from the result of ``relay.build``.
+
+    ``toolchain`` compiles the C sources; without it ``CC`` or the system's C compiler does.
+    Raises ``OptionError`` for anything but a graph executor factory, ``ToolchainError`` where the
+    compiler is missing or fails.
+    """
+    if not isinstance(built, GraphExecutorFactoryModule):
+        raise OptionError(
+            "module to compile",
+            found=type(built).__name__,
+            allowed="the result of relay.build with the graph executor",
+            hint="export_library and tvm.runtime.load_module serve other executors",
+        )
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+        library = Path(folder) / "library.so"
+        built.export_library(str(library), fcompile=linker(toolchain or Toolchain()))
+        return CompiledFactory(built, tvm.runtime.load_module(str(library)))
+
+
+def linker(toolchain: Toolchain) -> Any:
+    """``toolchain`` as the ``fcompile`` of TVM's ``export_library``."""
+
+    def create(
+        output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: Any
+    ) -> None:
+        files = [Path(name) for name in ([objects] if isinstance(objects, str) else objects)]
+        toolchain.shared_library(Path(output), files, *(options or ()))
+
+    create.output_format = "so"  # type: ignore[attr-defined]
+    create.need_system_lib = False  # type: ignore[attr-defined]
+    return create

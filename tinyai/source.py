@@ -1,0 +1,123 @@
+"""A source model's expressions in neutral form, as the doors (Relay, Relax) hand them over.
+
+Patterns match these values and operators are lowered from them, so that neither needs TVM. A call's
+arguments are made when they are asked for: a check looks at a few calls of a large network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tinyai.ir import Array, Builder, DType, Type
+
+
+@dataclass(frozen=True)
+class SourceType:
+    """Type in the source model: a dimension is None where it is dynamic; any dtype's name."""
+
+    shape: tuple[int | None, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """Anything with a value: on its own a parameter or what lies outside of a match."""
+
+    types: tuple[SourceType, ...]
+
+    @property
+    def type(self) -> SourceType:
+        """Type of an expression that is one tensor."""
+        require(len(self.types) == 1, "result", f"a tuple of {len(self.types)}", "one tensor")
+        return self.types[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Expr):
+    """A constant tensor; ``value`` is read when it is needed."""
+
+    load: Callable[[], Array] = field(kw_only=True)
+
+    @cached_property
+    def value(self) -> Array:
+        return self.load()
+
+
+@dataclass(frozen=True, eq=False)
+class Tuple(Expr):
+    load: Callable[[], tuple[Expr, ...]] = field(kw_only=True)
+
+    @cached_property
+    def fields(self) -> tuple[Expr, ...]:
+        return self.load()
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Expr):
+    """``op(*args)`` under the operator's name in the source language; ``name`` is its span's."""
+
+    op: str = field(kw_only=True)
+    attrs: Mapping[str, Any] = field(kw_only=True)
+    load: Callable[[], tuple[Expr, ...]] = field(kw_only=True)
+    name: str = field(default="", kw_only=True)
+
+    @cached_property
+    def args(self) -> tuple[Expr, ...]:
+        return self.load()
+
+
+class Refusal(ValueError):
+    """Why an operator stays on the host: the clause that failed, what was found and is allowed."""
+
+    def __init__(self, clause: str, found: object, allowed: object) -> None:
+        self.clause, self.found, self.allowed = clause, str(found), str(allowed)
+        super().__init__(f"{clause}: found {found}, allowed {allowed}")
+
+
+def require(condition: bool, clause: str, found: object, allowed: object) -> None:
+    """Raise ``Refusal`` unless ``condition`` holds. Builders state their demands with it."""
+    if not condition:
+        raise Refusal(clause, found, allowed)
+
+
+def fixed_type(of: SourceType, what: str = "type") -> Type:
+    """The type for ``ir``; refuses a dynamic shape, an empty tensor or an unknown dtype."""
+    require(None not in of.shape, f"{what}: shape", of, "fixed dimensions")
+    require(0 not in of.shape, f"{what}: shape", of, "at least one element")
+    require(of.dtype in set(DType), f"{what}: dtype", of.dtype, ", ".join(DType))
+    return Type(tuple(d for d in of.shape if d is not None), DType(of.dtype))
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """What an operator's builder works with: the graph's builder and the tensor of each argument.
+
+    ``tensor(expr)`` is the name of the tensor that holds an argument.
+    """
+
+    builder: Builder
+    tensor: Callable[[Expr], str]
+
+    def type(self, expr: Expr) -> Type:
+        return self.builder.type(self.tensor(expr))
+
+
+Lower = Callable[[Call, Lowering], str]
+
+
+def constant_of(call: Call, index: int, what: str) -> Array:
+    """Value of a constant argument; refuses one that is computed at run time."""
+    argument = call.args[index]
+    if not isinstance(argument, Constant):
+        raise Refusal(what, "computed at run time", "a constant")
+    return argument.value
+
+
+def sources(call: Call) -> tuple[str, ...]:
+    return (call.name,) if call.name else ()

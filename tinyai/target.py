@@ -1,0 +1,138 @@
+"""What the code is generated for: a frozen, validated set of options.
+
+A target comes from keyword arguments, from the strings that tvmc hands over, or from a target
+string such as ``"tinyai -isa=scalar -threads=2"``. It travels to the code generator as string
+attributes of a region, because TVM's hook sees nothing but the region's function.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tinyai.errors import OptionError
+
+ISAS = ("scalar",)
+ROUNDINGS = ("upward",)
+_ATTRIBUTE_PREFIX = "tinyai."
+
+
+def _choice(name: str, allowed: tuple[str, ...]) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        text = str(value).strip().lower()
+        if text not in allowed:
+            raise OptionError(f"option {name!r}", found=value, allowed=", ".join(allowed))
+        return text
+
+    return parse
+
+
+def _integer(name: str, low: int, unit: str) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        try:
+            number = int(str(value), 0)
+        except ValueError:
+            number = low - 1
+        if number < low or isinstance(value, bool):
+            raise OptionError(
+                f"option {name!r}", found=repr(value), allowed=f"a whole number >= {low} ({unit})"
+            )
+        return number
+
+    return parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Options of the code generator; each may be given as a value or as its string.
+
+    - ``isa``: instruction set of the kernels. ``scalar`` is portable C.
+    - ``threads``: threads that a region may use (the scalar kernels use one).
+    - ``rounding``: meaning of a requantization that names none of its own.
+    - ``arena_limit``, ``weight_limit``: upper bounds in bytes, 0 for none.
+
+    Raises ``OptionError`` for a value that is not allowed.
+    """
+
+    isa: str = "scalar"
+    threads: int = 1
+    rounding: str = "upward"
+    arena_limit: int = 0
+    weight_limit: int = 0
+
+    def __post_init__(self) -> None:
+        for name, parse in _PARSERS.items():
+            object.__setattr__(self, name, parse(getattr(self, name)))
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Target:
+        """Target from option names and values; raises ``OptionError`` for an unknown name."""
+        unknown = sorted(set(options) - set(_PARSERS))
+        if unknown:
+            raise OptionError(
+                "unknown option of the tinyai target",
+                found=", ".join(unknown),
+                allowed=", ".join(_PARSERS),
+                hint="in a target string an option reads -name=value",
+            )
+        return cls(**options)  # type: ignore[arg-type]  # the parsers check every value
+
+    @classmethod
+    def from_attributes(cls, attributes: Mapping[str, str]) -> Target:
+        """Target from the attributes of a region; attributes of others are passed over."""
+        return cls.from_options(
+            {
+                name.removeprefix(_ATTRIBUTE_PREFIX): value
+                for name, value in attributes.items()
+                if name.startswith(_ATTRIBUTE_PREFIX)
+            }
+        )
+
+    def attributes(self) -> dict[str, str]:
+        """The options as string attributes of a region, sorted by name."""
+        fields = sorted(dataclasses.asdict(self).items())
+        return {f"{_ATTRIBUTE_PREFIX}{name}": str(value) for name, value in fields}
+
+    def __str__(self) -> str:
+        options = (f"-{name}={value}" for name, value in dataclasses.asdict(self).items())
+        return " ".join(["tinyai", *options])
+
+
+_PARSERS: dict[str, Callable[[object], object]] = {
+    "isa": _choice("isa", ISAS),
+    "threads": _integer("threads", 1, "threads"),
+    "rounding": _choice("rounding", ROUNDINGS),
+    "arena_limit": _integer("arena_limit", 0, "bytes, 0 for no limit"),
+    "weight_limit": _integer("weight_limit", 0, "bytes, 0 for no limit"),
+}
+
+
+def split_target(text: str) -> tuple[dict[str, str], str]:
+    """``"tinyai -isa=scalar, llvm -mcpu=x"`` -> options of tinyai, and the host's target string.
+
+    The host is ``llvm`` where none is named. Raises ``OptionError`` where tinyai is missing, named
+    twice, or followed by words that are no ``-name=value``.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    own = [part for part in parts if part.split(" ")[0] == "tinyai"]
+    if len(own) != 1:
+        raise OptionError(
+            "target string",
+            found=repr(text),
+            allowed="exactly one part that begins with tinyai",
+            hint='"tinyai -isa=scalar, llvm"',
+        )
+    hosts = [part for part in parts if part and part not in own]
+    return _options_of(own[0]), ", ".join(hosts) or "llvm"
+
+
+def _options_of(part: str) -> dict[str, str]:
+    options = {}
+    for word in shlex.split(part)[1:]:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or not equals:
+            raise OptionError("word in the tinyai target", found=repr(word), allowed="-name=value")
+        options[name.replace("-", "_")] = value
+    return options

@@ -1,0 +1,76 @@
+# `make help` lists the targets. Each makes its own environment in .venv first.
+
+PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3),python3)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+READY := .venv/.ready
+BEGUN := .venv/.begun
+INPUTS := pyproject.toml tests/requirements.txt tools/relay_tvm.py $(shell find tools/tvm_include -type f)
+
+# Without it TVM looks for tuning logs on the network at every build.
+export TOPHUB_LOCATION := NONE
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-all lint format clean pytest pytest-all
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+# The lock keeps two makes from building the same environment at once.
+env: ## make .venv: a TVM with Relay, the pinned packages, tinyai
+	@flock Makefile $(MAKE) --no-print-directory --silent $(READY)
+
+demo: env ## quantize, partition, build and run two networks; compare with TVM
+	$(BIN)/python benchmarks/demo.py
+
+test: lint pytest ## format, lint, types and the tests that are not slow
+
+test-all: lint pytest-all ## the same with the slow tests
+
+lint: env ## format, lint and types, without changing a file
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+pytest: env
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+pytest-all: env
+	$(BIN)/python -m pytest -n 2
+
+format: env ## format the code, and repair what the linter can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean: ## remove output and caches; the environment stays
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .pkl_memoize_py3
+
+# The stamp is there only when every step went well, and is as old as the beginning, so that an
+# input which changes meanwhile counts. An environment that was begun and not finished starts anew;
+# one that is not ours is left alone.
+$(READY): $(INPUTS)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { \
+	  echo 'No fitting Python.'; \
+	  echo "  found:   $$($(PYTHON) --version 2>&1) ($(PYTHON))"; \
+	  echo '  allowed: Python 3.11 or 3.12'; \
+	  echo '  try:     apt install python3 python3-venv, or make PYTHON=/path/to/python3.11'; \
+	  exit 1; } >&2
+	@test -e $(READY) || test ! -e $(BEGUN) || rm -rf .venv
+	@test -e $(READY) || test ! -e .venv || { \
+	  echo 'The environment cannot be made.'; \
+	  echo '  found:   a folder .venv that this Makefile did not make'; \
+	  echo '  allowed: none, or one of its own'; \
+	  echo '  try:     move it away, or run your own tools in it without make'; \
+	  exit 1; } >&2
+	@mkdir -p .venv && touch $(BEGUN) && rm -f $(READY)
+	@test -e $(BIN)/python || $(PYTHON) -m venv --prompt tinyai .venv || { \
+	  echo 'Without the module venv there is no environment. Try: apt install python3-venv'; \
+	  exit 1; } >&2
+	@echo 'env: installing the pinned packages'
+	@$(PIP) install --requirement tests/requirements.txt
+	@$(BIN)/python tools/relay_tvm.py --python $(BIN)/python
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(PIP) check
+	@mv $(BEGUN) $(READY)
+	@echo 'env: ready'

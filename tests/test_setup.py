@@ -1,0 +1,583 @@
+"""Setting up: packing a TVM with Relay, the environment of ``make``, and one's own TVM."""
+
+import base64
+import csv
+import errno
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tools import relay_tvm
+from tools.relay_tvm import SetupError
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE_WHEEL = "bitblas-0.1.0.post1-py3-none-manylinux1_x86_64.whl"
+# What the environment depends on: a change of one brings it up to date.
+INPUTS = [
+    "pyproject.toml",
+    "tests/requirements.txt",
+    "tools/relay_tvm.py",
+    "tools/tvm_include/README",
+]
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+FAKE_LIBRARY = """
+int cuInit(int); int cuGetErrorName(int, const char **);
+int cudaFree(void *); const char *cudaGetErrorString(int); int nvrtcVersion(int *, int *);
+int sum(void) { int v; return cuInit(0) + cudaFree(0) + nvrtcVersion(&v, &v); }
+const char *text(void) { return cudaGetErrorString(1); }
+const char *name(void) { const char *t = "unset"; cuGetErrorName(1, &t); return t; }
+"""
+
+
+@pytest.fixture(autouse=True)
+def isolated_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep pip away from the network and from this machine's settings."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("CC", raising=False)
+
+
+def write_source_wheel(folder: Path, library: bytes) -> Path:
+    """A small wheel that is laid out as the pinned one."""
+    folder.mkdir(exist_ok=True)
+    path = folder / SOURCE_WHEEL
+    members = {
+        "bitblas/__init__.py": b"",
+        f"{relay_tvm.PYTHON_ROOT}tvm/__init__.py": b"__version__ = '0.17.dev0'\n",
+        f"{relay_tvm.PYTHON_ROOT}tvm/.gitignore": b"*.so\n",
+        f"{relay_tvm.PYTHON_ROOT}tvm/relay/__init__.py": b"var = str\n",
+        f"{relay_tvm.PYTHON_ROOT}setup.py": b"",
+        relay_tvm.LIBRARY: library,
+        f"{relay_tvm.TVM_ROOT}LICENSE": b"Apache License\n",
+        f"{relay_tvm.TVM_ROOT}licenses/LICENSE.rang.txt": b"Unlicense\n",
+        "bitblas-0.1.0.post1.dist-info/LICENSE": b"MIT License\n",
+        "bitblas-0.1.0.post1.dist-info/METADATA": (
+            b"Metadata-Version: 2.1\nName: bitblas\nVersion: 0.1.0.post1\n"
+        ),
+        "bitblas-0.1.0.post1.dist-info/WHEEL": (
+            b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-manylinux1_x86_64\n"
+        ),
+        "bitblas-0.1.0.post1.dist-info/RECORD": b"",
+    }
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, data in members.items():
+            wheel.writestr(name, data)
+    return path
+
+
+def compile_library(folder: Path) -> bytes:
+    """A library that asks for CUDA's, with the run path and symbol versions of the real one."""
+    folder.mkdir()
+    compiler = relay_tvm.find_compiler()
+    names = ["cuInit", "cuGetErrorName", "cudaFree", "cudaGetErrorString", "nvrtcVersion"]
+    stubs = [relay_tvm.build_stub(stub, names, folder, compiler) for stub in relay_tvm.STUBS]
+    (folder / "tvm.c").write_text(FAKE_LIBRARY)
+    run_path = f"-Wl,-rpath,{relay_tvm.OLD_RUN_PATH.decode()}"
+    command = ["gcc", "-shared", "-fPIC", "-o", str(folder / "libtvm.so"), str(folder / "tvm.c")]
+    subprocess.run([*command, run_path, *map(str, stubs)], check=True)
+    return (folder / "libtvm.so").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def source_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small source wheel with a library that really needs its stand-ins."""
+    folder = tmp_path_factory.mktemp("source")
+    return write_source_wheel(folder / "wheels", compile_library(folder / "library"))
+
+
+@pytest.fixture
+def offer(source_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let pip find the small source wheel and take it for the pinned one."""
+    monkeypatch.setenv("PIP_FIND_LINKS", str(source_wheel.parent))
+    digest = hashlib.sha256(source_wheel.read_bytes()).hexdigest()
+    monkeypatch.setattr(relay_tvm, "SOURCE_SHA256", digest)
+    return source_wheel
+
+
+def left_behind(cache: Path) -> list[str]:
+    """Names of what is in the cache, besides its lock."""
+    found = (path.relative_to(cache).as_posix() for path in cache.rglob("*"))
+    return sorted(name for name in found if name != "relay-tvm.lock")
+
+
+# --- packing TVM ---
+
+
+@needs_gcc
+def test_packed_wheel_is_built_once_and_then_needs_neither_network_nor_compiler(
+    offer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = relay_tvm.packed_wheel(tmp_path, sys.executable)
+    assert left_behind(tmp_path) == [wheel.parent.name, f"{wheel.parent.name}/{wheel.name}"]
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert relay_tvm.packed_wheel(tmp_path, "no-python") == wheel
+
+
+@needs_gcc
+def test_packed_wheel_records_the_hash_and_size_of_every_file(offer: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(relay_tvm.packed_wheel(tmp_path, sys.executable)) as wheel:
+        record = f"{relay_tvm.DIST_INFO}/RECORD"
+        rows = list(csv.reader(io.StringIO(wheel.read(record).decode())))
+        assert sorted(name for name, *_ in rows) == sorted(wheel.namelist())
+        assert rows.pop() == [record, "", ""]
+        for name, digest, size in rows:
+            data = wheel.read(name)
+            own = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+            assert (digest, size) == (f"sha256={own}", str(len(data))), name
+
+
+@needs_gcc
+def test_packed_wheel_holds_tvm_its_licenses_and_nothing_else(offer: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(relay_tvm.packed_wheel(tmp_path, sys.executable)) as wheel:
+        names = set(wheel.namelist())
+    info = relay_tvm.DIST_INFO
+    licenses = {"LICENSE", "licenses/LICENSE.rang.txt", "bitblas/LICENSE"}
+    libraries = {"libtvm.so", "libcuda.so.1", "libcudart.so.12", "libnvrtc.so.12"}
+    assert names == {
+        *(f"tvm/{name}" for name in libraries),
+        *(f"tvm/include/{name}" for name, _ in relay_tvm.include_files()),
+        "tvm/__init__.py",
+        "tvm/relay/__init__.py",
+        *(f"{info}/licenses/{name}" for name in licenses),
+        *(f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt")),
+    }
+    assert any(name.startswith("tvm/include/") for name in names)  # export_library wants a file
+
+
+@needs_gcc
+def test_packed_library_loads_beside_stand_ins_that_report_no_device(
+    offer: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(relay_tvm.packed_wheel(tmp_path / "cache", sys.executable)) as wheel:
+        wheel.extractall(tmp_path)
+    script = (
+        "import ctypes, sys\n"
+        "tvm = ctypes.CDLL(sys.argv[1])\n"
+        "tvm.text.restype = tvm.name.restype = ctypes.c_char_p\n"
+        "print(tvm.sum(), tvm.text().decode(), tvm.name().decode(), sep='|')"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "tvm/libtvm.so")]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    no_device = relay_tvm.NO_DEVICE_TEXT
+    assert output.strip() == f"{3 * relay_tvm.NO_DEVICE}|{no_device}|{no_device}"
+
+
+@needs_gcc
+def test_same_source_is_packed_to_the_same_bytes(offer: Path, tmp_path: Path) -> None:
+    first, second = (
+        relay_tvm.packed_wheel(tmp_path / name, sys.executable).read_bytes() for name in "ab"
+    )
+    assert first == second
+
+
+@needs_gcc
+def test_two_processes_at_once_pack_only_once(
+    source_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloads = []
+
+    def slow_download(python: str, folder: Path) -> Path:
+        downloads.append(folder)
+        time.sleep(0.3)  # long enough for the other to arrive
+        return source_wheel
+
+    monkeypatch.setattr(relay_tvm, "download", slow_download)
+    wheels: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: wheels.append(relay_tvm.packed_wheel(tmp_path, "python")))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wheels) == 2
+    assert len(set(wheels)) == len(downloads) == 1
+
+
+@needs_gcc
+def test_debris_of_a_killed_build_is_cleared(offer: Path, tmp_path: Path) -> None:
+    debris = tmp_path / ".relay-tvm-killed"
+    debris.mkdir()
+    (debris / relay_tvm.WHEEL_NAME).write_bytes(b"half of it")
+    relay_tvm.packed_wheel(tmp_path, sys.executable)
+    assert not debris.exists()
+
+
+@needs_gcc
+def test_wheel_with_another_hash_is_refused_and_leaves_nothing_behind(
+    source_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_FIND_LINKS", str(source_wheel.parent))
+    found = hashlib.sha256(source_wheel.read_bytes()).hexdigest()
+    with pytest.raises(SetupError, match="not the one that is pinned") as error:
+        relay_tvm.packed_wheel(tmp_path, sys.executable)
+    assert f"found:   sha256 {found}" in str(error.value)
+    assert f"allowed: sha256 {relay_tvm.SOURCE_SHA256}" in str(error.value)
+    assert left_behind(tmp_path) == []
+
+
+@needs_gcc
+def test_wheel_out_of_reach_is_an_error_that_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="could not be downloaded") as error:
+        relay_tvm.packed_wheel(tmp_path, sys.executable)
+    assert "No matching distribution found for bitblas" in str(error.value)
+    assert "PIP_FIND_LINKS" in str(error.value)
+    assert left_behind(tmp_path) == []
+
+
+@needs_gcc
+def test_full_disk_is_an_error_that_leaves_nothing_behind(
+    offer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(relay_tvm.WheelWriter, "_add_record", no_space)
+    with pytest.raises(SetupError, match="cannot be written") as error:
+        relay_tvm.packed_wheel(tmp_path, sys.executable)
+    assert "No space left on device" in str(error.value)
+    assert "XDG_CACHE_HOME" in str(error.value)
+    assert left_behind(tmp_path) == []
+
+
+@needs_gcc
+def test_too_small_a_disk_is_refused_before_the_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_tvm, "NEEDED_MEGABYTES", 10**9)
+    with pytest.raises(SetupError, match="too little disk space") as error:
+        relay_tvm.packed_wheel(tmp_path, sys.executable)
+    assert "at least 1000000000 MB" in str(error.value)
+
+
+def test_cache_that_cannot_be_written_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SetupError, match=r"cannot be written.*\n.*file") as error:
+        relay_tvm.packed_wheel(tmp_path / "file" / "cache", sys.executable)
+    assert "XDG_CACHE_HOME" in str(error.value)
+
+
+def test_missing_compiler_is_an_error_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", "icc -x")
+    with pytest.raises(SetupError, match="no C compiler") as error:
+        relay_tvm.packed_wheel(tmp_path / "cache", sys.executable)
+    assert "none of icc, gcc, cc, clang on PATH" in str(error.value)
+    assert "apt install gcc" in str(error.value)
+    assert left_behind(tmp_path / "cache") == []
+
+
+def test_missing_nm_is_an_error_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gcc").write_text("#!/bin/sh\necho nm\n")
+    (tmp_path / "gcc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match=r"no nm(.|\n)*apt install binutils"):
+        relay_tvm.find_compiler()
+
+
+@pytest.mark.parametrize("machine", [("Darwin", "arm64"), ("Linux", "aarch64")])
+def test_other_machines_are_sent_to_a_tvm_of_their_own(machine: tuple[str, str]) -> None:
+    with pytest.raises(SetupError, match=f"{machine[0]} {machine[1]}(.|\n)*--no-deps"):
+        relay_tvm.check_platform(*machine)
+
+
+def test_library_without_the_expected_run_path_is_refused() -> None:
+    with pytest.raises(SetupError, match="its run path 0 times"):
+        relay_tvm.patched_library(b"\x7fELF")
+
+
+def test_failing_step_is_shown_with_its_command_and_last_line() -> None:
+    command = [sys.executable, "-c", "raise ValueError('seen')"]
+    with pytest.raises(SetupError, match=r"-c 'raise ValueError(.|\n)*found:   ValueError: seen"):
+        relay_tvm.run(command)
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_cache_is_below_home_where_nothing_else_is_said(
+    monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if value is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+    assert relay_tvm.cache_folder() == Path("/home/someone/.cache/tinyai")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert relay_tvm.cache_folder() == Path("/cache/tinyai")
+
+
+def test_tvm_of_this_environment_sees_no_cuda_device_and_says_why() -> None:
+    found = importlib.metadata.distributions(name="apache-tvm")
+    if relay_tvm.VERSION not in [distribution.version for distribution in found]:
+        pytest.skip("this environment has a TVM of its own, not the packed one")
+    import tvm
+
+    assert not tvm.cuda(0).exist
+    with pytest.raises(tvm.TVMError, match=relay_tvm.NO_DEVICE_TEXT):
+        tvm.nd.array([1.0], tvm.cuda(0))
+
+
+# --- environments ---
+
+
+def make_environment(folder: Path) -> Path:
+    """An environment with all packages of this one, but pip, TVM and tinyai; its python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    ours = Path(importlib.metadata.distribution("click").locate_file(""))
+    left_out = ("pip", "tvm", "apache_tvm", "tinyai", "__editable__")
+    for entry in ours.iterdir():
+        if not entry.name.startswith(left_out):
+            (site / entry.name).symlink_to(entry)
+    return folder / "bin/python"
+
+
+def site_packages(python: Path) -> Path:
+    (site,) = python.parent.parent.glob("lib/python*/site-packages")
+    return site
+
+
+def install(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Install into an environment without pip, by this environment's."""
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install"]
+    command += ["--disable-pip-version-check", "--no-build-isolation", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an environment's python, away from the source tree."""
+    return subprocess.run(
+        [str(python), *arguments], cwd=python.parent, capture_output=True, text=True, check=False
+    )
+
+
+def stub_tvm(site: Path, name: str, code: str = "__version__ = '0.14.0'\n") -> None:
+    """Install a ``tvm`` without Relay as the distribution ``name`` 0.14.0."""
+    (site / "tvm").mkdir(exist_ok=True)
+    (site / "tvm/__init__.py").write_text(code)
+    record = site / f"{name.replace('-', '_')}-0.14.0.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.14.0\n")
+    (record / "RECORD").write_text("tvm/__init__.py,,\n")
+
+
+@pytest.fixture(scope="module")
+def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is packed, for setuptools writes into the tree that it builds."""
+    tree = tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "tinyai", tree / "tinyai", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, tree)
+    return tree
+
+
+@pytest.fixture
+def environment(source_tree: Path, tmp_path: Path) -> Path:
+    """An environment with tinyai, installed without its dependencies, and no TVM; its python."""
+    python = make_environment(tmp_path / "environment")
+    process = install(python, "--no-deps", str(source_tree))
+    assert process.returncode == 0, process.stderr
+    return python
+
+
+def test_tinyai_can_be_imported_without_any_tvm(environment: Path) -> None:
+    process = run(environment, "-W", "error", "-c", "import tinyai; print(tinyai.__file__)")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip().startswith(str(environment.parent.parent))
+
+
+def test_installed_package_has_its_type_marker_and_templates(environment: Path) -> None:
+    installed = site_packages(environment) / "tinyai"
+    for path in (ROOT / "tinyai").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert (installed / path.relative_to(ROOT / "tinyai")).is_file(), path
+    assert (installed / "py.typed").is_file()
+
+
+def test_doctor_without_tvm_fails_and_says_what_to_try(environment: Path) -> None:
+    process = run(environment, "-m", "tinyai", "doctor")
+    assert process.returncode == 1, process.stderr
+    assert "error: no TVM is installed\n  try: `make demo`" in process.stdout
+
+
+def test_doctor_reports_a_tvm_built_from_source(environment: Path) -> None:
+    stub_tvm(site_packages(environment), "tvm")
+    process = run(environment, "-m", "tinyai", "doctor", "--json")
+    facts = json.loads(process.stdout)["tvm"]
+    assert facts["distributions"] == ["tvm 0.14.0"]
+    assert facts["location"] == str(site_packages(environment) / "tvm")
+
+
+def test_doctor_warns_of_two_distributions(environment: Path) -> None:
+    for name in ("tvm", "apache-tvm"):
+        stub_tvm(site_packages(environment), name)
+    process = run(environment, "-m", "tinyai", "doctor")
+    assert "warning: 2 distributions provide the package tvm" in process.stdout, process.stderr
+    assert "apache-tvm 0.14.0, tvm 0.14.0" in process.stdout
+
+
+@pytest.mark.parametrize("code", ["raise OSError('libtvm.so: no such file')", "raise RuntimeError"])
+def test_doctor_reports_a_tvm_that_cannot_be_imported(environment: Path, code: str) -> None:
+    stub_tvm(site_packages(environment), "tvm", code)
+    process = run(environment, "-m", "tinyai", "doctor")
+    assert process.returncode == 1, process.stderr
+    assert "tvm cannot be imported: " in process.stdout, process.stderr
+
+
+def test_install_without_no_deps_asks_for_a_second_tvm(source_tree: Path, tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "environment")
+    stub_tvm(site_packages(python), "tvm")
+    process = install(python, str(source_tree))  # offline, so the search must fail
+    assert process.returncode != 0
+    assert "No matching distribution found for apache-tvm" in process.stderr
+
+
+@needs_gcc
+def test_packed_tvm_is_installed_once(offer: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin/python"
+    wheel = relay_tvm.packed_wheel(tmp_path / "cache", sys.executable)
+    relay_tvm.install(str(python), wheel)
+    marker = site_packages(python) / relay_tvm.DIST_INFO / "RECORD"
+    before = marker.stat().st_ino
+    relay_tvm.install(str(python), wheel)
+    assert marker.stat().st_ino == before
+    assert os.access(site_packages(python) / "tvm/libtvm.so", os.X_OK)
+
+
+# --- make ---
+
+# Stands in for every Python that the Makefile runs: logs its arguments, copies itself where a
+# virtual environment is asked for, and fails in the step that is named by FAIL.
+FAKE_PYTHON = """#!/bin/sh
+echo "$@" >> log
+case "$*" in
+  *"$FAIL"*) exit 1 ;;
+  *"-m venv"*) sleep 0.2; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with what the Makefile's environment depends on, and a stand-in for Python."""
+    folder = tmp_path / "checkout"
+    for name in ("Makefile", *INPUTS):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "python").write_text(FAKE_PYTHON)
+    (folder / "python").chmod(0o755)
+    return folder
+
+
+def make(checkout: Path, *arguments: str, fail: str = "never") -> subprocess.CompletedProcess[str]:
+    """Run ``make env`` with the stand-in for Python, which fails in the step ``fail``."""
+    # A make that runs the tests hands its own flags on.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(
+        ["make", "env", "PYTHON=./python", *arguments],
+        cwd=checkout,
+        env=environment | {"FAIL": fail},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def steps(checkout: Path) -> int:
+    """How many times Python was run so far."""
+    return len((checkout / "log").read_text().splitlines())
+
+
+def test_second_make_does_nothing(checkout: Path) -> None:
+    assert make(checkout).returncode == 0
+    done = steps(checkout)
+    assert done > 3
+    assert make(checkout).returncode == 0
+    assert steps(checkout) == done
+
+
+@pytest.mark.parametrize(
+    "step", ["-m venv", "--requirement", "tools/relay_tvm.py", "--editable", "--quiet check"]
+)
+def test_half_built_environment_starts_anew(checkout: Path, step: str) -> None:
+    assert make(checkout, fail=step).returncode != 0
+    assert not (checkout / ".venv/.ready").exists()
+    (checkout / ".venv/debris").touch()
+    assert make(checkout).returncode == 0
+    assert not (checkout / ".venv/debris").exists()
+    assert (checkout / ".venv/.ready").exists()
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_changed_input_brings_the_environment_up_to_date(checkout: Path, name: str) -> None:
+    make(checkout)
+    (checkout / ".venv/kept").touch()
+    done = steps(checkout)
+    later = time.time() + 10
+    os.utime(checkout / name, (later, later))
+    assert make(checkout).returncode == 0
+    assert steps(checkout) > done
+    assert (checkout / ".venv/kept").exists()
+
+
+def test_environment_that_make_did_not_make_is_left_alone(checkout: Path) -> None:
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv/mine").touch()
+    process = make(checkout)
+    assert process.returncode != 0
+    assert "found:   a folder .venv that this Makefile did not make" in process.stderr
+    assert (checkout / ".venv/mine").exists()
+
+
+def test_two_makes_at_once_build_one_environment(checkout: Path) -> None:
+    threads = [threading.Thread(target=make, args=(checkout,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (checkout / "log").read_text().count("-m venv") == 1
+    assert (checkout / ".venv/.ready").exists()
+
+
+def test_unfit_python_is_named_with_what_is_allowed(checkout: Path) -> None:
+    process = make(checkout, fail="sys.version_info")
+    assert process.returncode != 0
+    assert "allowed: Python 3.11 or 3.12" in process.stderr
+    assert "PYTHON=/path/to/python3.11" in process.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_pins_meet_the_ranges_of_the_project() -> None:
+    """What pip check cannot see: the extra ``test`` is nobody's requirement."""
+    from packaging.requirements import Requirement
+
+    lines = (ROOT / "tests/requirements.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    versions = {pin.name.lower().replace("_", "-"): str(pin.specifier) for pin in pins}
+    assert all(version.startswith("==") for version in versions.values())
+    for text in importlib.metadata.requires("tinyai") or []:
+        wanted = Requirement(text)
+        if wanted.name != "apache-tvm":
+            assert versions[wanted.name.lower()].removeprefix("==") in wanted.specifier, text

@@ -56,6 +56,9 @@ def partition_for_tinyai(
     mod = tvm.IRModule(mod.functions, mod.type_definitions, mod.attrs)
     if params:
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    if any(_has_let(func) for func in mod.functions.values()):
+        # PartitionGraph cannot follow a region through let bindings.
+        mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
     with _deep_recursion():
         mod = cut_regions(mod, mod_name)
         mod = mod if keep_idle else _inline_idle_regions(mod)
@@ -91,6 +94,13 @@ def _compiler(func: Any) -> str | None:
     return (
         str(attrs["Compiler"]) if attrs is not None and "Compiler" in list(attrs.keys()) else None
     )
+
+
+def _has_let(func: Any) -> bool:
+    found: list[bool] = []
+    if isinstance(func, relay.Function):
+        relay.analysis.post_order_visit(func, lambda e: found.append(isinstance(e, relay.Let)))
+    return any(found)
 
 
 def _boolean(name: str, value: bool | str) -> bool:

@@ -15,7 +15,10 @@ from tinyai.source import Call, Lowering, constant_of, fixed_type, require, sour
 
 @dataclass(frozen=True)
 class Dense(Op):
-    """Rows by weights. in: data int8 [rows, k], weights int8 [units, k]; out: int32 [rows, units]."""
+    """Rows by weights.
+
+    in: data int8 [rows, k], weights int8 [units, k]; out: int32 [rows, units].
+    """
 
     name: ClassVar[str] = "dense"
     takes_epilogue: ClassVar[bool] = True

@@ -63,6 +63,13 @@ def compile(
         return CompiledFactory(built, tvm.runtime.load_module(str(library)))
 
 
+def c_sources(built: Any) -> list[str]:
+    """The C files of a built module's regions, in the order in which TVM holds them."""
+    module = built.get_lib() if isinstance(built, GraphExecutorFactoryModule) else built
+    own = [module.get_source()] if module.type_key == "c" else []
+    return own + [text for part in module.imported_modules for text in c_sources(part)]
+
+
 def linker(toolchain: Toolchain) -> Any:
     """``toolchain`` as the ``fcompile`` of TVM's ``export_library``."""
 

@@ -124,16 +124,13 @@ class Step(abc.ABC):
     def reference(self, value: Array, operand: Array | None) -> Array:
         """The step in plain numpy; integers wrap as in TVM."""
 
-    def __str__(self) -> str:
+    def text(self, show: Callable[[str], str]) -> str:
+        """``kind(operand, arguments)``, where ``show`` names a tensor."""
         args = [f"{getattr(self, f.name)}" for f in fields(self) if f.name != "operand"]
-        return f"{self.name}({', '.join([*_operand_text(self.operand), *args])})"
-
-
-def _operand_text(operand: Operand | None) -> list[str]:
-    if operand is None:
-        return []
-    inner = f" >> {format_steps(operand.steps)}" if operand.steps else ""
-    return [f"%{operand.tensor}{inner}"]
+        if self.operand is not None:
+            inner = format_steps(self.operand.steps, show)
+            args.insert(0, " >> ".join(filter(None, (show(self.operand.tensor), inner))))
+        return f"{self.name}({', '.join(args)})"
 
 
 class Op(abc.ABC):
@@ -316,9 +313,9 @@ class Builder:
         )
 
 
-def format_steps(steps: tuple[Step, ...]) -> str:
-    """``add(%c1) >> right_shift(%c2) >> clip(-127, 127) >> cast(int8)``"""
-    return " >> ".join(map(str, steps))
+def format_steps(steps: tuple[Step, ...], show: Callable[[str], str] = "%{}".format) -> str:
+    """``add(%c1) >> right_shift(%c2) >> clip(-127.0, 127.0) >> cast(int8)``"""
+    return " >> ".join(step.text(show) for step in steps)
 
 
 def format_node(graph: Graph, node: Node) -> str:

@@ -160,11 +160,21 @@ class _File:
 
     def _comment(self, number: int, node: Node) -> str:
         lines = [f"{number}: {node.op.name}  {self._types(node)}"]
-        lines += [f"then {format_steps(node.epilogue)}"] if node.epilogue else []
+        lines += [f"then {format_steps(node.epilogue, self._show)}"] if node.epilogue else []
         lines += [f"from {', '.join(node.sources)}"] if node.sources else []
         quant = self.graph.tensors[node.output].quant
         lines += [f"quantized: {quant}"] if quant else []
         return "\n".join(f"/* {comment_text(line, 400)} */" for line in lines)
+
+    def _show(self, tensor: str) -> str:
+        """A tensor as a reader of the C file knows it: a number, a type, a layer or an input."""
+        value = self.graph.constants.get(tensor)
+        if value is not None:
+            return str(value.reshape(-1)[0]) if value.size == 1 else str(self.graph.type(tensor))
+        if tensor in self.graph.inputs:
+            return f"in{self.graph.inputs.index(tensor)}"
+        made = [node.output for node in self.graph.nodes]
+        return f"result {made.index(tensor)}"
 
     def _read(self, tensor: str, kernel: Kernel, position: int | None = None) -> str:
         location = self.plan.locations[tensor]

@@ -168,6 +168,7 @@ def entry():
     y = nets.data((4, 3), "int32", "y")
     mod = tvm.IRModule({name: func, relay.GlobalVar("main"): relay.Function([y], name(y))})
     factory = tinyai.runtime.compile(relay.build(relay.transform.InferType()(mod), "llvm"))
+
     return factory.get_lib().get_function("own_region", query_imports=True)
 
 

@@ -35,7 +35,8 @@ class CompiledFactory(GraphExecutorFactoryModule):  # type: ignore[misc]
 
     def get_lib(self) -> tvm.runtime.Module:
         """The library with the operators' functions, loaded."""
-        return self.loaded
+        (library,) = self.loaded.imported_modules
+        return library
 
     def __del__(self) -> None:
         """Nothing to release: the attributes are shared with the factory that was built."""

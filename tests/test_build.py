@@ -160,16 +160,9 @@ def test_two_executors_of_one_library_run_in_two_threads(network, tmp_path):
 @pytest.fixture(scope="module")
 def entry():
     """The region's packed function: int32[4,3] -> int32[4,3], one more."""
-    x = nets.data((4, 3), "int32", "x")
-    of = relay.TensorType((4, 3), "int32")
-    func = relay.Function([x], relay.add(x, relay.const(1)), of).with_attr("Compiler", "tinyai")
-    name = relay.GlobalVar("own_region")
-    func = func.with_attr("global_symbol", "own_region").with_attr("Primitive", 1)
-    y = nets.data((4, 3), "int32", "y")
-    mod = tvm.IRModule({name: func, relay.GlobalVar("main"): relay.Function([y], name(y))})
-    factory = tinyai.runtime.compile(relay.build(relay.transform.InferType()(mod), "llvm"))
-
-    return factory.get_lib().get_function("own_region", query_imports=True)
+    mod = nets.module(relay.add(nets.data((4, 3), "int32", "x"), relay.const(1)))
+    library = tinyai.runtime.compile(built(mod)).get_lib()
+    return library.get_function("tvmgen_default_tinyai_main_0")
 
 
 def test_the_entry_takes_dense_tensors(entry):

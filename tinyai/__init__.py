@@ -39,6 +39,7 @@ def register() -> bool:
     if not _has_relay():
         return False
     importlib.import_module("tinyai.frontends.relay").register_hooks()
+    importlib.import_module("tinyai.frontends.tvmc").register_drivers()
     return True
 
 

@@ -39,20 +39,20 @@ class Compiled:
     source: CSource
 
 
-def compile_graph(graph: Graph, target: Target, *, abi: str = "tvm") -> Compiled:
+def compile_graph(graph: Graph, target: Target, *, abi: str | None = None) -> Compiled:
     """The pipeline.
 
     1. ``optimize``: Graph -> Graph. Constants folded, elementwise nodes fused into epilogues.
     2. ``choose_kernels``: a row of the kernel table for each node, and with it its scratch.
     3. ``plan_memory``: offsets in one arena.
-    4. ``emit``: C. ``abi`` is "tvm" (packed function) or "plain" (pointers and an arena).
+    4. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena).
 
     Raises ``GraphError``, ``UnsupportedError`` or ``LimitError``.
     """
     graph = optimize(graph)
     kernels = choose_kernels(graph, target)
     plan = plan_memory(graph, scratch_bytes(graph, kernels))
-    source = emit(graph, plan, kernels, target, abi=abi)
+    source = emit(graph, plan, kernels, target, abi=abi or target.abi)
     _check_limit("arena", "arena_limit", source.arena_bytes, target.arena_limit)
     _check_limit("weights", "weight_limit", source.weight_bytes, target.weight_limit)
     return Compiled(graph, plan, source)

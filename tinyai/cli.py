@@ -35,6 +35,19 @@ def doctor(context: click.Context, as_json: bool) -> None:
     context.exit(int(any(item.level == "error" for item in advice)))
 
 
+@main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def tvmc(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """TVM's own command line, with tinyai among its targets.
+
+    python -m tinyai tvmc compile --target "tinyai -isa=scalar, llvm" model.tflite
+    """
+    from tinyai.frontends.tvmc import run_tvmc
+
+    context.exit(run_tvmc(arguments))
+
+
 def _print_findings(findings: doctor_.Findings, advice: tuple[doctor_.Advice, ...]) -> None:
     # Lines are not wrapped: a path that is cut in two cannot be copied.
     console = Console(soft_wrap=True, highlight=False)

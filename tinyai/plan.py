@@ -107,14 +107,14 @@ def _host(
     candidates = [step.operand.tensor for step in node.epilogue if step.operand]
     if isinstance(node.op, Elementwise):
         candidates = [*node.inputs, *candidates]
-    outside = {*graph.inputs, *graph.outputs, *graph.constants}
+    kept = {*graph.inputs, *graph.outputs, *graph.constants}
+    if not isinstance(node.op, Elementwise):  # a kernel reads its inputs in windows
+        kept |= {owner[name] for name in node.inputs}
     for name in candidates:
-        read_whole = name in node.inputs and not isinstance(node.op, Elementwise)
         if (
             graph.type(name) == graph.type(node.output)
-            and owner[name] not in outside
+            and owner[name] not in kept
             and group_last[owner[name]] <= index
-            and not read_whole
         ):
             return name
     return None
@@ -169,11 +169,12 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
-    lambda block: (-block.bytes, block.first),
-    lambda block: (-block.bytes * (block.last - block.first + 1), block.first),
-    lambda block: (block.first, -block.bytes),
-    lambda block: (-(block.last - block.first), -block.bytes, block.first),
+# The name settles ties, so that the order of the blocks does not matter.
+ORDERS: tuple[Callable[[Block], tuple[int | str, ...]], ...] = (
+    lambda block: (-block.bytes, block.first, block.last, block.name),
+    lambda block: (-block.bytes * (block.last - block.first + 1), block.first, block.name),
+    lambda block: (block.first, -block.bytes, block.last, block.name),
+    lambda block: (block.first - block.last, -block.bytes, block.first, block.name),
 )
 
 

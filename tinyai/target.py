@@ -16,6 +16,7 @@ from tinyai.errors import OptionError
 
 ISAS = ("scalar",)
 ROUNDINGS = ("upward",)
+ABIS = ("packed", "unpacked")
 _ATTRIBUTE_PREFIX = "tinyai."
 
 
@@ -51,6 +52,8 @@ class Target:
     - ``isa``: instruction set of the kernels. ``scalar`` is portable C.
     - ``threads``: threads that a region may use (the scalar kernels use one).
     - ``rounding``: meaning of a requantization that names none of its own.
+    - ``abi``: how the host calls a region. ``packed`` is right for every executor but AOT with
+      ``unpacked-api``, whose host code calls ``unpacked`` functions.
     - ``arena_limit``, ``weight_limit``: upper bounds in bytes, 0 for none.
 
     Raises ``OptionError`` for a value that is not allowed.
@@ -59,6 +62,7 @@ class Target:
     isa: str = "scalar"
     threads: int = 1
     rounding: str = "upward"
+    abi: str = "packed"
     arena_limit: int = 0
     weight_limit: int = 0
 
@@ -68,7 +72,11 @@ class Target:
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Target:
-        """Target from option names and values; raises ``OptionError`` for an unknown name."""
+        """Target from option names and values; ``-`` in a name is ``_``.
+
+        Raises ``OptionError`` for an unknown name.
+        """
+        options = {name.replace("-", "_"): value for name, value in options.items()}
         unknown = sorted(set(options) - set(_PARSERS))
         if unknown:
             raise OptionError(
@@ -104,6 +112,7 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "isa": _choice("isa", ISAS),
     "threads": _integer("threads", 1, "threads"),
     "rounding": _choice("rounding", ROUNDINGS),
+    "abi": _choice("abi", ABIS),
     "arena_limit": _integer("arena_limit", 0, "bytes, 0 for no limit"),
     "weight_limit": _integer("weight_limit", 0, "bytes, 0 for no limit"),
 }
@@ -134,5 +143,5 @@ def _options_of(part: str) -> dict[str, str]:
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not equals:
             raise OptionError("word in the tinyai target", found=repr(word), allowed="-name=value")
-        options[name.replace("-", "_")] = value
+        options[name] = value
     return options

@@ -53,7 +53,7 @@ def scratch_bytes(graph: Graph, kernels: Mapping[str, Kernel]) -> dict[str, int]
 def emit(
     graph: Graph, plan: MemoryPlan, kernels: Mapping[str, Kernel], target: Target, *, abi: str
 ) -> CSource:
-    """The C file of a region. ``abi`` names the entry: "tvm" (packed function) or "plain".
+    """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``.
 
     The file is C99 and C++17, includes nothing but the standard's headers, and is the same,
     byte for byte, for the same arguments.

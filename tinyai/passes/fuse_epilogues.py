@@ -6,6 +6,7 @@ branch of a residual add is converted while it is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tinyai.ir import Graph, Node, Operand, Step, operand_tensors
@@ -68,6 +69,8 @@ def _swap(graph: Graph, node: Node, made: dict[str, Node], uses: dict[str, int])
     first = node.epilogue[0] if node.epilogue else None
     if first is None or first.operand is None or type(first) not in SWAPPED:
         return node
+    if first.operand.steps:  # they would have to run on the running value
+        return node
     value, operand = made.get(node.inputs[0]), made.get(first.operand.tensor)
     if operand is None or not _is_kernel(operand) or not _can_fuse(graph, operand, node, uses):
         return node
@@ -83,23 +86,35 @@ def _is_kernel(node: Node) -> bool:
 
 def _absorb_operands(graph: Graph, made: dict[str, Node], uses: dict[str, int]) -> dict[str, Node]:
     """Elementwise nodes that are read once, as an operand, become steps of that operand."""
-    readers = {name: node for node in made.values() for name in operand_tensors(node.epilogue)}
-    left = dict(made)
-    for node in made.values():
-        if isinstance(node.op, Elementwise) and uses[node.output] == 1 and node.output in readers:
-            del left[node.output]
+    operands = {name for node in made.values() for name in operand_tensors(node.epilogue)}
+    absorbed = {
+        name: node
+        for name, node in made.items()
+        if isinstance(node.op, Elementwise) and uses[name] == 1 and name in operands
+    }
 
     def absorb(step: Step) -> Step:
         if step.operand is None:
             return step
         inner = tuple(absorb(each) for each in step.operand.steps)
-        maker = made.get(step.operand.tensor)
-        if maker is None or maker.output in left:
+        maker = absorbed.get(step.operand.tensor)
+        if maker is None:
             return replace(step, operand=Operand(step.operand.tensor, inner))
         before = tuple(absorb(each) for each in maker.epilogue)
         return absorb(replace(step, operand=Operand(maker.inputs[0], before + inner)))
 
+    def sources(node: Node) -> Iterator[str]:
+        yield from node.sources
+        for name in operand_tensors(node.epilogue):
+            if name in absorbed:
+                yield from sources(absorbed[name])
+
     return {
-        name: replace(node, epilogue=tuple(absorb(step) for step in node.epilogue))
-        for name, node in left.items()
+        name: replace(
+            node,
+            epilogue=tuple(absorb(step) for step in node.epilogue),
+            sources=tuple(dict.fromkeys(sources(node))),
+        )
+        for name, node in made.items()
+        if name not in absorbed
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 import tvm
 from tvm import relay
-from tvm.relay.annotation import compiler_begin, compiler_end
+from tvm.relay.op.annotation import compiler_begin, compiler_end
 from tvm.relay.expr_functor import ExprMutator
 
 from tinyai.patterns import OPERATORS

@@ -77,6 +77,17 @@ def test_build_gives_a_factory_that_runs_and_exports(network, tmp_path):
     np.testing.assert_array_equal(nets.run_factory(loaded, inputs)[0], expected)
 
 
+def test_build_serves_the_aot_executor(network, tmp_path):
+    mod, inputs, (expected,) = network
+    aot = tvm.relay.backend.Executor("aot", {"interface-api": "packed"})
+    factory = tinyai.build(mod, executor=aot)
+    executor = tvm.runtime.executor.AotModule(factory["default"](tvm.cpu()))
+    executor.set_input(**inputs)
+    executor.run()
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), expected)
+    factory.export_library(str(tmp_path / "net.so"))
+
+
 def test_build_takes_params(network):
     weight = relay.var("w", shape=(3, 3, 4, 4), dtype="int8")
     mod = nets.module(nets.requantize(nets.conv(nets.data(), weight=weight)))

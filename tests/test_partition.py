@@ -16,6 +16,7 @@ import tinyai
 from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.relay import cut_regions, pattern_table, regions
 from tinyai.frontends.relay_source import graph_from_region
+from tinyai.passes import optimize
 from tinyai.patterns import pattern_rows
 from tinyai.runtime.tvm_module import c_sources
 
@@ -262,6 +263,20 @@ def test_an_operator_that_a_region_cannot_hold_is_named():
     func = relay.Function([x], relay.abs(relay.add(x, x))).with_attr("global_symbol", "own")
     with pytest.raises(UnsupportedError, match=r"(?s)operator abs.*region own"):
         graph_from_region(func)
+
+
+def test_every_node_keeps_the_names_of_its_sources():
+    def named(call, name):
+        return relay.Call(
+            call.op, call.args, call.attrs, span=relay.Span(relay.SourceName(name), 1, 1, 1, 1)
+        )
+
+    y = named(nets.conv(nets.data()), "stem/conv")
+    y = named(relay.add(y, relay.const(64)), "stem/rounding")
+    y = named(relay.right_shift(y, relay.const(7)), "stem/shift")
+    partitioned = tinyai.partition_for_tinyai(nets.module(y))
+    (node,) = optimize(graph_from_region(nets.only_region(partitioned))).nodes
+    assert node.sources == ("stem/conv", "stem/rounding", "stem/shift")
 
 
 def test_cut_regions_takes_a_pattern_table_of_ones_own():

@@ -6,6 +6,7 @@ from typing import Any
 
 import tvm
 from tvm import relay
+from tvm.relay.backend import Executor
 
 from tinyai.frontends.relay import partition_for_tinyai
 from tinyai.runtime import tvm_module
@@ -20,11 +21,12 @@ def build(
     target: str = "tinyai, llvm",
     mod_name: str = "default",
     toolchain: Toolchain | None = None,
+    executor: Executor | None = None,
 ) -> tvm_module.CompiledFactory:
     """Partition ``mod``, build it, compile the regions' C; the factory runs at once and exports.
 
     ``target`` names tinyai's options and the host: ``"tinyai -isa=scalar, llvm -mcpu=znver4"``.
-    The build runs at the opt_level of the PassContext in force, at least 3.
+    ``executor`` is TVM's (graph by default, or AOT with the packed interface). The build runs at the opt_level of the PassContext in force, at least 3.
     Raises ``OptionError`` for a bad target, ``ToolchainError`` where the C compiler fails.
     """
     options, host = split_target(target)
@@ -37,5 +39,5 @@ def build(
         instruments=context.instruments,
         config=dict(context.config.items()),
     ):
-        built = relay.build(partitioned, target=host)
+        built = relay.build(partitioned, target=host, executor=executor or Executor("graph"))
     return tvm_module.compile(built, toolchain)

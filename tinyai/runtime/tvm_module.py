@@ -13,20 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
+from tvm.relay.backend.executor_factory import (
+    AOTExecutorFactoryModule,
+    ExecutorFactoryModule,
+    GraphExecutorFactoryModule,
+)
 
 from tinyai.errors import OptionError
 from tinyai.runtime.toolchain import Toolchain
 
 
-class CompiledFactory(GraphExecutorFactoryModule):  # type: ignore[misc]
-    """A graph executor factory that runs at once: ``factory["default"](tvm.cpu())``.
+class CompiledFactory(ExecutorFactoryModule):  # type: ignore[misc]
+    """An executor factory that runs at once: ``factory["default"](tvm.cpu())``.
 
     Everything else is the factory's that ``relay.build`` returned: ``export_library``,
     ``get_params``, ``get_graph_json``, ``ir_mod``.
     """
 
-    def __init__(self, built: GraphExecutorFactoryModule, loaded: tvm.runtime.Module) -> None:
+    def __init__(self, built: ExecutorFactoryModule, loaded: tvm.runtime.Module) -> None:
         self.__dict__.update(built.__dict__)
         self.loaded = loaded
 
@@ -42,31 +46,39 @@ class CompiledFactory(GraphExecutorFactoryModule):  # type: ignore[misc]
         """Nothing to release: the attributes are shared with the factory that was built."""
 
 
-def compile(
-    built: GraphExecutorFactoryModule, toolchain: Toolchain | None = None
-) -> CompiledFactory:
-    """A factory that runs, from the result of ``relay.build``.
+class CompiledGraphFactory(CompiledFactory, GraphExecutorFactoryModule):  # type: ignore[misc]
+    """For the graph executor."""
+
+
+class CompiledAotFactory(CompiledFactory, AOTExecutorFactoryModule):  # type: ignore[misc]
+    """For the AOT executor with the packed interface."""
+
+
+def compile(built: ExecutorFactoryModule, toolchain: Toolchain | None = None) -> CompiledFactory:
+    """A factory that runs, from the result of ``relay.build`` with the graph or AOT executor.
 
     ``toolchain`` compiles the C sources; without it ``CC`` or the system's C compiler does.
-    Raises ``OptionError`` for anything but a graph executor factory, ``ToolchainError`` where the
+    Raises ``OptionError`` for anything but an executor factory, ``ToolchainError`` where the
     compiler is missing or fails.
     """
-    if not isinstance(built, GraphExecutorFactoryModule):
+    if not isinstance(built, ExecutorFactoryModule):
         raise OptionError(
             "module to compile",
             found=type(built).__name__,
-            allowed="the result of relay.build with the graph executor",
-            hint="export_library and tvm.runtime.load_module serve other executors",
+            allowed="the result of relay.build",
+            hint="export_library and tvm.runtime.load_module serve the VM",
         )
+    graph = isinstance(built, GraphExecutorFactoryModule)
+    factory = CompiledGraphFactory if graph else CompiledAotFactory
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         library = Path(folder) / "library.so"
         built.export_library(str(library), fcompile=linker(toolchain or Toolchain()))
-        return CompiledFactory(built, tvm.runtime.load_module(str(library)))
+        return factory(built, tvm.runtime.load_module(str(library)))
 
 
 def c_sources(built: Any) -> list[str]:
     """The C files of a built module's regions, in the order in which TVM holds them."""
-    module = built.get_lib() if isinstance(built, GraphExecutorFactoryModule) else built
+    module = built.get_lib() if isinstance(built, ExecutorFactoryModule) else built
     own = [module.get_source()] if module.type_key == "c" else []
     return own + [text for part in module.imported_modules for text in c_sources(part)]
 

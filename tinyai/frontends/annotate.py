@@ -11,8 +11,8 @@ from typing import Any
 
 import tvm
 from tvm import relay
-from tvm.relay.op.annotation import compiler_begin, compiler_end
 from tvm.relay.expr_functor import ExprMutator
+from tvm.relay.op.annotation import compiler_begin, compiler_end
 
 from tinyai.patterns import OPERATORS
 

@@ -26,7 +26,8 @@ def build(
     """Partition ``mod``, build it, compile the regions' C; the factory runs at once and exports.
 
     ``target`` names tinyai's options and the host: ``"tinyai -isa=scalar, llvm -mcpu=znver4"``.
-    ``executor`` is TVM's (graph by default, or AOT with the packed interface). The build runs at the opt_level of the PassContext in force, at least 3.
+    ``executor`` is TVM's: graph by default, or AOT with the packed interface. The build runs at
+    the opt_level of the PassContext in force, at least 3.
     Raises ``OptionError`` for a bad target, ``ToolchainError`` where the C compiler fails.
     """
     options, host = split_target(target)

@@ -1,0 +1,257 @@
+"""Who may import whom: the layers of the package, and TVM only behind the doors.
+
+Read from the source, so that imports inside of functions count too.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tinyai
+
+ROOT = Path(tinyai.__file__).parent
+
+# A module or package may import itself and what has a lower rank. Longer names go before shorter.
+RANKS = {
+    "tinyai.errors": 0,
+    "tinyai.ir": 1,
+    "tinyai.target": 1,
+    "tinyai.source": 2,
+    "tinyai.reference": 2,
+    "tinyai.ops": 3,
+    "tinyai.match": 3,
+    "tinyai.patterns": 4,
+    "tinyai.passes": 4,
+    "tinyai.plan": 4,
+    "tinyai.codegen": 5,
+    "tinyai.backend": 6,
+    "tinyai.runtime": 7,
+    "tinyai.frontends": 8,
+    "tinyai.doctor": 0,
+    "tinyai.cli": 9,
+    "tinyai.__main__": 10,
+    "tinyai": 10,
+}
+WITH_TVM = ("frontends/*.py", "runtime/tvm_module.py")
+
+
+def module_name(path: Path, root: Path) -> str:
+    parts = ("tinyai", *path.relative_to(root).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules(root: Path = ROOT) -> list[Path]:
+    return sorted(root.rglob("*.py"))
+
+
+def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[int, str]]:
+    """Line and full name of every module that a file imports, wherever in the file."""
+    package = module_name(path, root).split(".")
+    package = package if path.name == "__init__.py" else package[:-1]
+    known = {module_name(other, root) for other in modules(root)}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:  # "from package import module" imports the module
+                inner = f"{source}.{alias.name}"
+                yield node.lineno, inner if inner in known else source
+
+
+def room(name: str) -> str | None:
+    """The row of the table that a module belongs to; packages hold all below them."""
+    if name in RANKS:
+        return name
+    packages = (row for row in RANKS if row != "tinyai" and name.startswith(f"{row}."))
+    return next(packages, None)
+
+
+def breaches(root: Path = ROOT) -> list[str]:
+    """Imports that run against the ranks, as file:line and what is wrong."""
+    found = []
+    for path in modules(root):
+        importer = room(module_name(path, root))
+        for line, name in imports(path, root):
+            if name.split(".")[0] != "tinyai":
+                continue
+            imported = room(name)
+            where = f"{path.relative_to(root.parent)}:{line}"
+            if importer is None or imported is None:
+                continue  # test_every_module_has_a_rank tells
+            if importer != imported and RANKS[imported] >= RANKS[importer]:
+                found.append(f"{where}: {importer} must not import {name}")
+    return found
+
+
+def tvm_imports(root: Path = ROOT) -> list[str]:
+    allowed = {path for pattern in WITH_TVM for path in root.glob(pattern)}
+    return [
+        f"{path.relative_to(root.parent)}:{line}: imports {name}"
+        for path in modules(root)
+        if path not in allowed
+        for line, name in imports(path, root)
+        if name.split(".")[0] == "tvm"
+    ]
+
+
+def test_every_module_has_a_rank() -> None:
+    names = {module_name(path, ROOT) for path in modules()}
+    assert {name for name in names if room(name) is None} == set(), "rows that RANKS lacks"
+    rooms = {room(name) for name in names}
+    assert {row for row in RANKS if row not in rooms} == set(), "rows without a module"
+
+
+def test_imports_run_from_higher_to_lower_ranks() -> None:
+    assert breaches() == []
+
+
+def test_only_the_doors_import_tvm() -> None:
+    assert tvm_imports() == []
+    for pattern in WITH_TVM:
+        assert list(ROOT.glob(pattern)), pattern
+
+
+def test_nothing_behind_the_doors_imports_a_door() -> None:
+    """Not even by name: only the package itself finds the doors with importlib."""
+    for path in modules():
+        name = module_name(path, ROOT)
+        if name == "tinyai" or room(name) in ("tinyai.frontends", "tinyai.cli"):
+            continue
+        assert "tinyai.frontends" not in path.read_text(), name
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        ("import tinyai.frontends.relay", "tinyai.ir must not import tinyai.frontends.relay"),
+        ("from tinyai.passes import optimize", "tinyai.ir must not import tinyai.passes"),
+        ("from tinyai import passes", "tinyai.ir must not import tinyai.passes"),
+        ("from . import passes", "tinyai.ir must not import tinyai.passes"),
+        ("from .passes import optimize", "tinyai.ir must not import tinyai.passes"),
+        ("def f():\n    import tinyai", "tinyai.ir must not import tinyai"),
+        ("import tinyai.target", "tinyai.ir must not import tinyai.target"),
+        ("import tvm", "imports tvm"),
+        ("def f():\n    from tvm import relay", "imports tvm"),
+    ],
+)
+def test_a_forbidden_import_is_told_with_file_and_line(
+    tmp_path: Path, code: str, complaint: str
+) -> None:
+    package = tmp_path / "tinyai"
+    for name in ("__init__", "ir", "target", "passes/__init__", "frontends/relay"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text("")
+    (package / "ir.py").write_text(f"import math\n{code}\n")
+    (found,) = breaches(package) + tvm_imports(package)
+    line = 1 + len(code.splitlines())
+    assert found == f"tinyai/ir.py:{line}: {complaint}"
+
+
+# --- In a process of its own -------------------------------------------------------------------
+
+
+def run(code: str) -> str:
+    process = subprocess.run(
+        [sys.executable, "-W", "error::ImportWarning", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_the_package_imports_without_tvm_and_says_what_its_doors_need() -> None:
+    out = run(
+        """
+        import sys
+        sys.modules["tvm"] = None  # import tvm raises ModuleNotFoundError
+        import tinyai
+        print(tinyai.register())
+        for name in ("partition_for_tinyai", "build"):
+            try:
+                getattr(tinyai, name)
+            except tinyai.TinyAIError as error:
+                assert isinstance(error, ImportError)
+                print(type(error).__name__, error, sep="\\n")
+        import tinyai.backend, tinyai.cli, tinyai.patterns, tinyai.runtime.runner
+        print(tinyai.Target(), sorted(m for m in sys.modules if m.split(".")[0] == "tvm"))
+        """
+    )
+    lines = out.splitlines()
+    assert lines[0] == "False"
+    for name in ("partition_for_tinyai", "build"):
+        assert f"tinyai.{name} needs a TVM with Relay" in lines
+    assert lines.count("EnvironmentProblem") == 2
+    assert lines.count("  found:   no module tvm.relay") == 2
+    assert lines.count("  allowed: TVM 0.8 to 0.19") == 2
+    assert lines.count("  try:     python -m tinyai doctor") == 2
+    assert lines[-1] == f"{tinyai.Target()} ['tvm']"
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'tinyai' has no attribute 'paint'"):
+        _ = tinyai.paint
+
+
+def test_all_public_names_are_there() -> None:
+    assert [name for name in tinyai.__all__ if getattr(tinyai, name, None) is None] == []
+
+
+def test_only_register_changes_tvm_and_a_second_time_it_changes_nothing() -> None:
+    """Every module is imported while the package believes that there is no Relay."""
+    out = run(
+        """
+        import importlib, importlib.util, pkgutil, sys
+        import tvm, tvm.relay
+        from tvm.relay.op.contrib.register import get_pattern_table
+        real = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *rest: (
+            None if name == "tvm.relay" else real(name, *rest)
+        )
+
+        def drivers():
+            tvmc = sys.modules.get("tvm.driver.tvmc.composite_target")
+            return tvmc is not None and "tinyai" in tvmc.REGISTERED_CODEGEN
+
+        def state():
+            names = {str(name) for name in tvm._ffi.registry.list_global_func_names()}
+            operators = {
+                str(name) for name in tvm.ir.Op.list_op_names()
+                if tvm.ir.Op.get(name).has_attr("target.tinyai")
+                and tvm.ir.Op.get(name).get_attr("target.tinyai") is not None
+            }
+            table = get_pattern_table("tinyai") is not None
+            return {n for n in names if "tinyai" in n}, operators, table, drivers()
+
+        import tinyai
+        for module in pkgutil.walk_packages(tinyai.__path__, "tinyai."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+        print(state())
+        importlib.util.find_spec = real
+        tinyai.find_spec = real
+        print(tinyai.register())
+        first = state()
+        print(sorted(first[0]))
+        from tinyai.patterns import OPERATORS
+        print(first[1] == set(OPERATORS), *first[2:])
+        print(tinyai.register(), state() == first)
+        """
+    )
+    assert out.splitlines() == [
+        "(set(), set(), False, False)",
+        "True",
+        "['relay.ext.tinyai', 'relay.ext.tinyai.constant_updater']",
+        "True True True",
+        "True True",
+    ]

@@ -1,0 +1,659 @@
+"""The pattern language on source expressions written by hand, and the reasons of the checks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tinyai.ir import Array
+from tinyai.match import COMMUTATIVE, AnyConstant, Anything, AnyTuple, Chain, OneOf, match, op
+from tinyai.patterns import (
+    LONGEST_CHAIN,
+    OPERATORS,
+    PATTERNS,
+    PatternRow,
+    chain,
+    pattern_rows,
+    refusal_of_composite,
+    refusal_of_operator,
+)
+from tinyai.source import Call, Constant, Expr, Refusal, SourceType, Tuple
+
+ANY, CONSTANT = Anything(), AnyConstant()
+
+
+def of(text: str) -> SourceType:
+    """``int8[1,?]`` as a type."""
+    dtype, dims = re.fullmatch(r"(\w+)\[(.*)\]", text).groups()  # type: ignore[union-attr]
+    shape = tuple(None if dim == "?" else int(dim) for dim in dims.split(",") if dim)
+    return SourceType(shape, dtype)
+
+
+def var(text: str = "int32[2]") -> Expr:
+    return Expr((of(text),))
+
+
+def const(value: Any, dtype: str = "int32") -> Constant:
+    array: Array = np.array(value, dtype)
+    return Constant((SourceType(array.shape, dtype),), load=lambda: array)
+
+
+def call(name: str, *args: Expr, to: str = "int32[2]", **attrs: Any) -> Call:
+    return Call((of(to),), op=name, attrs=attrs, load=lambda: args)
+
+
+def relu(x: Expr) -> Call:
+    return call("nn.relu", x)
+
+
+# --- Matching ----------------------------------------------------------------------------------
+
+
+def test_the_leaves_match_what_they_name_and_cover_nothing() -> None:
+    pair = Tuple((of("int8[2]"),) * 2, load=lambda: (var(), var()))
+    found = {
+        kind: [match(pattern, expr) is not None for expr in (var(), const(1), pair, relu(var()))]
+        for kind, pattern in (("any", ANY), ("constant", CONSTANT), ("tuple", AnyTuple()))
+    }
+    assert found == {
+        "any": [True, True, True, True],
+        "constant": [False, True, False, False],
+        "tuple": [False, False, True, False],
+    }
+    assert match(ANY, relu(var())) == ()
+
+
+def test_an_operator_matches_by_name_number_of_arguments_and_arguments() -> None:
+    pattern = op("nn.relu", op("clip", ANY))
+    inner = call("clip", var())
+    outer = relu(inner)
+    assert match(pattern, outer) == (inner, outer)
+    assert match(pattern, relu(relu(var()))) is None
+    assert match(pattern, inner) is None
+    assert match(pattern, var()) is None
+    assert match(op("nn.relu", ANY, ANY), outer) is None
+    assert match(op("nn.relu"), outer) is None
+
+
+def test_arguments_come_before_their_users_and_each_once() -> None:
+    shared = call("clip", var())
+    left, right = relu(shared), call("cast", shared)
+    root = call("subtract", left, right)
+    pattern = op("subtract", op("nn.relu", op("clip", ANY)), op("cast", op("clip", ANY)))
+    assert match(pattern, root) == (shared, left, right, root)
+
+
+def test_attributes_have_to_be_equal_and_those_not_named_are_free() -> None:
+    node = call("cast", var(), dtype="float32", other=1)
+    assert match(op("cast", ANY, dtype="float32"), node) == (node,)
+    assert match(op("cast", ANY), node) == (node,)
+    assert match(op("cast", ANY, dtype="int8"), node) is None
+    assert match(op("cast", ANY, missing=None), node) == (node,)
+    assert match(op("cast", ANY, missing=0), node) is None
+
+
+@pytest.mark.parametrize("name", sorted(COMMUTATIVE))
+def test_a_commutative_operator_matches_in_both_orders(name: str) -> None:
+    pattern = op(name, op("nn.relu", ANY), CONSTANT)
+    inner = relu(var())
+    for args in ((inner, const(1)), (const(1), inner)):
+        root = call(name, *args)
+        assert match(pattern, root) == (inner, root)
+
+
+@pytest.mark.parametrize("name", ["subtract", "right_shift", "maximum"])
+def test_any_other_operator_matches_in_its_order_only(name: str) -> None:
+    pattern = op(name, ANY, CONSTANT)
+    assert match(pattern, call(name, var(), const(1))) is not None
+    assert match(pattern, call(name, const(1), var())) is None
+
+
+def test_the_first_option_that_matches_wins() -> None:
+    inner = call("clip", var())
+    root = relu(inner)
+    deep, flat = op("nn.relu", op("clip", ANY)), op("nn.relu", ANY)
+    assert match(OneOf((deep, flat)), root) == (inner, root)
+    assert match(OneOf((flat, deep)), root) == (root,)
+    assert match(OneOf((ANY, deep)), root) == ()
+    assert match(OneOf((deep, CONSTANT)), relu(var())) is None
+    assert match(OneOf(()), root) is None
+
+
+def test_an_option_that_fails_halfway_leaves_no_trace() -> None:
+    first = relu(var())
+    root = call("subtract", first, var())
+    half = op("subtract", op("nn.relu", ANY), op("clip", ANY))
+    assert match(OneOf((half, op("subtract", ANY, ANY))), root) == (root,)
+
+
+def test_an_order_that_fails_halfway_leaves_no_trace() -> None:
+    inner = call("clip", var())
+    clipped, plain = relu(inner), relu(var())
+    pattern = op("add", op("nn.relu", ANY), op("nn.relu", op("clip", ANY)))
+    root = call("add", clipped, plain)
+    assert match(pattern, root) == (inner, clipped, plain, root)
+    # The first order matches the relu, then meets a constant where it needs a clip.
+    root = call("add", relu(var()), const(1))
+    pattern = OneOf((op("add", op("nn.relu", ANY), op("clip", ANY)), op("add", ANY, CONSTANT)))
+    assert match(pattern, root) == (root,)
+
+
+STEPS = tuple(lambda below, name=name: op(name, below) for name in ("nn.relu", "clip", "cast"))
+
+
+def test_a_chain_takes_all_of_its_steps() -> None:
+    conv = call("nn.conv2d", var())
+    first = relu(conv)
+    second = call("clip", first)
+    third = relu(second)
+    assert match(Chain(op("nn.conv2d", ANY), STEPS, 5), third) == (conv, first, second, third)
+    assert match(Chain(op("nn.conv2d", ANY), STEPS, 5), conv) == (conv,)
+
+
+def test_a_chain_on_anything_takes_as_many_steps_as_it_may() -> None:
+    x: Expr = call("nn.dense", var())
+    steps = [x := relu(x) for _ in range(5)]
+    for most in range(7):
+        assert match(Chain(ANY, STEPS, most), x) == tuple(steps[max(0, 5 - most) :])
+
+
+def test_a_chain_that_is_too_long_for_its_base_does_not_match() -> None:
+    x: Expr = call("nn.conv2d", var())
+    for _ in range(4):
+        x = relu(x)
+    assert match(Chain(op("nn.conv2d", ANY), STEPS, 4), x) is not None
+    assert match(Chain(op("nn.conv2d", ANY), STEPS, 3), x) is None
+
+
+def test_a_chain_stops_where_a_step_is_missing() -> None:
+    conv = call("nn.conv2d", var())
+    last = relu(call("round", conv))
+    assert match(Chain(op("nn.conv2d", ANY), STEPS, 5), last) is None
+    assert match(Chain(ANY, STEPS, 5), last) == (last,)
+
+
+EXPRESSIONS = st.recursive(
+    st.builds(var) | st.builds(const, st.integers(0, 3)),
+    lambda below: st.one_of(
+        st.builds(call, st.sampled_from(("nn.relu", "clip", "nn.conv2d")), below),
+        st.builds(call, st.sampled_from(("add", "subtract")), below, below),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, derandomize=True)
+@given(EXPRESSIONS, st.integers(0, 4))
+def test_a_chain_matches_what_its_unrolled_form_matches(expr: Expr, most: int) -> None:
+    steps = (*STEPS, lambda below: op("add", below, CONSTANT))
+    for base in (ANY, op("nn.conv2d", ANY), op("add", ANY, ANY)):
+        repeated = Chain(base, steps, most)
+        assert match(repeated, expr) == match(repeated.unroll(), expr)
+
+
+def test_a_thing_that_is_no_pattern_is_an_error() -> None:
+    with pytest.raises(TypeError, match="no pattern: 5"):
+        match(5, var())  # type: ignore[arg-type]
+
+
+# --- Examples of every row ---------------------------------------------------------------------
+
+CONV = {
+    "data_layout": "NHWC",
+    "kernel_layout": "HWIO",
+    "out_layout": "",
+    "groups": 1,
+    "strides": (1, 1),
+    "padding": (1, 1, 1, 1),
+    "dilation": (1, 1),
+}
+POOL = {
+    "layout": "NHWC",
+    "out_layout": "",
+    "pool_size": (2, 2),
+    "strides": (2, 2),
+    "padding": (0, 0, 0, 0),
+    "dilation": (1, 1),
+    "ceil_mode": False,
+    "count_include_pad": False,
+}
+INT8_IMAGE, INT32_IMAGE = "int8[1,4,4,2]", "int32[1,4,4,2]"
+WEIGHTS = np.ones((3, 3, 2, 5), np.int8)
+
+
+def conv2d(data: Expr | None = None, weight: Expr | None = None, **attrs: Any) -> Call:
+    args = data or var(INT8_IMAGE), weight or const(WEIGHTS, "int8")
+    return call("nn.conv2d", *args, to="int32[1,4,4,5]", **{**CONV, **attrs})
+
+
+def dense() -> Call:
+    weights = const(np.ones((4, 3), np.int8), "int8")
+    return call("nn.dense", var("int8[2,3]"), weights, to="int32[2,4]")
+
+
+def adaptive(name: str, size: str, **attrs: Any) -> Call:
+    return call(name, var(INT32_IMAGE), to=size, layout="NHWC", out_layout="", **attrs)
+
+
+def concatenate(*parts: Expr, to: str = "int8[2,5]") -> Call:
+    types = tuple(part.type for part in parts)
+    return call("concatenate", Tuple(types, load=lambda: parts), to=to, axis=-1)
+
+
+ROWS = const([[1, 2]])
+EXAMPLES: dict[str, Call] = {
+    "nn.conv2d": conv2d(),
+    "nn.dense": dense(),
+    "nn.max_pool2d": call("nn.max_pool2d", var(INT8_IMAGE), to="int8[1,2,2,2]", **POOL),
+    "nn.avg_pool2d": call("nn.avg_pool2d", var(INT32_IMAGE), to="int32[1,2,2,2]", **POOL),
+    "nn.global_max_pool2d": adaptive("nn.global_max_pool2d", "int32[1,1,1,2]"),
+    "nn.global_avg_pool2d": adaptive("nn.global_avg_pool2d", "int32[1,1,1,2]"),
+    "nn.adaptive_max_pool2d": adaptive(
+        "nn.adaptive_max_pool2d", "int32[1,3,2,2]", output_size=(3, 2)
+    ),
+    "nn.adaptive_avg_pool2d": adaptive(
+        "nn.adaptive_avg_pool2d", "int32[1,2,2,2]", output_size=(2,)
+    ),
+    **{
+        name: call(name, var("int32[3,2]"), ROWS, to="int32[3,2]")
+        for name in ("add", "subtract", "multiply", "maximum", "minimum")
+    },
+    **{name: call(name, var(), const(7)) for name in ("right_shift", "left_shift")},
+    "fixed_point_multiply": call("fixed_point_multiply", var(), multiplier=2**30 + 1, shift=-2),
+    "nn.bias_add": call("nn.bias_add", var("int32[3,2]"), const([1, 2]), to="int32[3,2]", axis=-1),
+    "nn.relu": call("nn.relu", var()),
+    "nn.leaky_relu": call("nn.leaky_relu", var(), alpha=0.1),
+    "clip": call("clip", var(), a_min=-127.0, a_max=127.0),
+    "round": call("round", var("float32[2]"), to="float32[2]"),
+    "cast": call("cast", var(), to="int8[2]", dtype="int8"),
+    "annotation.stop_fusion": call("annotation.stop_fusion", var()),
+    "nn.pad": call(
+        "nn.pad", var(), const(-3), to="int32[5]", pad_mode="constant", pad_width=((1, 2),)
+    ),
+    "concatenate": concatenate(var("int8[2,3]"), var("int8[2,2]")),
+    "strided_slice": call(
+        "strided_slice",
+        var("int32[4]"),
+        begin=(1,),
+        end=(4,),
+        strides=(2,),
+        axes=None,
+        slice_mode="end",
+    ),
+    "transpose": call("transpose", var("int8[2,3]"), to="int8[3,2]", axes=None),
+    "layout_transform": call(
+        "layout_transform",
+        var(INT8_IMAGE),
+        to="int8[1,2,4,4]",
+        src_layout="NHWC",
+        dst_layout="NCHW",
+    ),
+    "reshape": call("reshape", var("int8[2,3]"), to="int8[6]", newshape=(-1,)),
+    "nn.batch_flatten": call("nn.batch_flatten", var(INT8_IMAGE), to="int8[1,32]"),
+    "squeeze": call("squeeze", var("int8[1,3]"), to="int8[3]", axis=None),
+    "expand_dims": call("expand_dims", var("int8[3]"), to="int8[1,3]", axis=0),
+}
+FLOAT_ONLY = {"round"}  # part of the composite that quantizes; alone it stays on the host
+
+
+def with_args(node: Call, *args: Expr) -> Call:
+    return replace(node, load=lambda: args)
+
+
+def with_result(node: Call, to: str) -> Call:
+    return replace(node, types=(of(to),))
+
+
+def shown(node: Call, **changes: str) -> str:
+    """The type of the result with its dtype, or with a dynamic first dimension."""
+    text = str(node.type)
+    if "dtype" in changes:
+        return text.replace(node.type.dtype, changes["dtype"], 1)
+    return re.sub(r"\[\d+", "[?", text)
+
+
+def test_every_operator_has_an_example() -> None:
+    assert set(EXAMPLES) == set(OPERATORS)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_example_of_each_operator_is_taken(name: str) -> None:
+    refusal = refusal_of_operator(EXAMPLES[name])
+    assert (refusal is not None) == (name in FLOAT_ONLY), refusal
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_operator_with_a_float_result_is_refused_with_a_reason(name: str, dtype: str) -> None:
+    node = with_result(EXAMPLES[name], shown(EXAMPLES[name], dtype=dtype))
+    refusal = refusal_of_operator(node)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.clause, refusal.found) == (f"dtype of {name}", dtype)
+    assert "float32 only where a region begins or ends" in refusal.allowed
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype", ["int4", "uint32", "bool", "int8x4"])
+def test_an_operator_with_a_result_of_an_unknown_dtype_is_refused(name: str, dtype: str) -> None:
+    node = with_result(EXAMPLES[name], shown(EXAMPLES[name], dtype=dtype))
+    refusal = refusal_of_operator(node)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.clause, refusal.found) == ("result: dtype", dtype)
+    assert "int8" in refusal.allowed
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_with_a_dynamic_result_is_refused(name: str) -> None:
+    node = with_result(EXAMPLES[name], shown(EXAMPLES[name]).replace("float32", "int32"))
+    refusal = refusal_of_operator(node)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.clause, refusal.allowed) == ("result: shape", "fixed dimensions")
+    assert "?" in refusal.found
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("changed", ["int8[?,4,4,2]", "int4[1,4,4,2]", "int8[1,0,4,2]"])
+def test_an_operator_with_an_argument_that_the_graph_cannot_hold_is_refused(
+    name: str, changed: str
+) -> None:
+    node = with_result(EXAMPLES[name], str(EXAMPLES[name].type).replace("float32", "int32"))
+    _, *others = node.args
+    first = var(changed)
+    if name == "concatenate":
+        first = Tuple((of(changed),) * 2, load=lambda: (var(changed),) * 2)
+    refusal = refusal_of_operator(with_args(node, first, *others))
+    assert isinstance(refusal, Refusal)
+    assert refusal.clause in ("argument: shape", "argument: dtype")
+    assert refusal.found in (changed, "int4")
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name != "concatenate"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float32"])
+def test_an_operator_on_any_dtype_is_taken_or_refused_and_never_an_error(
+    name: str, dtype: str
+) -> None:
+    node = EXAMPLES[name]
+    first, *others = node.args
+    changed = str(first.type).replace(first.type.dtype, dtype)
+    refusal = refusal_of_operator(with_args(node, var(changed), *others))
+    assert refusal is None or isinstance(refusal, Refusal)
+
+
+def refused(node: Call) -> tuple[str, str, str]:
+    refusal = refusal_of_operator(node)
+    assert isinstance(refusal, Refusal), node
+    return refusal.clause, refusal.found, refusal.allowed
+
+
+def example(name: str, **attrs: Any) -> Call:
+    node = EXAMPLES[name]
+    return replace(node, attrs={**node.attrs, **attrs})
+
+
+REASONS: list[tuple[Call, str, str, str]] = [
+    (call("nn.softmax", var()), "operator", "nn.softmax", "an operator of tinyai/patterns.py"),
+    (conv2d(weight=var("int8[3,3,2,5]")), "weights", "computed at run time", "a constant"),
+    (
+        conv2d(weight=const(WEIGHTS, "uint8")),
+        "dtypes of data and weights",
+        "int8 and uint8",
+        "int8 and int8",
+    ),
+    (
+        conv2d(data=var("uint8[1,4,4,2]")),
+        "dtypes of data and weights",
+        "uint8 and int8",
+        "int8 and int8",
+    ),
+    (conv2d(data_layout="NCHW4c"), "data layout", "NCHW4c", "NHWC, NCHW"),
+    (conv2d(out_layout="NCHW"), "output layout", "NCHW", "NHWC"),
+    (conv2d(kernel_layout="OIHW4i"), "kernel layout", "OIHW4i", "OIHW"),
+    (with_result(conv2d(), "int16[1,4,4,5]"), "dtype of the result", "int16", "int32"),
+    (
+        with_args(dense(), var("int8[2,3]"), var("int8[4,3]")),
+        "weights",
+        "computed at run time",
+        "a constant",
+    ),
+    (
+        example("nn.max_pool2d", layout="NCHW8c"),
+        "layout",
+        "NCHW8c",
+        "NHWC, NCHW",
+    ),
+    (
+        with_args(example("nn.avg_pool2d"), var(INT8_IMAGE)),
+        "dtype of an average",
+        "int8",
+        "int32",
+    ),
+    (
+        example("nn.avg_pool2d", dilation=(2, 2)),
+        "dilation of an average",
+        "(2, 2)",
+        "(1, 1)",
+    ),
+    (
+        call("add", var(), var("int8[2]")),
+        "dtypes",
+        "int32[2] and int8[2]",
+        "two of one dtype",
+    ),
+    (
+        call("right_shift", var(), var()),
+        "shift amount",
+        "computed at run time",
+        "a constant",
+    ),
+    (call("right_shift", var(), const([3, 32])), "shift amount", "int32 3 .. 32", "int32 0 .. 31"),
+    (call("left_shift", var(), const(-1)), "shift amount", "int32 -1 .. -1", "int32 0 .. 31"),
+    (
+        with_args(example("nn.bias_add"), var("int32[3,2]"), const([1, 2], "int8")),
+        "dtype of the bias",
+        "int8",
+        "int32",
+    ),
+    (example("clip", a_min=0.5), "bounds of clip", "0.5 .. 127.0", "whole numbers of int32"),
+    (example("clip", a_min=5.0, a_max=4.0), "bounds of clip", "5.0 .. 4.0", "low <= high"),
+    (
+        example("clip", a_max=float("inf")),
+        "bounds of clip",
+        "-127.0 .. inf",
+        "whole numbers of int32",
+    ),
+    (
+        call("cast", var("float32[2]"), to="int8[2]", dtype="int8"),
+        "cast of a float",
+        "no clip, to int8",
+        "a clip to the range of the integer in front of it, at most 16 bits",
+    ),
+    (
+        call("cast", var(), to="int8[2]", dtype="int4"),
+        "dtype of cast",
+        "int4",
+        "int8, uint8, int16, int32, int64, float32",
+    ),
+    (example("nn.leaky_relu", alpha=200.0), "alpha", "200.0", "-128 < alpha < 128"),
+    (example("fixed_point_multiply", shift=31), "shift", "31", "-30 .. 30"),
+    (
+        example("fixed_point_multiply", multiplier=2**30, shift=1),
+        "multiplier 2**30",
+        "int32, shift 1",
+        "int32 and a shift of at most 0",
+    ),
+    (example("nn.pad", pad_mode="edge"), "mode", "edge", "constant"),
+    (example("nn.pad", pad_width=((-1, 2),)), "pad width", "((-1, 2),)", ">= 0"),
+    (
+        with_args(example("nn.pad"), var(), const([1, 2])),
+        "pad value",
+        "(2,)",
+        "one number",
+    ),
+    (
+        with_args(example("nn.pad"), var("int8[2]"), const(200)),
+        "pad value",
+        "200.0",
+        "a value of int8",
+    ),
+    (
+        with_args(example("concatenate"), Expr((of("int8[2,3]"), of("int8[2,2]")))),
+        "argument",
+        "a tuple made elsewhere",
+        "a tuple made here",
+    ),
+    (
+        example("layout_transform", dst_layout="NCHW2c"),
+        "layouts",
+        "NHWC to NCHW2c",
+        "the same plain axes in another order",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("node", "clause", "found", "allowed"), REASONS, ids=lambda value: str(value)[:24]
+)
+def test_a_refusal_names_the_clause_what_was_found_and_what_is_allowed(
+    node: Call, clause: str, found: str, allowed: str
+) -> None:
+    name, what, instead = refused(node)
+    assert (name, what) == (clause, found)
+    assert allowed in instead
+
+
+def test_a_call_that_returns_a_tuple_is_refused() -> None:
+    node = replace(EXAMPLES["nn.relu"], types=(of("int8[2]"), of("int8[2]")))
+    assert refused(node) == ("result", "a tuple of 2", "one tensor")
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="Builder.constant raises its own error")
+def test_a_constant_of_an_unknown_dtype_is_refused() -> None:
+    node = call("cast", const([True, False], "bool"), to="int8[2]", dtype="int8")
+    assert refused(node)[1] == "bool"
+
+
+# --- Composites --------------------------------------------------------------------------------
+
+
+def requantized(x: Expr) -> Call:
+    """The chain of ``tvm.relay.quantize`` behind an accumulator."""
+    text = str(x.type)
+    shape = text[text.index("[") :]
+    x = call("add", x, const(64), to=text)
+    x = call("right_shift", x, const(7), to=text)
+    x = call("clip", x, to=text, a_min=-127.0, a_max=127.0)
+    x = call("cast", x, to=f"int8{shape}", dtype="int8")
+    return call("annotation.stop_fusion", x, to=f"int8{shape}")
+
+
+def quantize(dtype: str = "float32") -> Call:
+    x = call("multiply", var(f"{dtype}[2]"), const(16, dtype), to=f"{dtype}[2]")
+    x = call("round", x, to=f"{dtype}[2]")
+    x = call("clip", x, to=f"{dtype}[2]", a_min=-127.0, a_max=127.0)
+    return call("cast", x, to="int8[2]", dtype="int8")
+
+
+def dequantize(dtype: str = "float32") -> Call:
+    x = call("cast", var("int8[2]"), to=f"{dtype}[2]", dtype=dtype)
+    return call("multiply", x, const(0.25, dtype), to=f"{dtype}[2]")
+
+
+COMPOSITES: dict[str, tuple[Call, int]] = {  # with the number of calls that it covers
+    "quantize": (quantize(), 4),
+    "conv2d": (requantized(conv2d()), 6),
+    "dense": (requantized(dense()), 6),
+    "pool2d": (requantized(EXAMPLES["nn.avg_pool2d"]), 6),
+    "concatenate": (
+        call(
+            "clip",
+            concatenate(var("int8[2,3]"), var("int8[2,2]")),
+            to="int8[2,5]",
+            a_min=0.0,
+            a_max=5.0,
+        ),
+        2,
+    ),
+    "add": (requantized(call("add", call("cast", var("int8[2]"), dtype="int32"), var())), 7),
+    "dequantize": (dequantize(), 2),
+}
+ROWS_BY_NAME = {row.name: row for row in PATTERNS}
+
+
+def test_every_composite_has_an_example() -> None:
+    assert list(COMPOSITES) == [row.name for row in PATTERNS]
+
+
+@pytest.mark.parametrize("row", PATTERNS, ids=lambda row: row.name)
+def test_an_example_of_each_composite_is_matched_whole_and_taken(row: PatternRow) -> None:
+    root, calls = COMPOSITES[row.name]
+    covered = match(row.pattern, root)
+    assert covered is not None
+    assert len(covered) == calls
+    assert refusal_of_composite(row, root) is None
+
+
+@pytest.mark.parametrize("row", PATTERNS, ids=lambda row: row.name)
+def test_a_composite_on_any_expression_gives_a_reason_or_none(row: PatternRow) -> None:
+    for node in (*EXAMPLES.values(), *(root for root, _ in COMPOSITES.values()), var(), const(1)):
+        refusal = refusal_of_composite(row, node)
+        assert refusal is None or isinstance(refusal, Refusal)
+    refusal = refusal_of_composite(row, var())
+    assert isinstance(refusal, Refusal)
+    assert (refusal.clause, refusal.allowed) == ("pattern", f"the pattern {row.name}")
+
+
+def test_the_second_branch_of_an_add_is_covered_with_its_chain() -> None:
+    left = call("right_shift", var(), const(2))
+    right = call("left_shift", call("cast", var("int8[2]"), dtype="int32"), const(1))
+    root = call("add", left, right)
+    covered = match(ROWS_BY_NAME["add"].pattern, root)
+    assert covered == (left, right.args[0], right, root)
+    assert refusal_of_composite(ROWS_BY_NAME["add"], root) is None
+
+
+def test_weights_that_are_not_constant_do_not_match() -> None:
+    root = conv2d(weight=var("int8[3,3,2,5]"))
+    refusal = refusal_of_composite(ROWS_BY_NAME["conv2d"], root)
+    assert isinstance(refusal, Refusal)
+    assert refusal.clause == "pattern"
+
+
+def test_a_composite_is_refused_for_the_call_that_fails() -> None:
+    inner = call("clip", conv2d(), to="int32[1,4,4,5]", a_min=0.5, a_max=3.0)
+    refusal = refusal_of_composite(ROWS_BY_NAME["conv2d"], inner)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.clause, refusal.found) == ("bounds of clip", "0.5 .. 3.0")
+
+
+def test_a_float_inside_of_a_composite_is_refused_and_at_its_edges_taken() -> None:
+    node = call("cast", conv2d(), to="float32[1,4,4,5]", dtype="float32")
+    refusal = refusal_of_composite(ROWS_BY_NAME["conv2d"], node)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.clause, refusal.found) == ("dtype of cast", "float32")
+    for name, root in (("quantize", quantize("float64")), ("dequantize", dequantize("float16"))):
+        refusal = refusal_of_composite(ROWS_BY_NAME[name], root)
+        assert isinstance(refusal, Refusal), name
+
+
+def test_a_chain_longer_than_the_longest_is_cut_from_its_convolution() -> None:
+    x = conv2d()
+    for length in range(1, LONGEST_CHAIN + 2):
+        x = call("nn.relu", x, to="int32[1,4,4,5]")
+        covered = match(ROWS_BY_NAME["conv2d"].pattern, x)
+        assert (covered is None) == (length > LONGEST_CHAIN)
+
+
+def test_without_stop_fusion_no_pattern_reaches_over_it() -> None:
+    rows = {row.name: row for row in pattern_rows(stop_fusion=False)}
+    root, calls = COMPOSITES["conv2d"]
+    assert match(rows["conv2d"].pattern, root) is None
+    (below,) = root.args
+    assert len(match(rows["conv2d"].pattern, below) or ()) == calls - 1
+    assert match(chain(ANY, stop_fusion=False), root) == ()
+    assert match(chain(ANY), root) is not None

@@ -1,0 +1,577 @@
+"""The passes: what each one does to a graph, and that none of them changes what it computes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyai.passes
+from tests.random_graphs import graphs, random_inputs
+from tinyai.errors import GraphError
+from tinyai.ir import Builder, DType, Graph, Operand, Step, Type, print_graph, verify
+from tinyai.ops import Conv2d, Elementwise, Reshape
+from tinyai.ops.steps import (
+    Add,
+    Cast,
+    Clip,
+    LeftShift,
+    Maximum,
+    Minimum,
+    Multiply,
+    Relu,
+    RightShift,
+    Round,
+    Subtract,
+    SubtractFrom,
+)
+from tinyai.ops.window import Window
+from tinyai.passes import (
+    PIPELINE,
+    fold_constants,
+    fuse_epilogues,
+    merge_equal,
+    optimize,
+    remove_unused,
+    sink_widening,
+)
+from tinyai.reference import run_graph
+
+Pass = Callable[[Graph], Graph]
+PASSES: tuple[Pass, ...] = (*dict.fromkeys(PIPELINE), optimize)
+INT8, INT32, FLOAT32 = DType.INT8, DType.INT32, DType.FLOAT32
+SHAPE = (1, 2, 2, 2)
+CONV = "conv2d(1×1)"
+
+
+# --- Meaning -----------------------------------------------------------------------------------
+
+
+def assert_same_meaning(before: Graph, after: Graph, seed: int = 1) -> None:
+    inputs = random_inputs(before, seed)
+    expected, found = run_graph(before, inputs), run_graph(after, inputs)
+    for name, want, got in zip(before.outputs, expected, found, strict=True):
+        assert (want.shape, want.dtype) == (got.shape, got.dtype)
+        assert want.tobytes() == got.tobytes(), f"%{name}\n{before}\n{after}"
+
+
+@pytest.mark.parametrize("run", PASSES, ids=lambda run: run.__name__)
+@settings(deadline=None, derandomize=True, max_examples=80)
+@given(graph=graphs(), seed=st.integers(0, 2**16))
+def test_a_pass_keeps_signature_and_meaning_of_any_graph(
+    run: Pass, graph: Graph, seed: int
+) -> None:
+    after = verify(run(graph))
+    assert (after.name, after.inputs, after.outputs) == (graph.name, graph.inputs, graph.outputs)
+    assert after.types(after.outputs) == graph.types(graph.outputs)
+    assert_same_meaning(graph, after, seed)
+
+
+@settings(deadline=None, derandomize=True, max_examples=120)
+@given(graph=graphs(), seed=st.integers(0, 2**16))
+def test_passes_keep_the_meaning_on_what_those_before_them_leave(graph: Graph, seed: int) -> None:
+    before = graph
+    for run in (*PIPELINE, *PIPELINE):
+        after = verify(run(before))
+        assert_same_meaning(graph, after, seed)
+        before = after
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(graphs())
+def test_a_pass_is_deterministic_and_leaves_its_argument_alone(graph: Graph) -> None:
+    text = print_graph(graph)
+    for run in PASSES:
+        assert print_graph(run(graph)) == print_graph(run(graph))
+        assert print_graph(graph) == text
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(graphs())
+def test_no_source_name_of_what_is_computed_gets_lost_by_fusion(graph: Graph) -> None:
+    graph = remove_unused(graph)
+    names = {name for node in graph.nodes for name in node.sources}
+    fused = fuse_epilogues(graph)
+    assert {name for node in fused.nodes for name in node.sources} == names
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(graphs())
+def test_fusion_never_adds_nodes_and_sinking_never_widens(graph: Graph) -> None:
+    fused = fuse_epilogues(graph)
+    assert len(fused.nodes) <= len(graph.nodes)
+    sunk = sink_widening(fused)
+    for node in sunk.nodes:
+        assert sunk.type(node.output).bytes <= fused.type(node.output).bytes
+
+
+# --- Small graphs ------------------------------------------------------------------------------
+
+
+class Small(Builder):
+    """A builder with the few operators that the cases below are made of."""
+
+    def __init__(self) -> None:
+        super().__init__("g")
+
+    def step(self, x: str, *chain: Step, source: str = "") -> str:
+        shape = self.type(x).shape
+        return self.add(Elementwise(shape), [x], chain, (source,) if source else ())
+
+    def spread(self, x: str, shape: tuple[int, ...], *chain: Step) -> str:
+        return self.add(Elementwise(shape), [x], chain)
+
+    def conv(self, x: str, *chain: Step, source: str = "") -> str:
+        weight = self.constant(np.array([[3, -2], [1, 5]], np.int8).reshape(2, 1, 1, 2))
+        op = Conv2d(Window((1, 1)))
+        return self.add(op, [x, weight], chain, (source,) if source else ())
+
+    def number(self, value: int | Sequence[int]) -> str:
+        return self.constant(np.array(value, np.int32))
+
+
+def add(name: str, *inner: Step) -> Add:
+    return Add(operand=Operand(name, inner))
+
+
+def assert_becomes(run: Pass, before: Graph, nodes: str) -> Graph:
+    """``run`` turns ``before`` into a graph of these nodes, with the same results."""
+    after = verify(run(verify(before)))
+    short = str(Conv2d(Window((1, 1)))), CONV
+    lines = [line[2:].replace(*short) for line in str(after).splitlines()]
+    found = [line for line in lines if " = " in line]
+    found = [line.replace("elementwise(shape=(1, 2, 2, 2))", "elementwise") for line in found]
+    assert found == textwrap.dedent(nodes).strip().splitlines()
+    assert_same_meaning(before, after)
+    return after
+
+
+# --- fold_constants ----------------------------------------------------------------------------
+
+
+def test_what_depends_on_constants_only_is_computed() -> None:
+    b = Small()
+    x = b.input(Type((3,), INT32))
+    c = b.constant(np.array([100, -100, 7], np.int8))
+    wide = b.step(c, Cast(INT32))
+    doubled = b.step(wide, add(wide))
+    graph = b.graph([b.step(x, add(doubled))])
+    after = assert_becomes(
+        fold_constants, graph, "%t4: int32[3] = elementwise(shape=(3,)) [%in0] >> add(%t3)"
+    )
+    np.testing.assert_array_equal(after.constants[doubled], np.array([200, -200, 14], np.int32))
+    assert not after.constants[doubled].flags.writeable
+
+
+def test_an_output_of_constants_is_still_written_at_run_time() -> None:
+    b = Small()
+    c = b.number([1, 2, 3])
+    graph = b.graph([b.step(c, Relu())])
+    assert_becomes(fold_constants, graph, "%t1: int32[3] = elementwise(shape=(3,)) [%c0] >> relu()")
+
+
+def test_a_constant_with_an_operand_that_is_none_is_not_folded() -> None:
+    b = Small()
+    x, c = b.input(Type((3,), INT32)), b.number([1, 2, 3])
+    graph = b.graph([b.step(b.step(c, add(x)), Relu())])
+    assert len(fold_constants(graph).nodes) == 2
+
+
+# --- merge_equal -------------------------------------------------------------------------------
+
+
+def test_equal_nodes_become_one_that_names_all_sources() -> None:
+    b = Small()
+    x = b.input(Type((3,), INT32))
+    first, second = (
+        b.step(x, add(b.number([1, 2, 3])), Cast(INT8), source=name) for name in ("a", "b")
+    )
+    graph = b.graph([b.step(b.step(first, Relu()), add(second))])
+    assert_becomes(
+        merge_equal,
+        graph,
+        """
+        %t2: int8[3] = elementwise(shape=(3,)) [%in0] >> add(%c1) >> cast(int8)  # a, b
+        %t5: int8[3] = elementwise(shape=(3,)) [%t2] >> relu()
+        %t6: int8[3] = elementwise(shape=(3,)) [%t5] >> add(%t2)
+        """,
+    )
+
+
+def test_merged_nodes_make_their_readers_equal() -> None:
+    b = Small()
+    x = b.input(Type((3,), INT32))
+    left, right = (b.step(b.step(x, Cast(INT8)), Relu()) for _ in range(2))
+    graph = b.graph([b.step(left, add(right))])
+    assert len(merge_equal(graph).nodes) == 3
+
+
+@pytest.mark.parametrize(
+    "other", [Clip(0, 5), Cast(DType.UINT8), Relu()], ids=lambda step: step.name
+)
+def test_nodes_of_another_epilogue_stay_apart(other: Step) -> None:
+    b = Small()
+    x = b.input(Type((3,), INT32))
+    first, second = b.step(x, Clip(0, 6)), b.step(x, other)
+    graph = b.graph([b.step(first, Cast(INT8)), b.step(second, Cast(INT8))])
+    assert len(merge_equal(graph).nodes) == 4
+
+
+def test_constants_of_equal_bytes_and_another_type_stay_apart() -> None:
+    b = Small()
+    x, y = b.input(Type((2,), INT32)), b.input(Type((2,), FLOAT32))
+    zero, flat = b.number([0, 0]), b.constant(np.zeros(2, np.float32))
+    graph = b.graph([b.step(x, add(zero)), b.step(y, add(flat))])
+    assert_same_meaning(graph, verify(merge_equal(graph)))
+
+
+def test_constants_of_equal_bytes_and_another_shape_stay_apart() -> None:
+    b = Small()
+    x = b.input(Type((2, 2), INT32))
+    row, column = b.constant(np.array([[1, 2]])), b.constant(np.array([[1], [2]]))
+    graph = b.graph([b.step(x, Cast(DType.INT64), add(row), add(column))])
+    assert_same_meaning(graph, verify(merge_equal(graph)))
+
+
+def test_outputs_keep_nodes_of_their_own() -> None:
+    b = Small()
+    x = b.input(Type((3,), INT32))
+    graph = b.graph([b.step(x, Relu()), b.step(x, Relu())])
+    after = merge_equal(graph)
+    assert after.outputs == graph.outputs
+    assert len(after.nodes) == 2
+
+
+# --- remove_unused -----------------------------------------------------------------------------
+
+
+def test_what_no_output_reads_goes_and_inputs_stay() -> None:
+    b = Small()
+    x, unread = b.input(Type((3,), INT32)), b.input(Type((3,), INT32))
+    b.step(b.step(x, add(b.number([4, 5, 6]))), Relu())
+    inner = b.number([1, 2, 3])
+    y = b.step(x, add(x, add(inner)))
+    after = assert_becomes(
+        remove_unused,
+        b.graph([y]),
+        "%t6: int32[3] = elementwise(shape=(3,)) [%in0] >> add(%in0 >> add(%c5))",
+    )
+    assert set(after.tensors) == {x, unread, inner, y}
+    assert set(after.constants) == {inner}
+    assert after.inputs == (x, unread)
+
+
+# --- fuse_epilogues ----------------------------------------------------------------------------
+
+
+def test_a_requantization_chain_becomes_the_epilogue_of_its_convolution() -> None:
+    b = Small()
+    y = b.conv(b.input(Type(SHAPE, INT8)), source="conv")
+    y = b.step(y, add(b.number(64)), source="add")
+    y = b.step(y, RightShift(operand=Operand(b.number(7))), source="shift")
+    y = b.step(b.step(y, Clip(-127, 127)), Cast(INT8), source="conv")
+    assert_becomes(
+        fuse_epilogues,
+        b.graph([y]),
+        f"""
+        %t8: int8[1,2,2,2] = {CONV} [%in0, %c1] >> add(%c3) >> right_shift(%c5) >> clip(-127, 127)\
+ >> cast(int8)  # conv, add, shift
+        """,
+    )
+
+
+def test_a_value_that_is_read_twice_is_not_fused() -> None:
+    b = Small()
+    y = b.conv(b.input(Type(SHAPE, INT8)))
+    graph = b.graph([b.step(y, Relu()), b.step(y, Cast(INT8))])
+    assert len(fuse_epilogues(graph).nodes) == 3
+    b = Small()
+    y = b.conv(b.input(Type(SHAPE, INT8)))
+    graph = b.graph([b.step(y, add(y))])
+    assert_becomes(
+        fuse_epilogues,
+        graph,
+        f"""
+        %t2: int32[1,2,2,2] = {CONV} [%in0, %c1]
+        %t3: int32[1,2,2,2] = elementwise [%t2] >> add(%t2)
+        """,
+    )
+
+
+def test_an_output_is_not_fused_away() -> None:
+    b = Small()
+    y = b.conv(b.input(Type(SHAPE, INT8)))
+    graph = b.graph([y, b.step(y, Relu())])
+    assert_becomes(
+        fuse_epilogues,
+        graph,
+        f"""
+        %t2: int32[1,2,2,2] = {CONV} [%in0, %c1]
+        %t3: int32[1,2,2,2] = elementwise [%t2] >> relu()
+        """,
+    )
+
+
+def test_a_broadcast_is_not_fused_into_the_smaller_value() -> None:
+    b = Small()
+    small = b.step(b.input(Type((2,), INT32)), Relu())
+    graph = b.graph([b.spread(small, SHAPE, Clip(-5, 5))])
+    assert_becomes(
+        fuse_epilogues,
+        graph,
+        """
+        %t1: int32[2] = elementwise(shape=(2,)) [%in0] >> relu()
+        %t2: int32[1,2,2,2] = elementwise [%t1] >> clip(-5, 5)
+        """,
+    )
+
+
+def test_an_operator_without_epilogue_takes_no_steps() -> None:
+    b = Small()
+    flat = b.add(Reshape((8,)), [b.input(Type(SHAPE, INT8))])
+    graph = b.graph([b.step(flat, Relu())])
+    assert len(fuse_epilogues(graph).nodes) == 2
+
+
+def test_the_second_branch_of_a_residual_add_is_converted_while_it_is_read() -> None:
+    b = Small()
+    x, other = b.input(Type(SHAPE, INT8)), b.input(Type(SHAPE, INT8))
+    branch = b.step(other, Cast(INT32), source="cast")
+    branch = b.step(branch, LeftShift(operand=Operand(b.number(3))), source="shift")
+    y = b.step(b.conv(x, source="conv"), add(branch), source="add")
+    assert_becomes(
+        fuse_epilogues,
+        b.graph([y]),
+        f"""
+        %t7: int32[1,2,2,2] = {CONV} [%in0, %c5] >> add(%in1 >> cast(int32) >> left_shift(%c3))\
+  # conv, add, cast, shift
+        """,
+    )
+
+
+def test_operands_of_operands_are_converted_while_they_are_read_too() -> None:
+    b = Small()
+    x, y, z = (b.input(Type((3,), INT8)) for _ in range(3))
+    inner = b.step(b.step(y, Cast(INT32)), add(b.step(z, Cast(INT32))))
+    graph = b.graph([b.step(b.step(x, Cast(INT32)), add(inner))])
+    assert_becomes(
+        fuse_epilogues,
+        graph,
+        "%t7: int32[3] = elementwise(shape=(3,)) [%in0] >> cast(int32)"
+        " >> add(%in1 >> cast(int32) >> add(%in2 >> cast(int32)))",
+    )
+
+
+def test_an_operand_that_is_read_twice_is_computed_once() -> None:
+    b = Small()
+    x, other = b.input(Type(SHAPE, INT8)), b.input(Type(SHAPE, INT8))
+    branch = b.step(other, Cast(INT32))
+    graph = b.graph([b.step(b.conv(x), add(branch)), b.step(b.conv(x), add(branch))])
+    assert len(fuse_epilogues(graph).nodes) == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "swapped"),
+    [
+        (Add, Add),
+        (Multiply, Multiply),
+        (Maximum, Maximum),
+        (Minimum, Minimum),
+        (Subtract, SubtractFrom),
+        (SubtractFrom, Subtract),
+    ],
+)
+def test_a_convolution_that_is_the_second_operand_takes_the_step_the_other_way_round(
+    step: type[Step], swapped: type[Step]
+) -> None:
+    b = Small()
+    x, first = b.input(Type(SHAPE, INT8)), b.input(Type(SHAPE, INT32))
+    y = b.step(first, step(operand=Operand(b.conv(x))), Relu())
+    assert_becomes(
+        fuse_epilogues,
+        b.graph([y]),
+        f"%t4: int32[1,2,2,2] = {CONV} [%in0, %c2] >> {swapped.name}(%in1) >> relu()",
+    )
+
+
+def test_a_convolution_as_the_second_operand_takes_a_broadcast_first_one() -> None:
+    b = Small()
+    x, row = b.input(Type(SHAPE, INT8)), b.input(Type((2,), INT32))
+    y = b.spread(row, SHAPE, Subtract(operand=Operand(b.conv(x))))
+    assert_becomes(
+        fuse_epilogues,
+        b.graph([y]),
+        f"%t4: int32[1,2,2,2] = {CONV} [%in0, %c2] >> subtract_from(%in1)",
+    )
+
+
+def test_of_two_convolutions_the_first_takes_the_sum() -> None:
+    b = Small()
+    x, other = b.input(Type(SHAPE, INT8)), b.input(Type(SHAPE, INT8))
+    y = b.step(b.conv(x, source="left"), add(b.conv(other, source="right")))
+    assert_becomes(
+        fuse_epilogues,
+        b.graph([y]),
+        f"""
+        %t5: int32[1,2,2,2] = {CONV} [%in1, %c4]  # right
+        %t6: int32[1,2,2,2] = {CONV} [%in0, %c2] >> add(%t5)  # left
+        """,
+    )
+
+
+def test_an_operand_with_steps_of_its_own_keeps_its_side() -> None:
+    b = Small()
+    x, first = b.input(Type(SHAPE, INT8)), b.input(Type(SHAPE, INT8))
+    y = b.step(first, add(b.conv(x), Cast(INT8)))
+    graph = b.graph([y])
+    after = verify(fuse_epilogues(verify(graph)))
+    assert len(after.nodes) == 2
+    assert_same_meaning(graph, after)
+
+
+# --- sink_widening -----------------------------------------------------------------------------
+
+
+def test_a_value_in_front_of_a_residual_add_is_stored_as_int8() -> None:
+    b = Small()
+    x, other, shift = b.input(Type(SHAPE, INT8)), b.input(Type(SHAPE, INT8)), b.number(3)
+    tail = (Cast(INT32), LeftShift(operand=Operand(shift)))
+    wide = b.conv(x, Clip(-127, 127), Cast(INT8), *tail)
+    y = b.conv(other, add(wide), Cast(INT8))
+    z = b.step(wide, Relu(), Cast(INT8))
+    assert_becomes(
+        sink_widening,
+        b.graph([y, z]),
+        f"""
+        %t4: int8[1,2,2,2] = {CONV} [%in0, %c3] >> clip(-127, 127) >> cast(int8)
+        %t6: int8[1,2,2,2] = {CONV} [%in1, %c5] >> add(%t4 >> cast(int32) >> left_shift(%c2))\
+ >> cast(int8)
+        %t7: int8[1,2,2,2] = elementwise [%t4] >> cast(int32) >> left_shift(%c2) >> relu()\
+ >> cast(int8)
+        """,
+    )
+
+
+def test_a_per_channel_tail_sinks_into_readers_that_broadcast() -> None:
+    b = Small()
+    channel = b.number([3, 4])
+    x = b.input(Type((2,), INT32))
+    row = b.step(x, Clip(-9, 9), Cast(INT8), Cast(INT32), Multiply(operand=Operand(channel)))
+    y = b.spread(row, SHAPE, Relu())
+    z = b.spread(row, (3, 2), add(row))
+    assert_becomes(
+        sink_widening,
+        b.graph([y, z]),
+        """
+        %t2: int8[2] = elementwise(shape=(2,)) [%in1] >> clip(-9, 9) >> cast(int8)
+        %t3: int32[1,2,2,2] = elementwise [%t2] >> cast(int32) >> multiply(%c0) >> relu()
+        %t4: int32[3,2] = elementwise(shape=(3, 2)) [%t2] >> cast(int32) >> multiply(%c0)\
+ >> add(%t2 >> cast(int32) >> multiply(%c0))
+        """,
+    )
+
+
+def test_a_tail_sinks_into_operands_of_operands() -> None:
+    b = Small()
+    x, y, z = (b.input(Type((3,), INT32)) for _ in range(3))
+    wide = b.step(x, Cast(INT8), Cast(INT32))
+    first, second = (b.step(each, add(each, add(wide))) for each in (y, z))
+    assert_becomes(
+        sink_widening,
+        b.graph([first, second]),
+        """
+        %t3: int8[3] = elementwise(shape=(3,)) [%in0] >> cast(int8)
+        %t4: int32[3] = elementwise(shape=(3,)) [%in1] >> add(%in1 >> add(%t3 >> cast(int32)))
+        %t5: int32[3] = elementwise(shape=(3,)) [%in2] >> add(%in2 >> add(%t3 >> cast(int32)))
+        """,
+    )
+
+
+def test_a_value_that_a_kernel_reads_whole_stays_wide() -> None:
+    b = Small()
+    x = b.input(Type((8,), INT32))
+    wide = b.step(x, Cast(INT8), Cast(INT32))
+    graph = b.graph([b.add(Reshape((2, 4)), [wide]), b.step(wide, Relu())])
+    assert str(sink_widening(graph)) == str(graph)
+
+
+def test_an_output_stays_wide() -> None:
+    b = Small()
+    wide = b.step(b.input(Type((8,), INT32)), Cast(INT8), Cast(INT32))
+    graph = b.graph([wide, b.step(wide, Relu())])
+    assert str(sink_widening(graph)) == str(graph)
+
+
+def test_a_tail_that_reads_another_value_stays() -> None:
+    b = Small()
+    x, other = b.input(Type((8,), INT32)), b.input(Type((8,), INT32))
+    wide = b.step(x, Cast(INT8), Cast(INT32), add(other))
+    graph = b.graph([b.step(wide, Relu()), b.step(wide, Cast(INT8))])
+    assert str(sink_widening(graph)) == str(graph)
+
+
+def test_a_narrowing_epilogue_stays_where_it_is() -> None:
+    b = Small()
+    y = b.conv(b.input(Type(SHAPE, INT8)), Clip(-127, 127), Cast(INT8))
+    graph = b.graph([b.step(y, Cast(INT32)), b.step(y, Relu())])
+    assert str(sink_widening(graph)) == str(graph)
+
+
+# --- The pipeline ------------------------------------------------------------------------------
+
+
+def test_a_residual_fork_is_stored_once_as_int8() -> None:
+    """As ``tvm.relay.quantize`` leaves it: one int32 clip, cast once for each of its users."""
+    b = Small()
+    x = b.input(Type(SHAPE, INT8))
+    fork = b.step(b.step(b.conv(x), Relu()), Clip(-127, 127))
+    main = b.conv(b.step(fork, Cast(INT8)))
+    shortcut = b.step(b.step(b.step(fork, Cast(INT8)), Cast(INT32)), add(b.number(5)))
+    out = b.step(b.step(b.step(shortcut, add(main)), Clip(-127, 127)), Cast(INT8))
+    after = assert_becomes(
+        optimize,
+        b.graph([out]),
+        f"""
+        %t5: int8[1,2,2,2] = {CONV} [%in0, %c1] >> relu() >> clip(-127, 127) >> cast(int8)
+        %t14: int8[1,2,2,2] = {CONV} [%t5, %c1] >> add(%t5 >> cast(int32) >> add(%c10))\
+ >> clip(-127, 127) >> cast(int8)
+        """,
+    )
+    assert all(after.type(node.output).dtype is INT8 for node in after.nodes)
+
+
+def test_the_entry_of_a_quantized_network_becomes_one_node() -> None:
+    b = Small()
+    x = b.input(Type(SHAPE, FLOAT32))
+    scale = b.constant(np.array(16, np.float32))
+    y = b.step(x, Multiply(operand=Operand(scale)))
+    y = b.step(b.step(b.step(y, Round()), Clip(-127, 127)), Cast(INT8))
+    assert_becomes(
+        optimize,
+        b.graph([y]),
+        "%t5: int8[1,2,2,2] = elementwise [%in0]"
+        " >> multiply(%c1) >> round() >> clip(-127, 127) >> cast(int8)",
+    )
+
+
+def test_optimize_refuses_a_graph_that_breaks_a_rule() -> None:
+    b = Small()
+    graph = b.graph([b.step(b.input(Type((3,), INT32)), Relu())])
+    with pytest.raises(GraphError, match="is read"):
+        optimize(replace(graph, inputs=()))
+
+
+def test_optimize_tells_a_pass_that_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(graph: Graph) -> Graph:
+        return replace(graph, nodes=())
+
+    b = Small()
+    graph = b.graph([b.step(b.input(Type((3,), INT32)), Relu())])
+    monkeypatch.setattr(tinyai.passes, "PIPELINE", (breaks, *PIPELINE))
+    with pytest.raises(GraphError, match="output %t1 of graph g"):
+        optimize(graph)

@@ -1,0 +1,212 @@
+"""The target: options from values, strings, attributes and target strings, and what they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tinyai.errors import OptionError
+from tinyai.target import Target, split_target
+
+NAMES = [field.name for field in dataclasses.fields(Target)]
+
+
+# --- Options -----------------------------------------------------------------------------------
+
+# An option, a value and its string, and what both mean.
+GOOD = [
+    ("isa", "scalar", " Scalar ", "scalar"),
+    ("rounding", "upward", "UPWARD", "upward"),
+    ("abi", "unpacked", "Unpacked", "unpacked"),
+    ("threads", 3, "3", 3),
+    ("threads", 16, "0x10", 16),
+    ("arena_limit", 0, "0", 0),
+    ("weight_limit", 1 << 20, "1048576", 1 << 20),
+]
+# An option, a value that it does not take, and a word of what is allowed.
+BAD = [
+    ("isa", "avx1024", "scalar"),
+    ("isa", "", "scalar"),
+    ("isa", None, "scalar"),
+    ("rounding", "downward", "upward"),
+    ("abi", "c++", "packed, unpacked"),
+    ("threads", 0, "a whole number >= 1 (threads)"),
+    ("threads", -1, "a whole number >= 1"),
+    ("threads", "two", "a whole number >= 1"),
+    ("threads", "", "a whole number >= 1"),
+    ("threads", 1.5, "a whole number >= 1"),
+    ("threads", 2.0, "a whole number >= 1"),
+    ("threads", True, "a whole number >= 1"),
+    ("threads", None, "a whole number >= 1"),
+    ("arena_limit", -1, "a whole number >= 0 (bytes, 0 for no limit)"),
+    ("arena_limit", "64k", "a whole number >= 0"),
+    ("arena_limit", False, "a whole number >= 0"),
+    ("weight_limit", "1e6", "a whole number >= 0"),
+]
+
+
+def test_the_cases_below_cover_every_option() -> None:
+    assert {name for name, *_ in GOOD} == {name for name, *_ in BAD} == set(NAMES)
+
+
+@pytest.mark.parametrize(("name", "value", "text", "meaning"), GOOD)
+def test_an_option_comes_as_a_value_or_as_its_string(
+    name: str, value: object, text: str, meaning: object
+) -> None:
+    for given in (value, text):
+        target = Target.from_options({name: given})
+        assert getattr(target, name) == meaning
+        assert type(getattr(target, name)) is type(meaning)
+    assert Target.from_options({name: value}) == Target.from_options({name: text})
+
+
+@pytest.mark.parametrize(("name", "value", "allowed"), BAD)
+def test_a_bad_value_is_refused_with_its_option_what_was_found_and_what_is_allowed(
+    name: str, value: object, allowed: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        Target.from_options({name: value})
+    assert f"option {name!r}" in str(raised.value)
+    assert raised.value.found in (str(value), repr(value)) or value is None
+    assert allowed in str(raised.value.allowed)
+    assert f"allowed: {raised.value.allowed}" in str(raised.value)
+
+
+def test_an_unknown_option_is_refused_with_a_list_of_the_known() -> None:
+    with pytest.raises(OptionError) as raised:
+        Target.from_options({"treads": 2, "isa": "scalar", "colour": "red"})
+    assert raised.value.found == "colour, treads"
+    assert raised.value.allowed is not None
+    assert raised.value.allowed.split(", ") == NAMES
+    assert "-name=value" in str(raised.value.hint)
+
+
+def test_a_dash_in_a_name_is_an_underscore() -> None:
+    assert Target.from_options({"arena-limit": "64"}) == Target(arena_limit=64)
+
+
+def test_an_option_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="threads"):
+        Target(threads=0)
+
+
+def test_a_target_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Target().threads = 2  # type: ignore[misc]
+
+
+def test_equal_targets_are_equal_and_hash_alike() -> None:
+    assert Target() == Target(isa="SCALAR") != Target(threads=2)
+    assert hash(Target()) == hash(Target(isa="SCALAR"))
+
+
+# --- Attributes of a region --------------------------------------------------------------------
+
+FULL = Target(threads=4, arena_limit=1000, weight_limit=2000, abi="unpacked")
+
+
+def test_attributes_are_strings_sorted_by_name_one_for_each_option() -> None:
+    attributes = FULL.attributes()
+    assert list(attributes) == sorted(f"tinyai.{name}" for name in NAMES)
+    assert all(isinstance(value, str) for value in attributes.values())
+    assert attributes["tinyai.threads"] == "4"
+
+
+@pytest.mark.parametrize("target", [Target(), FULL])
+def test_a_target_comes_back_from_its_attributes(target: Target) -> None:
+    others = {"Compiler": "tinyai", "global_symbol": "f", "Primitive": "1"}
+    assert Target.from_attributes({**others, **target.attributes()}) == target
+    assert Target.from_attributes(others) == Target()
+
+
+def test_an_attribute_that_is_no_option_is_refused() -> None:
+    with pytest.raises(OptionError, match="speed"):
+        Target.from_attributes({"tinyai.speed": "fast"})
+
+
+# --- Target strings ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "host"),
+    [
+        ("tinyai", {}, "llvm"),
+        ("tinyai, llvm", {}, "llvm"),
+        ("tinyai,llvm", {}, "llvm"),
+        ("llvm -mcpu=znver4, tinyai", {}, "llvm -mcpu=znver4"),
+        (
+            "tinyai -isa=scalar -threads=2, llvm -mcpu=x",
+            {"isa": "scalar", "threads": "2"},
+            "llvm -mcpu=x",
+        ),
+        ("  tinyai   --threads=2 ,  c ", {"threads": "2"}, "c"),
+        ("tinyai -isa='scalar', llvm", {"isa": "scalar"}, "llvm"),
+        ("tinyai -isa=, llvm", {"isa": ""}, "llvm"),
+        ("tinyai,", {}, "llvm"),
+    ],
+)
+def test_a_target_string_is_split_into_options_and_host(
+    text: str, options: dict[str, str], host: str
+) -> None:
+    assert split_target(text) == (options, host)
+
+
+def test_a_dash_in_an_option_of_a_target_string_is_an_underscore() -> None:
+    options, _ = split_target("tinyai -arena-limit=4096")
+    assert Target.from_options(options) == Target(arena_limit=4096)
+
+
+def test_what_a_target_prints_is_a_target_string_of_it() -> None:
+    options, host = split_target(str(FULL))
+    assert Target.from_options(options) == FULL
+    assert host == "llvm"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "llvm",
+        "tinyai, tinyai",
+        "tinyai -threads=2, llvm, tinyai",
+        "tinyaix, llvm",
+        "llvm tinyai",
+    ],
+)
+def test_a_target_string_names_tinyai_exactly_once(text: str) -> None:
+    with pytest.raises(OptionError, match="target string") as raised:
+        split_target(text)
+    assert raised.value.found == repr(text)
+    assert raised.value.allowed == "exactly one part that begins with tinyai"
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("tinyai isa=scalar, llvm", "isa=scalar"),
+        ("tinyai -isa scalar, llvm", "-isa"),
+        ("tinyai -threads=2 fast, llvm", "fast"),
+        ("tinyai --, llvm", "--"),
+    ],
+)
+def test_a_word_that_is_no_option_is_refused(text: str, word: str) -> None:
+    with pytest.raises(OptionError, match="word in the tinyai target") as raised:
+        split_target(text)
+    assert raised.value.found == repr(word)
+    assert raised.value.allowed == "-name=value"
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="shlex's own error comes out")
+def test_a_quote_that_is_not_closed_is_refused() -> None:
+    with pytest.raises(OptionError):
+        split_target('tinyai -isa="scalar, llvm')
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="the host is joined with a space behind each comma"
+)
+def test_commas_inside_of_the_hosts_options_stay() -> None:
+    _, host = split_target("tinyai -threads=2, llvm -mattr=+avx2,+fma")
+    assert host == "llvm -mattr=+avx2,+fma"

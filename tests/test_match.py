@@ -532,7 +532,6 @@ def test_a_call_that_returns_a_tuple_is_refused() -> None:
     assert refused(node) == ("result", "a tuple of 2", "one tensor")
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="Builder.constant raises its own error")
 def test_a_constant_of_an_unknown_dtype_is_refused() -> None:
     node = call("cast", const([True, False], "bool"), to="int8[2]", dtype="int8")
     assert refused(node)[1] == "bool"

@@ -81,7 +81,8 @@ class QParams:
     axis: int | None = None
 
     def __str__(self) -> str:
-        scale = f"{self.scale[0]:.6g}" if self.axis is None else f"per-channel axis {self.axis}"
+        each = " ".join(f"{scale:.6g}" for scale in self.scale)
+        scale = each if self.axis is None else f"per-channel axis {self.axis}"
         return f"scale {scale}, zero point {self.zero_point}"
 
 
@@ -401,9 +402,14 @@ def _check_node(graph: Graph, node: Node, defined: set[str]) -> None:
         ) from None
     if node.epilogue and not node.op.takes_epilogue:
         raise fail("an epilogue", node.op.name, "an operator that takes one")
-    if graph.type(node.output) != Type(result.shape, dtype):
-        raise fail("the type of an output", graph.type(node.output), Type(result.shape, dtype))
-    _check_tensor(graph, node.output)
+    output = graph.tensors.get(node.output)
+    if output is None or output.type != Type(result.shape, dtype):
+        found = output.type if output else "none"
+        raise fail("the type of an output", found, Type(result.shape, dtype))
+    try:
+        _check_tensor(graph, node.output)
+    except GraphError as error:
+        raise fail(error.what, error.found, error.allowed) from None
 
 
 def _epilogue_type(graph: Graph, steps: tuple[Step, ...], start: Type) -> DType:

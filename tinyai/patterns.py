@@ -142,8 +142,11 @@ def lower_call(call: Call, lowering: Lowering) -> str:
     row = OPERATORS.get(call.op)
     if row is None:
         raise Refusal("operator", call.op, "an operator of tinyai/patterns.py")
-    fixed_type(call.type, "result")
-    return row.lower(call, lowering)
+    expected = fixed_type(call.type, "result")
+    output = row.lower(call, lowering)
+    found = lowering.builder.type(output)
+    require(found == expected, f"type of {call.op}", found, f"{expected}, as the source says")
+    return output
 
 
 def _refusal(calls: Collection[Call], root: Expr, *, floats: bool) -> Refusal | None:
@@ -168,10 +171,9 @@ def _try_lowering(calls: Collection[Call]) -> None:
 
     def tensor(expr: Expr) -> str:
         if expr not in tensors:
+            of = fixed_type(expr.type, "argument")
             tensors[expr] = (
-                builder.constant(expr.value)
-                if isinstance(expr, Constant)
-                else builder.input(fixed_type(expr.type, "argument"))
+                builder.constant(expr.value) if isinstance(expr, Constant) else builder.input(of)
             )
         return tensors[expr]
 

@@ -134,12 +134,18 @@ def split_target(text: str) -> tuple[dict[str, str], str]:
             hint='"tinyai -isa=scalar, llvm"',
         )
     hosts = [part for part in parts if part and part not in own]
-    return _options_of(own[0]), ", ".join(hosts) or "llvm"
+    return _options_of(own[0]), ",".join(hosts) or "llvm"
 
 
 def _options_of(part: str) -> dict[str, str]:
     options = {}
-    for word in shlex.split(part)[1:]:
+    try:
+        words = shlex.split(part)[1:]
+    except ValueError as error:
+        raise OptionError(
+            "target string", found=f"{part!r}: {error}", allowed="-name=value"
+        ) from None
+    for word in words:
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not equals:
             raise OptionError("word in the tinyai target", found=repr(word), allowed="-name=value")

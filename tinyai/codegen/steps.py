@@ -80,7 +80,8 @@ return x;
 }
 const int32_t whole = (int32_t)x;
 const float rest = x - (float)whole;
-return (float)(whole + (rest >= 0.5f) - (rest <= -0.5f));
+const float nearest = (float)(whole + (rest >= 0.5f) - (rest <= -0.5f));
+return nearest == 0.0f ? x * 0.0f : nearest; /* keeps the sign of a zero */
 }
 """,
     "tinyai_fixed_point": """

@@ -119,6 +119,7 @@ class _Walk:
 
     def tensor(self, expr: Expr) -> str:
         if expr not in self.tensors and isinstance(expr, Constant):
+            fixed_type(expr.type, "constant")
             self.tensors[expr] = self.builder.constant(expr.value)
         return self.tensors[expr]
 

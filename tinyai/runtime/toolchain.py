@@ -33,7 +33,10 @@ class Toolchain:
     def command(self) -> list[str]:
         """The compiler and the flags. Raises ``ToolchainError`` where there is no compiler."""
         asked = self.cc or os.environ.get("CC", "")
-        words = shlex.split(asked) or [next(filter(shutil.which, DEFAULT_COMPILERS), "")]
+        try:
+            words = shlex.split(asked) or [next(filter(shutil.which, DEFAULT_COMPILERS), "")]
+        except ValueError:  # a quote that is not closed
+            words = [""]
         if not words[0] or shutil.which(words[0]) is None:
             raise ToolchainError(
                 "no C compiler",
@@ -46,7 +49,15 @@ class Toolchain:
     def run(self, arguments: Sequence[str]) -> None:
         """Call the compiler. Raises ``ToolchainError`` with what it said."""
         command = [*self.command(), *arguments]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise ToolchainError(
+                "the C compiler does not start",
+                found=str(error),
+                allowed="a program that runs on this machine",
+                hint=f"run it by hand: {shlex.join(command)}",
+            ) from None
         if result.returncode != 0:
             raise ToolchainError(
                 "the C compiler failed",

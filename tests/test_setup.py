@@ -151,6 +151,7 @@ def test_packed_wheel_holds_tvm_its_licenses_and_nothing_else(offer: Path, tmp_p
     assert names == {
         *(f"tvm/{name}" for name in libraries),
         *(f"tvm/include/{name}" for name, _ in relay_tvm.include_files()),
+        "tvm/configs/host/default.json",
         "tvm/__init__.py",
         "tvm/relay/__init__.py",
         *(f"{info}/licenses/{name}" for name in licenses),

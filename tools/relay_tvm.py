@@ -11,7 +11,8 @@ What changes on the way:
 
 * three small libraries stand in for CUDA's: each function reports "no device";
 * libtvm.so looks for them beside itself;
-* ``tvm/include`` exists (see tools/tvm_include/README).
+* ``tvm/include`` exists (see tools/tvm_include/README);
+* tvmc finds the configuration that it starts with.
 
 The packed wheel is built once and kept in ``$XDG_CACHE_HOME/tinyai`` (``~/.cache/tinyai``).
 Needs the standard library, a C compiler and its binutils, and pip in the environment.
@@ -67,6 +68,10 @@ NEEDED_MEGABYTES = 500
 
 INCLUDE = Path(__file__).resolve().with_name("tvm_include")
 
+# tvmc reads the file of this name before anything else: what counts where the user says nothing.
+TVMC_CONFIG_NAME = "tvm/configs/host/default.json"
+TVMC_CONFIG = '{"targets": [{"kind": "llvm"}]}\n'
+
 METADATA = f"""\
 Metadata-Version: 2.1
 Name: apache-tvm
@@ -89,7 +94,8 @@ Provides-Extra: importer-tflite
 Requires-Dist: tflite; extra == "importer-tflite"
 
 Made by tinyai's tools/relay_tvm.py. Changed against the source: the run path of
-libtvm.so, stand-ins for CUDA's libraries beside it, and the folder tvm/include.
+libtvm.so, stand-ins for CUDA's libraries beside it, the folder tvm/include, and
+tvmc's default configuration.
 """
 
 WHEEL = f"""\
@@ -329,6 +335,7 @@ def repack(source: Path, scratch: Path, compiler: Compiler) -> Path:
             wheel.add(f"tvm/{stub.name}", stub.read_bytes(), executable=True)
         for name, path in include_files():
             wheel.add(f"tvm/include/{name}", path.read_bytes())
+        wheel.add(TVMC_CONFIG_NAME, TVMC_CONFIG.encode())
         wheel.add(f"{DIST_INFO}/METADATA", METADATA.encode())
         wheel.add(f"{DIST_INFO}/WHEEL", WHEEL.encode())
         wheel.add(f"{DIST_INFO}/entry_points.txt", ENTRY_POINTS.encode())

@@ -188,11 +188,12 @@ def lower_strided_slice(call: Call, lowering: Lowering) -> str:
     begins = [int(v) for v in call.attrs["begin"]]
     axes = call.attrs.get("axes")
     targets = [int(a) % rank for a in axes] if axes is not None else list(range(len(begins)))
-    given = [int(v) for v in call.attrs["strides"] or (1,)]
+    given = [int(v) for v in call.attrs["strides"] or ()]
     by_size = call.attrs["slice_mode"] == "size"
     begin, strides = [0] * rank, [1] * rank
     for position, axis in enumerate(targets):
-        stride = 1 if by_size else given[position if len(given) > 1 else 0]
+        # TVM takes strides that are not given for 1.
+        stride = 1 if by_size or position >= len(given) else given[position]
         size, start = data.shape[axis], begins[position]
         start += size if start < 0 else 0
         begin[axis] = min(max(start, 0), size - 1) if stride < 0 else max(start, 0)

@@ -38,7 +38,7 @@ class _Binary(Step):
 
     def reference(self, value: Array, operand: Array | None) -> Array:
         assert operand is not None, self.name
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # an infinity times 0 is a NaN
             return np.asarray(self.apply(value, operand), dtype=value.dtype)
 
     def apply(self, value: Array, operand: Array) -> Array:
@@ -214,7 +214,8 @@ class Round(Step):
 
     def reference(self, value: Array, operand: Array | None) -> Array:
         whole = np.trunc(value)
-        away = np.abs(value - whole) >= np.float32(0.5)
+        with np.errstate(invalid="ignore"):  # an infinity has no fraction
+            away = np.abs(value - whole) >= np.float32(0.5)
         return np.where(away, whole + np.sign(value), whole).astype(value.dtype)
 
 

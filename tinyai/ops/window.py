@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.ir import Array
+from tinyai.source import require
 
 NHWC = "NHWC"
 Pair = tuple[int, int]
@@ -50,6 +51,7 @@ class Window:
         top, left, bottom, right = (
             pads if len(pads) == 4 else (pads * 2 if len(pads) == 2 else pads * 4)
         )
+        require(min(pads) >= 0, "padding", pads, ">= 0")
         return cls(
             kernel,
             pair(attrs["strides"]),
@@ -65,15 +67,14 @@ class Window:
         return height, width
 
     def output(self, size: Pair) -> Pair:
-        """Height and width of the result; ``ValueError`` where no window fits."""
+        """Height and width of the result; ``Refusal`` where no window fits."""
         top, left, bottom, right = self.padding
         padded = (size[0] + top + bottom, size[1] + left + right)
         height, width = (
             (p - e + (s - 1 if self.ceil_mode else 0)) // s + 1
             for p, e, s in zip(padded, self.extent, self.strides, strict=True)
         )
-        if min(height, width) < 1:
-            raise ValueError(f"no window of {self.kernel} fits into {padded}")
+        require(min(height, width) >= 1, "window", f"{self.kernel} in {padded}", "one that fits")
         return height, width
 
     def overhang(self, size: Pair) -> Pair:

@@ -1,0 +1,378 @@
+"""Graphs of every operator's examples, with every kind of epilogue behind them. Needs no TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tinyai.ir import Array, Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
+from tinyai.ops import (
+    OPS,
+    AdaptivePool2d,
+    Concatenate,
+    Conv2d,
+    Dense,
+    Elementwise,
+    MaxPool2d,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)
+from tinyai.ops.steps import (
+    Add,
+    Cast,
+    Clip,
+    FixedPointMultiply,
+    LeakyRelu,
+    LeftShift,
+    Maximum,
+    Minimum,
+    Multiply,
+    Relu,
+    RightShift,
+    Round,
+    Subtract,
+    SubtractFrom,
+)
+from tinyai.ops.window import Window
+
+# Inputs that kernels want to be constant.
+WEIGHTS: dict[type[Op], tuple[int, ...]] = {Conv2d: (1,), Dense: (1,)}
+MULTIPLIER = 1518500250  # 1/sqrt(2) as q31
+
+
+@dataclass
+class Site:
+    """Where an epilogue is made: the graph so far, and the value that it begins with."""
+
+    builder: Builder
+    value: Type
+    layout: str
+    rng: np.random.Generator
+    steps: list[Step] = field(default_factory=list)
+
+    def constant(self, low: float, high: float, dtype: DType, *, channels: bool = True) -> Operand:
+        """A constant a channel, or one number."""
+        shape: tuple[int, ...] = ()
+        if channels and self.value.shape:
+            shape = (self.value.shape[-1],)
+            shape = (self.value.shape[1], 1, 1) if self.layout == "NCHW" else shape
+        if dtype.is_float:
+            value = self.rng.uniform(low, high, shape).astype(np.float32)
+        else:
+            value = self.rng.integers(int(low), int(high), shape, dtype.numpy, endpoint=True)
+        return Operand(self.builder.constant(np.asarray(value)))
+
+    def tensor(self, shape: tuple[int, ...], dtype: DType, *steps: Step) -> Operand:
+        return Operand(self.builder.input(Type(shape, dtype)), steps)
+
+    def to(self, dtype: DType) -> tuple[Step, ...]:
+        return () if self.value.dtype is dtype else (Cast(dtype),)
+
+    @property
+    def is_float(self) -> bool:
+        return self.value.dtype.is_float
+
+
+def _nothing(site: Site) -> Iterator[Step]:
+    yield from ()
+
+
+def _requantize(site: Site) -> Iterator[Step]:
+    """What tvm.relay.quantize leaves behind a convolution."""
+    yield from site.to(DType.INT32)
+    yield Add(operand=site.constant(-5000, 5000, DType.INT32))
+    yield Relu()
+    yield Add(operand=site.constant(64, 64, DType.INT32, channels=False))
+    yield RightShift(operand=site.constant(0, 9, DType.INT32))
+    yield Clip(-127, 127)
+    yield Cast(DType.INT8)
+
+
+def _arithmetic(site: Site) -> Iterator[Step]:
+    """Steps that wrap, by numbers of the whole range."""
+    low, high = DType.INT32.range
+    yield from site.to(DType.INT32)
+    yield Subtract(operand=site.constant(low, high, DType.INT32))
+    yield Multiply(operand=site.constant(low, high, DType.INT32))
+    yield SubtractFrom(operand=site.constant(low, low, DType.INT32, channels=False))
+    yield LeftShift(operand=site.constant(0, 31, DType.INT32))
+    yield Maximum(operand=site.constant(low, high, DType.INT32))
+    yield Minimum(operand=site.constant(low, high, DType.INT32))
+    yield LeakyRelu(-2.5)
+
+
+def _small_types(site: Site) -> Iterator[Step]:
+    """Arithmetic in types that C widens to int."""
+    for dtype in (DType.INT16, DType.UINT8, DType.INT8):
+        low, high = dtype.range
+        yield Cast(dtype)
+        yield Multiply(operand=site.constant(low, high, dtype))
+        yield Subtract(operand=site.constant(low, low, dtype, channels=False))
+        yield LeftShift(operand=site.constant(0, 7, dtype))
+        yield RightShift(operand=site.constant(0, 3, dtype))
+        yield Maximum(operand=site.constant(low, high, dtype))
+        yield Clip(low, high - 1)
+        yield LeakyRelu(3)
+
+
+def _residual(site: Site) -> Iterator[Step]:
+    """A second branch of the same shape, widened while it is read."""
+    yield from site.to(DType.INT32)
+    yield RightShift(operand=site.constant(5, 5, DType.INT32, channels=False))
+    widen = (
+        Cast(DType.INT32),
+        LeftShift(operand=site.constant(2, 2, DType.INT32, channels=False)),
+        Add(operand=site.constant(-9, 9, DType.INT32)),
+    )
+    yield Add(operand=site.tensor(site.value.shape, DType.INT8, *widen))
+    yield Clip(-128, 127)
+    yield Cast(DType.INT8)
+
+
+def _broadcast(site: Site) -> Iterator[Step]:
+    """Operands that broadcast in every way, one of them with an operand of its own."""
+    shape = site.value.shape
+    yield from site.to(DType.INT32)
+    shapes = [shape, shape[-1:], (*shape[:-1], 1)[-max(len(shape), 1) :], (1,) * len(shape), ()]
+    shapes += [tuple(d if i % 2 else 1 for i, d in enumerate(shape)), shape[1:]]
+    for each in shapes:
+        each = each if shape else ()
+        inner = Multiply(operand=site.tensor(each, DType.INT16, Cast(DType.INT32)))
+        yield Add(operand=site.tensor(each, DType.INT32, inner))
+
+
+def _fixed_point(site: Site) -> Iterator[Step]:
+    yield from site.to(DType.INT32)
+    yield FixedPointMultiply(MULTIPLIER, 2)
+    yield FixedPointMultiply(-MULTIPLIER, -3)
+    yield FixedPointMultiply(2**31 - 1, 0)
+
+
+def _fixed_point_64(site: Site) -> Iterator[Step]:
+    yield from site.to(DType.INT32)
+    yield Cast(DType.INT64)
+    yield Add(operand=site.constant(-(2**33), 2**33, DType.INT64))
+    yield FixedPointMultiply(MULTIPLIER, -9)
+    yield Clip(-127, 127)
+    yield Cast(DType.INT8)
+
+
+def _exit(site: Site) -> Iterator[Step]:
+    """Dequantization."""
+    yield from site.to(DType.FLOAT32)
+    yield Multiply(operand=site.constant(-1e-3, 1e-3, DType.FLOAT32))
+
+
+def _entry(site: Site) -> Iterator[Step]:
+    """Quantization."""
+    yield from site.to(DType.FLOAT32)
+    yield Multiply(operand=site.constant(0.1, 16, DType.FLOAT32, channels=False))
+    yield Round()
+    yield Clip(-127, 127)
+    yield Cast(DType.INT8)
+
+
+EPILOGUES: dict[str, Callable[[Site], Iterator[Step]]] = {
+    "nothing": _nothing,
+    "requantize": _requantize,
+    "arithmetic": _arithmetic,
+    "small types": _small_types,
+    "residual": _residual,
+    "broadcast": _broadcast,
+    "fixed point": _fixed_point,
+    "fixed point 64": _fixed_point_64,
+    "exit": _exit,
+    "entry": _entry,
+}
+FOR_FLOATS = ("nothing", "exit", "entry")
+
+
+def examples_graph(examples: Iterable[Example], epilogue: str) -> Graph:
+    """One graph in which every example is a node and an output of its own, with the epilogue
+    behind it where the operator takes one. What takes none comes with "nothing" only."""
+    builder = Builder(f"examples_{epilogue.replace(' ', '_')}")
+    rng = np.random.default_rng(7)
+    outputs: list[str] = []
+    for op, types in examples:
+        result = op.infer(*types)
+        if epilogue != "nothing" and not op.takes_epilogue:
+            continue
+        if result.dtype.is_float and epilogue not in FOR_FLOATS:
+            continue
+        inputs = [
+            builder.constant(random_array(rng, of))
+            if position in WEIGHTS.get(type(op), ())
+            else builder.input(of)
+            for position, of in enumerate(types)
+        ]
+        site = Site(builder, result, getattr(op, "layout", "NHWC"), rng)
+        outputs.append(builder.add(op, inputs, tuple(EPILOGUES[epilogue](site)), (f"{op.name}",)))
+    return verify(builder.graph(outputs))
+
+
+def all_examples() -> list[Example]:
+    return [example for op in OPS for example in op.examples()]
+
+
+def step_kinds(graph: Graph) -> set[str]:
+    """Names of the steps that a graph has, those of operands among them."""
+
+    def walk(steps: Iterable[Step]) -> Iterator[str]:
+        for step in steps:
+            yield step.name
+            yield from walk(step.operand.steps) if step.operand else ()
+
+    return {name for node in graph.nodes for name in walk(node.epilogue)}
+
+
+# --- Networks ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Network:
+    """Layers as tvm.relay.quantize leaves them, in one layout."""
+
+    builder: Builder
+    layout: str
+    rng: np.random.Generator
+
+    def shape(self, n: int, h: int, w: int, c: int) -> tuple[int, ...]:
+        return (n, h, w, c) if self.layout == "NHWC" else (n, c, h, w)
+
+    def channels(self, tensor: str) -> int:
+        return self.builder.type(tensor).shape[self.layout.index("C")]
+
+    def number(self, value: int) -> Operand:
+        return Operand(self.builder.constant(np.array(value, np.int32)))
+
+    def requantize(self, shift: int) -> tuple[Step, ...]:
+        rounding = Add(operand=self.number(1 << (shift - 1)))
+        shifted = RightShift(operand=self.number(shift))
+        return rounding, shifted, Clip(-127, 127), Cast(DType.INT8)
+
+    def conv(
+        self, data: str, out: int, size: int, name: str, *, groups: int = 1, stride: int = 1
+    ) -> str:
+        border = size // 2
+        window = Window((size, size), (stride, stride), padding=(border,) * 4)
+        weight = self.rng.integers(
+            -127, 128, (out, size, size, self.channels(data) // groups), np.int8
+        )
+        bias = self.rng.integers(-999, 1000, (out,) if self.layout == "NHWC" else (out, 1, 1))
+        return self.builder.add(
+            Conv2d(window, groups, self.layout),
+            [data, self.builder.constant(weight)],
+            (
+                Add(operand=Operand(self.builder.constant(bias.astype(np.int32)))),
+                Relu(),
+                *self.requantize(8),
+            ),
+            (name,),
+        )
+
+    def residual(self, branch: str, shortcut: str) -> str:
+        """A sum of int8 branches, as nodes that fusion has still to merge."""
+        add, shape = self.builder.add, self.builder.type(branch).shape
+        wide = add(Elementwise(shape), [branch], (Cast(DType.INT32),))
+        shifted = LeftShift(operand=self.number(1))
+        other = add(Elementwise(shape), [shortcut], (Cast(DType.INT32), shifted))
+        total = add(Elementwise(shape), [wide], (Add(operand=Operand(other)),), ("residual",))
+        return add(Elementwise(shape), [total], self.requantize(2))
+
+
+def small_network(layout: str = "NHWC", name: str = "small_network") -> Graph:
+    """Quantization, convolution, residual add, pooling, dequantization: one page of C."""
+    b = Builder(name)
+    net = Network(b, layout, np.random.default_rng(3))
+    image = b.input(Type(net.shape(1, 4, 4, 2), DType.FLOAT32))
+    scale = Operand(b.constant(np.array(16, np.float32)))
+    steps = (Multiply(operand=scale), Round(), Clip(-127, 127), Cast(DType.INT8))
+    x = b.add(Elementwise(b.type(image).shape), [image], steps, ("image",))
+    y = net.residual(net.conv(x, 2, 3, "conv"), x)
+    y = b.add(MaxPool2d(Window((2, 2), (2, 2)), layout), [y], sources=("pool",))
+    step = Operand(b.constant(np.array(0.0625, np.float32)))
+    steps = (Cast(DType.FLOAT32), Multiply(operand=step))
+    return b.graph([b.add(Elementwise(b.type(y).shape), [y], steps, ("result",))])
+
+
+def branching_network(layout: str) -> Graph:
+    """Depthwise, grouped and strided convolutions, forks, every kind of movement, dense; two inputs
+    and two outputs."""
+    b = Builder(f"branching_network_{layout}")
+    net = Network(b, layout, np.random.default_rng(4))
+    image = b.input(Type(net.shape(2, 9, 7, 3), DType.INT8))
+    offsets = b.input(Type((1,), DType.INT32))
+    stem = net.conv(image, 8, 3, "stem", stride=2)
+    deep = net.conv(stem, 8, 3, "deep", groups=8)
+    wide = net.conv(net.conv(deep, 8, 1, "point"), 8, 3, "grouped", groups=2)
+    total = net.residual(wide, stem)
+    pooled = b.add(MaxPool2d(Window((3, 3), padding=(1, 1, 1, 1)), layout), [total])
+    axis = layout.index("C")
+    joined = b.add(Concatenate(axis), [total, pooled, stem])
+    widths = tuple((0, 0) if a in "NC" else (1, 0) for a in layout)
+    padded = b.add(Pad(widths, -3), [joined])
+    shape = b.type(padded).shape
+    begin = tuple(1 if a in "HW" else 0 for a in layout)
+    cut = tuple(d - x for d, x in zip(shape, begin, strict=True))
+    sliced = b.add(Slice(begin, (1,) * 4, cut), [padded])
+    turned = b.add(Transpose((0, 3, 1, 2) if layout == "NHWC" else (0, 2, 3, 1)), [sliced])
+    total = b.add(
+        Elementwise(cut), [sliced], (Cast(DType.INT32), Add(operand=Operand(offsets)), Relu())
+    )
+    mean = b.add(AdaptivePool2d("avg", (1, 1), layout), [total], net.requantize(1))
+    flat = b.add(Reshape((2, cut[axis])), [mean])
+    weight = net.rng.integers(-127, 128, (5, cut[axis]), np.int8)
+    logits = b.add(Dense(), [flat, b.constant(weight)], (Cast(DType.FLOAT32),), ("dense",))
+    return b.graph([logits, turned])
+
+
+NETWORKS: dict[str, Callable[[], Graph]] = {
+    "small NHWC": small_network,
+    "small NCHW": lambda: small_network("NCHW", "small_network_nchw"),
+    "branching NHWC": lambda: branching_network("NHWC"),
+    "branching NCHW": lambda: branching_network("NCHW"),
+}
+
+
+# --- Values --------------------------------------------------------------------------------------
+
+EDGE_FLOATS = np.array(
+    [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        -2.5,
+        127.5,
+        1e-45,
+        3e9,
+        -3e9,
+        3.4028235e38,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ],
+    np.float32,
+)
+
+
+def random_array(rng: np.random.Generator, of: Type) -> Array:
+    """Values of the whole range of the type, a quarter of them edges."""
+    if of.dtype.is_float:
+        values = rng.normal(0, 5, of.shape).astype(np.float32)
+        edges = EDGE_FLOATS
+    else:
+        low, high = of.dtype.range
+        values = np.asarray(rng.integers(low, high, of.shape, of.dtype.numpy, endpoint=True))
+        edges = np.array([low, low + 1, 0, 1, high - 1, high], of.dtype.numpy)
+    return np.asarray(np.where(rng.random(of.shape) < 0.25, rng.choice(edges, of.shape), values))
+
+
+def random_inputs(graph: Graph, seed: int) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [random_array(rng, of) for of in graph.types(graph.inputs)]

@@ -1,0 +1,141 @@
+"""What TVM's own CPU code computes for an unpartitioned module, kept on disk.
+
+Results are found again by the hash of module, target, TVM and inputs, so that a second run of the
+tests neither builds nor runs TVM's version of a network. ``TINYAI_TEST_CACHE=0`` in the
+environment computes everything anew and leaves the disk alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+
+Array = npt.NDArray[Any]
+Values = Mapping[str, Array]
+
+# Without it TVM looks for tuning logs on the network at every build.
+os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+
+TARGET = "llvm"
+# A qnn.requantize that names neither means this, on every CPU; TVM's default depends on the CPU.
+REQUANTIZE = {"rounding": "UPWARD", "compute_dtype": "int64"}
+
+
+def oracle(
+    mod: tvm.IRModule,
+    inputs: Values,
+    *,
+    target: str = TARGET,
+    passes_off: tuple[str, ...] = (),
+) -> list[Array]:
+    """Outputs of ``mod`` on TVM's CPU for one set of inputs, by name.
+
+    ``mod`` holds no regions. It is built, at opt_level 3 without the passes ``passes_off``, when
+    the first of its results is missing on the disk.
+    """
+    name = digest(_module_digest(mod), target, passes_off, REQUANTIZE, inputs)
+
+    def make() -> bytes:
+        return _npz(_executor(mod, target, passes_off)(inputs))
+
+    return _arrays(on_disk("oracle", f"{name}.npz", make))
+
+
+def on_disk(kind: str, name: str, make: Callable[[], bytes]) -> bytes:
+    """The content of a file in the cache's folder ``kind``; made where it is missing.
+
+    The file is written whole or not at all, so that processes may share the folder.
+    """
+    if os.environ.get("TINYAI_TEST_CACHE", "1") == "0":
+        return make()
+    path = cache_folder() / kind / name
+    if not path.exists():
+        write_whole(path, make())
+    return path.read_bytes()
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tinyai"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
+        beside = Path(folder) / path.name
+        beside.write_bytes(content)
+        os.replace(beside, path)
+
+
+def digest(*parts: object) -> str:
+    """sha256 of the parts and of the TVM in use. A part is an array, text, bytes, or a mapping or
+    sequence of such; anything else counts by its repr."""
+    found = hashlib.sha256()
+    _feed(found, (tvm.__version__, tvm.support.libinfo().get("GIT_COMMIT_HASH"), parts))
+    return found.hexdigest()
+
+
+def _feed(into: Any, part: object) -> None:
+    """Every part begins with its kind and size, so that different parts never read the same."""
+    if isinstance(part, np.ndarray):
+        into.update(f"array {part.dtype.str} {part.shape};".encode())
+        into.update(np.ascontiguousarray(part).data)
+    elif isinstance(part, Mapping):
+        _feed(into, sorted(part.items()))
+    elif isinstance(part, tuple | list):
+        into.update(f"items {len(part)};".encode())
+        for item in part:
+            _feed(into, item)
+    else:
+        content = part if isinstance(part, bytes) else str(part).encode()
+        into.update(f"{type(part).__name__} {len(content)};".encode())
+        into.update(content)
+
+
+@functools.lru_cache(maxsize=4)
+def _module_digest(mod: tvm.IRModule) -> str:
+    return digest(tvm.ir.save_json(mod))
+
+
+@functools.lru_cache(maxsize=2)
+def _executor(
+    mod: tvm.IRModule, target: str, passes_off: tuple[str, ...]
+) -> Callable[[Values], list[Array]]:
+    with (
+        tvm.transform.PassContext(opt_level=3, disabled_pass=list(passes_off)),
+        relay.qnn.op.qnn.requantize_config(**REQUANTIZE),
+    ):
+        return runner(relay.build(mod, target=target))
+
+
+def runner(factory: Any) -> Callable[[Values], list[Array]]:
+    """A built or loaded graph executor factory as a function from inputs by name to outputs."""
+    executor = graph_executor.GraphModule(factory["default"](tvm.cpu()))
+
+    def run(inputs: Values) -> list[Array]:
+        executor.run(**{name: tvm.nd.array(value) for name, value in inputs.items()})
+        return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
+
+    return run
+
+
+def _npz(arrays: list[Array]) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, *arrays)
+    return file.getvalue()
+
+
+def _arrays(content: bytes) -> list[Array]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]

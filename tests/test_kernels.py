@@ -1,0 +1,246 @@
+"""Every row of the kernel table equals the numpy reference of its operator, bit for bit, on every
+example of the operator and behind every kind of epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.example_graphs import (
+    EPILOGUES,
+    NETWORKS,
+    examples_graph,
+    random_inputs,
+    step_kinds,
+)
+from tinyai import backend
+from tinyai.codegen.emit import choose_kernels
+from tinyai.codegen.kernels import KERNELS, Kernel, choose
+from tinyai.errors import UnsupportedError
+from tinyai.ir import Array, Builder, DType, Graph, Node, Operand, Type
+from tinyai.ops import OPS, Conv2d, Elementwise, Reshape, Transpose
+from tinyai.ops.steps import STEP_KINDS, Add, Cast, Clip, Relu, RightShift, Subtract
+from tinyai.ops.window import Window
+from tinyai.plan import Room
+from tinyai.reference import run_graph
+from tinyai.runtime.runner import Runner
+from tinyai.target import Target
+
+BY_NAME = {kernel.name: kernel for kernel in KERNELS}
+
+
+def serves(kernel: Kernel, graph: Graph, node: Node) -> bool:
+    return kernel.op is type(node.op) and kernel.demands(graph, node) is None
+
+
+def served_examples(kernel: Kernel, epilogue: str) -> Graph:
+    """Those examples of the kernel's operator that it serves, each with the epilogue."""
+    examples = list(kernel.op.examples())
+    served = []
+    for example in examples:
+        graph = examples_graph([example], epilogue)
+        if graph.nodes and serves(kernel, graph, graph.nodes[0]):
+            served.append(example)
+    return examples_graph(served, epilogue)
+
+
+def rows() -> list[tuple[str, str]]:
+    """Names of kernels and epilogues that go together."""
+    return [
+        (kernel.name, epilogue)
+        for kernel in KERNELS
+        for epilogue in EPILOGUES
+        if epilogue == "nothing" or kernel.op.takes_epilogue
+    ]
+
+
+def assert_equal(found: Array, expected: Array, what: object) -> None:
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), what
+    np.testing.assert_array_equal(found, expected, str(what))
+
+
+def assert_runs_as_reference(graph: Graph, runner: Runner, draws: int = 2) -> None:
+    for seed in range(draws):
+        inputs = random_inputs(graph, seed)
+        results = zip(graph.nodes, runner(*inputs), run_graph(graph, inputs), strict=True)
+        for node, found, expected in results:
+            assert_equal(found, expected, node)
+
+
+@pytest.mark.parametrize(("name", "epilogue"), rows())
+def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = BY_NAME[name]
+    graph = served_examples(kernel, epilogue)
+    assert graph.nodes, f"no example for {name}: add one to {kernel.op.__name__}.examples"
+    forced = {node.output: kernel for node in graph.nodes}
+    monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
+    runner = Runner(graph, Target(isa=kernel.isa))
+    assert f"tinyai_{name}_" in runner.source.text
+    assert_runs_as_reference(graph, runner)
+
+
+def test_every_operator_has_examples_and_a_scalar_kernel() -> None:
+    assert {kernel.op for kernel in KERNELS if kernel.isa == "scalar"} == set(OPS)
+    for op in OPS:
+        for example, types in op.examples():
+            assert type(example) is op
+            example.infer(*types)
+
+
+def test_kernel_names_are_unique() -> None:
+    assert len(BY_NAME) == len(KERNELS)
+
+
+def test_epilogues_cover_every_kind_of_step() -> None:
+    examples = list(Elementwise.examples())
+    found = {kind for each in EPILOGUES for kind in step_kinds(examples_graph(examples, each))}
+    assert found == set(STEP_KINDS)
+
+
+def test_the_first_row_without_a_complaint_is_chosen() -> None:
+    graph = examples_graph(Conv2d.examples(), "nothing")
+    for node in graph.nodes:
+        depthwise = node.op.groups == graph.type(node.inputs[0]).shape[node.op.layout.index("C")]
+        chosen = choose(graph, node, Target()).name
+        assert chosen == ("conv2d_depthwise_scalar" if depthwise else "conv2d_patches_scalar")
+
+
+def test_a_node_without_a_kernel_is_an_error_that_names_it() -> None:
+    class Unknown(Reshape):
+        name = "unknown"
+
+    builder = Builder("region")
+    x = builder.input(Type((2, 3), DType.INT8))
+    builder.add(Unknown((6,)), [x])
+    graph = builder.graph(["t1"])
+    with pytest.raises(UnsupportedError, match=r"no kernel for %t1: int8\[6\] = unknown") as error:
+        choose_kernels(graph, Target())
+    assert error.value.found == "no row for unknown"
+
+
+def test_a_node_that_no_row_takes_is_an_error_with_each_complaint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = examples_graph(list(Conv2d.examples())[:1], "nothing")
+    rows = (
+        replace(BY_NAME["conv2d_patches_scalar"], demands=lambda graph, node: "too small"),
+        BY_NAME["conv2d_depthwise_scalar"],
+    )
+    monkeypatch.setattr("tinyai.codegen.kernels.KERNELS", rows)
+    with pytest.raises(UnsupportedError) as error:
+        choose_kernels(graph, Target())
+    assert error.value.found == (
+        "conv2d_patches_scalar: too small; "
+        "conv2d_depthwise_scalar: more than one input channel a group"
+    )
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_equal_the_reference(name: str) -> None:
+    graph = NETWORKS[name]()
+    runner = Runner(graph)
+    for seed in range(5):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            assert_equal(found, expected, name)
+
+
+# --- In place ------------------------------------------------------------------------------------
+
+SHAPE = (2, 4, 5, 3)
+
+
+def materialized(builder: Builder, dtype: DType, shape: tuple[int, ...] = SHAPE) -> str:
+    """A tensor that lives in the arena: a transposed input."""
+    turned = (shape[1], shape[0], *shape[2:])
+    x = builder.input(Type(turned, dtype))
+    return builder.add(Transpose((1, 0, *range(2, len(shape)))), [x])
+
+
+def returned(builder: Builder, tensor: str) -> Graph:
+    """The graph that returns ``tensor`` transposed, so that it lives in the arena itself."""
+    return builder.graph([builder.add(Transpose((3, 2, 1, 0)), [tensor])])
+
+
+def in_place_value() -> Graph:
+    """An elementwise node over its input."""
+    builder = Builder("region")
+    x, y = materialized(builder, DType.INT32), materialized(builder, DType.INT32)
+    step = Subtract(operand=Operand(y))
+    return returned(builder, builder.add(Elementwise(SHAPE), [x], (step, Relu())))
+
+
+def in_place_operand() -> Graph:
+    """A convolution over the shortcut that is added to it."""
+    builder = Builder("region")
+    rng = np.random.default_rng(0)
+    x, shortcut = materialized(builder, DType.INT8), materialized(builder, DType.INT8)
+    weight = builder.constant(rng.integers(-128, 128, (3, 3, 3, 3), np.int8))
+    places = Operand(builder.constant(np.array(8, np.int32)))
+    steps = (
+        RightShift(operand=places),
+        Add(operand=Operand(shortcut, (Cast(DType.INT32),))),
+        Clip(-127, 127),
+        Cast(DType.INT8),
+    )
+    window = Window((3, 3), padding=(1, 1, 1, 1))
+    return returned(builder, builder.add(Conv2d(window), [x, weight], steps))
+
+
+def in_place_depthwise_operand() -> Graph:
+    """A depthwise convolution, in NCHW, over an operand of the accumulator's type."""
+    builder = Builder("region")
+    rng = np.random.default_rng(0)
+    x, other = materialized(builder, DType.INT8), materialized(builder, DType.INT32)
+    weight = builder.constant(rng.integers(-128, 128, (4, 3, 3, 1), np.int8))
+    window = Window((3, 3), padding=(1, 1, 1, 1))
+    op = Conv2d(window, 4, "NCHW")
+    return returned(builder, builder.add(op, [x, weight], (Add(operand=Operand(other)),)))
+
+
+def in_place_of_a_branch_read_twice() -> Graph:
+    """The operand is the value itself: both are read before the result is written."""
+    builder = Builder("region")
+    x = materialized(builder, DType.INT16)
+    step = Subtract(operand=Operand(x, (RightShift(operand=half(builder)),)))
+    return returned(builder, builder.add(Elementwise(SHAPE), [x], (step,)))
+
+
+def half(builder: Builder) -> Operand:
+    return Operand(builder.constant(np.array(1, np.int16)))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        in_place_value,
+        in_place_operand,
+        in_place_depthwise_operand,
+        in_place_of_a_branch_read_twice,
+    ],
+)
+def test_results_that_take_an_operands_place_are_right(build: object) -> None:
+    graph = build()  # type: ignore[operator]
+    compiled = backend.compile_graph(graph, Target(), abi="plain")
+    last = compiled.graph.nodes[-2]
+    locations = compiled.plan.locations
+    assert locations[last.output].room is Room.ARENA
+    assert locations[last.output] in [
+        locations[name] for name in last.reads() if name not in graph.constants
+    ]
+    runner = Runner(graph)
+    for seed in range(3):
+        inputs = random_inputs(graph, seed)
+        assert_equal(runner(*inputs)[0], run_graph(graph, inputs)[0], build)
+
+
+def test_a_broadcast_operand_keeps_its_place() -> None:
+    builder = Builder("region")
+    x, y = materialized(builder, DType.INT32), materialized(builder, DType.INT32, (1, 4, 1, 3))
+    graph = returned(builder, builder.add(Elementwise(SHAPE), [y], (Add(operand=Operand(x)),)))
+    compiled = backend.compile_graph(graph, Target(), abi="plain")
+    assert compiled.plan.locations["t4"] == compiled.plan.locations["t1"]
+    inputs = random_inputs(graph, 0)
+    assert_equal(Runner(graph)(*inputs)[0], run_graph(graph, inputs)[0], "broadcast")

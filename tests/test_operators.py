@@ -1,0 +1,1182 @@
+"""Every source operator equals TVM's CPU result bit for bit: in numpy, and as compiled C.
+
+The cases of a family share one Relay function, so that TVM, the walk to ``ir.Graph`` and the C
+compiler run once for all of them. Each case is a test of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relay
+
+from tests.oracle import oracle
+from tinyai.errors import UnsupportedError
+from tinyai.frontends.relay_source import Source, graph_from_region
+from tinyai.ir import Array, Builder, DType, Graph, Type
+from tinyai.ops import AdaptivePool2d, AvgPool2d, Conv2d, MaxPool2d
+from tinyai.ops.window import Window
+from tinyai.patterns import OPERATORS, refusal_of_operator
+from tinyai.reference import run_graph
+from tinyai.runtime.runner import Runner
+
+INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+DRAWS = ("random", "extremes")
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument; ``low`` and ``high`` bound what is drawn, where wrapping is not the subject:
+    TVM may take int32 sums inside of a fused chain to be free of overflow."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: int | None = None
+    high: int | None = None
+    floats: tuple[float, ...] = ()
+
+    def draw(self, kind: str, rng: np.random.Generator) -> Array:
+        if self.dtype == "float32":
+            return self._draw_floats(kind, rng)
+        info = np.iinfo(self.dtype)
+        low = info.min if self.low is None else self.low
+        high = info.max if self.high is None else self.high
+        if kind == "random":
+            return rng.integers(low, high, self.shape, self.dtype, endpoint=True)
+        edges = {low, low + 1, high - 1, high, *(v for v in (-1, 0, 1) if low <= v <= high)}
+        return rng.choice(np.array(sorted(edges), self.dtype), self.shape)
+
+    def _draw_floats(self, kind: str, rng: np.random.Generator) -> Array:
+        if kind == "extremes":
+            return rng.choice(np.array(self.floats, np.float32), self.shape)
+        return rng.normal(0, 3, self.shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``build(*variables)`` is the expression; ``oracle`` one of the same meaning that TVM's CPU
+    has code for, where it has none for the expression itself."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    build: Callable[..., relay.Expr]
+    oracle: Callable[..., relay.Expr] | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    cases: list[Case] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        inputs: Input | tuple[Input, ...],
+        build: Callable[..., relay.Expr],
+        oracle: Callable[..., relay.Expr] | None = None,
+    ) -> None:
+        self.cases.append(
+            Case(name, inputs if isinstance(inputs, tuple) else (inputs,), build, oracle)
+        )
+
+
+def const(value: Any, dtype: str = "int32") -> relay.Constant:
+    return relay.const(np.asarray(value, dtype), dtype)
+
+
+def random(seed: str, shape: tuple[int, ...], dtype: str = "int8") -> Array:
+    """Values that depend on nothing but ``seed``, the whole range of the type."""
+    info = np.iinfo(dtype)
+    rng = np.random.default_rng(zlib.crc32(seed.encode()))
+    return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+# --- Convolution and dense -----------------------------------------------------------------------
+
+
+def convolution(
+    data: relay.Expr, weight_oihw: Array, layout: str, kernel_layout: str, **attrs: Any
+) -> relay.Expr:
+    weight = weight_oihw.transpose(["OIHW".index(axis) for axis in kernel_layout])
+    return relay.nn.conv2d(
+        data,
+        relay.const(np.ascontiguousarray(weight)),
+        data_layout=layout,
+        kernel_layout=kernel_layout,
+        out_dtype="int32",
+        **attrs,
+    )
+
+
+CONVOLUTIONS: dict[str, tuple[tuple[int, int, int, int], tuple[int, int, int, int], Any]] = {
+    # name: data NCHW, weights OIHW, attributes
+    "3x3 padded": ((1, 3, 5, 7), (4, 3, 3, 3), {"padding": (1, 1)}),
+    "3x2 strided asymmetric pads": (
+        (2, 5, 9, 8),
+        (7, 5, 3, 2),
+        {"strides": (2, 1), "padding": (0, 1, 1, 0)},
+    ),
+    "dilated": ((1, 4, 9, 9), (6, 4, 3, 3), {"dilation": (2, 3), "padding": (2, 3, 2, 3)}),
+    "1x1 batch 3": ((3, 16, 5, 3), (20, 16, 1, 1), {}),
+    "1x1 strided": ((1, 33, 7, 7), (5, 33, 1, 1), {"strides": (2, 2)}),
+    "border wider than kernel": (
+        (1, 2, 3, 3),
+        (3, 2, 3, 3),
+        {"padding": (4, 4), "strides": (3, 3)},
+    ),
+    "one pixel": ((1, 3, 1, 1), (2, 3, 3, 3), {"padding": (1, 1)}),
+    "one channel": ((1, 1, 6, 5), (2, 1, 3, 3), {"padding": (1, 0, 0, 1)}),
+    "grouped": ((1, 8, 6, 6), (12, 2, 3, 3), {"groups": 4, "padding": (1, 1)}),
+    "grouped 1x1 strided": ((1, 6, 5, 5), (9, 2, 1, 1), {"groups": 3, "strides": (2, 2)}),
+}
+DEPTHWISE: dict[str, tuple[tuple[int, int, int, int], tuple[int, int, int, int], Any]] = {
+    # weights: Relay's O is the channel and I the multiplier
+    "depthwise": ((1, 19, 8, 8), (19, 1, 3, 3), {"groups": 19, "padding": (1, 1)}),
+    "depthwise 5x5 strided": ((1, 6, 9, 9), (6, 1, 5, 5), {"groups": 6, "strides": (2, 2)}),
+    "depthwise dilated asymmetric": (
+        (2, 5, 9, 7),
+        (5, 1, 3, 2),
+        {"groups": 5, "dilation": (2, 3), "padding": (2, 0, 1, 3)},
+    ),
+    "depthwise multiplier 2": (
+        (2, 3, 7, 9),
+        (3, 2, 3, 3),
+        {"groups": 3, "channels": 6, "padding": (1, 0, 0, 1)},
+    ),
+    "depthwise multiplier 2 strided": (
+        (1, 4, 7, 6),
+        (4, 2, 3, 3),
+        {"groups": 4, "channels": 8, "strides": (2, 3), "padding": (1, 1)},
+    ),
+}
+
+
+def conv_family() -> Family:
+    family = Family()
+
+    def add(name: str, layout: str, kernel: str, row: Any, oracle_kernel: str = "") -> None:
+        data, weights, attrs = row
+        shape = data if layout == "NCHW" else tuple(data[i] for i in (0, 2, 3, 1))
+        weight = random(name, weights)
+        if name == "1x1 batch 3":
+            weight[:] = -128
+        attrs = {"kernel_size": weights[2:], "channels": weights[0], **attrs}
+
+        def build(kernel_layout: str, x: relay.Expr) -> relay.Expr:
+            return convolution(x, weight, layout, kernel_layout, **attrs)
+
+        family.add(
+            f"{name} {layout} {kernel}",
+            Input(shape, "int8"),
+            functools.partial(build, kernel),
+            functools.partial(build, oracle_kernel) if oracle_kernel else None,
+        )
+
+    for name, row in CONVOLUTIONS.items():
+        add(name, "NCHW", "OIHW", row)
+        add(name, "NHWC", "HWIO", row)
+    for name, row in DEPTHWISE.items():
+        add(name, "NCHW", "OIHW", row)
+        add(name, "NHWC", "HWOI", row)
+    # One input channel a group, written as a grouped convolution: O is the output channel.
+    grouped = ((1, 5, 6, 6), (10, 1, 3, 3), {"groups": 5, "padding": (1, 1)})
+    add("multiplier 2 as groups", "NCHW", "OIHW", grouped)
+    add("multiplier 2 as groups", "NHWC", "HWIO", grouped)
+    # Orders that TVM's CPU has no code for: the same weights in an order that it knows.
+    row = CONVOLUTIONS["3x2 strided asymmetric pads"]
+    for kernel in ("HWIO", "OHWI", "HWOI", "IOHW"):
+        add("regular", "NCHW", kernel, row, "OIHW")
+    for kernel in ("OIHW", "OHWI", "HWOI"):
+        add("regular", "NHWC", kernel, row, "HWIO")
+    add("depthwise in OHWI", "NCHW", "OHWI", DEPTHWISE["depthwise multiplier 2"], "OIHW")
+    add("depthwise in HWIO", "NHWC", "HWIO", DEPTHWISE["depthwise multiplier 2"], "HWOI")
+    weight = random("no attributes", (4, 3, 3, 3))
+    family.add(
+        "without kernel_size and channels",
+        Input((1, 3, 6, 6), "int8"),
+        lambda x: convolution(x, weight, "NCHW", "OIHW", padding=1, strides=2),
+        lambda x: convolution(
+            x, weight, "NCHW", "OIHW", padding=1, strides=2, kernel_size=(3, 3), channels=4
+        ),
+    )
+    return family
+
+
+def dense_family() -> Family:
+    family = Family()
+    for rows, k, units in ((1, 1, 1), (1, 64, 10), (3, 17, 5), (8, 130, 33)):
+        weight = random(f"dense {k}", (units, k))
+        family.add(
+            f"dense {rows}x{k} by {units}",
+            Input((rows, k), "int8"),
+            lambda x, w=weight: relay.nn.dense(x, relay.const(w), out_dtype="int32"),
+        )
+    lowest = np.full((5, 300), -128, np.int8)
+    family.add(
+        "dense of the lowest values, units given",
+        Input((2, 300), "int8", -128, -127),
+        lambda x: relay.nn.dense(x, relay.const(lowest), units=5, out_dtype="int32"),
+    )
+    return family
+
+
+# --- Pooling -------------------------------------------------------------------------------------
+
+WINDOWS: dict[str, dict[str, Any]] = {
+    "2x2": {"pool_size": (2, 2), "strides": (2, 2)},
+    "3x3 padded": {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1)},
+    "3x2 asymmetric": {"pool_size": (3, 2), "strides": (1, 2), "padding": (0, 1, 1, 0)},
+    "5x3 wide border": {"pool_size": (5, 3), "strides": (3, 2), "padding": (3, 2, 4, 1)},
+    "ceil": {"pool_size": (3, 3), "strides": (2, 2), "ceil_mode": True},
+    "ceil padded": {
+        "pool_size": (3, 2),
+        "strides": (2, 3),
+        "padding": (1, 0, 1, 1),
+        "ceil_mode": True,
+    },
+    "ceil wide stride": {"pool_size": (2, 2), "strides": (3, 4), "ceil_mode": True},
+    "ceil windows outside": {"pool_size": (1, 1), "strides": (4, 5), "ceil_mode": True},
+}
+# A window without any element: TVM divides by zero and the process ends; ours gives 0.
+NO_ORACLE = ("ceil wide stride", "with border")
+
+
+def nchw_or_nhwc(layout: str, n: int, c: int, h: int, w: int) -> tuple[int, int, int, int]:
+    return (n, c, h, w) if layout == "NCHW" else (n, h, w, c)
+
+
+def pool_family() -> Family:
+    family = Family()
+    for layout in ("NCHW", "NHWC"):
+        shape = nchw_or_nhwc(layout, 2, 5, 6, 9)
+        for name, window in WINDOWS.items():
+            attrs = {**window, "layout": layout}
+            for dtype in ("int8", "int32"):
+                family.add(
+                    f"max {name} {layout} {dtype}",
+                    Input(shape, dtype),
+                    lambda x, a=attrs: relay.nn.max_pool2d(x, **a),
+                )
+            for include, border in ((False, "without border"), (True, "with border")):
+                if (name, border) == NO_ORACLE:
+                    continue
+                family.add(
+                    f"avg {name} {layout} {border}",
+                    Input(shape, "int32", -(2**24), 2**24),
+                    lambda x, a=attrs, i=include: relay.nn.avg_pool2d(x, count_include_pad=i, **a),
+                )
+        for dilation in ((2, 3), (1, 2)):
+            family.add(
+                f"max dilated {dilation} {layout}",
+                Input(shape, "int8"),
+                lambda x, d=dilation, la=layout: relay.nn.max_pool2d(
+                    x, (2, 3), dilation=d, layout=la, padding=(1, 1)
+                ),
+            )
+        for dtype in INTEGERS:
+            family.add(
+                f"max of {dtype} {layout}",
+                Input(shape, dtype),
+                lambda x, la=layout: relay.nn.max_pool2d(x, (3, 3), padding=(1, 1), layout=la),
+            )
+        family.add(
+            f"avg that wraps {layout}",
+            Input(shape, "int32"),
+            lambda x, la=layout: relay.nn.avg_pool2d(x, (3, 3), layout=la),
+        )
+    return family
+
+
+def adaptive_family() -> Family:
+    family = Family()
+    for layout in ("NCHW", "NHWC"):
+        shape = nchw_or_nhwc(layout, 2, 5, 7, 8)
+        average = Input(shape, "int32", -(2**24), 2**24)
+        for size in ((1, 1), (3, 2), (7, 7), (4,), (9, 10), None):
+            family.add(
+                f"adaptive avg {size} {layout}",
+                average,
+                lambda x, s=size, la=layout: relay.nn.adaptive_avg_pool2d(x, s, layout=la),
+            )
+            family.add(
+                f"adaptive max {size} {layout}",
+                Input(shape, "int8"),
+                lambda x, s=size, la=layout: relay.nn.adaptive_max_pool2d(x, s, layout=la),
+            )
+        family.add(
+            f"global avg {layout}",
+            average,
+            lambda x, la=layout: relay.nn.global_avg_pool2d(x, layout=la),
+        )
+        family.add(
+            f"global avg that wraps {layout}",
+            Input(shape, "int32"),
+            lambda x, la=layout: relay.nn.global_avg_pool2d(x, layout=la),
+        )
+        for dtype in ("int8", "int32"):
+            family.add(
+                f"global max {dtype} {layout}",
+                Input(shape, dtype),
+                lambda x, la=layout: relay.nn.global_max_pool2d(x, layout=la),
+            )
+    return family
+
+
+# --- Elementwise ---------------------------------------------------------------------------------
+
+BINARY = {
+    "add": relay.add,
+    "subtract": relay.subtract,
+    "multiply": relay.multiply,
+    "maximum": relay.maximum,
+    "minimum": relay.minimum,
+}
+
+
+def binary_family() -> Family:
+    """One operator a case, so that nothing but its own wrapping is at work."""
+    family = Family()
+    shape = (2, 5, 3, 4)
+    for name, op in BINARY.items():
+        for dtype in INTEGERS:
+            scalar = random(f"{name} {dtype}", (), dtype)
+            family.add(
+                f"{name} {dtype} and scalar",
+                Input(shape, dtype),
+                lambda x, op=op, s=scalar, t=dtype: op(x, const(s, t)),
+            )
+        channels = random(name, (5, 1, 1), "int32")
+        last = random(name, (4,), "int32")
+        rows = random(name, (5, 3, 1), "int32")
+        full = random(name, (2, 5, 3, 4), "int32")
+        big = random(name, (2, 2, 5, 3, 4), "int32")
+        x = Input(shape, "int32")
+        for what, value in (
+            ("channels of NCHW", channels),
+            ("last axis", last),
+            ("two axes", rows),
+            ("whole tensor", full),
+            ("larger constant", big),
+        ):
+            family.add(f"{name} tensor, {what}", x, lambda x, op=op, v=value: op(x, relay.const(v)))
+            family.add(f"{name} {what}, tensor", x, lambda x, op=op, v=value: op(relay.const(v), x))
+        for what, other in (
+            ("same shape", shape),
+            ("scalar", ()),
+            ("vector", (4,)),
+            ("channels", (5, 1, 1)),
+            ("larger", (3, 2, 5, 3, 4)),
+            ("outer", (2, 1, 3, 1)),
+        ):
+            pair = (x, Input(other, "int32"))
+            family.add(f"{name} of tensor and {what}", pair, lambda a, b, op=op: op(a, b))
+            family.add(f"{name} of {what} and tensor", pair, lambda a, b, op=op: op(b, a))
+        outer = (Input((3, 1), "int32"), Input((1, 4), "int32"))
+        family.add(f"{name} of column and row", outer, lambda a, b, op=op: op(a, b))
+        family.add(f"{name} of a tensor and itself", x, lambda a, op=op: op(a, a))
+        scalars = (Input((), "int32"), Input((), "int32"))
+        family.add(f"{name} of scalars", scalars, lambda a, b, op=op: op(a, b))
+    return family
+
+
+def shift_family() -> Family:
+    family = Family()
+    for dtype in INTEGERS:
+        bits = np.iinfo(dtype).bits
+        for name, op in (("right", relay.right_shift), ("left", relay.left_shift)):
+            for amount in sorted({0, 1, bits // 2, bits - 1}):
+                family.add(
+                    f"{name} shift of {dtype} by {amount}",
+                    Input((3, 4), dtype),
+                    lambda x, op=op, a=amount, t=dtype: op(x, const(a, t)),
+                )
+    amounts = np.array([0, 1, 7, 30, 31])
+    for name, op in (("right", relay.right_shift), ("left", relay.left_shift)):
+        family.add(
+            f"{name} shift per channel of NCHW",
+            Input((2, 5, 3, 4), "int32"),
+            lambda x, op=op: op(x, const(amounts.reshape(5, 1, 1))),
+        )
+        family.add(
+            f"{name} shift per channel of NHWC",
+            Input((2, 3, 4, 5), "int32"),
+            lambda x, op=op: op(x, const(amounts)),
+        )
+        family.add(
+            f"{name} shift by amounts of a larger shape",
+            Input((3, 5), "int32"),
+            lambda x, op=op: op(x, const(np.broadcast_to(amounts, (2, 3, 5)))),
+        )
+    return family
+
+
+def unary_family() -> Family:
+    family = Family()
+    for dtype in INTEGERS:
+        family.add(f"relu {dtype}", Input((3, 5, 4), dtype), relay.nn.relu)
+    for dtype in ("int8", "int16", "int32", "int64"):
+        for alpha in (0.1, 0.99, 1.0, 1.5, -0.5, -2, 100.9, -127.5):
+            family.add(
+                f"leaky relu {dtype} alpha {alpha}",
+                Input((3, 5, 4), dtype),
+                lambda x, a=alpha: relay.nn.leaky_relu(x, a),
+            )
+    for alpha in (0.1, 1.5, 2.0):
+        family.add(
+            f"leaky relu uint8 alpha {alpha}",
+            Input((3, 5, 4), "uint8"),
+            lambda x, a=alpha: relay.nn.leaky_relu(x, a),
+        )
+    for dtype, low, high in (
+        ("int8", -127, 127),
+        ("int8", -128, 127),
+        ("int8", 0, 6),
+        ("int8", 5, 5),
+        ("uint8", 0, 255),
+        ("uint8", 3, 200),
+        ("int16", -300, 299),
+        ("int32", 0, 192),
+        ("int32", -(2**31), 2**31 - 1),
+        ("int64", -(2**40), 2**40),
+    ):
+        family.add(
+            f"clip {dtype} {low} {high}",
+            Input((3, 5, 4), dtype),
+            lambda x, lo=low, hi=high: relay.clip(x, lo, hi),
+        )
+    for source, target in itertools.permutations(INTEGERS, 2):
+        family.add(
+            f"cast {source} to {target}",
+            Input((4, 9), source),
+            lambda x, t=target: relay.cast(x, t),
+        )
+    family.add("cast int8 to int8", Input((2, 3), "int8"), lambda x: relay.cast(x, "int8"))
+    family.add(
+        "stop_fusion between adds",
+        Input((3, 4), "int32"),
+        lambda x: relay.add(relay.annotation.stop_fusion(relay.add(x, const(3))), const(-5)),
+    )
+    for multiplier in (1, 2**30 + 1, 2**31 - 1, 1518500250, -(2**31), -1518500250, 0):
+        for shift in (-30, -7, 0, 1, 5):
+            bound = 2**31 - 1 if shift <= 0 else 2 ** (31 - shift) - 1
+            family.add(
+                f"fixed point int32 by {multiplier} shift {shift}",
+                Input((3, 7), "int32", -bound - 1, bound),
+                lambda x, m=multiplier, s=shift: relay.fixed_point_multiply(x, m, s),
+            )
+            # TVM's own result is int32 on int64 values too: it runs only in front of a cast.
+            family.add(
+                f"fixed point int64 by {multiplier} shift {shift}",
+                Input((3, 7), "int64", -bound - 1, bound),
+                lambda x, m=multiplier, s=shift: relay.cast(
+                    relay.fixed_point_multiply(x, m, s), "int32"
+                ),
+            )
+    for shift in (-30, -8, -1, 0):
+        family.add(
+            f"fixed point by a half shift {shift}",
+            Input((3, 7), "int32", -(2**30), 2**30),
+            lambda x, s=shift: relay.fixed_point_multiply(x, 2**30, s),
+        )
+    family.add("relu of a scalar", Input((), "int8"), relay.nn.relu)
+    family.add("cast of a scalar", Input((), "int32"), lambda x: relay.cast(x, "int8"))
+    return family
+
+
+def bias_family() -> Family:
+    family = Family()
+    for shape, axis in (((2, 5, 3, 4), 1), ((2, 3, 4, 5), 3), ((2, 3, 4, 5), -1), ((7, 5), 1)):
+        for dtype in ("int32", "int16"):
+            bias = random(f"bias {axis}", (5,), dtype)
+            family.add(
+                f"bias_add {dtype} axis {axis} of rank {len(shape)}",
+                Input(shape, dtype),
+                lambda x, b=bias, a=axis: relay.nn.bias_add(x, relay.const(b), a),
+            )
+    family.add(
+        "bias_add of a run-time vector",
+        (Input((2, 5, 3, 4), "int32"), Input((5,), "int32")),
+        lambda x, b: relay.nn.bias_add(x, b, 1),
+    )
+    family.add(
+        "bias_add of a vector along the last axis",
+        (Input((2, 3, 5), "int8"), Input((5,), "int8")),
+        lambda x, b: relay.nn.bias_add(x, b, -1),
+    )
+    return family
+
+
+# --- Moving values -------------------------------------------------------------------------------
+
+
+def move_family() -> Family:
+    family = Family()
+    x = Input((2, 5, 6, 7), "int8")
+
+    def add(name: str, build: Callable[..., relay.Expr], of: Any = x) -> None:
+        family.add(name, of, build)
+
+    widths = ((0, 0), (1, 2), (0, 3), (0, 0))
+    for dtype, value in (("int8", 0), ("int8", -128), ("uint8", 255), ("int32", 70000)):
+        add(
+            f"pad {dtype} by {value}",
+            lambda x, v=value: relay.nn.pad(x, widths, v),
+            Input((2, 5, 6, 7), dtype),
+        )
+    add("pad by a constant of its type", lambda x: relay.nn.pad(x, widths, const(9, "int8")))
+    add("pad a vector in front", lambda x: relay.nn.pad(x, ((2, 0),), 1), Input((3,), "int64"))
+    add("pad by nothing", lambda x: relay.nn.pad(x, ((0, 0),) * 4, 1))
+
+    def part(name: str, *args: Any, **attrs: Any) -> None:
+        add(f"slice {name}", lambda x: relay.strided_slice(x, *args, **attrs))
+
+    part("first axes", [0, 1], [2, 4])
+    part("negative begin and end", [0, -4, -3], [2, -1, -1])
+    part("beyond the end", [1, 2], [100, 100])
+    part("strided", [0, 1, 0, 1], [2, 5, 6, 7], [1, 2, 3, 4])
+    part("one stride for three begins", [0, 1, 1], [2, 4, 5], [2])
+    part("backwards", [1, 4, 5, 6], [-3, -6, -7, -8], [-1, -2, -1, -3])
+    part("backwards from the end", [1, -1], [-3, -100], [-1, -2])
+    part("backwards from beyond", [1, 50, 9], [-10, 0, 1], [-1, -3, -2])
+    part("of axes", [1, 2], [4, 7], [2, 1], axes=[1, 3])
+    part("of axes in another order", [2, 1], [7, 4], [3, 1], axes=[3, 0])
+    part("by size", [0, 1, 2], [1, 3, 4], slice_mode="size")
+    part("by size to the end", [0, -3, 1], [-1, -1, 2], slice_mode="size")
+    part("of everything", [0], [2])
+
+    y = Input((2, 3, 6, 7), "int8")
+    z = Input((2, 5, 6, 1), "int8")
+    constant = random("concatenate", (2, 4, 6, 7))
+    join = relay.concatenate
+    add("concatenate two", lambda x, y: join([x, y], 1), (x, y))
+    add("concatenate three on the last axis", lambda x, z: join([z, x, z], -1), (x, z))
+    add("concatenate one", lambda x: join([x], 2))
+    add("concatenate a tensor and itself", lambda x: join([x, x], 0))
+    add("concatenate with a constant", lambda x: join([x, relay.const(constant)], 1))
+    add("concatenate a constant first", lambda x: join([relay.const(constant), x], axis=-3))
+    wide = Input((3, 2), "int64")
+    add("concatenate int64", lambda a: join([a, a], 1), wide)
+
+    for axes in (None, (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 2, 3), (0, -1, 1, 2)):
+        add(f"transpose {axes}", lambda x, a=axes: relay.transpose(x, a))
+    add("transpose int32", lambda x: relay.transpose(x), Input((3, 4, 5), "int32"))
+    add("transpose to itself", lambda x: relay.transpose(x, (0, 1, 2, 3)))
+    for source, target in (("NCHW", "NHWC"), ("NHWC", "NCHW"), ("NCHW", "CHWN")):
+        add(
+            f"layout_transform {source} to {target}",
+            lambda x, s=source, t=target: relay.layout_transform(x, s, t),
+        )
+    ones = Input((1, 5, 1, 7, 1), "int32")
+    add("squeeze all", relay.squeeze, ones)
+    add("squeeze axes", lambda x: relay.squeeze(x, [0, -1]), ones)
+    add("expand_dims", lambda x: relay.expand_dims(x, 1, 2))
+    add("expand_dims at the end", lambda x: relay.expand_dims(x, -1))
+    for shape in ((-1, 7), (0, -1), (2, 30, 7), (0, 0, -1), (-2,), (-3, -2), (-4, 1, 2, -2)):
+        add(f"reshape {shape}", lambda x, s=shape: relay.reshape(x, s))
+    add("batch_flatten", relay.nn.batch_flatten)
+    add(
+        "reshape of a computed value",
+        lambda x: relay.reshape(relay.add(x, const(1, "int8")), (-1,)),
+    )
+    return family
+
+
+# --- Edges of a region ---------------------------------------------------------------------------
+
+HALVES = tuple(sign * (n + 0.5) for n in range(6) for sign in (1.0, -1.0))
+FLOATS = (
+    *HALVES,
+    0.0,
+    -0.0,
+    126.5,
+    -126.5,
+    127.5,
+    -127.5,
+    1e-45,
+    -1e-45,
+    0.49999997,
+    -0.49999997,
+    8388607.5,
+    8388608.0,
+    16777217.0,
+    -8388609.0,
+    3e9,
+    -3e9,
+    3.4028235e38,
+    -3.4028235e38,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+)
+
+
+def quantize(x: relay.Expr, scale: Any, low: float, high: float, dtype: str) -> relay.Expr:
+    scaled = relay.multiply(x, const(scale, "float32"))
+    return relay.cast(relay.clip(relay.round(scaled), low, high), dtype)
+
+
+def edge_family() -> Family:
+    family = Family()
+    x = Input((7, 41), "float32", floats=FLOATS)
+    for scale in (1.0, 16.0, -0.37, 1e-30):
+        for low, high, dtype in (
+            (-127, 127, "int8"),
+            (-128, 127, "int8"),
+            (0, 255, "uint8"),
+            (-32768, 32767, "int16"),
+        ):
+            family.add(
+                f"quantize by {scale} to {dtype} {low} {high}",
+                x,
+                lambda x, a=(scale, low, high, dtype): quantize(x, *a),
+            )
+    family.add(
+        "quantize by a scale a channel",
+        x,
+        lambda x: quantize(x, np.linspace(0.1, 40, 41), -127, 127, "int8"),
+    )
+    family.add(
+        "quantize behind a float pad",
+        Input((1, 4, 5, 3), "float32", floats=FLOATS),
+        lambda x: quantize(
+            relay.nn.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)), 0.75), 16.0, -127, 127, "int8"
+        ),
+    )
+    for dtype in INTEGERS:
+        family.add(
+            f"dequantize {dtype}",
+            Input((5, 41), dtype),
+            lambda x: relay.multiply(relay.cast(x, "float32"), const(0.0078125 / 3, "float32")),
+        )
+    family.add(
+        "dequantize by a scale a channel",
+        Input((2, 3, 5), "int32"),
+        lambda x: relay.multiply(
+            relay.cast(x, "float32"), const([0.1, -0.3, 1e-9, 7, 0], "float32")
+        ),
+    )
+    return family
+
+
+# --- Chains --------------------------------------------------------------------------------------
+
+
+def requantize(x: relay.Expr, rounding: Any, shift: Any, dtype: str = "int8") -> relay.Expr:
+    x = relay.right_shift(relay.add(x, const(rounding)), const(shift))
+    return relay.cast(relay.clip(x, -127, 127), dtype)
+
+
+def chain_family() -> Family:
+    """What tvm.relay.quantize writes, in bounds in which no sum overflows."""
+    family = Family()
+    image = Input((2, 5, 6, 7), "int8")
+    weight = random("chain", (4, 5, 3, 3))
+    shifts = np.array([6, 7, 8, 9]).reshape(4, 1, 1)
+
+    def conv(x: relay.Expr) -> relay.Expr:
+        attrs = {"padding": (1, 1), "kernel_size": (3, 3), "channels": 4}
+        return convolution(x, weight, "NCHW", "OIHW", **attrs)
+
+    family.add("conv requantize", image, lambda x: requantize(conv(x), 64, 7))
+    family.add(
+        "conv bias_add relu requantize",
+        image,
+        lambda x: requantize(
+            relay.nn.relu(relay.nn.bias_add(conv(x), const([9, -7000, 5, 800]))), 64, 7
+        ),
+    )
+    family.add(
+        "conv multiply add per channel",
+        image,
+        lambda x: requantize(
+            relay.add(
+                relay.multiply(requantize(conv(x), 64, 7, "int32"), const([[[3]], [[-7]]] * 2)),
+                const([[[1]], [[200]], [[-9]], [[0]]]),
+            ),
+            1 << (shifts - 1),
+            shifts,
+        ),
+    )
+    family.add(
+        "conv leaky relu",
+        image,
+        lambda x: requantize(relay.nn.leaky_relu(conv(x), 0.1), 64, 7),
+    )
+    family.add(
+        "conv int64 fixed point",
+        image,
+        lambda x: relay.cast(
+            relay.clip(
+                relay.fixed_point_multiply(relay.cast(conv(x), "int64"), 1518500250, -6), -127, 127
+            ),
+            "int8",
+        ),
+    )
+
+    def residual(x: relay.Expr, y: relay.Expr) -> relay.Expr:
+        left = relay.left_shift(relay.cast(requantize(conv(x), 64, 7), "int32"), const(2))
+        right = relay.multiply(relay.cast(y, "int32"), const(3))
+        return requantize(relay.add(left, right), 2, 2)
+
+    family.add("conv residual", (image, Input((2, 4, 6, 7), "int8")), residual)
+    family.add(
+        "difference of a branch and a convolution",
+        (image, Input((2, 4, 6, 7), "int8")),
+        lambda x, y: requantize(relay.subtract(relay.cast(y, "int32"), conv(x)), 64, 7),
+    )
+
+    def fork(x: relay.Expr) -> relay.Expr:
+        first = requantize(conv(x), 64, 7)
+        wide = relay.cast(first, "int32")
+        pooled = relay.nn.max_pool2d(first, (3, 3), padding=(1, 1))
+        joined = relay.concatenate([first, pooled], 1)
+        summed = requantize(relay.add(wide, relay.cast(pooled, "int32")), 1, 1)
+        return relay.concatenate([joined, summed], 1)
+
+    family.add("fork into pool, add and concatenate", image, fork)
+    family.add(
+        "average in int32, then float",
+        image,
+        lambda x: relay.multiply(
+            relay.cast(
+                relay.nn.global_avg_pool2d(relay.cast(requantize(conv(x), 64, 7), "int32")),
+                "float32",
+            ),
+            const(0.0625, "float32"),
+        ),
+    )
+    family.add(
+        "float image to float result",
+        Input((1, 5, 6, 7), "float32", floats=FLOATS),
+        lambda x: relay.multiply(
+            relay.cast(requantize(conv(quantize(x, 16.0, -127, 127, "int8")), 64, 7), "float32"),
+            const(0.1, "float32"),
+        ),
+    )
+    return family
+
+
+FAMILIES: dict[str, Callable[[], Family]] = {
+    "conv": conv_family,
+    "dense": dense_family,
+    "pool": pool_family,
+    "adaptive": adaptive_family,
+    "binary": binary_family,
+    "shift": shift_family,
+    "unary": unary_family,
+    "bias": bias_family,
+    "move": move_family,
+    "edge": edge_family,
+    "chain": chain_family,
+}
+
+
+@functools.cache
+def family(name: str) -> Family:
+    return FAMILIES[name]()
+
+
+@dataclass(frozen=True)
+class Results:
+    """What TVM, the numpy reference and the compiled C say, by case and kind of input."""
+
+    tvm: dict[tuple[str, str], Array]
+    reference: dict[tuple[str, str], Array]
+    compiled: dict[tuple[str, str], Array]
+
+
+def results(name: str) -> Results:
+    found = _results_or_error(name)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+@functools.cache
+def _results_or_error(name: str) -> Results | Exception:
+    """An error is kept as well: every case of the family would take as long to fail again."""
+    try:
+        return _results(name)
+    except Exception as error:
+        return error
+
+
+def _results(name: str) -> Results:
+    cases = family(name).cases
+    func = function_of(cases, for_tvm=True)
+    mod = tvm.IRModule.from_expr(func)
+    graph = graph_of(function_of(cases, for_tvm=False), f"family_{name}")
+    runner = Runner(graph)
+    found = Results({}, {}, {})
+    for kind in DRAWS:
+        rng = np.random.default_rng([zlib.crc32(name.encode()), DRAWS.index(kind)])
+        inputs = [each.draw(kind, rng) for case in cases for each in case.inputs]
+        names = [variable.name_hint for variable in func.params]
+        named = dict(zip(names, inputs, strict=True))
+        for into, outputs in (
+            (found.tvm, oracle(mod, named)),
+            (found.reference, run_graph(graph, inputs)),
+            (found.compiled, runner(*inputs)),
+        ):
+            into.update(zip(((case.name, kind) for case in cases), outputs, strict=True))
+    return found
+
+
+def function_of(cases: list[Case], *, for_tvm: bool) -> relay.Function:
+    """One function of all inputs, whose result is the tuple of all cases."""
+    variables: list[relay.Var] = []
+    fields: list[relay.Expr] = []
+    for case in cases:
+        own = [
+            relay.var(f"x{len(variables) + i}", shape=each.shape, dtype=each.dtype)
+            for i, each in enumerate(case.inputs)
+        ]
+        variables += own
+        build = case.oracle if for_tvm and case.oracle else case.build
+        fields.append(build(*own))
+    return relay.Function(variables, relay.Tuple(fields))
+
+
+def graph_of(func: relay.Function, symbol: str) -> Graph:
+    return graph_from_region(func.with_attr("global_symbol", symbol))
+
+
+def assert_same(found: Array, expected: Array, what: str) -> None:
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), what
+    np.testing.assert_array_equal(found, expected, what)
+    if expected.dtype == np.float32:
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected), what)
+
+
+CASES = [
+    pytest.param(name, case.name, id=f"{name}: {case.name}")
+    for name in FAMILIES
+    for case in family(name).cases
+]
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_reference_and_compiled_code_equal_tvm(name: str, case: str, kind: str) -> None:
+    found = results(name)
+    expected = found.tvm[case, kind]
+    assert_same(found.reference[case, kind], expected, "numpy reference and TVM")
+    assert_same(found.compiled[case, kind], expected, "compiled C and TVM")
+
+
+def test_families_cover_every_operator_that_tinyai_takes() -> None:
+    seen: set[str] = set()
+
+    def visit(expr: relay.Expr) -> None:
+        if isinstance(expr, relay.Call):
+            seen.add(expr.op.name)
+
+    for name in FAMILIES:
+        func = function_of(family(name).cases, for_tvm=False)
+        relay.analysis.post_order_visit(func.body, visit)
+    assert set(OPERATORS) - seen == set()
+
+
+def test_case_names_are_unique() -> None:
+    for name in FAMILIES:
+        names = [case.name for case in family(name).cases]
+        assert len(set(names)) == len(names)
+
+
+# --- What stays on the host ----------------------------------------------------------------------
+
+
+def variable(*shape: Any, dtype: str = "int8", name: str = "x") -> relay.Var:
+    return relay.var(name, shape=shape, dtype=dtype)
+
+
+def zeros(*shape: int, dtype: str = "int8") -> relay.Constant:
+    return relay.const(np.zeros(shape, dtype))
+
+
+def conv2d(data: relay.Expr, weight: relay.Expr, **attrs: Any) -> relay.Call:
+    attrs = {"kernel_size": (3, 3), "channels": 4, "out_dtype": "int32", **attrs}
+    return relay.nn.conv2d(data, weight, **attrs)
+
+
+ANY = relay.Any()
+X = variable(1, 3, 8, 8)
+X32 = variable(1, 3, 8, 8, dtype="int32")
+FLOAT = variable(1, 3, 8, 8, dtype="float32")
+WEIGHT = zeros(4, 3, 3, 3)
+
+REFUSALS: dict[str, tuple[Callable[[], relay.Expr], str]] = {
+    # name: expression, clause
+    "float convolution": (
+        lambda: conv2d(FLOAT, zeros(4, 3, 3, 3, dtype="float32"), out_dtype="float32"),
+        "dtype of nn.conv2d",
+    ),
+    "uint8 convolution": (
+        lambda: conv2d(variable(1, 3, 8, 8, dtype="uint8"), zeros(4, 3, 3, 3, dtype="uint8")),
+        "dtypes of data and weights",
+    ),
+    "uint8 data by int8 weights": (
+        lambda: conv2d(variable(1, 3, 8, 8, dtype="uint8"), WEIGHT),
+        "dtypes of data and weights",
+    ),
+    "weights computed at run time": (
+        lambda: conv2d(X, variable(4, 3, 3, 3, name="w")),
+        "weights",
+    ),
+    "int16 accumulator": (lambda: conv2d(X, WEIGHT, out_dtype="int16"), "dtype of the result"),
+    "dynamic batch": (lambda: conv2d(variable(ANY, 3, 8, 8), WEIGHT), "result: shape"),
+    "empty batch": (lambda: conv2d(variable(0, 3, 8, 8), WEIGHT), "result: shape"),
+    "blocked data": (
+        lambda: conv2d(variable(1, 3, 8, 8, 4), zeros(4, 12, 3, 3), data_layout="NCHW4c"),
+        "data layout",
+    ),
+    "blocked weights": (
+        lambda: conv2d(X, zeros(1, 3, 3, 3, 4), kernel_layout="OIHW4o"),
+        "kernel layout",
+    ),
+    "convolution into another layout": (
+        lambda: conv2d(X, WEIGHT, out_layout="NHWC"),
+        "output layout",
+    ),
+    "convolution without a result": (
+        lambda: conv2d(variable(1, 3, 2, 2), WEIGHT),
+        "result: shape",
+    ),
+    "window much larger than the image": (
+        lambda: conv2d(variable(1, 3, 2, 2), zeros(4, 3, 5, 5), kernel_size=(5, 5)),
+        "window",
+    ),
+    "negative padding": (lambda: conv2d(X, WEIGHT, padding=(-1, -1)), "padding"),
+    "accumulator that may overflow": (
+        lambda: conv2d(variable(1, 2**17, 1, 1), zeros(4, 2**17, 1, 1), kernel_size=(1, 1)),
+        "products of one output",
+    ),
+    "dense that may overflow": (
+        lambda: relay.nn.dense(variable(1, 2**17), zeros(2, 2**17), out_dtype="int32"),
+        "k",
+    ),
+    "dense by weights computed at run time": (
+        lambda: relay.nn.dense(variable(2, 3), variable(4, 3, name="w"), out_dtype="int32"),
+        "weights",
+    ),
+    "dense of rank 3": (
+        lambda: relay.nn.dense(variable(1, 2, 3), zeros(4, 3), out_dtype="int32"),
+        "shape of the data",
+    ),
+    "dense of uint8": (
+        lambda: relay.nn.dense(variable(2, 3, dtype="uint8"), zeros(4, 3), out_dtype="int32"),
+        "dtypes of data and weights",
+    ),
+    "dense into int16": (
+        lambda: relay.nn.dense(variable(2, 3), zeros(4, 3), out_dtype="int16"),
+        "dtype of the result",
+    ),
+    "float pooling": (lambda: relay.nn.max_pool2d(FLOAT), "dtype of nn.max_pool2d"),
+    "blocked pooling": (
+        lambda: relay.nn.max_pool2d(variable(1, 3, 8, 8, 4), layout="NCHW4c"),
+        "layout",
+    ),
+    "pooling in NWHC": (lambda: relay.nn.max_pool2d(X, layout="NWHC"), "layout"),
+    "pooling into another layout": (
+        lambda: relay.nn.max_pool2d(X, out_layout="NHWC"),
+        "output layout",
+    ),
+    "pool much larger than the image": (lambda: relay.nn.max_pool2d(X, (10, 10)), "window"),
+    "average of int8": (lambda: relay.nn.avg_pool2d(X, (2, 2)), "dtype of an average"),
+    "global average of int8": (lambda: relay.nn.global_avg_pool2d(X), "dtype of an average"),
+    "dilated average": (
+        lambda: relay.nn.avg_pool2d(X32, (2, 2), dilation=(2, 2)),
+        "dilation of an average",
+    ),
+    "dynamic image": (
+        lambda: relay.nn.avg_pool2d(variable(1, 3, ANY, ANY, dtype="int32"), (2, 2)),
+        "result: shape",
+    ),
+    "cast of a float without a clip": (lambda: relay.cast(FLOAT, "int8"), "cast of a float"),
+    "cast to float alone": (lambda: relay.cast(X, "float32"), "dtype of cast"),
+    "cast to float16": (lambda: relay.cast(X, "float16"), "dtype of cast"),
+    "cast to bool": (lambda: relay.cast(X, "bool"), "result: dtype"),
+    "cast to uint16": (lambda: relay.cast(X, "uint16"), "result: dtype"),
+    "shift by as many bits as there are": (
+        lambda: relay.right_shift(X32, const(32)),
+        "shift amount",
+    ),
+    "shift by a negative amount": (lambda: relay.left_shift(X32, const(-1)), "shift amount"),
+    "one channel's shift too far": (
+        lambda: relay.right_shift(X32, const([[[1]], [[40]], [[2]]])),
+        "shift amount",
+    ),
+    "shift by amounts computed at run time": (
+        lambda: relay.right_shift(X32, variable(1, dtype="int32", name="s")),
+        "shift amount",
+    ),
+    "multiplier of a half in int64": (
+        lambda: relay.fixed_point_multiply(variable(3, dtype="int64"), 2**30, -1),
+        "multiplier 2**30",
+    ),
+    "multiplier of a half, shifted left": (
+        lambda: relay.fixed_point_multiply(X32, 2**30, 1),
+        "multiplier 2**30",
+    ),
+    "fixed point shift beyond 30": (
+        lambda: relay.fixed_point_multiply(X32, 2**30 + 1, 31),
+        "shift",
+    ),
+    "fixed point of int8": (lambda: relay.fixed_point_multiply(X, 2**30 + 1, 1), "dtype"),
+    "float arithmetic": (lambda: relay.add(FLOAT, const(1, "float32")), "dtype of add"),
+    "dynamic addition": (
+        lambda: relay.add(variable(ANY, 3, dtype="int32"), const(1)),
+        "result: shape",
+    ),
+    "unknown integer type": (
+        lambda: relay.add(variable(3, dtype="uint16"), variable(3, dtype="uint16", name="y")),
+        "result: dtype",
+    ),
+    "rounding an integer": (lambda: relay.round(X), "dtype"),
+    "clip by a fraction": (lambda: relay.clip(X, 0.5, 6), "bounds of clip"),
+    "clip beyond the type": (lambda: relay.clip(X, -200, 6), "bounds of clip"),
+    "clip to infinity": (lambda: relay.clip(X, -float("inf"), 6), "bounds of clip"),
+    "clip by a NaN": (lambda: relay.clip(X32, float("nan"), 6), "bounds of clip"),
+    "clip upside down": (lambda: relay.clip(X, 6, 2), "bounds of clip"),
+    "steep leaky relu": (lambda: relay.nn.leaky_relu(X, 200), "alpha"),
+    "pad by reflection": (
+        lambda: relay.nn.pad(variable(4, 3), ((1, 1), (1, 1)), pad_mode="reflect"),
+        "mode",
+    ),
+    "pad by a negative width": (
+        lambda: relay.nn.pad(variable(4, 3), ((-1, 1), (1, 1))),
+        "pad width",
+    ),
+    "pad value beyond the type": (
+        lambda: relay.nn.pad(variable(4, 3), ((1, 1), (1, 1)), 300),
+        "pad value",
+    ),
+    "pad value computed at run time": (
+        lambda: relay.nn.pad(variable(4, 3), ((1, 1), (1, 1)), variable(name="p")),
+        "pad value",
+    ),
+    "empty slice": (lambda: relay.strided_slice(variable(4, 3), [2], [2]), "result: shape"),
+    "concatenation of a tuple made elsewhere": (
+        lambda: relay.op._make.concatenate(
+            relay.Var("t", relay.TupleType([relay.TensorType((2, 3), "int8")] * 2)), 0
+        ),
+        "argument",
+    ),
+    "concatenation with an empty tensor": (
+        lambda: relay.concatenate([variable(0, 3), variable(2, 3, name="y")], 0),
+        "argument: shape",
+    ),
+    "layout_transform into blocks": (
+        lambda: relay.layout_transform(variable(1, 8, 4, 4), "NCHW", "NCHW4c"),
+        "layouts",
+    ),
+    "dynamic reshape": (lambda: relay.reshape(variable(ANY, 3), (-1,)), "result: shape"),
+    "an operator without a row": (lambda: relay.bitwise_and(X, X), "operator"),
+    "a result of two tensors": (lambda: relay.split(variable(4, 3), 2).astuple(), "result"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_tinyai_cannot_do_is_refused_with_the_clause_that_failed(name: str) -> None:
+    build, clause = REFUSALS[name]
+    expr = build()
+    func = relay.Function(relay.analysis.free_vars(expr), expr)
+    typed = relay.transform.InferType()(tvm.IRModule.from_expr(func))["main"].body
+    refusal = refusal_of_operator(Source()(typed))
+    assert refusal is not None
+    assert refusal.clause == clause
+    assert refusal.found
+    assert refusal.allowed
+
+
+def test_a_cast_of_a_float_is_taken_behind_a_clip_to_its_range_only() -> None:
+    def graph(low: float, high: float, dtype: str) -> Graph:
+        x = variable(3, dtype="float32")
+        func = relay.Function([x], relay.cast(relay.clip(x, low, high), dtype))
+        return graph_of(func, "region")
+
+    assert len(graph(-128, 127, "int8").nodes) == 2
+    for low, high, dtype in ((-129, 127, "int8"), (0, 128, "int8"), (-1, 1, "uint8")):
+        with pytest.raises(UnsupportedError, match="cast of a float"):
+            graph(low, high, dtype)
+    with pytest.raises(UnsupportedError, match="at most 16 bits"):
+        graph(-10, 10, "int32")
+
+
+# --- Any shape -----------------------------------------------------------------------------------
+
+
+@st.composite
+def windows(draw: st.DrawFn, *, ceil_mode: bool = False) -> Window:
+    def pair(high: int, low: int = 1) -> st.SearchStrategy[tuple[int, int]]:
+        return st.tuples(st.integers(low, high), st.integers(low, high))
+
+    top, left = draw(pair(3, 0))
+    bottom, right = draw(pair(3, 0))
+    return Window(
+        draw(pair(4)),
+        draw(pair(3)),
+        draw(pair(3)),
+        (top, left, bottom, right),
+        ceil_mode and draw(st.booleans()),
+    )
+
+
+SIDES = st.integers(9, 13)
+
+
+@st.composite
+def random_layers(draw: st.DrawFn) -> Graph:
+    """Four layers that share nothing: two convolutions, a pooling window, an adaptive pooling."""
+    builder = Builder("random_layers")
+    seed = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    outputs = []
+
+    def data(channels: int, dtype: DType) -> tuple[str, str]:
+        layout = draw(st.sampled_from(("NHWC", "NCHW")))
+        shape = nchw_or_nhwc(layout, draw(st.integers(1, 2)), channels, draw(SIDES), draw(SIDES))
+        return builder.input(Type(shape, dtype)), layout
+
+    groups = draw(st.integers(1, 4))
+    for channels, count, out in (
+        (groups * draw(st.integers(1, 9)), groups, groups * draw(st.integers(1, 9))),
+        (groups, groups, groups * draw(st.integers(1, 3))),
+    ):
+        window = draw(windows())
+        x, layout = data(channels, DType.INT8)
+        weight = seed.integers(-128, 128, (out, *window.kernel, channels // count), np.int8)
+        op = Conv2d(window, count, layout)
+        outputs.append(builder.add(op, [x, builder.constant(weight)]))
+
+    kind = draw(st.sampled_from(("max", "avg")))
+    x, layout = data(draw(st.integers(1, 5)), DType.INT32 if kind == "avg" else DType.INT8)
+    window = draw(windows(ceil_mode=True))
+    if kind == "avg":
+        window = replace(window, dilation=(1, 1))
+        outputs.append(builder.add(AvgPool2d(window, layout, draw(st.booleans())), [x]))
+    else:
+        outputs.append(builder.add(MaxPool2d(window, layout), [x]))
+    output = (draw(st.integers(1, 14)), draw(st.integers(1, 14)))
+    outputs.append(builder.add(AdaptivePool2d(kind, output, layout), [x]))
+    return builder.graph(outputs)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(random_layers())
+def test_compiled_layers_of_any_shape_equal_the_reference(graph: Graph) -> None:
+    rng = np.random.default_rng(1)
+    inputs = [
+        Input(of.shape, str(of.dtype)).draw(kind, rng)
+        for of, kind in zip(graph.types(graph.inputs), itertools.cycle(DRAWS), strict=False)
+    ]
+    for found, expected in zip(Runner(graph)(*inputs), run_graph(graph, inputs), strict=True):
+        assert_same(found, expected, str(graph))

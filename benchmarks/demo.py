@@ -14,7 +14,6 @@ import os
 import platform
 import statistics
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -44,8 +43,6 @@ from tinyai.target import Target
 
 ROUNDS = 15
 ROUND_SECONDS = 0.05
-SAMPLING_SECONDS = 0.02
-MEBI = 2**20
 # For integers the flags of LLVM change nothing but the time it takes.
 INTEGER_TARGET = "llvm -opt-level=1"
 
@@ -261,9 +258,9 @@ def build_cost(quantized: tvm.IRModule, host: str) -> Cost:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         child = psutil.Process(pool.submit(os.getpid).result())
-        with _peak_memory(child) as peak:
+        with workloads.peak_memory(child) as peak:
             seconds = pool.submit(_build_seconds, tvm.ir.save_json(quantized), host).result()
-    return Cost(seconds, peak[0] / MEBI)
+    return Cost(seconds, peak[0] / workloads.MEBI)
 
 
 def _build_seconds(text: str, host: str) -> float:
@@ -272,35 +269,6 @@ def _build_seconds(text: str, host: str) -> float:
         start = time.perf_counter()
         tinyai.build(quantized, target=f"tinyai, {host}")["default"](tvm.cpu())
         return time.perf_counter() - start
-
-
-@contextmanager
-def _peak_memory(process: psutil.Process) -> Iterator[list[int]]:
-    """The largest sum of the RSS of a process and its descendants, in bytes, as the one element."""
-    peak = [0]
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(SAMPLING_SECONDS):
-            peak[0] = max(peak[0], _resident_bytes(process))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
-
-
-def _resident_bytes(process: psutil.Process) -> int:
-    total = 0
-    for each in (process, *process.children(recursive=True)):
-        try:
-            total += each.memory_info().rss
-        except psutil.NoSuchProcess:  # a compiler that has just ended
-            continue
-    return total
 
 
 # --- What is shown -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+import psutil
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
@@ -30,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DIGITS_ONNX = ROOT / "benchmarks/digits/digits.onnx"
 BUILD = ROOT / "build"
 CALIBRATION_IMAGES = 64
+MEBI = 2**20
+SAMPLING_SECONDS = 0.02
 # The pass multiplies the scale that ends a region into the weights of a float layer behind it, and
 # that rounds differently; without it TVM computes the floats as the module is written.
 DISABLED_PASSES = ("FoldScaleAxis",)
@@ -248,6 +252,37 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         Path(beside).unlink()
         raise
+
+
+@contextlib.contextmanager
+def peak_memory(process: psutil.Process, *, itself: bool = True) -> Iterator[list[int]]:
+    """The largest sum of the RSS of a process and its descendants, in bytes, as the one element.
+
+    Without ``itself`` only the descendants count.
+    """
+    peak = [0]
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(SAMPLING_SECONDS):
+            watched = [process] if itself else []
+            watched += process.children(recursive=True)
+            peak[0] = max(peak[0], sum(map(_resident_bytes, watched)))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:  # a compiler that has just ended
+        return 0
 
 
 @contextlib.contextmanager

@@ -105,7 +105,7 @@ def test_literals_of_every_type_survive_the_compiler(compiler: str, tmp_path: Pa
             lines.append(f"if ({dtype}_{i} - {text} != 0) return 1;")
     lines.append("return 0; }")
     source = tmp_path / "literals.c"
-    source.write_text("\n".join(lines))
+    source.write_text("\n".join([*lines, ""]))
     program = tmp_path / "literals"
     run_command([*language(compiler), *WARNINGS, str(source), "-o", str(program)])
     printed = subprocess.run([program], capture_output=True, check=True).stdout
@@ -279,14 +279,14 @@ def constants() -> dict[str, Array]:
     each = np.arange(256, dtype=np.uint8)
     pairs = np.stack(np.meshgrid(each, each), -1).astype(np.uint8)  # what may follow what
     found: dict[str, Array] = {
-        "bytes": each,
-        "signed_bytes": each.view(np.int8),
-        "pairs": pairs,
-        "zeros": np.zeros(65, np.int8),
-        "short": np.arange(-3, 61, dtype=np.int8),
-        "one": np.array([[-128]], np.int8),
-        "turned": rng.integers(-128, 128, (30, 40), np.int8).T,
-        "digits_behind_escapes": np.frombuffer(b"\0001\1772\377789" * 20, np.uint8),
+        "all_bytes": each,
+        "all_signed_bytes": each.view(np.int8),
+        "all_pairs": pairs,
+        "all_zeros": np.zeros(65, np.int8),
+        "all_short": np.arange(-3, 61, dtype=np.int8),
+        "all_one": np.array([[-128]], np.int8),
+        "all_turned": rng.integers(-128, 128, (30, 40), np.int8).T,
+        "all_digits_behind_escapes": np.frombuffer(b"\0001\1772\377789" * 20, np.uint8),
     }
     for dtype in DType:
         found[f"values_{dtype}"] = interesting_values(dtype)
@@ -305,7 +305,7 @@ def test_constants_are_the_same_bytes_behind_the_compiler(compiler: str, tmp_pat
         lines.append(f"fwrite({name}, sizeof {name}[0], {value.size}, stdout);")
     lines.append("return 0; }")
     source, program = tmp_path / "constants.c", tmp_path / "constants"
-    source.write_text("\n".join(lines))
+    source.write_text("\n".join([*lines, ""]))
     run_command([*language(compiler), *WARNINGS, str(source), "-o", str(program)])
     printed = subprocess.run([program], capture_output=True, check=True).stdout
     assert printed == b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
@@ -314,13 +314,10 @@ def test_constants_are_the_same_bytes_behind_the_compiler(compiler: str, tmp_pat
 # --- One region as a whole -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("abi", ABIS)
-def test_a_small_region_is_emitted_as_in_the_golden_file(
-    abi: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_small_region_is_emitted_as_in_the_golden_file(request: pytest.FixtureRequest) -> None:
     """``pytest --update-golden`` writes the file anew: read the difference before you commit."""
-    text = compile_graph(small_network(), Target(), abi=abi).source.text
-    file = GOLDEN / f"small_network_{abi}.c"
+    text = compile_graph(small_network(), Target()).source.text
+    file = GOLDEN / "small_network.c"
     if request.config.getoption("--update-golden"):
         beside = file.with_suffix(".new")
         beside.write_text(text)
@@ -450,7 +447,7 @@ def test_networks_are_clean_under_the_sanitizers(name: str, abi: str, sanitizer:
             "const int8_t v5 = (int8_t)(v4 * 9);",
             "outside the range",
         ),
-        ("i0 < 32;", "i0 < 31;", "what the memory held before"),
+        ("* 2 + c] = v2;", "* 2 + (c & 2)] = v2;", "what the memory held before"),
         ("out[i0] = v5;", "out[i0] = v5; ((float *)(uintptr_t)in0)[i0] = 0;", "input was written"),
     ],
     ids=["overrun", "signed overflow", "float out of range", "unwritten output", "written input"],
@@ -557,22 +554,27 @@ from tests.example_graphs import EPILOGUES, NETWORKS, all_examples, examples_gra
 from tinyai.backend import compile_graph
 from tinyai.target import Target
 graphs = [make() for make in NETWORKS.values()]
-graphs += [examples_graph(all_examples()[::4], epilogue) for epilogue in EPILOGUES]
-texts = [compile_graph(g, Target(), abi=abi).source.text for g in graphs for abi in ("plain", "packed")]
+graphs += [examples_graph(all_examples()[::7], epilogue) for epilogue in EPILOGUES]
+texts = [compile_graph(graph, Target()).source.text for graph in graphs]
 print(json.dumps([hashlib.sha256(text.encode()).hexdigest() for text in texts]))
 """
 
 
 def test_two_processes_emit_the_same_bytes() -> None:
-    def hashes(seed: str) -> list[str]:
-        root = Path(__file__).parent.parent
+    root = Path(__file__).parent.parent
+
+    def start(seed: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}
         command = [sys.executable, "-c", HASHES]
-        result = subprocess.run(
-            command, capture_output=True, text=True, check=True, env=environment, cwd=root
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, cwd=root
         )
-        return list(json.loads(result.stdout))
 
-    first = hashes("1")
-    assert len(set(first)) == len(first)
-    assert hashes("2") == first
+    def hashes(process: subprocess.Popen[str]) -> list[str]:
+        printed, _ = process.communicate()
+        assert process.returncode == 0
+        return list(json.loads(printed))
+
+    first, second = map(hashes, [start("1"), start("2")])
+    assert len(set(first)) == len(first) > 10
+    assert second == first

@@ -494,7 +494,13 @@ def unary_family() -> Family:
 
 def bias_family() -> Family:
     family = Family()
-    for shape, axis in (((2, 5, 3, 4), 1), ((2, 3, 4, 5), 3), ((2, 3, 4, 5), -1), ((7, 5), 1)):
+    for shape, axis in (
+        ((2, 5, 3, 4), 1),
+        ((2, 3, 4, 5), 3),
+        ((2, 3, 4, 5), -1),
+        ((7, 5), 1),
+        ((5, 7), 0),
+    ):
         for dtype in ("int32", "int16"):
             bias = random(f"bias {axis}", (5,), dtype)
             family.add(

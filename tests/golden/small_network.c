@@ -195,19 +195,114 @@ static void small_network_run(const float *in0, float *out0, char *arena) {
     (void)in0;
 }
 
-/* Entry for TVM's C interface (AOT with interface-api=c, unpacked-api=1): a pointer for each input and
-output, of the types and shapes above, aligned to their elements. */
+/* Entry for TVM: a packed function. The declarations are those of TVM's C ABI and of DLPack. */
+#include <stdio.h>
+
+typedef struct {
+    void *data;
+    int32_t device_type;
+    int32_t device_id;
+    int32_t ndim;
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+    int64_t *shape;
+    int64_t *strides;
+    uint64_t byte_offset;
+} tinyai_tensor;
+
+typedef union {
+    int64_t v_int64;
+    double v_float64;
+    void *v_handle;
+} tinyai_value;
+
+TINYAI_C void TVMAPISetLastError(const char *message);
 TINYAI_C void *TVMBackendAllocWorkspace(int device_type, int device_id, uint64_t bytes, int code, int bits);
 TINYAI_C int TVMBackendFreeWorkspace(int device_type, int device_id, void *workspace);
-TINYAI_C int32_t small_network(float *input0, float *output0);
+TINYAI_C int32_t small_network(tinyai_value *args, int32_t *codes, int32_t count, tinyai_value *ret, int32_t *ret_code, void *resource);
 
-int32_t small_network(float *input0, float *output0) {
+static int32_t tinyai_refuse(const char *which, const char *what, long long found, long long allowed) {
+    char message[256];
+    snprintf(message, sizeof(message), "%.100s: %s: %s: found %lld, allowed %lld", "small_network", which, what, found, allowed);
+    TVMAPISetLastError(message);
+    return -1;
+}
+
+/* The AOT executor's tensors hold a pointer and nothing else: opaque handles without a shape. */
+static int tinyai_is_bare(const tinyai_tensor *tensor) {
+    return tensor->code == 3 && tensor->ndim == 0;
+}
+
+/* TVM's C host code for the AOT executor counts one argument less than it passes. */
+static int tinyai_counts_one_less(const tinyai_value *args, const int32_t *codes) {
+    return codes[0] == 7 && args[0].v_handle != NULL && tinyai_is_bare((const tinyai_tensor *)args[0].v_handle);
+}
+
+/* A dense tensor on the CPU, of the expected type; its data through *data. */
+static int32_t tinyai_check(const tinyai_value *arg, int32_t arg_code, const char *which, int code, int bits, int ndim, const int64_t *shape, void **data) {
+    /* DLTensor handle or NDArray handle: both point to a DLTensor. */
+    if (arg_code != 7 && arg_code != 13) {
+        return tinyai_refuse(which, "argument type code", arg_code, 7);
+    }
+    const tinyai_tensor *const tensor = (const tinyai_tensor *)arg->v_handle;
+    if (tensor == NULL) {
+        return tinyai_refuse(which, "tensors", 0, 1);
+    }
+    if (tensor->device_type != 1) {
+        return tinyai_refuse(which, "device type", tensor->device_type, 1);
+    }
+    const int bare = tinyai_is_bare(tensor);
+    if (!bare && (tensor->code != code || tensor->bits != bits || tensor->lanes != 1)) {
+        return tinyai_refuse(which, "dtype (1000000 * code + 1000 * bits + lanes)", 1000000LL * tensor->code + 1000LL * tensor->bits + tensor->lanes, 1000000LL * code + 1000LL * bits + 1);
+    }
+    if (!bare && tensor->ndim != ndim) {
+        return tinyai_refuse(which, "number of dimensions", tensor->ndim, ndim);
+    }
+    int64_t dense = 1;
+    for (int dim = tensor->ndim - 1; dim >= 0; --dim) {
+        if (tensor->shape[dim] != shape[dim]) {
+            return tinyai_refuse(which, "size of a dimension", (long long)tensor->shape[dim], (long long)shape[dim]);
+        }
+        if (tensor->strides != NULL && shape[dim] != 1 && tensor->strides[dim] != dense) {
+            return tinyai_refuse(which, "stride of a dimension", (long long)tensor->strides[dim], (long long)dense);
+        }
+        dense *= shape[dim];
+    }
+    if (tensor->data == NULL) {
+        return tinyai_refuse(which, "data pointers", 0, 1);
+    }
+    char *const start = (char *)tensor->data + tensor->byte_offset;
+    if ((uintptr_t)start % (uintptr_t)(bits / 8) != 0) {
+        return tinyai_refuse(which, "alignment of the data, remainder", (long long)((uintptr_t)start % (uintptr_t)(bits / 8)), 0);
+    }
+    *data = start;
+    return 0;
+}
+
+static const int64_t tinyai_in0_shape[] = { 1, 4, 4, 2 };
+static const int64_t tinyai_out0_shape[] = { 1, 2, 2, 2 };
+
+int32_t small_network(tinyai_value *args, int32_t *codes, int32_t count, tinyai_value *ret, int32_t *ret_code, void *resource) {
+    void *data[2];
     char *arena = NULL;
-    arena = (char *)TVMBackendAllocWorkspace(1, 0, 384, 0, 8);
-    if (arena == NULL) {
+    (void)ret;
+    (void)ret_code;
+    (void)resource;
+    if (count != 2 && !(count == 1 && tinyai_counts_one_less(args, codes))) {
+        return tinyai_refuse("call", "number of arguments", count, 2);
+    }
+    if (tinyai_check(&args[0], codes[0], "input 0", 2, 32, 4, tinyai_in0_shape, &data[0]) != 0) {
         return -1;
     }
-    small_network_run(input0, output0, arena);
+    if (tinyai_check(&args[1], codes[1], "output 0", 2, 32, 4, tinyai_out0_shape, &data[1]) != 0) {
+        return -1;
+    }
+    arena = (char *)TVMBackendAllocWorkspace(1, 0, 384, 0, 8);
+    if (arena == NULL) {
+        return tinyai_refuse("arena", "bytes", 0, 384);
+    }
+    small_network_run((const float *)data[0], (float *)data[1], arena);
     if (TVMBackendFreeWorkspace(1, 0, arena) != 0) {
         return -1;
     }

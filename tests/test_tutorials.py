@@ -1,0 +1,62 @@
+"""The notebooks of ``tutorials/`` run, and the README says what is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tinyai.patterns import OPERATORS
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
+SECONDS = 90  # for a cell; the machine may be busy
+README = (ROOT / "README.md").read_text()
+
+
+def test_first_tutorial_is_there() -> None:
+    assert "01_why_stop_fusion_cuts.ipynb" in [path.name for path in NOTEBOOKS]
+
+
+# Jupyter's kernel manager and Python's event loop warn of each other's manners.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": str(ROOT)}}
+    NotebookClient(notebook, timeout=SECONDS, resources=resources).execute()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_committed_without_outputs(path: Path) -> None:
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert cells
+    assert [cell.outputs for cell in cells] == [[]] * len(cells)
+    assert [cell.execution_count for cell in cells] == [None] * len(cells)
+
+
+def test_readmes_python_runs(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        run = subprocess.run(
+            [sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_readme_names_every_operator(operator: str) -> None:
+    assert f"`{operator}`" in README
+
+
+def test_readme_links_to_files_that_exist() -> None:
+    prose = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", prose)
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []

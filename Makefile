@@ -34,10 +34,10 @@ lint: env ## format, lint and types, without changing a file
 	$(BIN)/mypy
 
 pytest: env
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 pytest-all: env
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 format: env ## format the code, and repair what the linter can
 	$(BIN)/ruff format

@@ -55,7 +55,7 @@ def test_a_script_that_knows_only_tvms_api_and_imports_tinyai_works(tmp_path):
 
 def test_the_pattern_table_is_tvms_to_find():
     names = [name for name, *_ in get_pattern_table("tinyai")]
-    assert names[:3] == ["tinyai.quantize", "tinyai.conv2d", "tinyai.dense"]
+    assert names[:3] == ["tinyai.quantize", "tinyai.dequantize", "tinyai.conv2d"]
 
 
 def test_annotate_target_takes_tinyai_in_a_list():

@@ -879,6 +879,19 @@ def test_reference_and_compiled_code_equal_tvm(name: str, case: str, kind: str) 
     assert_same(found.compiled[case, kind], expected, "compiled C and TVM")
 
 
+def test_an_average_of_no_elements_is_zero() -> None:
+    """With ``ceil_mode`` a window may begin behind the border: TVM divides by zero there."""
+    builder = Builder("empty_window")
+    x = builder.input(Type((1, 6, 9, 1), DType.INT32))
+    window = Window((2, 2), (3, 4), ceil_mode=True)
+    graph = builder.graph([builder.add(AvgPool2d(window, "NHWC", True), [x])])
+    inputs = [np.full((1, 6, 9, 1), 8, np.int32)]
+    expected = np.full((1, 3, 3, 1), 8, np.int32)
+    expected[:, 2] = 0
+    assert_same(run_graph(graph, inputs)[0], expected, "numpy reference")
+    assert_same(Runner(graph)(*inputs)[0], expected, "compiled C")
+
+
 def test_families_cover_every_operator_that_tinyai_takes() -> None:
     seen: set[str] = set()
 

@@ -207,6 +207,13 @@ def test_entry_quantization_and_exit_dequantization_are_part_of_the_region():
     assert {"tinyai.quantize", "tinyai.dequantize"} <= set(names)
 
 
+def test_a_convolution_in_front_of_the_exit_is_a_composite_of_its_own():
+    exit_ = relay.multiply(relay.cast(nets.conv(nets.data()), "float32"), relay.const(0.3))
+    partitioned = assert_equal_to_tvm(nets.module(exit_))
+    names = nets.composites(nets.only_region(partitioned))
+    assert sorted(names) == ["tinyai.conv2d", "tinyai.dequantize"]
+
+
 def test_concatenation_with_a_constant_and_an_input_stays_one_region():
     x = nets.data(name="x")
     fixed = relay.const(nets.weights(1, (1, 8, 8, 2)))

@@ -110,14 +110,15 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
     scaled = op("multiply", OneOf((op("nn.pad", ANY, CONSTANT), ANY)), CONSTANT)
     return (
         PatternRow("quantize", op("cast", op("clip", op("round", scaled))), floats=True),
+        # Before the chains, which would take the cast into a pattern that may hold no floats.
+        PatternRow(
+            "dequantize", op("multiply", op("cast", ANY, dtype="float32"), CONSTANT), floats=True
+        ),
         PatternRow("conv2d", follow(op("nn.conv2d", ANY, CONSTANT))),
         PatternRow("dense", follow(op("nn.dense", ANY, CONSTANT))),
         PatternRow("pool2d", follow(OneOf(tuple(op(name, ANY) for name in pools)))),
         PatternRow("concatenate", follow(op("concatenate", AnyTuple()))),
         PatternRow("add", follow(op("add", follow(ANY), follow(ANY)))),
-        PatternRow(
-            "dequantize", op("multiply", op("cast", ANY, dtype="float32"), CONSTANT), floats=True
-        ),
     )
 
 

@@ -218,7 +218,7 @@ NETWORKS = (
 # --- Quantizing ------------------------------------------------------------------------------
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def quantized(network: Network, batch: int = 1) -> tvm.IRModule:
     """The quantized module. It is quantized at batch 1, once a machine."""
     return rebatched(quantized(network), batch) if batch != 1 else _quantized(network)

@@ -45,21 +45,23 @@ def each_batch(is_slow: Callable[[Network, int], bool]) -> pytest.MarkDecorator:
     )
 
 
+# The scope keeps the tests of a network together, so that the caches below can be small.
 EACH = pytest.mark.parametrize(
     "network",
     [
         pytest.param(network, id=str(network), marks=[pytest.mark.slow] if network.slow else [])
         for network in NETWORKS
     ],
+    scope="module",
 )
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def partitioned(network: Network, batch: int = 1) -> tvm.IRModule:
     return tinyai.partition_for_tinyai(quantized(network, batch))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def built(network: Network, batch: int = 1):
     return build(partitioned(network, batch), network.passes_off)
 
@@ -69,7 +71,7 @@ def build(mod: tvm.IRModule, passes_off: tuple[str, ...] = ()):
         return relay.build(mod, target="llvm")
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def library(network: Network, batch: int = 1) -> tvm.runtime.Module:
     return exported(built(network, batch))
 

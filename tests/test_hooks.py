@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -77,9 +78,21 @@ def tvmc_model(mod):
     return tvmc.model.TVMCModel(mod, {})
 
 
+@pytest.fixture
+def garbage_collected():
+    """What a test leaves behind is collected before the next one begins."""
+    yield
+    gc.collect()
+
+
 # tvmc leaves files of its own to the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+tvmc_leaves_files_open = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed file:ResourceWarning"
+)
+
+
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected")
 def test_tvmc_compiles_for_tinyai_with_options_in_the_target_string(tmp_path):
     from tvm.driver import tvmc
 
@@ -98,6 +111,8 @@ def test_tvmc_compiles_for_tinyai_with_options_in_the_target_string(tmp_path):
     assert "tinyai" in dumped.read_text()
 
 
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected")
 def test_tvmc_tells_of_an_unknown_option(tmp_path):
     from tvm.driver import tvmc
 
@@ -109,6 +124,8 @@ def test_tvmc_tells_of_an_unknown_option(tmp_path):
         )
 
 
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected")
 def test_the_shells_tvmc_knows_tinyai():
     result = CliRunner().invoke(main, ["tvmc", "compile", "--help"])
     assert result.exit_code == 0, result.output

@@ -138,13 +138,11 @@ class Op(abc.ABC):
     """An operator with its attributes: a frozen dataclass in ``tinyai/ops/``.
 
     ``name`` is unique. ``takes_epilogue`` says whether kernels of this operator run steps on their
-    results. ``in_place`` says whether the output may take the place of the first input where
-    both have the same size.
+    results.
     """
 
     name: ClassVar[str]
     takes_epilogue: ClassVar[bool] = False
-    in_place: ClassVar[bool] = False
 
     @abc.abstractmethod
     def infer(self, *inputs: Type) -> Type:

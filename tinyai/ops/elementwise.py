@@ -23,7 +23,6 @@ class Elementwise(Op):
 
     name: ClassVar[str] = "elementwise"
     takes_epilogue: ClassVar[bool] = True
-    in_place: ClassVar[bool] = True
     shape: tuple[int, ...]
 
     def infer(self, *inputs: Type) -> Type:

@@ -17,7 +17,6 @@ class Reshape(Op):
     """The same elements in the same order under another shape. Costs nothing inside a region."""
 
     name: ClassVar[str] = "reshape"
-    in_place: ClassVar[bool] = True
     shape: tuple[int, ...]
 
     def infer(self, *inputs: Type) -> Type:

@@ -565,6 +565,7 @@ def dequantize(dtype: str = "float32") -> Call:
 
 COMPOSITES: dict[str, tuple[Call, int]] = {  # with the number of calls that it covers
     "quantize": (quantize(), 4),
+    "dequantize": (dequantize(), 2),
     "conv2d": (requantized(conv2d()), 6),
     "dense": (requantized(dense()), 6),
     "pool2d": (requantized(EXAMPLES["nn.avg_pool2d"]), 6),
@@ -579,7 +580,6 @@ COMPOSITES: dict[str, tuple[Call, int]] = {  # with the number of calls that it 
         2,
     ),
     "add": (requantized(call("add", call("cast", var("int8[2]"), dtype="int32"), var())), 7),
-    "dequantize": (dequantize(), 2),
 }
 ROWS_BY_NAME = {row.name: row for row in PATTERNS}
 

@@ -109,7 +109,9 @@ def build_sanitized(
     (folder / "region.c").write_text(_OPTIMIZE.sub("", text))
     program = folder / "program"
     files = [str(folder / "region.c"), str(_DRIVERS / driver)]
-    run_command([compiler, "-std=c99", optimize, *_SANITIZE, *options, *files, "-o", str(program)])
+    run_command(
+        [compiler, "-std=c99", optimize, *_SANITIZE, *options, *files, "-lm", "-o", str(program)]
+    )
     return program
 
 

@@ -25,12 +25,15 @@ from tinyai.ops.steps import (
     Add,
     Cast,
     Clip,
+    Divide,
     FixedPointMultiply,
     LeakyRelu,
     LeftShift,
+    Lookup,
     Maximum,
     Minimum,
     Multiply,
+    Prelu,
     Relu,
     RightShift,
     Round,
@@ -147,18 +150,49 @@ def _broadcast(site: Site) -> Iterator[Step]:
 
 def _fixed_point(site: Site) -> Iterator[Step]:
     yield from site.to(DType.INT32)
-    yield FixedPointMultiply(MULTIPLIER, 2)
-    yield FixedPointMultiply(-MULTIPLIER, -3)
-    yield FixedPointMultiply(2**31 - 1, 0)
+    yield FixedPointMultiply((MULTIPLIER,), (2,))
+    yield FixedPointMultiply((-MULTIPLIER,), (-3,))
+    yield FixedPointMultiply((2**31 - 1,), (0,))
 
 
 def _fixed_point_64(site: Site) -> Iterator[Step]:
     yield from site.to(DType.INT32)
     yield Cast(DType.INT64)
     yield Add(operand=site.constant(-(2**33), 2**33, DType.INT64))
-    yield FixedPointMultiply(MULTIPLIER, -9)
+    yield FixedPointMultiply((MULTIPLIER,), (-9,))
     yield Clip(-127, 127)
     yield Cast(DType.INT8)
+
+
+def _per_channel(site: Site) -> Iterator[Step]:
+    """Fixed-point multiplication along each axis, in every rounding."""
+    shape = site.value.shape
+    yield from site.to(DType.INT32)
+    for number, rounding in enumerate(("upward", "tonearest", "tflite")):
+        yield FixedPointMultiply((MULTIPLIER,), (1,), None, rounding)
+        if shape:
+            axis = (len(shape) - 1 - number) % len(shape)
+            multipliers = [MULTIPLIER * (-1) ** i - 77 * i for i in range(shape[axis])]
+            shifts = [-31 + (13 * i) % 34 for i in range(shape[axis])]
+            yield FixedPointMultiply(tuple(multipliers), tuple(shifts), axis, rounding)
+    yield Divide(operand=site.constant(1, 9, DType.INT32))
+
+
+def _tables(site: Site) -> Iterator[Step]:
+    for dtype, to in ((DType.INT8, DType.UINT8), (DType.UINT8, DType.INT8)):
+        yield Cast(dtype)
+        low, high = to.range
+        yield Lookup(tuple(low + (37 * i + 5) % (high - low + 1) for i in range(256)), to)
+
+
+def _floats(site: Site) -> Iterator[Step]:
+    """Requantization in float32, and what lies between a dequantize and a quantize."""
+    yield from site.to(DType.FLOAT32)
+    yield Divide(operand=site.constant(0.1, 16, DType.FLOAT32))
+    yield Prelu(operand=site.constant(-1, 1, DType.FLOAT32))
+    for mode in ("even", "floor", "cut"):
+        yield Multiply(operand=site.constant(0.4, 2.5, DType.FLOAT32))
+        yield Round(mode)
 
 
 def _exit(site: Site) -> Iterator[Step]:
@@ -182,6 +216,9 @@ EPILOGUES: dict[str, Callable[[Site], Iterator[Step]]] = {
     "arithmetic": _arithmetic,
     "small types": _small_types,
     "residual": _residual,
+    "per channel": _per_channel,
+    "tables": _tables,
+    "floats": _floats,
     "broadcast": _broadcast,
     "fixed point": _fixed_point,
     "fixed point 64": _fixed_point_64,

@@ -185,7 +185,13 @@ NETWORKS = (
         host=("add", *HOST_CLASSIFIER),
         slow=True,
     ),
-    Network("vgg11", live(testing.vgg, num_layers=11), WHOLE, slow=True),
+    Network(
+        "vgg11",
+        live(testing.vgg, num_layers=11),
+        WHOLE,
+        host=(*("nn.dense", "add", "nn.relu") * 2, *HOST_CLASSIFIER),
+        slow=True,
+    ),
     Network(
         "densenet121",
         live(testing.densenet, densenet_size=121, gain=1.1),

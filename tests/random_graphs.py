@@ -109,7 +109,7 @@ class Maker:
                 kind = self.draw(st.sampled_from((steps.RightShift, steps.LeftShift)))
                 amount = np.full((), self.draw(st.integers(0, 7)), dtype.numpy)
                 return kind(operand=Operand(self.builder.constant(amount)))
-        return steps.FixedPointMultiply(1518500250, self.draw(st.integers(-4, 4)))
+        return steps.FixedPointMultiply((1518500250,), (self.draw(st.integers(-4, 4)),))
 
     def steps(self, of: Type, most: int) -> tuple[Step, ...]:
         chain: list[Step] = []

@@ -98,6 +98,14 @@ class Tensor:
         return f"%{self.name}: {self.type}" + (f" <{self.quant}>" if self.quant else "")
 
 
+def _said(what: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values of a dataclass's fields, without those that have their default."""
+    for each in fields(what):
+        value = getattr(what, each.name)
+        if value != each.default:
+            yield each.name, value
+
+
 @dataclass(frozen=True)
 class Operand:
     """The second operand of a step: a tensor, after elementwise steps of its own."""
@@ -125,9 +133,13 @@ class Step(abc.ABC):
     def reference(self, value: Array, operand: Array | None) -> Array:
         """The step in plain numpy; integers wrap as in TVM."""
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether the step's own numbers fit an output of this shape."""
+        return True
+
     def text(self, show: Callable[[str], str]) -> str:
         """``kind(operand, arguments)``, where ``show`` names a tensor."""
-        args = [f"{getattr(self, f.name)}" for f in fields(self) if f.name != "operand"]
+        args = [str(value) for name, value in _said(self) if name != "operand"]
         if self.operand is not None:
             inner = format_steps(self.operand.steps, show)
             args.insert(0, " >> ".join(filter(None, (show(self.operand.tensor), inner))))
@@ -138,11 +150,12 @@ class Op(abc.ABC):
     """An operator with its attributes: a frozen dataclass in ``tinyai/ops/``.
 
     ``name`` is unique. ``takes_epilogue`` says whether kernels of this operator run steps on their
-    results.
+    results, ``takes_narrow`` whether it sums in int32 whatever 8-bit integers it reads.
     """
 
     name: ClassVar[str]
     takes_epilogue: ClassVar[bool] = False
+    takes_narrow: ClassVar[bool] = False
 
     @abc.abstractmethod
     def infer(self, *inputs: Type) -> Type:
@@ -162,7 +175,7 @@ class Op(abc.ABC):
         return 0
 
     def __str__(self) -> str:
-        attrs = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))  # type: ignore[arg-type]
+        attrs = ", ".join(f"{name}={value}" for name, value in _said(self))
         return f"{self.name}({attrs})" if attrs else self.name
 
 
@@ -260,9 +273,9 @@ class Builder:
         self.tensors: dict[str, Tensor] = {}
         self.constants: dict[str, Array] = {}
 
-    def _define(self, prefix: str, of: Type) -> str:
+    def _define(self, prefix: str, of: Type, quant: QParams | None = None) -> str:
         name = f"{prefix}{len(self.tensors)}"
-        self.tensors[name] = Tensor(name, of)
+        self.tensors[name] = Tensor(name, of, quant)
         return name
 
     def type(self, name: str) -> Type:
@@ -291,13 +304,15 @@ class Builder:
         inputs: Sequence[str],
         epilogue: tuple[Step, ...] = (),
         sources: tuple[str, ...] = (),
+        quant: QParams | None = None,
     ) -> str:
-        """Append a node; its type follows from the operator's rule. Returns its output."""
+        """Append a node; its type follows from the operator's rule. Returns its output, which
+        stands for real numbers as ``quant`` says."""
         result = op.infer(*(self.type(name) for name in inputs))
         dtype = result.dtype
         for step in epilogue:
             dtype = step.result(dtype)
-        output = self._define("t", Type(result.shape, dtype))
+        output = self._define("t", Type(result.shape, dtype), quant)
         self.nodes.append(Node(op, tuple(inputs), output, epilogue, sources))
         return output
 
@@ -413,6 +428,8 @@ def _check_node(graph: Graph, node: Node, defined: set[str]) -> None:
 def _epilogue_type(graph: Graph, steps: tuple[Step, ...], start: Type) -> DType:
     dtype = start.dtype
     for step in steps:
+        if not step.fits(start.shape):
+            raise ValueError(f"{step.text(str)} does not fit {start.shape}")
         if step.operand is not None:
             operand = graph.type(step.operand.tensor)
             if not broadcasts(operand.shape, start.shape):

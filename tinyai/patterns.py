@@ -12,7 +12,18 @@ from dataclasses import dataclass
 
 from tinyai.ir import Builder
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, match, op
-from tinyai.ops import conv2d, dense, elementwise, layout, pool2d, steps
+from tinyai.ops import (
+    conv2d,
+    dense,
+    elementwise,
+    layout,
+    pool2d,
+    reduce,
+    requantize,
+    softmax,
+    steps,
+)
+from tinyai.ops.functions import FUNCTIONS
 from tinyai.source import (
     Call,
     Constant,
@@ -36,12 +47,25 @@ class OperatorRow:
 OPERATORS: dict[str, OperatorRow] = {
     "nn.conv2d": OperatorRow(conv2d.lower_conv2d),
     "nn.dense": OperatorRow(dense.lower_dense),
+    "qnn.conv2d": OperatorRow(conv2d.lower_qnn_conv2d),
+    "qnn.conv2d_transpose": OperatorRow(conv2d.lower_qnn_conv2d_transpose),
+    "qnn.dense": OperatorRow(dense.lower_qnn_dense),
+    "qnn.requantize": OperatorRow(requantize.lower_requantize),
+    "qnn.quantize": OperatorRow(requantize.lower_quantize),
+    "qnn.dequantize": OperatorRow(requantize.lower_dequantize),
+    "qnn.add": OperatorRow(requantize.lower_qnn_binary(steps.Add)),
+    "qnn.subtract": OperatorRow(requantize.lower_qnn_binary(steps.Subtract)),
+    "qnn.mul": OperatorRow(requantize.lower_qnn_multiply),
+    "qnn.concatenate": OperatorRow(requantize.lower_qnn_concatenate),
     "nn.max_pool2d": OperatorRow(pool2d.lower_max_pool2d),
     "nn.avg_pool2d": OperatorRow(pool2d.lower_avg_pool2d),
     "nn.global_max_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("max", whole=True)),
     "nn.global_avg_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("avg", whole=True)),
     "nn.adaptive_max_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("max", whole=False)),
     "nn.adaptive_avg_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("avg", whole=False)),
+    "sum": OperatorRow(reduce.lower_sum),
+    "mean": OperatorRow(reduce.lower_mean),
+    "nn.softmax": OperatorRow(softmax.lower_softmax),
     "add": OperatorRow(elementwise.lower_binary(steps.Add, steps.Add)),
     "subtract": OperatorRow(elementwise.lower_binary(steps.Subtract, steps.SubtractFrom)),
     "multiply": OperatorRow(elementwise.lower_binary(steps.Multiply, steps.Multiply)),
@@ -49,12 +73,15 @@ OPERATORS: dict[str, OperatorRow] = {
     "minimum": OperatorRow(elementwise.lower_binary(steps.Minimum, steps.Minimum)),
     "right_shift": OperatorRow(elementwise.lower_shift(steps.RightShift)),
     "left_shift": OperatorRow(elementwise.lower_shift(steps.LeftShift)),
-    "fixed_point_multiply": OperatorRow(elementwise.lower_fixed_point_multiply),
+    "fixed_point_multiply": OperatorRow(requantize.lower_fixed_point_multiply),
     "nn.bias_add": OperatorRow(elementwise.lower_bias_add),
     "nn.relu": OperatorRow(elementwise.lower_relu),
     "nn.leaky_relu": OperatorRow(elementwise.lower_leaky_relu),
     "clip": OperatorRow(elementwise.lower_clip),
     "round": OperatorRow(elementwise.lower_round),
+    "nn.prelu": OperatorRow(elementwise.lower_prelu),
+    "divide": OperatorRow(elementwise.lower_divide),
+    **{name: OperatorRow(elementwise.lower_function(name)) for name in FUNCTIONS},
     "cast": OperatorRow(elementwise.lower_cast, compute=False),
     "annotation.stop_fusion": OperatorRow(elementwise.lower_identity, compute=False),
     "nn.pad": OperatorRow(layout.lower_pad),
@@ -70,6 +97,8 @@ OPERATORS: dict[str, OperatorRow] = {
 
 ANY, CONSTANT = Anything(), AnyConstant()
 
+SCALE = (CONSTANT, CONSTANT)  # with its zero point
+
 # What may follow an accumulator: the requantize chain of tvm.relay.quantize and its neighbours.
 STEPS = (
     *(
@@ -80,6 +109,20 @@ STEPS = (
         lambda below, name=name: op(name, below)
         for name in ("clip", "cast", "nn.relu", "nn.leaky_relu", "fixed_point_multiply")
     ),
+    lambda below: op("qnn.requantize", below, *SCALE, *SCALE),
+)
+# What may lie between a dequantize and a quantize and become a table: functions of one value.
+DEQUANTIZE = op("qnn.dequantize", ANY, *SCALE)
+FUNCTION_STEPS = (
+    *(lambda below, name=name: op(name, below) for name in (*FUNCTIONS, "nn.relu", "clip")),
+    *(lambda below, name=name: op(name, below) for name in ("nn.leaky_relu", "round")),
+    *(
+        lambda below, name=name: op(name, below, CONSTANT)
+        for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "nn.prelu")
+    ),
+    lambda below: op("subtract", CONSTANT, below),
+    # x * f(x): swish and its kin.
+    lambda below: op("multiply", below, DEQUANTIZE),
 )
 STOP_FUSION = (lambda below: op("annotation.stop_fusion", below),)
 LONGEST_CHAIN = 16
@@ -108,16 +151,73 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
 
     pools = [name for name in OPERATORS if "pool2d" in name]
     scaled = op("multiply", OneOf((op("nn.pad", ANY, CONSTANT), ANY)), CONSTANT)
+    pooled = OneOf(tuple(op(name, ANY) for name in pools))
+    # The constants of a qnn accumulator: weights, zero points, scales.
+    weighed = (CONSTANT, *SCALE, *SCALE)
     return (
-        PatternRow("quantize", op("cast", op("clip", op("round", scaled))), floats=True),
+        PatternRow(
+            "table",
+            op("qnn.quantize", Chain(DEQUANTIZE, FUNCTION_STEPS, LONGEST_CHAIN), *SCALE),
+            floats=True,
+        ),
+        PatternRow(
+            "softmax",
+            op(
+                "qnn.quantize",
+                op("nn.softmax", op("qnn.dequantize", ANY, *SCALE)),
+                *SCALE,
+            ),
+            floats=True,
+        ),
+        PatternRow(
+            "quantize",
+            OneOf((op("qnn.quantize", ANY, *SCALE), op("cast", op("clip", op("round", scaled))))),
+            floats=True,
+        ),
         # Before the chains, which would take the cast into a pattern that may hold no floats.
         PatternRow(
-            "dequantize", op("multiply", op("cast", ANY, dtype="float32"), CONSTANT), floats=True
+            "dequantize",
+            OneOf(
+                (
+                    op("qnn.dequantize", ANY, *SCALE),
+                    op("multiply", op("cast", ANY, dtype="float32"), CONSTANT),
+                )
+            ),
+            floats=True,
         ),
-        PatternRow("conv2d", follow(op("nn.conv2d", ANY, CONSTANT))),
-        PatternRow("dense", follow(op("nn.dense", ANY, CONSTANT))),
-        PatternRow("pool2d", follow(OneOf(tuple(op(name, ANY) for name in pools)))),
-        PatternRow("concatenate", follow(op("concatenate", AnyTuple()))),
+        PatternRow(
+            "conv2d",
+            follow(OneOf((op("nn.conv2d", ANY, CONSTANT), op("qnn.conv2d", ANY, *weighed)))),
+        ),
+        PatternRow("conv2d_transpose", follow(op("qnn.conv2d_transpose", ANY, *weighed))),
+        PatternRow(
+            "dense",
+            follow(OneOf((op("nn.dense", ANY, CONSTANT), op("qnn.dense", ANY, *weighed)))),
+        ),
+        PatternRow("pool2d", follow(pooled)),
+        PatternRow(
+            "concatenate",
+            follow(
+                OneOf(
+                    (
+                        op("concatenate", AnyTuple()),
+                        op("qnn.concatenate", AnyTuple(), AnyTuple(), AnyTuple(), *SCALE),
+                    )
+                )
+            ),
+        ),
+        PatternRow("reduce", follow(OneOf((op("mean", ANY), op("sum", ANY))))),
+        PatternRow(
+            "binary",
+            follow(
+                OneOf(
+                    tuple(
+                        op(name, ANY, ANY, *SCALE, *SCALE, *SCALE)
+                        for name in ("qnn.add", "qnn.subtract", "qnn.mul")
+                    )
+                )
+            ),
+        ),
         PatternRow("add", follow(op("add", follow(ANY), follow(ANY)))),
     )
 

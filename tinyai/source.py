@@ -95,6 +95,17 @@ def fixed_type(of: SourceType, what: str = "type") -> Type:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """What a requantization means that says nothing of its own: the field of TVM's operator
+    (``rounding`` UPWARD or TONEAREST, ``compute_dtype`` int64 or float32), or ``mode`` "tflite" or
+    "onnx", which compute as those frameworks' own kernels do."""
+
+    mode: str = "upward"
+    rounding: str = "UPWARD"
+    compute_dtype: str = "int64"
+
+
+@dataclass(frozen=True)
 class Lowering:
     """What an operator's builder works with: the graph's builder and the tensor of each argument.
 
@@ -103,6 +114,7 @@ class Lowering:
 
     builder: Builder
     tensor: Callable[[Expr], str]
+    rounding: Rounding = field(default_factory=Rounding)
 
     def type(self, expr: Expr) -> Type:
         return self.builder.type(self.tensor(expr))
@@ -117,6 +129,13 @@ def constant_of(call: Call, index: int, what: str) -> Array:
     if not isinstance(argument, Constant):
         raise Refusal(what, "computed at run time", "a constant")
     return argument.value
+
+
+def one_number(call: Call, index: int, what: str) -> Any:
+    """A constant argument that is one number."""
+    value = constant_of(call, index, what)
+    require(value.size == 1, what, f"{value.size} numbers", "one number")
+    return value.reshape(-1)[0]
 
 
 def sources(call: Call) -> tuple[str, ...]:

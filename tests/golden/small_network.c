@@ -61,7 +61,7 @@ ptrdiff_t rows, int32_t *acc) {
 }
 
 /* Nearest integer, halves away from zero. A float beyond 2^23 has no fraction. */
-static inline float tinyai_round(float x) {
+static inline float tinyai_round_away(float x) {
     if (!(x > -8388608.0f && x < 8388608.0f)) {
         return x;
     }
@@ -75,7 +75,7 @@ static inline float tinyai_round(float x) {
 static void tinyai_elementwise_scalar_0(const float *in0, int8_t *out) {
     for (ptrdiff_t i0 = 0; i0 < 32; ++i0) {
         const float v1 = in0[i0] * 16.0f;
-        const float v2 = tinyai_round(v1);
+        const float v2 = tinyai_round_away(v1);
         const float v3 = v2 < 127.0f ? v2 : 127.0f;
         const float v4 = v3 > -127.0f ? v3 : -127.0f;
         const int8_t v5 = (int8_t)v4;
@@ -83,7 +83,7 @@ static void tinyai_elementwise_scalar_0(const float *in0, int8_t *out) {
     }
 }
 
-/* conv2d(window=Window(kernel=(3, 3), strides=(1, 1), dilation=(1, 1), padding=(1, 1, 1, 1), ceil_mode=False), groups=1, layout=NHWC): int8[1,4,4,2], int8[2,3,3,2] -> int8[1,4,4,2] */
+/* conv2d(window=3x3 padding 1 1 1 1): int8[1,4,4,2], int8[2,3,3,2] -> int8[1,4,4,2] */
 static void tinyai_conv2d_patches_scalar_1(const int8_t *in0, const int8_t *in1, const int32_t *p0, const int8_t *p1, int8_t *out, void *scratch) {
     int16_t *const patch = (int16_t *)scratch;
     int32_t *const acc = (int32_t *)((char *)scratch + 192);
@@ -103,7 +103,7 @@ static void tinyai_conv2d_patches_scalar_1(const int8_t *in0, const int8_t *in1,
                         if (y >= 0 && y < 4 && x >= 0 && x < 4) {
                             const int8_t *const from = in0 + n * 32 + y * 8 + x * 2;
                             for (ptrdiff_t i = 0; i < 2; ++i) {
-                                to[i] = from[i * 1];
+                                to[i] = (int16_t)(from[i * 1]);
                             }
                         } else {
                             for (ptrdiff_t i = 0; i < 2; ++i) {
@@ -144,7 +144,7 @@ static void tinyai_conv2d_patches_scalar_1(const int8_t *in0, const int8_t *in1,
     }
 }
 
-/* max_pool2d(window=Window(kernel=(2, 2), strides=(2, 2), dilation=(1, 1), padding=(0, 0, 0, 0), ceil_mode=False), layout=NHWC): int8[1,4,4,2] -> float32[1,2,2,2] */
+/* max_pool2d(window=2x2 strides 2x2): int8[1,4,4,2] -> float32[1,2,2,2] */
 static void tinyai_max_pool2d_scalar_2(const int8_t *in0, float *out) {
     for (ptrdiff_t n = 0; n < 1; ++n) {
         for (ptrdiff_t y = 0; y < 2; ++y) {

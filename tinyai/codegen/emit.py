@@ -12,7 +12,7 @@ from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent
 from tinyai.codegen.constants import constant
 from tinyai.codegen.kernels import Kernel, choose
 from tinyai.codegen.steps import HELPERS, Epilogue
-from tinyai.ir import Array, Graph, Node, format_steps
+from tinyai.ir import Array, DType, Graph, Node, format_steps
 from tinyai.plan import Location, MemoryPlan, Room
 from tinyai.target import Target
 
@@ -124,6 +124,7 @@ class _File:
             self._read(name, kernel, position) for position, name in enumerate(node.inputs)
         ]
         arguments += [self._read(tensor, kernel) for tensor in epilogue.params]
+        arguments += [self._constant(value) for value in epilogue.arrays]
         arguments.append(self._write(node.output))
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
         return f"{self._comment(number, node)}\n{name}({', '.join(arguments)});"
@@ -140,6 +141,10 @@ class _File:
         reads = [(f"in{i}", name) for i, name in enumerate(node.inputs)]
         reads += [(f"p{i}", name) for i, name in enumerate(epilogue.params)]
         parameters = [f"const {self._c_type(tensor)} *{name}" for name, tensor in reads]
+        parameters += [
+            f"const {C_TYPES[DType(value.dtype.name)]} *a{i}"
+            for i, value in enumerate(epilogue.arrays)
+        ]
         parameters.append(f"{self._c_type(node.output)} *out")
         parameters += ["void *scratch"] if scratch else []
         signature = f"({', '.join(parameters)})"

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.index import Axis, element
-from tinyai.ir import DType, Graph, Node, Operand, Step
+from tinyai.ir import Array, DType, Graph, Node, Operand, Step
 from tinyai.ops import steps
 
 _WIDE = {DType.INT32: "uint32_t", DType.INT64: "uint64_t"}
@@ -38,23 +40,26 @@ _BINARY: dict[type[Step], Callable[[str, str, DType], str]] = {
     steps.Subtract: lambda a, b, t: _arithmetic("-", a, b, t),
     steps.SubtractFrom: lambda a, b, t: _arithmetic("-", b, a, t),
     steps.Multiply: lambda a, b, t: _arithmetic("*", a, b, t),
+    steps.Divide: lambda a, b, t: (
+        f"{a} / {b}" if t in (*_WIDE, DType.FLOAT32) else f"({C_TYPES[t]})({a} / {b})"
+    ),
+    steps.Prelu: lambda a, b, t: f"{a} > {literal(0, t)} ? {a} : {_arithmetic('*', a, b, t)}",
     steps.Maximum: lambda a, b, t: f"{a} > {b} ? {a} : {b}",
     steps.Minimum: lambda a, b, t: f"{a} < {b} ? {a} : {b}",
     steps.RightShift: _right_shift,
     steps.LeftShift: _left_shift,
 }
 
-HELPERS = {
-    "tinyai_dot_patches": """
+_DOT_PATCHES = """
 /* acc[p][c] = the products of patch p and row c of the weights, summed; four patches at once. */
-static void tinyai_dot_patches(const int16_t *patch, const int8_t *weight, ptrdiff_t k,
+static void NAME(const int16_t *patch, const WEIGHT *weight, ptrdiff_t k,
 ptrdiff_t rows, int32_t *acc) {
 const int16_t *const p0 = patch;
 const int16_t *const p1 = patch + k;
 const int16_t *const p2 = patch + 2 * k;
 const int16_t *const p3 = patch + 3 * k;
 for (ptrdiff_t c = 0; c < rows; ++c) {
-const int8_t *const row = weight + c * k;
+const WEIGHT *const row = weight + c * k;
 int32_t s0 = 0;
 int32_t s1 = 0;
 int32_t s2 = 0;
@@ -71,10 +76,22 @@ acc[2 * rows + c] = s2;
 acc[3 * rows + c] = s3;
 }
 }
+"""
+
+HELPERS = {
+    "expf": """
+#include <math.h>
 """,
-    "tinyai_round": """
+    **{
+        name: _DOT_PATCHES.replace("NAME", name).replace("WEIGHT", weight)
+        for name, weight in (
+            ("tinyai_dot_patches", "int8_t"),
+            ("tinyai_dot_patches_wide", "int16_t"),
+        )
+    },
+    "tinyai_round_away": """
 /* Nearest integer, halves away from zero. A float beyond 2^23 has no fraction. */
-static inline float tinyai_round(float x) {
+static inline float tinyai_round_away(float x) {
 if (!(x > -8388608.0f && x < 8388608.0f)) {
 return x;
 }
@@ -84,6 +101,43 @@ const float nearest = (float)(whole + (rest >= 0.5f) - (rest <= -0.5f));
 return nearest == 0.0f ? x * 0.0f : nearest; /* keeps the sign of a zero */
 }
 """,
+    "tinyai_round_even": """
+/* Nearest integer, halves to even. A float beyond 2^23 has no fraction. */
+static inline float tinyai_round_even(float x) {
+if (!(x > -8388608.0f && x < 8388608.0f)) {
+return x;
+}
+const int32_t whole = (int32_t)x;
+const float rest = x - (float)whole;
+const int up = rest > 0.5f || (rest == 0.5f && whole % 2 != 0);
+const int down = rest < -0.5f || (rest == -0.5f && whole % 2 != 0);
+const float nearest = (float)(whole + up - down);
+return nearest == 0.0f ? x * 0.0f : nearest; /* keeps the sign of a zero */
+}
+""",
+    "tinyai_round_floor": """
+/* The largest integer that is at most x + 0.5. */
+static inline float tinyai_round_floor(float x) {
+const float y = x + 0.5f;
+if (!(y > -8388608.0f && y < 8388608.0f)) {
+return y;
+}
+const float whole = (float)(int32_t)y;
+const float below = whole > y ? whole - 1.0f : whole;
+return below == 0.0f ? y * 0.0f : below; /* keeps the sign of a zero */
+}
+""",
+    "tinyai_round_cut": """
+/* x + 0.5 or x - 0.5, away from zero, cut towards zero. */
+static inline float tinyai_round_cut(float x) {
+const float y = x + (x < 0.0f ? -0.5f : 0.5f);
+if (!(y > -8388608.0f && y < 8388608.0f)) {
+return y;
+}
+const float whole = (float)(int32_t)y;
+return whole == 0.0f ? y * 0.0f : whole; /* keeps the sign of a zero */
+}
+""",
     "tinyai_fixed_point": """
 /* x * multiplier * 2^(left - right), rounded half up in 64 bits, cut to 32. */
 static inline int32_t tinyai_fixed_point(int64_t x, int32_t multiplier, int left, int right) {
@@ -91,17 +145,45 @@ const uint64_t product = ((uint64_t)x << left) * (uint64_t)(int64_t)multiplier;
 return (int32_t)((int64_t)(product + ((uint64_t)1 << (right - 1))) >> right);
 }
 """,
+    "tinyai_fixed_point_nearest": """
+/* x * multiplier * 2^(left - right), halves away from zero, in 64 bits, cut to 32. */
+static inline int32_t tinyai_fixed_point_nearest(int64_t x, int32_t multiplier, int left,
+int right) {
+const uint64_t product = ((uint64_t)x << left) * (uint64_t)(int64_t)multiplier;
+const uint64_t half = ((uint64_t)1 << (right - 1)) - ((int64_t)product < 0);
+return (int32_t)((int64_t)(product + half) >> right);
+}
+""",
+    "tinyai_fixed_point_tflite": """
+/* x * multiplier * 2^(left - right) as TFLite rounds it: to 2^-31 first, then by the rest. */
+static inline int32_t tinyai_fixed_point_tflite(int64_t x, int32_t multiplier, int left,
+int right) {
+const int64_t product = (int64_t)(int32_t)((uint32_t)x << left) * multiplier;
+const int64_t high = (product + (product < 0 ? 1 - (1 << 30) : 1 << 30)) / ((int64_t)1 << 31);
+const int64_t mask = ((int64_t)1 << (right - 31)) - 1;
+return (int32_t)((high >> (right - 31)) + ((high & mask) > (mask >> 1) + (high < 0)));
+}
+""",
+}
+
+_ROUND = {mode: f"tinyai_round_{mode}" for mode in ("away", "even", "floor", "cut")}
+_FIXED_POINT = {
+    "upward": "tinyai_fixed_point",
+    "tonearest": "tinyai_fixed_point_nearest",
+    "tflite": "tinyai_fixed_point_tflite",
 }
 
 
 @dataclass
 class Epilogue:
     """Writes the steps of one node. Operands become parameters ``p0``, ``p1`` … in order of use;
-    constants of one element become literals. ``helpers`` collects what the C file must hold."""
+    constants of one element become literals. Numbers of a step's own (tables, multipliers) become
+    parameters ``a0``, ``a1`` …. ``helpers`` collects what the C file must hold."""
 
     graph: Graph
     node: Node
     params: list[str] = field(default_factory=list)
+    arrays: list[Array] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
     _count: int = 0
 
@@ -115,6 +197,14 @@ class Epilogue:
         if tensor not in self.params:
             self.params.append(tensor)
         return f"p{self.params.index(tensor)}"
+
+    def array(self, value: Array) -> str:
+        """Name of the pointer parameter of an array that belongs to a step."""
+        for number, known in enumerate(self.arrays):
+            if known.dtype == value.dtype and np.array_equal(known, value):
+                return f"a{number}"
+        self.arrays.append(value)
+        return f"a{len(self.arrays) - 1}"
 
     def _chain(
         self, chain: Sequence[Step], value: str, dtype: DType, axes: Sequence[Axis]
@@ -133,7 +223,9 @@ class Epilogue:
                 value = self._name(lines, f"{value} < {high} ? {value} : {high}", dtype)
                 value = self._name(lines, f"{value} > {low} ? {value} : {low}", dtype)
             else:
-                value = self._name(lines, self._expression(step, value, operand, dtype), result)
+                value = self._name(
+                    lines, self._expression(step, value, operand, dtype, axes), result
+                )
             dtype = result
         return lines, value
 
@@ -152,7 +244,20 @@ class Epilogue:
             value = f"{self.param(operand.tensor)}[{element(of.shape, axes)}]"
         return self._chain(operand.steps, value, of.dtype, axes)
 
-    def _expression(self, step: Step, value: str, operand: str | None, dtype: DType) -> str:
+    def _number(
+        self, values: tuple[int, ...], dtype: DType, axis: int | None, axes: Sequence[Axis]
+    ) -> str:
+        """One number of a step, or the one that belongs to the position along its axis."""
+        if len(set(values)) == 1:
+            return literal(values[0], dtype)
+        assert axis is not None
+        rank = sum(len(each.sizes) for each in axes)
+        along = tuple(len(values) if dim == axis else 1 for dim in range(rank))
+        return f"{self.array(np.array(values, dtype.numpy))}[{element(along, axes)}]"
+
+    def _expression(
+        self, step: Step, value: str, operand: str | None, dtype: DType, axes: Sequence[Axis]
+    ) -> str:
         match step:
             case steps.Cast(to):
                 return f"({C_TYPES[to]}){value}"
@@ -163,13 +268,25 @@ class Epilogue:
                 slope = literal(alpha if dtype.is_float else int(alpha), dtype)
                 scaled = _arithmetic("*", value, slope, dtype)
                 return f"{value} > {literal(0, dtype)} ? {value} : {scaled}"
-            case steps.Round():
-                self.helpers.add("tinyai_round")
-                return f"tinyai_round({value})"
-            case steps.FixedPointMultiply(multiplier):
-                self.helpers.add("tinyai_fixed_point")
-                factor = literal(multiplier, DType.INT32)
-                left, right = step.places
-                return f"tinyai_fixed_point({value}, {factor}, {left}, {right})"
+            case steps.Round(mode):
+                helper = _ROUND[mode]
+                self.helpers.add(helper)
+                return f"{helper}({value})"
+            case steps.FixedPointMultiply():
+                helper = _FIXED_POINT[step.rounding]
+                self.helpers.add(helper)
+                numbers = (
+                    self._number(values, dtype, step.axis, axes)
+                    for values, dtype in (
+                        (step.multiplier, DType.INT32),
+                        (step.left, DType.UINT8),
+                        (step.right, DType.UINT8),
+                    )
+                )
+                return f"{helper}({', '.join((value, *numbers))})"
+            case steps.Lookup(table, to):
+                lowest = dtype.range[0]
+                index = f"{value} - {lowest}" if lowest >= 0 else f"{value} + {-lowest}"
+                return f"{self.array(np.array(table, to.numpy))}[{index}]"
         assert operand is not None, step
         return _BINARY[type(step)](value, operand, dtype)

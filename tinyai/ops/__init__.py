@@ -9,6 +9,8 @@ from tinyai.ops.dense import Dense
 from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
 from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, MaxPool2d
+from tinyai.ops.reduce import Sum
+from tinyai.ops.softmax import Softmax
 
 __all__ = [
     "OPS",
@@ -22,6 +24,8 @@ __all__ = [
     "Pad",
     "Reshape",
     "Slice",
+    "Softmax",
+    "Sum",
     "Transpose",
 ]
 
@@ -31,6 +35,8 @@ OPS: tuple[type[Op], ...] = (
     MaxPool2d,
     AvgPool2d,
     AdaptivePool2d,
+    Sum,
+    Softmax,
     Elementwise,
     Concatenate,
     Pad,

@@ -1,28 +1,38 @@
-"""``conv2d``: two-dimensional convolution of int8 by int8 into int32, grouped or not."""
+"""``conv2d``: two-dimensional convolution of 8-bit integers into int32, grouped or not, and the
+transposed convolution, which is one over spread data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
 from tinyai.ops.window import NHWC, Window, axes, to_nhwc
-from tinyai.source import Call, Lowering, constant_of, fixed_type, require, sources
+from tinyai.source import (
+    Call,
+    Lowering,
+    constant_of,
+    fixed_type,
+    one_number,
+    require,
+    sources,
+)
 
-# int8 * int8 is at most 2**14: so many products cannot overflow the int32 accumulator.
-MAX_PRODUCTS = (2**31 - 1) // 2**14
+DATA = (DType.INT8, DType.UINT8)
+WEIGHTS = (DType.INT8, DType.INT16)
 
 
 @dataclass(frozen=True)
 class Conv2d(Op):
-    """Convolution, zero-padded.
+    """Convolution of ``data - zero_point``, zero-padded.
 
-    in: data int8 in ``layout`` (NHWC or NCHW); weights int8 [out channels, kernel height,
-    kernel width, in channels / groups], whatever the layout of the data.
-    out: int32 in ``layout``. A depthwise convolution has as many groups as input channels.
+    in: data int8 or uint8 in ``layout`` (NHWC or NCHW); weights [out channels, kernel height,
+    kernel width, in channels / groups], whatever the layout of the data: int8, or int16 where a
+    zero point of their own was taken off. out: int32 in ``layout``. A depthwise convolution has
+    as many groups as input channels.
     """
 
     name: ClassVar[str] = "conv2d"
@@ -30,25 +40,25 @@ class Conv2d(Op):
     window: Window
     groups: int = 1
     layout: str = NHWC
+    zero_point: int = 0
 
     def infer(self, *inputs: Type) -> Type:
         data, weight = inputs
-        if (data.dtype, weight.dtype) != (DType.INT8, DType.INT8):
-            raise ValueError(f"conv2d of {data.dtype} by {weight.dtype}: int8 by int8 only")
+        check_products(data, weight, weight.elements // weight.shape[0], self.zero_point)
         n, h, w, c = (data.shape[axis] for axis in axes(self.layout))
         out_channels, *kernel, in_channels = weight.shape
         if tuple(kernel) != self.window.kernel:
             raise ValueError(f"weights {weight} do not fit the window {self.window.kernel}")
         if in_channels * self.groups != c or out_channels % self.groups:
             raise ValueError(f"weights {weight} do not fit {self.groups} groups of {data}")
-        if weight.elements // out_channels > MAX_PRODUCTS:
-            raise ValueError(f"{weight} may overflow int32: at most {MAX_PRODUCTS} products")
         out = dict(zip("NHWC", (n, *self.window.output((h, w)), out_channels), strict=True))
         return Type(tuple(out[axis] for axis in self.layout), DType.INT32)
 
     def reference(self, *inputs: Array) -> Array:
         data, weight = inputs
-        x = self.window.pad(to_nhwc(data, self.layout), 0).astype(np.float64)
+        # float64 holds every sum of products exactly.
+        x = to_nhwc(data, self.layout).astype(np.float64) - self.zero_point
+        x = self.window.pad(x, 0)
         out_channels, kernel_height, kernel_width, in_channels = weight.shape
         grouped = weight.reshape(self.groups, out_channels // self.groups, *weight.shape[1:])
         total = np.zeros(())
@@ -56,7 +66,6 @@ class Conv2d(Op):
             for column in range(kernel_width):
                 tap = self.window.tap(x, row, column)
                 tap = tap.reshape(*tap.shape[:3], self.groups, in_channels)
-                # float64 holds every sum of int8 products exactly.
                 products = np.einsum("nhwgi,goi->nhwgo", tap, grouped[:, :, row, column])
                 total = total + products
         result = total.reshape(*total.shape[:3], out_channels).astype(np.int32)
@@ -64,7 +73,8 @@ class Conv2d(Op):
 
     def macs(self, *inputs: Type) -> int:
         _, weight = inputs
-        return self.infer(*inputs).elements * weight.elements // weight.shape[0]
+        spread = self.window.upsample[0] * self.window.upsample[1]  # zeros are no work
+        return self.infer(*inputs).elements * weight.elements // weight.shape[0] // spread
 
     @staticmethod
     def examples() -> Iterator[Example]:
@@ -77,13 +87,18 @@ class Conv2d(Op):
             strides: tuple[int, int] = (1, 1),
             dilation: tuple[int, int] = (1, 1),
             padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+            upsample: tuple[int, int] = (1, 1),
+            zero_point: int = 0,
+            dtype: DType = DType.INT8,
+            weights: DType = DType.INT8,
         ) -> Example:
-            window = Window(kernel, strides, dilation, padding)
+            window = Window(kernel, strides, dilation, padding, upsample=upsample)
             n, h, w, c = data
             shape = data if layout == NHWC else (n, c, h, w)
-            weight = Type((out_channels, *kernel, c // groups), DType.INT8)
-            return Conv2d(window, groups, layout), (Type(shape, DType.INT8), weight)
+            weight = Type((out_channels, *kernel, c // groups), weights)
+            return Conv2d(window, groups, layout, zero_point), (Type(shape, dtype), weight)
 
+        u8, i16 = DType.UINT8, DType.INT16
         for layout in ("NHWC", "NCHW"):
             yield example((1, 5, 7, 3), 4, (3, 3), layout, padding=(1, 1, 1, 1))
             yield example((2, 9, 8, 5), 7, (3, 2), layout, strides=(2, 1), padding=(0, 1, 1, 0))
@@ -95,36 +110,150 @@ class Conv2d(Op):
             yield example((1, 9, 9, 6), 6, (5, 5), layout, groups=6, strides=(2, 2))
             yield example((2, 7, 9, 3), 6, (3, 3), layout, groups=3, padding=(1, 0, 0, 1))
             yield example((1, 3, 3, 2), 3, (3, 3), layout, padding=(3, 3, 3, 3), strides=(3, 3))
+            yield example((1, 5, 5, 3), 4, (3, 3), layout, padding=(1, 1, 1, 1), zero_point=-128)
+            yield example((1, 5, 5, 9), 4, (1, 1), layout, zero_point=131, dtype=u8, weights=i16)
+            yield example((1, 6, 5, 4), 8, (3, 3), layout, groups=4, zero_point=127, dtype=u8)
+            yield example((1, 6, 5, 4), 4, (3, 3), layout, groups=4, zero_point=5, weights=i16)
+            yield example((1, 4, 3, 4), 6, (3, 2), layout, padding=(2, 1, 1, 1), upsample=(2, 3))
+            yield example((1, 3, 4, 2), 2, (2, 2), layout, groups=2, upsample=(2, 2), zero_point=3)
+
+
+def check_products(data: Type, weight: Type, products: int, zero_point: int) -> None:
+    """Raise ``ValueError`` for types or a size at which an int32 accumulator may overflow."""
+    if data.dtype not in DATA or weight.dtype not in WEIGHTS:
+        raise ValueError(
+            f"products of {data.dtype} by {weight.dtype}: {' or '.join(DATA)} by "
+            f"{' or '.join(WEIGHTS)} only"
+        )
+    if not data.dtype.range[0] <= zero_point <= data.dtype.range[1]:
+        raise ValueError(f"zero point {zero_point} is no {data.dtype}")
+    most = max_products(data.dtype, weight.dtype, zero_point)
+    if products > most:
+        raise ValueError(f"{weight} may overflow int32: at most {most} products")
+
+
+def max_products(data: DType, weight: DType, zero_point: int) -> int:
+    """So many products cannot overflow int32. Weights of int16 are 8-bit ones less their zero
+    point: at most 255 in size."""
+    largest = max(abs(bound - zero_point) for bound in data.range)
+    return (2**31 - 1) // (largest * (128 if weight is DType.INT8 else 255))
 
 
 def lower_conv2d(call: Call, lowering: Lowering) -> str:
     """nn.conv2d in NCHW or NHWC, weights in any order of O, I, H and W."""
-    attrs = call.attrs
-    data = lowering.type(call.args[0])
+    require_int8(call, lowering)
+    return _lower(call, lowering, constant_of(call, 1, "weights"), 0)
+
+
+def lower_qnn_conv2d(call: Call, lowering: Lowering) -> str:
+    """qnn.conv2d: the zero point of the data stays, that of the weights is taken off here."""
     weight = constant_of(call, 1, "weights")
-    layout = attrs["data_layout"]
-    require(layout in ("NHWC", "NCHW"), "data layout", layout, "NHWC, NCHW")
-    out_layout = attrs.get("out_layout") or layout
-    require(out_layout == layout, "output layout", out_layout, layout)
-    kernel_layout = attrs["kernel_layout"]
-    require(sorted(kernel_layout) == sorted("OIHW"), "kernel layout", kernel_layout, "OIHW …")
+    order = str(call.attrs["kernel_layout"])
+    require("O" in order, "kernel layout", order, "OIHW …")
+    weight = centred(call, weight, order.index("O"))
+    return _lower(call, lowering, weight, zero_point(call, lowering))
+
+
+def lower_qnn_conv2d_transpose(call: Call, lowering: Lowering) -> str:
+    """qnn.conv2d_transpose: a convolution of the spread data by the turned weights."""
+    attrs = call.attrs
+    layout = _data_layout(call)
+    order = str(attrs["kernel_layout"])
+    require(sorted(order) == sorted("OIHW"), "kernel layout", order, "IOHW …")
+    groups = int(attrs["groups"])
+    weight = centred(call, constant_of(call, 1, "weights"), order.index("O"))
+    # The data's channels run along I, grouped; a group's output channels along O.
+    weight = weight.transpose([order.index(axis) for axis in "IOHW"])[:, :, ::-1, ::-1]
+    inner, outer, height, width = weight.shape
+    weight = weight.reshape(groups, inner // groups, outer, height, width)
+    weight = weight.transpose(0, 2, 3, 4, 1).reshape(-1, height, width, inner // groups)
+    forward = Window.of(attrs, (height, width))
+    rows, columns = forward.extent[0] - 1, forward.extent[1] - 1
+    more_rows, more_columns = (int(v) for v in attrs["output_padding"])
+    top, left, bottom, right = forward.padding
+    border = (
+        rows - top,
+        columns - left,
+        rows - bottom + more_rows,
+        columns - right + more_columns,
+    )
+    require(min(border) >= 0, "padding", forward.padding, "at most the kernel's extent - 1")
+    window = replace(forward, strides=(1, 1), padding=border, upsample=forward.strides)
+    op = Conv2d(window, groups, layout, zero_point(call, lowering))
+    return _add(call, lowering, op, weight)
+
+
+def require_int8(call: Call, lowering: Lowering) -> None:
+    """nn operators take int8 by int8 into int32."""
+    data, weight = lowering.type(call.args[0]), constant_of(call, 1, "weights")
     require(
         data.dtype is DType.INT8 and weight.dtype == np.int8,
         "dtypes of data and weights",
         f"{data.dtype} and {weight.dtype}",
         "int8 and int8",
     )
-    result = fixed_type(call.type, "result")
-    require(result.dtype is DType.INT32, "dtype of the result", result.dtype, "int32")
-    groups = int(attrs["groups"])
-    channels = data.shape[axes(layout)[3]]
-    weight = weight.transpose([kernel_layout.index(axis) for axis in "OHWI"])
-    if groups == channels and groups > 1:  # depthwise: Relay's O is the channel, I the multiplier
+
+
+def zero_point(call: Call, lowering: Lowering) -> int:
+    """The data's zero point, for which the type of the data has to have room."""
+    value = int(one_number(call, 2, "zero point of the data"))
+    dtype = lowering.type(call.args[0]).dtype
+    require(dtype in DATA, "dtype of the data", dtype, ", ".join(DATA))
+    low, high = dtype.range
+    require(low <= value <= high, "zero point of the data", value, f"{low} .. {high}")
+    return value
+
+
+def centred(call: Call, weight: Array, axis: int) -> Array:
+    """Weights less their zero point (one, or one an output channel along ``axis``): int8 where
+    they fit, else int16."""
+    allowed = "int8, uint8"
+    require(weight.dtype.name in allowed.split(", "), "dtype of weights", weight.dtype, allowed)
+    zero = constant_of(call, 3, "zero point of the weights")
+    if zero.size > 1:
+        fits = zero.size == weight.shape[axis]
+        require(fits, "zero points of the weights", zero.size, f"1 or {weight.shape[axis]}")
+        zero = zero.reshape([-1 if dim == axis else 1 for dim in range(weight.ndim)])
+    else:
+        zero = zero.reshape(())
+    wide = weight.astype(np.int16) - zero.astype(np.int16)
+    narrow = wide.astype(np.int8)
+    return narrow if np.array_equal(narrow, wide) else wide
+
+
+def _data_layout(call: Call) -> str:
+    layout = str(call.attrs["data_layout"])
+    require(layout in ("NHWC", "NCHW"), "data layout", layout, "NHWC, NCHW")
+    out_layout = call.attrs.get("out_layout") or layout
+    require(out_layout == layout, "output layout", out_layout, layout)
+    return layout
+
+
+def _is_depthwise(call: Call, lowering: Lowering) -> bool:
+    channels = lowering.type(call.args[0]).shape[axes(_data_layout(call))[3]]
+    return int(call.attrs["groups"]) == channels and channels > 1
+
+
+def _lower(call: Call, lowering: Lowering, weight: Array, zero_point: int) -> str:
+    layout = _data_layout(call)
+    order = str(call.attrs["kernel_layout"])
+    require(sorted(order) == sorted("OIHW"), "kernel layout", order, "OIHW …")
+    weight = weight.transpose([order.index(axis) for axis in "OHWI"])
+    if _is_depthwise(call, lowering):  # Relay's O is the channel, I the multiplier
         weight = weight.transpose(0, 3, 1, 2).reshape(-1, 1, *weight.shape[1:3])
         weight = weight.transpose(0, 2, 3, 1)
+    window = Window.of(call.attrs, (weight.shape[1], weight.shape[2]))
+    return _add(
+        call, lowering, Conv2d(window, int(call.attrs["groups"]), layout, zero_point), weight
+    )
+
+
+def _add(call: Call, lowering: Lowering, op: Conv2d, weight: Array) -> str:
+    result = fixed_type(call.type, "result")
+    require(result.dtype is DType.INT32, "dtype of the result", result.dtype, "int32")
     products = weight.size // weight.shape[0]
-    require(products <= MAX_PRODUCTS, "products of one output", products, f"<= {MAX_PRODUCTS}")
-    window = Window.of(attrs, (weight.shape[1], weight.shape[2]))
-    op = Conv2d(window, groups, layout)
+    dtype = lowering.type(call.args[0]).dtype
+    most = max_products(dtype, DType(weight.dtype.name), op.zero_point)
+    require(products <= most, "products of one output", products, f"<= {most}")
     inputs = [lowering.tensor(call.args[0]), lowering.builder.constant(weight)]
     return lowering.builder.add(op, inputs, sources=sources(call))

@@ -1,4 +1,4 @@
-"""``dense``: a fully connected layer of int8 by int8 into int32."""
+"""``dense``: a fully connected layer of 8-bit integers into int32."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
-from tinyai.ops.conv2d import MAX_PRODUCTS
+from tinyai.ops.conv2d import centred, check_products, max_products, require_int8, zero_point
 from tinyai.source import Call, Lowering, constant_of, fixed_type, require, sources
 
 
 @dataclass(frozen=True)
 class Dense(Op):
-    """Rows by weights.
+    """Rows of ``data - zero_point`` by weights.
 
-    in: data int8 [rows, k], weights int8 [units, k]; out: int32 [rows, units].
+    in: data int8 or uint8 [rows, k], weights int8 or int16 (as in ``conv2d``) [units, k];
+    out: int32 [rows, units].
     """
 
     name: ClassVar[str] = "dense"
     takes_epilogue: ClassVar[bool] = True
+    zero_point: int = 0
 
     def infer(self, *inputs: Type) -> Type:
         data, weight = inputs
-        if (data.dtype, weight.dtype) != (DType.INT8, DType.INT8):
-            raise ValueError(f"dense of {data.dtype} by {weight.dtype}: int8 by int8 only")
         if len(data.shape) != 2 or len(weight.shape) != 2 or data.shape[1] != weight.shape[1]:
             raise ValueError(f"dense of {data} by {weight}: [rows, k] by [units, k]")
-        if data.shape[1] > MAX_PRODUCTS:
-            raise ValueError(f"{weight} may overflow int32: at most {MAX_PRODUCTS} products")
+        check_products(data, weight, data.shape[1], self.zero_point)
         return Type((data.shape[0], weight.shape[0]), DType.INT32)
 
     def reference(self, *inputs: Array) -> Array:
         data, weight = inputs
-        # float64 holds every sum of int8 products exactly.
-        return (data.astype(np.float64) @ weight.T.astype(np.float64)).astype(np.int32)
+        # float64 holds every sum of products exactly.
+        rows = data.astype(np.float64) - self.zero_point
+        return (rows @ weight.T.astype(np.float64)).astype(np.int32)
 
     def macs(self, *inputs: Type) -> int:
         return inputs[0].shape[0] * inputs[1].elements
@@ -45,21 +45,28 @@ class Dense(Op):
     def examples() -> Iterator[Example]:
         for rows, k, units in ((1, 1, 1), (1, 64, 10), (3, 17, 5), (8, 130, 33)):
             yield Dense(), (Type((rows, k), DType.INT8), Type((units, k), DType.INT8))
+        yield Dense(-128), (Type((2, 19), DType.INT8), Type((3, 19), DType.INT8))
+        yield Dense(255), (Type((2, 19), DType.UINT8), Type((3, 19), DType.INT16))
 
 
 def lower_dense(call: Call, lowering: Lowering) -> str:
     """nn.dense with constant weights."""
+    require_int8(call, lowering)
+    return _lower(call, lowering, Dense(), constant_of(call, 1, "weights"))
+
+
+def lower_qnn_dense(call: Call, lowering: Lowering) -> str:
+    """qnn.dense: the zero point of the data stays, that of the weights is taken off here."""
+    weight = centred(call, constant_of(call, 1, "weights"), 0)
+    return _lower(call, lowering, Dense(zero_point(call, lowering)), weight)
+
+
+def _lower(call: Call, lowering: Lowering, op: Dense, weight: Array) -> str:
     data = lowering.type(call.args[0])
-    weight = constant_of(call, 1, "weights")
-    require(
-        data.dtype is DType.INT8 and weight.dtype == np.int8,
-        "dtypes of data and weights",
-        f"{data.dtype} and {weight.dtype}",
-        "int8 and int8",
-    )
     result = fixed_type(call.type, "result")
     require(result.dtype is DType.INT32, "dtype of the result", result.dtype, "int32")
     require(len(data.shape) == 2, "shape of the data", data, "[rows, k]")
-    require(data.shape[1] <= MAX_PRODUCTS, "k", data.shape[1], f"<= {MAX_PRODUCTS}")
+    most = max_products(data.dtype, DType(weight.dtype.name), op.zero_point)
+    require(data.shape[1] <= most, "k", data.shape[1], f"<= {most}")
     inputs = [lowering.tensor(call.args[0]), lowering.builder.constant(weight)]
-    return lowering.builder.add(Dense(), inputs, sources=sources(call))
+    return lowering.builder.add(op, inputs, sources=sources(call))

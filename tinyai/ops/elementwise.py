@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type, broadcasts
+from tinyai.ir import Array, DType, Example, Op, Operand, QParams, Step, Type, broadcasts
 from tinyai.ops import steps
 from tinyai.ops.layout import Reshape
 from tinyai.source import Call, Constant, Expr, Lower, Lowering, constant_of, require, sources
@@ -42,11 +42,13 @@ class Elementwise(Op):
         yield Elementwise((4, 1, 6)), (Type((1, 6), DType.INT64),)
 
 
-def _emit(call: Call, lowering: Lowering, value: Expr, *chain: Step) -> str:
+def apply(
+    call: Call, lowering: Lowering, value: Expr, *chain: Step, quant: QParams | None = None
+) -> str:
     """A node that applies ``chain`` to ``value``, in the shape of the call's result."""
     shape = tuple(d for d in call.type.shape if d is not None)
     return lowering.builder.add(
-        Elementwise(shape), [lowering.tensor(value)], tuple(chain), sources(call)
+        Elementwise(shape), [lowering.tensor(value)], tuple(chain), sources(call), quant
     )
 
 
@@ -73,8 +75,8 @@ def lower_binary(step: type[Step], swapped: type[Step]) -> Lower:
         )
         use_right = isinstance(left, Constant) or left_type.elements < right_type.elements
         if use_right and not isinstance(right, Constant):
-            return _emit(call, lowering, right, swapped(operand=Operand(lowering.tensor(left))))
-        return _emit(call, lowering, left, step(operand=Operand(lowering.tensor(right))))
+            return apply(call, lowering, right, swapped(operand=Operand(lowering.tensor(left))))
+        return apply(call, lowering, left, step(operand=Operand(lowering.tensor(right))))
 
     return lower
 
@@ -93,7 +95,7 @@ def lower_shift(step: Callable[..., Step]) -> Lower:
             f"{dtype} 0 .. {8 * dtype.bytes - 1}",
         )
         operand = Operand(lowering.tensor(call.args[1]))
-        return _emit(call, lowering, call.args[0], step(operand=operand))
+        return apply(call, lowering, call.args[0], step(operand=operand))
 
     return lower
 
@@ -115,7 +117,41 @@ def lower_bias_add(call: Call, lowering: Lowering) -> str:
     else:
         channels = lowering.builder.type(bias).elements
         bias = lowering.builder.add(Reshape((channels, *spread[1:])), [bias])
-    return _emit(call, lowering, call.args[0], steps.Add(operand=Operand(bias)))
+    return apply(call, lowering, call.args[0], steps.Add(operand=Operand(bias)))
+
+
+def lower_prelu(call: Call, lowering: Lowering) -> str:
+    """nn.prelu of float32: max(value, 0) + slope * min(value, 0) would be another sum; TVM takes
+    value > 0 ? value : value * slope, with a slope for each element along ``axis``."""
+    value = lowering.type(call.args[0])
+    require(value.dtype.is_float, "dtype of prelu", value.dtype, "float32")
+    slope = constant_of(call, 1, "slope")
+    axis = int(call.attrs["axis"]) % len(value.shape)
+    if np.all(slope == slope.reshape(-1)[0]):
+        return apply(call, lowering, call.args[0], steps.LeakyRelu(float(slope.reshape(-1)[0])))
+    spread = slope.reshape(-1, *[1] * (len(value.shape) - axis - 1))
+    operand = Operand(lowering.builder.constant(spread.astype(np.float32)))
+    return apply(call, lowering, call.args[0], steps.Prelu(operand=operand))
+
+
+def lower_function(name: str) -> Lower:
+    """A float32 function of one value, by its name in ``ops/functions.py``."""
+
+    def lower(call: Call, lowering: Lowering) -> str:
+        dtype = lowering.type(call.args[0]).dtype
+        require(dtype.is_float, f"dtype of {call.op}", dtype, "float32")
+        return apply(call, lowering, call.args[0], steps.Function(name))
+
+    return lower
+
+
+def lower_divide(call: Call, lowering: Lowering) -> str:
+    """divide of float32, the second argument constant."""
+    dtype = lowering.type(call.args[0]).dtype
+    require(dtype.is_float, "dtype of divide", dtype, "float32")
+    constant_of(call, 1, "divisor")
+    operand = Operand(lowering.tensor(call.args[1]))
+    return apply(call, lowering, call.args[0], steps.Divide(operand=operand))
 
 
 def lower_clip(call: Call, lowering: Lowering) -> str:
@@ -131,7 +167,7 @@ def lower_clip(call: Call, lowering: Lowering) -> str:
             f"{low} .. {high}",
             f"whole numbers of {dtype}",
         )
-    return _emit(call, lowering, call.args[0], steps.Clip(low, high))
+    return apply(call, lowering, call.args[0], steps.Clip(low, high))
 
 
 def lower_cast(call: Call, lowering: Lowering) -> str:
@@ -155,41 +191,20 @@ def lower_cast(call: Call, lowering: Lowering) -> str:
             f"{found}, to {to}",
             "a clip to the range of the integer in front of it, at most 16 bits",
         )
-    return _emit(call, lowering, call.args[0], steps.Cast(to))
+    return apply(call, lowering, call.args[0], steps.Cast(to))
 
 
 def lower_relu(call: Call, lowering: Lowering) -> str:
-    return _emit(call, lowering, call.args[0], steps.Relu())
+    return apply(call, lowering, call.args[0], steps.Relu())
 
 
 def lower_leaky_relu(call: Call, lowering: Lowering) -> str:
     alpha = float(call.attrs["alpha"])
     require(abs(alpha) < 128, "alpha", alpha, "-128 < alpha < 128")
-    return _emit(call, lowering, call.args[0], steps.LeakyRelu(alpha))
+    return apply(call, lowering, call.args[0], steps.LeakyRelu(alpha))
 
 
 def lower_round(call: Call, lowering: Lowering) -> str:
     dtype = lowering.type(call.args[0]).dtype
     require(dtype.is_float, "dtype", dtype, "float32")
-    return _emit(call, lowering, call.args[0], steps.Round())
-
-
-def lower_fixed_point_multiply(call: Call, lowering: Lowering) -> str:
-    """fixed_point_multiply by one number, on int32, or on int64 as relay.quantize writes it."""
-    dtype = lowering.type(call.args[0]).dtype
-    multiplier, shift = int(call.attrs["multiplier"]), int(call.attrs["shift"])
-    require(dtype in (DType.INT32, DType.INT64), "dtype", dtype, "int32, int64")
-    require(-30 <= shift <= 30, "shift", shift, "-30 .. 30")
-    if multiplier != 2**30:
-        return _emit(call, lowering, call.args[0], steps.FixedPointMultiply(multiplier, shift))
-    # TVM turns the multiplier 0.5 into a shift whose rounding constant wraps in 32 bits.
-    require(
-        dtype is DType.INT32 and shift <= 0,
-        "multiplier 2**30",
-        f"{dtype}, shift {shift}",
-        "int32 and a shift of at most 0",
-    )
-    rounding = lowering.builder.constant(np.array(1 << -shift, np.int32))
-    places = lowering.builder.constant(np.array(1 - shift, np.int32))
-    chain = steps.Add(operand=Operand(rounding)), steps.RightShift(operand=Operand(places))
-    return _emit(call, lowering, call.args[0], *chain)
+    return apply(call, lowering, call.args[0], steps.Round())

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ops.reduce import INTEGERS
 from tinyai.ops.window import NHWC, Pair, Window, axes, to_nhwc
 from tinyai.source import Call, Lower, Lowering, require, sources
 
@@ -65,20 +66,23 @@ class MaxPool2d(Op):
 class AvgPool2d(Op):
     """Sum of each window divided by its number of elements, cut towards zero.
 
-    ``count_include_pad`` counts the elements of the border too. in, out: int32 in ``layout``.
+    ``count_include_pad`` counts the elements of the border too. in: int8, uint8 or int32; out:
+    int32, both in ``layout``.
     """
 
     name: ClassVar[str] = "avg_pool2d"
     takes_epilogue: ClassVar[bool] = True
+    takes_narrow: ClassVar[bool] = True
     window: Window
     layout: str = NHWC
     count_include_pad: bool = False
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
-        if data.dtype is not DType.INT32:
-            raise ValueError(f"avg_pool2d of {data.dtype}: int32 only")
+        if data.dtype not in INTEGERS:
+            raise ValueError(f"avg_pool2d of {data.dtype}: {', '.join(INTEGERS)} only")
         _, h, w, _ = axes(self.layout)
+        data = Type(data.shape, DType.INT32)
         return _result(data, self.window.output((data.shape[h], data.shape[w])), self.layout)
 
     def _sum(self, padded: Array) -> Array:
@@ -89,7 +93,7 @@ class AvgPool2d(Op):
             return total
 
     def reference(self, *inputs: Array) -> Array:
-        x = to_nhwc(inputs[0], self.layout)
+        x = to_nhwc(inputs[0], self.layout).astype(np.int32)
         ones = np.ones(x.shape, np.int32)
         if self.count_include_pad:
             top, left, bottom, right = self.window.padding
@@ -104,7 +108,7 @@ class AvgPool2d(Op):
 
     @staticmethod
     def examples() -> Iterator[Example]:
-        for window, shape, layout, dtype in _window_examples((DType.INT32,)):
+        for window, shape, layout, dtype in _window_examples((DType.INT32, DType.UINT8)):
             if window.dilation == (1, 1):
                 for include in (False, True):
                     yield AvgPool2d(window, layout, include), (Type(shape, dtype),)
@@ -114,28 +118,31 @@ class AvgPool2d(Op):
 class AdaptivePool2d(Op):
     """Pooling to a given size: window i of n covers [floor(i·size/n), ceil((i+1)·size/n)).
 
-    ``kind`` is "avg" (int32, the quotient cut towards zero) or "max" (integers). in, out: one
-    type, in ``layout``.
+    ``kind`` is "avg" (int8, uint8 or int32 to int32, the quotient cut towards zero) or "max"
+    (integers, to the same type). in, out: in ``layout``.
     """
 
     name: ClassVar[str] = "adaptive_pool2d"
     takes_epilogue: ClassVar[bool] = True
+    takes_narrow: ClassVar[bool] = True
     kind: str
     output: Pair
     layout: str = NHWC
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
-        if data.dtype.is_float or (self.kind == "avg" and data.dtype is not DType.INT32):
+        if data.dtype.is_float or (self.kind == "avg" and data.dtype not in INTEGERS):
             raise ValueError(f"adaptive {self.kind} pooling of {data.dtype}")
         if self.kind not in ("avg", "max"):
             raise ValueError(f"adaptive pooling of kind {self.kind}: avg or max only")
-        return _result(data, self.output, self.layout)
+        dtype = data.dtype if self.kind == "max" else DType.INT32
+        return _result(Type(data.shape, dtype), self.output, self.layout)
 
     def reference(self, *inputs: Array) -> Array:
         x = to_nhwc(inputs[0], self.layout)
         height, width = self.output
-        out = np.empty((x.shape[0], height, width, x.shape[3]), x.dtype)
+        dtype = x.dtype if self.kind == "max" else np.int32
+        out = np.empty((x.shape[0], height, width, x.shape[3]), dtype)
         for row in range(height):
             for column in range(width):
                 rows = slice(*adaptive_window(row, height, x.shape[1]))
@@ -155,7 +162,7 @@ class AdaptivePool2d(Op):
     def examples() -> Iterator[Example]:
         for layout in ("NHWC", "NCHW"):
             for output in ((1, 1), (3, 2), (7, 7)):
-                for kind, dtype in (("avg", DType.INT32), ("max", DType.INT8)):
+                for kind, dtype in (("avg", DType.INT32), ("avg", DType.INT8), ("max", DType.INT8)):
                     yield AdaptivePool2d(kind, output, layout), (Type((2, 7, 8, 5), dtype),)
 
 

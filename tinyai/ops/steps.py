@@ -6,12 +6,14 @@ one class; ``tinyai/codegen/steps.py`` holds the C expression of each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tinyai.ir import Array, DType, Step
+from tinyai.ops.functions import FUNCTIONS
 
 STEP_KINDS: dict[str, type[Step]] = {}
 
@@ -81,6 +83,22 @@ class Multiply(_Binary):
 
     def apply(self, value: Array, operand: Array) -> Array:
         return np.multiply(value, operand)
+
+
+@_kind
+@dataclass(frozen=True)
+class Divide(_Binary):
+    """Floats divide; integers are cut towards zero, as in C, and their divisor is constant and
+    positive (the builders check)."""
+
+    name: ClassVar[str] = "divide"
+
+    def apply(self, value: Array, operand: Array) -> Array:
+        if value.dtype.kind == "f":
+            with np.errstate(divide="ignore"):
+                return np.divide(value, operand)
+        size = np.abs(value) // operand
+        return np.where(value < 0, -size, size)
 
 
 @_kind
@@ -202,51 +220,178 @@ class LeakyRelu(Step):
 
 @_kind
 @dataclass(frozen=True)
+class Prelu(_Binary):
+    """``value > 0 ? value : value * operand``."""
+
+    name: ClassVar[str] = "prelu"
+
+    def apply(self, value: Array, operand: Array) -> Array:
+        return np.where(value > 0, value, value * operand)
+
+
+@_kind
+@dataclass(frozen=True)
 class Round(Step):
-    """Nearest integer as a float, halves away from zero (C's ``roundf``)."""
+    """Nearest integer, as a float.
+
+    ``mode`` says where a half goes: "away" from zero (C's ``roundf``), to "even"
+    (``nearbyintf``), or what TVM's float32 requantization writes out: "floor" of (value + 0.5),
+    and "cut": (value ± 0.5) cut towards zero, the sign the value's.
+    """
 
     name: ClassVar[str] = "round"
+    mode: str = "away"
 
     def result(self, dtype: DType) -> DType:
         if not dtype.is_float:
             raise ValueError(f"round of {dtype}: float32 only")
+        if self.mode not in ("away", "even", "floor", "cut"):
+            raise ValueError(f"round {self.mode}: away, even, floor or cut only")
         return dtype
 
     def reference(self, value: Array, operand: Array | None) -> Array:
-        whole = np.trunc(value)
+        half = np.float32(0.5)
         with np.errstate(invalid="ignore"):  # an infinity has no fraction
-            away = np.abs(value - whole) >= np.float32(0.5)
+            match self.mode:
+                case "even":
+                    return np.asarray(np.rint(value))
+                case "floor":
+                    return np.asarray(np.floor(value + half))
+                case "cut":
+                    return np.asarray(np.trunc(value + np.where(value < 0, -half, half)))
+            whole = np.trunc(value)
+            away = np.abs(value - whole) >= half
         return np.where(away, whole + np.sign(value), whole).astype(value.dtype)
+
+
+def _along(numbers: tuple[int, ...], axis: int | None, rank: int) -> Array:
+    """Numbers as an array that broadcasts along ``axis`` of a tensor of ``rank`` dimensions."""
+    shape = (1,) * rank if axis is None else (*(1,) * axis, -1, *(1,) * (rank - axis - 1))
+    return np.array(numbers, np.int64).reshape(shape)
 
 
 @_kind
 @dataclass(frozen=True)
 class FixedPointMultiply(Step):
-    """``value * multiplier * 2**(shift - 31)``, rounded half up, the result wrapped to int32.
+    """``value * multiplier * 2**(shift - 31)``, the result wrapped to int32.
 
-    The product is taken in 64 bits; a positive shift is applied to the value first. TVM's
-    ``q_multiply_shift`` wraps to int32 on int64 values too.
+    One multiplier and shift, or one for each element along ``axis`` of the node's output. The
+    product is taken in 64 bits; a positive shift is applied to the value first. ``rounding`` of a
+    half: "upward", or away from zero ("tonearest"): TVM's two; or "tflite": as its reference
+    kernels round, once at 2**31 and once more at the rest of the shift, halves away from zero
+    (and a positive shift wraps in 32 bits). TVM's ``q_multiply_shift`` wraps to int32 on int64
+    values too.
     """
 
     name: ClassVar[str] = "fixed_point_multiply"
-    multiplier: int
-    shift: int
+    multiplier: tuple[int, ...]
+    shift: tuple[int, ...]
+    axis: int | None = None
+    rounding: str = "upward"
 
     def result(self, dtype: DType) -> DType:
         if dtype not in (DType.INT32, DType.INT64):
             raise ValueError(f"{self.name} of {dtype}: int32 and int64 only")
-        if not (-(2**31) <= self.multiplier < 2**31 and -31 <= self.shift <= 30):
-            raise ValueError(f"{self.name} by {self.multiplier}, shift {self.shift}: out of range")
+        if len(self.multiplier) != len(self.shift):
+            raise ValueError(f"{self.name}: one multiplier and one shift a channel")
+        if self.axis is None and len(self.shift) != 1:
+            raise ValueError(f"{self.name}: {len(self.shift)} numbers without an axis")
+        for multiplier, shift in zip(self.multiplier, self.shift, strict=True):
+            if not (-(2**31) <= multiplier < 2**31 and -31 <= shift <= 30):
+                raise ValueError(f"{self.name} by {multiplier}, shift {shift}: out of range")
+        if self.rounding not in ("upward", "tonearest", "tflite"):
+            raise ValueError(f"rounding {self.rounding}: upward, tonearest or tflite only")
         return dtype
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return self.axis is None or (
+            0 <= self.axis < len(shape) and shape[self.axis] == len(self.shift)
+        )
+
     @property
-    def places(self) -> tuple[int, int]:
-        """Places to shift left before the product, and right after it."""
-        return max(self.shift, 0), 31 + max(-self.shift, 0)
+    def left(self) -> tuple[int, ...]:
+        """Places to shift left before the product."""
+        return tuple(max(shift, 0) for shift in self.shift)
+
+    @property
+    def right(self) -> tuple[int, ...]:
+        """Places to shift right after the product."""
+        return tuple(31 + max(-shift, 0) for shift in self.shift)
 
     def reference(self, value: Array, operand: Array | None) -> Array:
-        left, right = self.places
+        multiplier, left, right = (
+            _along(numbers, self.axis, value.ndim)
+            for numbers in (self.multiplier, self.left, self.right)
+        )
+        half = np.left_shift(np.int64(1), right - 1)
         with np.errstate(over="ignore"):
-            wide = np.left_shift(value.astype(np.int64), left) * np.int64(self.multiplier)
-            wide = np.right_shift(wide + np.int64(1 << (right - 1)), right)
+            wide = np.left_shift(value.astype(np.int64), left)
+            if self.rounding == "tflite":
+                wide = _twice_rounded(wide.astype(np.int32) * multiplier, right - 31)
+            else:
+                wide = wide * multiplier
+                down = (wide < 0) if self.rounding == "tonearest" else False
+                wide = np.right_shift(wide + half - down, right)
         return wide.astype(np.int32).astype(value.dtype)
+
+    def text(self, show: Callable[[str], str]) -> str:
+        if self.axis is None:
+            return super().text(show)
+        return f"{self.name}({len(self.shift)} along axis {self.axis}, {self.rounding})"
+
+
+def _twice_rounded(product: Array, right: Array) -> Array:
+    """A product over 2**31, then over 2**right; each rounded, halves away from zero."""
+    nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30)).astype(np.int64)
+    total = product + nudge
+    high = np.where(total >= 0, total >> 31, -((-total) >> 31))
+    mask = np.left_shift(np.int64(1), right) - 1
+    threshold = (mask >> 1) + (high < 0)
+    return np.asarray((high >> right) + ((high & mask) > threshold))
+
+
+@_kind
+@dataclass(frozen=True)
+class Lookup(Step):
+    """``table[value - lowest value]``: any function of an 8-bit integer, as 256 results."""
+
+    name: ClassVar[str] = "lookup"
+    table: tuple[int, ...]
+    to: DType
+
+    def result(self, dtype: DType) -> DType:
+        if dtype not in (DType.INT8, DType.UINT8) or len(self.table) != 256:
+            raise ValueError(f"lookup of {dtype} in {len(self.table)} values: 8 bits in 256 only")
+        low, high = self.to.range
+        if min(self.table) < low or max(self.table) > high:
+            raise ValueError(f"a table of values that are no {self.to}")
+        return self.to
+
+    def reference(self, value: Array, operand: Array | None) -> Array:
+        lowest = int(np.iinfo(value.dtype).min)
+        return np.asarray(np.array(self.table, self.to.numpy)[value.astype(np.int64) - lowest])
+
+    def text(self, show: Callable[[str], str]) -> str:
+        return f"{self.name}(256 values of {self.to})"
+
+
+@_kind
+@dataclass(frozen=True)
+class Function(Step):
+    """A float32 function of one value, by its name in ``FUNCTIONS``.
+
+    It has no C: ``passes/make_tables.py`` turns the chain of 8-bit integers around it into a
+    table.
+    """
+
+    name: ClassVar[str] = "function"
+    function: str
+
+    def result(self, dtype: DType) -> DType:
+        if not dtype.is_float or self.function not in FUNCTIONS:
+            raise ValueError(f"{self.function} of {dtype}: {', '.join(FUNCTIONS)} of float32 only")
+        return dtype
+
+    def reference(self, value: Array, operand: Array | None) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(FUNCTIONS[self.function](value), dtype=np.float32)

@@ -30,7 +30,9 @@ def to_nhwc(data: Array, layout: str) -> Array:
 class Window:
     """Height first: kernel, strides and dilation (h, w); padding (top, left, bottom, right).
 
-    ``ceil_mode`` lets the last window of a pooling reach over the padded border.
+    ``ceil_mode`` lets the last window of a pooling reach over the padded border. ``upsample``
+    spreads the rows and columns of the data that far apart before anything else, with zeros
+    between: the stride of a transposed convolution.
     """
 
     kernel: Pair
@@ -38,6 +40,17 @@ class Window:
     dilation: Pair = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     ceil_mode: bool = False
+    upsample: Pair = (1, 1)
+
+    def __str__(self) -> str:
+        """``3x3 strides 2x2``: the kernel, and what is not the default."""
+        parts = ["x".join(map(str, self.kernel))]
+        for name in ("strides", "dilation", "upsample"):
+            pair = getattr(self, name)
+            parts += [f"{name} {pair[0]}x{pair[1]}"] if pair != (1, 1) else []
+        parts += [f"padding {' '.join(map(str, self.padding))}"] if any(self.padding) else []
+        parts += ["ceil_mode"] if self.ceil_mode else []
+        return " ".join(parts)
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any], kernel: Pair) -> Window:
@@ -66,10 +79,19 @@ class Window:
         height, width = (d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
         return height, width
 
+    def spread(self, size: Pair) -> Pair:
+        """Height and width of the data after ``upsample``."""
+        height, width = ((n - 1) * u + 1 for n, u in zip(size, self.upsample, strict=True))
+        return height, width
+
+    def _padded(self, size: Pair) -> Pair:
+        height, width = self.spread(size)
+        top, left, bottom, right = self.padding
+        return height + top + bottom, width + left + right
+
     def output(self, size: Pair) -> Pair:
         """Height and width of the result; ``Refusal`` where no window fits."""
-        top, left, bottom, right = self.padding
-        padded = (size[0] + top + bottom, size[1] + left + right)
+        padded = self._padded(size)
         height, width = (
             (p - e + (s - 1 if self.ceil_mode else 0)) // s + 1
             for p, e, s in zip(padded, self.extent, self.strides, strict=True)
@@ -79,8 +101,7 @@ class Window:
 
     def overhang(self, size: Pair) -> Pair:
         """Rows and columns that the last window reaches beyond the padding (``ceil_mode``)."""
-        top, left, bottom, right = self.padding
-        padded = (size[0] + top + bottom, size[1] + left + right)
+        padded = self._padded(size)
         rows, columns = (
             max(0, (o - 1) * s + e - p)
             for o, s, e, p in zip(self.output(size), self.strides, self.extent, padded, strict=True)
@@ -88,9 +109,14 @@ class Window:
         return rows, columns
 
     def pad(self, nhwc: Array, value: int) -> Array:
-        """The data with its border, so that every window lies inside."""
+        """The data, spread, with its border, so that every window lies inside."""
         top, left, bottom, right = self.padding
         rows, columns = self.overhang((nhwc.shape[1], nhwc.shape[2]))
+        if self.upsample != (1, 1):
+            n, height, width, channels = nhwc.shape
+            spread = np.zeros((n, *self.spread((height, width)), channels), nhwc.dtype)
+            spread[:, :: self.upsample[0], :: self.upsample[1]] = nhwc
+            nhwc = spread
         border = ((0, 0), (top, bottom + rows), (left, right + columns), (0, 0))
         return np.pad(nhwc, border, constant_values=value)
 

@@ -4,8 +4,11 @@ each of them."""
 from __future__ import annotations
 
 from tinyai.ir import Graph, verify
+from tinyai.passes.drop_copies import drop_copies
 from tinyai.passes.fold_constants import fold_constants
+from tinyai.passes.fold_pads import fold_pads
 from tinyai.passes.fuse_epilogues import fuse_epilogues
+from tinyai.passes.make_tables import make_tables
 from tinyai.passes.merge_equal import merge_equal
 from tinyai.passes.remove_unused import remove_unused
 from tinyai.passes.sink_widening import sink_widening
@@ -16,9 +19,13 @@ PIPELINE = (
     # Before fusion, so that a value with two equal users has one user, and can be fused.
     merge_equal,
     remove_unused,
+    fold_pads,
     fuse_epilogues,
     # After fusion has shown which values have to be stored: store them narrow.
     sink_widening,
+    drop_copies,
+    # Last of those that change steps: a table hides what it is made of.
+    make_tables,
     remove_unused,
 )
 

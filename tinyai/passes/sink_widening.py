@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tinyai.ir import DType, Graph, Node, Operand, Step, Tensor, Type
 from tinyai.ops import Elementwise
+from tinyai.ops.steps import Cast
 
 
 def sink_widening(graph: Graph) -> Graph:
     """The tail of an epilogue that widens (int8 to int32 in front of a residual add) moves to the
-    readers, when every reader is an elementwise node or an operand.
+    readers, when every reader is an elementwise node or an operand, or sums in int32 anyway.
 
     A convolution's result then takes a quarter of the arena. Readers repeat the tail: casts and
     shifts by constants, which cost less than the memory traffic that they save.
@@ -54,8 +55,14 @@ def _can_sink(graph: Graph, node: Node, tail: tuple[Step, ...]) -> bool:
     if not constant_operands or node.output in graph.outputs:
         return False
     return all(
-        isinstance(reader.op, Elementwise) for reader in graph.nodes if node.output in reader.inputs
+        isinstance(reader.op, Elementwise) or (reader.op.takes_narrow and _only_widens(tail))
+        for reader in graph.nodes
+        if node.output in reader.inputs
     )
+
+
+def _only_widens(tail: tuple[Step, ...]) -> bool:
+    return tail == (Cast(DType.INT32),)
 
 
 def _prepend(node: Node, tails: dict[str, tuple[Step, ...]]) -> Node:

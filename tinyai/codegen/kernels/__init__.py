@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.kernels import conv2d, elementwise, layout, pool2d
+from tinyai.codegen.kernels import conv2d, elementwise, layout, pool2d, reduce
 from tinyai.codegen.kernels.table import Kernel
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Graph, Node, format_node
@@ -11,6 +11,7 @@ from tinyai.target import Target
 KERNELS: tuple[Kernel, ...] = (
     *conv2d.KERNELS,
     *pool2d.KERNELS,
+    *reduce.KERNELS,
     *elementwise.KERNELS,
     *layout.KERNELS,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
@@ -34,18 +35,23 @@ class Geometry:
     groups: int
     window: Window
     layout: str
+    zero_point: int
+    weight: DType
 
     @classmethod
     def of(cls, graph: Graph, node: Node) -> Geometry:
         data, weight = graph.types(node.inputs)
         if isinstance(node.op, Dense):  # rows are the pixels of a 1×1 convolution
             rows, k = data.shape
-            return cls(1, 1, rows, k, 1, rows, weight.shape[0], 1, Window((1, 1)), NHWC)
+            numbers = (1, 1, rows, k, 1, rows, weight.shape[0], 1)
+            window = Window((1, 1))
+            return cls(*numbers, window, NHWC, node.op.zero_point, weight.dtype)
         op = node.op
         assert isinstance(op, Conv2d)
         n, h, w, c = (data.shape[axis] for axis in axes(op.layout))
         oh, ow = op.window.output((h, w))
-        return cls(n, h, w, c, oh, ow, weight.shape[0], op.groups, op.window, op.layout)
+        numbers = (n, h, w, c, oh, ow, weight.shape[0], op.groups)
+        return cls(*numbers, op.window, op.layout, op.zero_point, weight.dtype)
 
     @property
     def group_in(self) -> int:
@@ -101,16 +107,21 @@ def _patch_scratch(graph: Graph, node: Node) -> int:
 
 def _patch_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     g = Geometry.of(graph, node)
-    epilogue.helpers.add("tinyai_dot_patches")
+    dot = "tinyai_dot_patches" if g.weight is DType.INT8 else "tinyai_dot_patches_wide"
+    epilogue.helpers.add(dot)
     pixel, channel = "(q + p)", "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
     steps = epilogue.write(
         f"acc[p * {g.group_out} + c]", DType.INT32, _output_axes(g, node.op, pixel, channel)
     )
     return {
         "g": g,
+        "dot": dot,
+        "data": C_TYPES[graph.type(node.inputs[0]).dtype],
+        "less": _less(g.zero_point),
         "patches": PATCHES,
         "strides": g.data_strides,
         "tail": g.k - g.group_in * math.prod(g.window.kernel),
+        "spread": g.window.upsample != (1, 1),
         "direct": g.window == Window((1, 1)) and g.groups == 1,
         "channels_inside": g.layout == NHWC,
         "store": g.store(pixel, channel),
@@ -119,8 +130,15 @@ def _patch_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
+def _less(zero_point: int) -> str:
+    """What takes the zero point off a value: " - 5", " + 128", or nothing."""
+    return f" {'-' if zero_point > 0 else '+'} {abs(zero_point)}" if zero_point else ""
+
+
 def _is_depthwise(graph: Graph, node: Node) -> str | None:
     g = Geometry.of(graph, node)
+    if g.window.upsample != (1, 1):
+        return "spread data"
     return None if g.group_in == 1 and g.groups > 1 else "more than one input channel a group"
 
 
@@ -137,6 +155,9 @@ def _depthwise_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     channel = "c" if g.group_out == 1 else f"c / {g.group_out}"
     return {
         "g": g,
+        "data": C_TYPES[graph.type(node.inputs[0]).dtype],
+        "weight": C_TYPES[g.weight],
+        "less": _less(g.zero_point),
         "channel": channel,
         "strides": g.data_strides,
         "channels_inside": g.layout == NHWC,

@@ -16,7 +16,7 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue, *, layout: str, kind: 
     out = node.op.infer(data)
     n, h, w, c = (data.shape[axis] for axis in axes(layout))
     oh, ow = (out.shape[axis] for axis in axes(layout)[1:3])
-    steps = epilogue.write("acc", data.dtype, _loops(layout, n, oh, ow, c))
+    steps = epilogue.write("acc", out.dtype, _loops(layout, n, oh, ow, c))
     if layout == NHWC:
         taken = f"((n * {h} + row) * {w} + column) * {c} + c"
         store = f"((n * {oh} + y) * {ow} + x) * {c} + c"
@@ -31,6 +31,7 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue, *, layout: str, kind: 
         "ow": ow,
         "kind": kind,
         "type": C_TYPES[data.dtype],
+        "total": C_TYPES[out.dtype],
         "start": literal(data.dtype.range[0] if kind == "max" else 0, data.dtype),
         "taken": taken,
         "store": store,

@@ -1,0 +1,72 @@
+"""Kernels of operators that reduce dimensions: sum, softmax."""
+
+from __future__ import annotations
+
+from tinyai.codegen.index import Axis, element, strides
+from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.steps import Epilogue
+from tinyai.ir import DType, Graph, Node
+from tinyai.ops import Softmax, Sum
+
+
+def _sum_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    op = node.op
+    assert isinstance(op, Sum)
+    (data,) = graph.types(node.inputs)
+    out = graph.type(node.output)
+    loops = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(data.shape)]
+    kept = [axis for dim, axis in enumerate(loops) if dim not in op.axes]
+    steps_of = strides(data.shape)
+    taken = " + ".join(f"{a.var} * {s}" for a, s in zip(loops, steps_of, strict=True)) or "0"
+    # Kept dimensions of length 1 have no loop: their position is 0.
+    places = [
+        Axis("0", (1,)) if dim in op.axes else axis
+        for dim, axis in enumerate(loops)
+        if op.keepdims or dim not in op.axes
+    ]
+    steps = epilogue.write("acc", DType.INT32, places)
+    return {
+        "kept": kept,
+        "reduced": [loops[dim] for dim in op.axes],
+        "taken": taken,
+        "store": element(out.shape, places),
+        "steps": steps,
+        "result": epilogue.result,
+    }
+
+
+def _softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    op = node.op
+    assert isinstance(op, Softmax)
+    (data,) = graph.types(node.inputs)
+    outer = Axis("o", data.shape[: op.axis])
+    along = Axis("i", (data.shape[op.axis],))
+    inner = Axis("n", data.shape[op.axis + 1 :])
+    axes = [outer, along, inner]
+    epilogue.helpers.add("expf")
+    steps = epilogue.write("acc", DType.FLOAT32, axes)
+    return {
+        "outer": outer.count,
+        "count": along.count,
+        "inner": inner.count,
+        "steps": steps,
+        "result": epilogue.result,
+    }
+
+
+def _softmax_scratch(graph: Graph, node: Node) -> int:
+    op = node.op
+    assert isinstance(op, Softmax)
+    return graph.type(node.inputs[0]).shape[op.axis] * DType.FLOAT32.bytes
+
+
+KERNELS = (
+    Kernel(name="sum_scalar", op=Sum, template="sum_scalar.c.j2", values=_sum_values),
+    Kernel(
+        name="softmax_scalar",
+        op=Softmax,
+        template="softmax_scalar.c.j2",
+        values=_softmax_values,
+        scratch=_softmax_scratch,
+    ),
+)

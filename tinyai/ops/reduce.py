@@ -1,0 +1,82 @@
+"""``sum`` over dimensions, and the mean that is lowered to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type
+from tinyai.ops import steps
+from tinyai.source import Call, Lowering, require, sources
+
+INTEGERS = (DType.INT8, DType.UINT8, DType.INT32)
+
+
+@dataclass(frozen=True)
+class Sum(Op):
+    """Sum over the dimensions ``axes``, which stay with length 1 where ``keepdims``.
+
+    in: int8, uint8 or int32; out: int32, which wraps.
+    """
+
+    name: ClassVar[str] = "sum"
+    takes_epilogue: ClassVar[bool] = True
+    takes_narrow: ClassVar[bool] = True
+    axes: tuple[int, ...]
+    keepdims: bool = False
+
+    def infer(self, *inputs: Type) -> Type:
+        (data,) = inputs
+        if data.dtype not in INTEGERS:
+            raise ValueError(f"sum of {data.dtype}: {', '.join(INTEGERS)} only")
+        if list(self.axes) != sorted(set(self.axes) & set(range(len(data.shape)))):
+            raise ValueError(f"axes {self.axes} of {data}: existing ones, in order")
+        kept = [
+            1 if dim in self.axes else size
+            for dim, size in enumerate(data.shape)
+            if self.keepdims or dim not in self.axes
+        ]
+        return Type(tuple(kept), DType.INT32)
+
+    def reference(self, *inputs: Array) -> Array:
+        total = inputs[0].sum(axis=self.axes, keepdims=self.keepdims, dtype=np.int64)
+        return np.asarray(total.astype(np.int32))
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        yield Sum((1, 2)), (Type((2, 5, 6, 3), DType.INT8),)
+        yield Sum((2, 3), keepdims=True), (Type((1, 3, 4, 5), DType.UINT8),)
+        yield Sum((0,)), (Type((7,), DType.INT32),)
+        yield Sum((1,)), (Type((3, 4, 5), DType.INT32),)
+
+
+def _axes(call: Call, rank: int) -> tuple[int, ...]:
+    axes = call.attrs.get("axis")
+    named = range(rank) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+    found = {int(axis) % rank for axis in named}
+    return tuple(sorted(set(range(rank)) - found if call.attrs.get("exclude") else found))
+
+
+def _lower(call: Call, lowering: Lowering, divide: bool) -> str:
+    data = lowering.type(call.args[0])
+    require(data.dtype is DType.INT32, f"dtype of {call.op}", data.dtype, "int32")
+    axes = _axes(call, len(data.shape))
+    require(bool(axes), "axes", "none", "at least one")
+    count = int(np.prod([data.shape[axis] for axis in axes]))
+    divisor = Operand(lowering.builder.constant(np.array(count, np.int32)))
+    epilogue: tuple[Step, ...] = (steps.Divide(operand=divisor),) if divide and count > 1 else ()
+    op = Sum(axes, bool(call.attrs.get("keepdims")))
+    inputs = [lowering.tensor(call.args[0])]
+    return lowering.builder.add(op, inputs, epilogue, sources(call))
+
+
+def lower_sum(call: Call, lowering: Lowering) -> str:
+    return _lower(call, lowering, False)
+
+
+def lower_mean(call: Call, lowering: Lowering) -> str:
+    """mean of int32: the sum divided by the count, cut towards zero."""
+    return _lower(call, lowering, True)

@@ -1,0 +1,82 @@
+"""Functions of one 8-bit integer become tables of their 256 results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Graph, Node, Step, operand_tensors
+from tinyai.ops import Elementwise
+from tinyai.ops.steps import FixedPointMultiply, Lookup
+from tinyai.reference import run_steps
+
+NARROW = (DType.INT8, DType.UINT8)
+FEWEST_STEPS = 4  # shorter chains of integers cost less than a look-up
+
+
+def make_tables(graph: Graph) -> Graph:
+    """A stretch of an epilogue from 8 bits to 8 bits whose steps depend on the value alone becomes
+    one look-up: rescaling, activation functions in float, any chain of such.
+
+    The table is what the steps' references compute, so it is exact.
+    """
+    return replace(graph, nodes=tuple(_tabulate(graph, node) for node in graph.nodes))
+
+
+def _tabulate(graph: Graph, node: Node) -> Node:
+    dtype = node.op.infer(*graph.types(node.inputs)).dtype
+    # Operands that read the node's own input are functions of the value as well, until it changes.
+    own = node.inputs[0] if isinstance(node.op, Elementwise) else None
+    if own is not None and graph.type(own).shape != graph.type(node.output).shape:
+        own = None
+    steps: list[Step] = []
+    rest = list(node.epilogue)
+    while rest:
+        length = _longest(graph, dtype, rest, own) if dtype in NARROW else 0
+        if length:
+            steps.append(_lookup(graph, dtype, rest[:length], own))
+        else:
+            steps.append(rest[0])
+        dtype = steps[-1].result(dtype)
+        del rest[: length or 1]
+        own = None
+    return replace(node, epilogue=tuple(steps))
+
+
+def _longest(graph: Graph, start: DType, steps: Sequence[Step], own: str | None) -> int:
+    """How many steps the longest stretch has that is worth a table; 0 for none."""
+    best, dtype = 0, start
+    for count, step in enumerate(steps, 1):
+        if not _depends_on_value_alone(graph, step, own):
+            break
+        dtype = step.result(dtype)
+        worth = count >= FEWEST_STEPS or any(d.is_float for d in _dtypes(start, steps[:count]))
+        if dtype in NARROW and worth:
+            best = count
+    return best
+
+
+def _dtypes(dtype: DType, steps: Sequence[Step]) -> Iterator[DType]:
+    for step in steps:
+        dtype = step.result(dtype)
+        yield dtype
+
+
+def _depends_on_value_alone(graph: Graph, step: Step, own: str | None) -> bool:
+    if isinstance(step, FixedPointMultiply) and step.axis is not None:
+        return False
+    return all(
+        name == own or (name in graph.constants and graph.constants[name].size == 1)
+        for name in operand_tensors([step])
+    )
+
+
+def _lookup(graph: Graph, dtype: DType, steps: Sequence[Step], own: str | None) -> Lookup:
+    low, high = dtype.range
+    values: Array = np.arange(low, high + 1).astype(dtype.numpy)
+    tensors = {name: graph.constants.get(name, values) for name in operand_tensors(steps)}
+    scalars = {name: array.reshape(-1) for name, array in tensors.items()}
+    result = run_steps(steps, values, scalars)
+    return Lookup(tuple(map(int, result)), DType(result.dtype.name))

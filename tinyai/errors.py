@@ -5,6 +5,8 @@ Every message has the same three parts: what was found, what is allowed, what to
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TinyAIError(Exception):
     """Base of all errors that tinyai raises on purpose.
@@ -46,6 +48,20 @@ class UnsupportedError(TinyAIError):
 
 class LimitError(TinyAIError):
     """The generated code would need more memory than the target allows."""
+
+
+class BoundaryError(TinyAIError):
+    """Operators that compute stay on the host, though ``strict`` asked for none.
+
+    ``report`` is the ``tinyai.report.Report`` of the module; its host rows end the message.
+    """
+
+    def __init__(
+        self, what: str, *, report: Any, found: object, allowed: object, hint: str | None = None
+    ) -> None:
+        super().__init__(what, found=found, allowed=allowed, hint=hint)
+        self.report = report
+        self.args = (f"{self.args[0]}\n\n{report}",)
 
 
 class ToolchainError(TinyAIError):

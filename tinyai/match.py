@@ -7,7 +7,7 @@ say which call failed and why. It has what Relay's has, plus names and chains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -60,6 +60,12 @@ class Chain(Pattern):
     steps: tuple[Callable[[Pattern], Pattern], ...]
     most: int
 
+    def options(self) -> tuple[Pattern, ...]:
+        """The ways to match here: each step over a chain that is shorter by one, then the base."""
+        shorter = Chain(self.base, self.steps, self.most - 1)
+        steps = self.steps if self.most else ()
+        return (*(step(shorter) for step in steps), self.base)
+
     def unroll(self) -> Pattern:
         """The chain without repetition: base, or a step of (base, or a step of …)."""
         level = self.base
@@ -78,6 +84,87 @@ def match(pattern: Pattern, expr: Expr) -> tuple[Call, ...] | None:
     return tuple(found) if _match(pattern, expr, found) else None
 
 
+@dataclass(frozen=True)
+class Miss:
+    """How far a pattern got: the calls that fit, and what stands where it wants something else."""
+
+    calls: tuple[Call, ...]
+    found: str
+    allowed: str
+
+
+def nearest_miss(pattern: Pattern, expr: Expr) -> Miss | None:
+    """Where ``pattern`` fails on ``expr``, on the way that covers most calls; None if it matches."""
+    match pattern:
+        case OneOf(options):
+            return _furthest([nearest_miss(option, expr) for option in options])
+        case Chain():
+            options = pattern.options()
+            return _furthest([nearest_miss(option, expr) for option in options])
+        case Operator() if isinstance(expr, Call) and not _differs(pattern, expr):
+            return _furthest([_miss_in_args(args, expr) for args in _orders(pattern)])
+    fits = _match(pattern, expr, {})
+    return None if fits else Miss((), _describe(pattern, expr), _wanted(pattern))
+
+
+def _furthest(misses: Sequence[Miss | None]) -> Miss | None:
+    """The first of those that got furthest, with all that would have done at that place."""
+    failed = [miss for miss in misses if miss is not None]
+    if len(failed) < len(misses) or not failed:
+        return None
+    best = max(failed, key=lambda miss: len(miss.calls))
+    equal = [m.allowed for m in failed if (m.calls, m.found) == (best.calls, best.found)]
+    return Miss(best.calls, best.found, " or ".join(dict.fromkeys(equal)))
+
+
+def _miss_in_args(patterns: tuple[Pattern, ...], call: Call) -> Miss | None:
+    covered: tuple[Call, ...] = (call,)
+    for pattern, arg in zip(patterns, call.args, strict=True):
+        miss = nearest_miss(pattern, arg)
+        if miss is not None:
+            return Miss((*covered, *miss.calls), miss.found, miss.allowed)
+        covered += match(pattern, arg) or ()
+    return None
+
+
+def _describe(pattern: Pattern, expr: Expr) -> str:
+    if isinstance(expr, Constant):
+        return "a constant"
+    if isinstance(expr, Tuple):
+        return "a tuple"
+    if not isinstance(expr, Call):
+        return "a value computed at run time"
+    if isinstance(pattern, Operator) and expr.op == pattern.op:
+        attrs = ", ".join(f"{name}={expr.attrs.get(name)}" for name in pattern.attrs)
+        return f"{expr.op}({attrs or f'{len(expr.args)} arguments'})"
+    return expr.op if isinstance(pattern, Operator) else f"{expr.op}, computed at run time"
+
+
+def _wanted(pattern: Pattern) -> str:
+    match pattern:
+        case AnyConstant():
+            return "a constant"
+        case AnyTuple():
+            return "a tuple"
+        case Operator(name, _, attrs) if attrs:
+            return f"{name}({', '.join(f'{key}={value}' for key, value in attrs.items())})"
+        case Operator(name):
+            return name
+    raise TypeError(f"no pattern: {pattern!r}")
+
+
+def operators(pattern: Pattern) -> frozenset[str]:
+    """Names of the operators that a pattern mentions."""
+    match pattern:
+        case Operator(name, args):
+            return frozenset({name}).union(*map(operators, args))
+        case OneOf(options):
+            return frozenset().union(*map(operators, options))
+        case Chain(base, steps):
+            return operators(base).union(*(operators(step(Anything())) for step in steps))
+    return frozenset()
+
+
 def _match(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:
     match pattern:
         case Anything():
@@ -89,7 +176,7 @@ def _match(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:
         case OneOf(options):
             return any(_match_one(option, expr, found) for option in options)
         case Chain():
-            return _match_chain(pattern, expr, found, pattern.most)
+            return any(_match_one(option, expr, found) for option in pattern.options())
         case Operator():
             return isinstance(expr, Call) and _match_call(pattern, expr, found)
     raise TypeError(f"no pattern: {pattern!r}")
@@ -104,25 +191,27 @@ def _match_one(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:
     return True
 
 
-def _match_chain(chain: Chain, expr: Expr, found: dict[Call, None], most: int) -> bool:
-    shorter = Chain(chain.base, chain.steps, most - 1)
-    steps = chain.steps if most else ()
-    return any(_match_one(step(shorter), expr, found) for step in steps) or _match_one(
-        chain.base, expr, found
-    )
-
-
 def _match_call(pattern: Operator, call: Call, found: dict[Call, None]) -> bool:
-    if call.op != pattern.op or len(call.args) != len(pattern.args):
+    if _differs(pattern, call):
         return False
-    if any(call.attrs.get(name) != value for name, value in pattern.attrs.items()):
-        return False
-    orders = [pattern.args]
-    orders += [pattern.args[::-1]] if call.op in COMMUTATIVE else []
-    for order in orders:
+    for order in _orders(pattern):
         trial = dict(found)
         if all(_match(arg, expr, trial) for arg, expr in zip(order, call.args, strict=True)):
             found.update(trial)
             found[call] = None
             return True
     return False
+
+
+def _differs(pattern: Operator, call: Call) -> bool:
+    """Whether the call itself does not fit, whatever its arguments are."""
+    return (
+        call.op != pattern.op
+        or len(call.args) != len(pattern.args)
+        or any(call.attrs.get(name) != value for name, value in pattern.attrs.items())
+    )
+
+
+def _orders(pattern: Operator) -> list[tuple[Pattern, ...]]:
+    """The arguments in the orders that are tried."""
+    return [pattern.args, pattern.args[::-1]] if pattern.op in COMMUTATIVE else [pattern.args]

@@ -31,6 +31,7 @@ from tinyai.source import (
     Lower,
     Lowering,
     Refusal,
+    blaming,
     fixed_type,
     require,
 )
@@ -253,12 +254,13 @@ def lower_call(call: Call, lowering: Lowering) -> str:
 def _refusal(calls: Collection[Call], root: Expr, *, floats: bool) -> Refusal | None:
     try:
         for call in calls:
-            require(
-                floats or not call.type.dtype.startswith("float"),
-                f"dtype of {call.op}",
-                call.type.dtype,
-                "integers; float32 only where a region begins or ends",
-            )
+            with blaming(call):
+                require(
+                    floats or not call.type.dtype.startswith("float"),
+                    f"dtype of {call.op}",
+                    call.type.dtype,
+                    "integers; float32 only where a region begins or ends",
+                )
         _try_lowering(calls)
     except Refusal as refusal:
         return refusal
@@ -279,4 +281,5 @@ def _try_lowering(calls: Collection[Call]) -> None:
         return tensors[expr]
 
     for call in calls:
-        tensors[call] = lower_call(call, Lowering(builder, tensor))
+        with blaming(call):
+            tensors[call] = lower_call(call, Lowering(builder, tensor))

@@ -6,7 +6,8 @@ arguments are made when they are asked for: a check looks at a few calls of a la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -73,11 +74,25 @@ class Call(Expr):
 
 
 class Refusal(ValueError):
-    """Why an operator stays on the host: the clause that failed, what was found and is allowed."""
+    """Why an operator stays on the host: the clause that failed, what was found and is allowed.
+
+    ``call`` is the call that failed, where a check walked over calls (see ``blaming``).
+    """
 
     def __init__(self, clause: str, found: object, allowed: object) -> None:
         self.clause, self.found, self.allowed = clause, str(found), str(allowed)
+        self.call: Call | None = None
         super().__init__(f"{clause}: found {found}, allowed {allowed}")
+
+
+@contextlib.contextmanager
+def blaming(call: Call) -> Iterator[None]:
+    """A ``Refusal`` that is raised inside of this context says that it is about ``call``."""
+    try:
+        yield
+    except Refusal as refusal:
+        refusal.call = refusal.call or call
+        raise
 
 
 def require(condition: bool, clause: str, found: object, allowed: object) -> None:

@@ -16,6 +16,7 @@ from tinyai.target import Target
 
 if TYPE_CHECKING:
     from tinyai.frontends.build import build
+    from tinyai.frontends.explain import explain
     from tinyai.frontends.relay import partition_for_tinyai
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "TinyAIError",
     "Toolchain",
     "build",
+    "explain",
     "partition_for_tinyai",
     "register",
 ]
@@ -30,6 +32,7 @@ __version__ = "0.1.0"
 
 _NEED_RELAY = {
     "build": "tinyai.frontends.build",
+    "explain": "tinyai.frontends.explain",
     "partition_for_tinyai": "tinyai.frontends.relay",
 }
 

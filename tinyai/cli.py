@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tinyai import doctor as doctor_
+from tinyai.errors import TinyAIError
+from tinyai.report import Report
+from tinyai.target import split_target
 
 
 @click.group()
@@ -33,6 +36,47 @@ def doctor(context: click.Context, as_json: bool) -> None:
     else:
         _print_findings(findings, advice)
     context.exit(int(any(item.level == "error" for item in advice)))
+
+
+@main.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--target", default="tinyai", show_default=True, help="Options: 'tinyai -isa=..., llvm'."
+)
+@click.option("--input-shapes", default="", help="As tvmc's: 'data:[1,3,32,32] other:[1,8]'.")
+@click.option("--format", "style", type=click.Choice(["table", "json", "text"]), default="table")
+@click.option("--strict", is_flag=True, help="Exit code 1 where an operator computes on the host.")
+@click.pass_context
+def explain(
+    context: click.Context, file: str, target: str, input_shapes: str, style: str, strict: bool
+) -> None:
+    """Tell which operators of FILE (.onnx, .tflite) stay on the host, why, and what to change.
+
+    The exit code is 0 where the report is printed; 1 under --strict where an operator that computes
+    stays on the host; 2 where FILE or an option is bad, or there is no TVM with Relay.
+    """
+    try:
+        report = _explain(file, target, input_shapes)
+    except TinyAIError as error:
+        click.echo(f"error: {error}", err=True)
+        context.exit(2)
+    if style == "table":
+        Console(highlight=False).print(report.table())
+    else:
+        click.echo(report.json() if style == "json" else str(report))
+    context.exit(int(strict and bool(report.computing)))
+
+
+def _explain(file: str, target: str, input_shapes: str) -> Report:
+    import tinyai
+
+    report_of = tinyai.explain  # asks for a TVM with Relay before the importers do
+    from tinyai.frontends.tvmc import load_model
+
+    options, _ = split_target(target)
+    mod, params = load_model(file, input_shapes)
+    report: Report = report_of(mod, params, **options)
+    return report
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})

@@ -8,7 +8,7 @@ say which call failed and why. It has what Relay's has, plus names and chains.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -86,15 +86,18 @@ def match(pattern: Pattern, expr: Expr) -> tuple[Call, ...] | None:
 
 @dataclass(frozen=True)
 class Miss:
-    """How far a pattern got: the calls that fit, and what stands where it wants something else."""
+    """How far a pattern got: the calls that fit, and what stands where it wants something else.
+
+    ``place`` names the argument that does not fit, "" for the expression itself."""
 
     calls: tuple[Call, ...]
     found: str
     allowed: str
+    place: str = ""
 
 
 def nearest_miss(pattern: Pattern, expr: Expr) -> Miss | None:
-    """Where ``pattern`` fails on ``expr``, on the way that covers most calls; None if it matches."""
+    """Where ``pattern`` fails on ``expr``, on the way that covers most; None where it matches."""
     match pattern:
         case OneOf(options):
             return _furthest([nearest_miss(option, expr) for option in options])
@@ -114,15 +117,16 @@ def _furthest(misses: Sequence[Miss | None]) -> Miss | None:
         return None
     best = max(failed, key=lambda miss: len(miss.calls))
     equal = [m.allowed for m in failed if (m.calls, m.found) == (best.calls, best.found)]
-    return Miss(best.calls, best.found, " or ".join(dict.fromkeys(equal)))
+    return replace(best, allowed=" or ".join(dict.fromkeys(equal)))
 
 
 def _miss_in_args(patterns: tuple[Pattern, ...], call: Call) -> Miss | None:
     covered: tuple[Call, ...] = (call,)
-    for pattern, arg in zip(patterns, call.args, strict=True):
+    for number, (pattern, arg) in enumerate(zip(patterns, call.args, strict=True), 1):
         miss = nearest_miss(pattern, arg)
         if miss is not None:
-            return Miss((*covered, *miss.calls), miss.found, miss.allowed)
+            place = miss.place or f"argument {number} of {call.op}"
+            return replace(miss, calls=(*covered, *miss.calls), place=place)
         covered += match(pattern, arg) or ()
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tvm
@@ -37,6 +37,7 @@ def partition_for_tinyai(
     *,
     mod_name: str = "default",
     prune: bool | str = True,
+    strict: bool | str = False,
     **options: object,
 ) -> tvm.IRModule:
     """Cut the parts of ``mod`` that tinyai takes into functions with ``Compiler="tinyai"``.
@@ -46,8 +47,26 @@ def partition_for_tinyai(
     that computes nothing goes back to the host unless ``prune`` is False. ``mod_name`` begins the
     regions' symbols. A module that has regions of tinyai's already is returned as it is, and so
     are regions of other compilers. The argument is not changed.
-    Raises ``OptionError`` for an unknown option or a ``mod_name`` that is no C identifier.
+    Raises ``OptionError`` for an unknown option or a ``mod_name`` that is no C identifier; under
+    ``strict`` ``BoundaryError``, with the report of ``tinyai.explain``, where an operator that
+    computes stays on the host.
     """
+    whole = _boolean("strict", strict)
+    partitioned = _partition(mod, params, mod_name, prune, options)
+    if whole:
+        from tinyai.frontends.explain import check_boundary
+
+        check_boundary(partitioned)
+    return partitioned
+
+
+def _partition(
+    mod: tvm.IRModule,
+    params: dict[str, Any] | None,
+    mod_name: str,
+    prune: bool | str,
+    options: Mapping[str, object],
+) -> tvm.IRModule:
     target = Target.from_options(options)
     identifier(mod_name, "mod_name")
     keep_idle = not _boolean("prune", prune)

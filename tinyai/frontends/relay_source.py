@@ -125,7 +125,7 @@ class _Walk:
 
     def expression(self, root: relay.Expr, source: Source) -> Expr:
         """Lower all that ``root`` depends on; ``root`` as a source expression."""
-        for expr in _post_order(root):
+        for expr in post_order(root):
             if isinstance(expr, relay.Call) and isinstance(expr.op, relay.Function):
                 self._composite(expr, source)
             elif isinstance(expr, relay.Call):
@@ -162,7 +162,7 @@ class _Walk:
         return result
 
 
-def _post_order(root: relay.Expr) -> Iterator[relay.Expr]:
+def post_order(root: relay.Expr) -> Iterator[relay.Expr]:
     """Every expression that ``root`` depends on, arguments first, functions not entered."""
     seen: set[relay.Expr] = set()
     stack: list[tuple[relay.Expr, bool]] = [(root, False)]

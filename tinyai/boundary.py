@@ -1,0 +1,407 @@
+"""Why an operator stayed on the host, what it costs there, and what to change. Knows no TVM.
+
+A door hands over the whole model in neutral form, regions and composites dissolved, with a note of
+which calls its regions hold. The reason comes from the checks that kept the operator out, asked
+once more: ``refusal_of_composite`` and ``refusal_of_operator``. Where they would take the operator,
+the reason lies in the partition.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tinyai.match import match, nearest_miss, operators
+from tinyai.patterns import (
+    LONGEST_CHAIN,
+    OPERATORS,
+    PATTERNS,
+    PatternRow,
+    refusal_of_composite,
+    refusal_of_operator,
+)
+from tinyai.report import HostRow, Reason
+from tinyai.source import Call, Expr, Refusal, SourceType, Tuple
+
+_MOST_ROOTS = 64  # places above an operator at which a composite around it is looked for
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A partitioned model without its partition.
+
+    ``users`` are the calls that read an expression, tuples looked through, in order; ``outputs``
+    what leaves the model; ``regions`` the symbol of the region that holds a call (none: the host).
+    """
+
+    users: Mapping[Expr, tuple[Call, ...]]
+    outputs: frozenset[Expr]
+    regions: Mapping[Expr, str]
+    _alone: dict[Call, Refusal | None] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls, results: Iterable[Expr], calls: Iterable[Call], regions: Mapping[Expr, str]
+    ) -> Whole:
+        """All that ``results`` (what functions return) and ``calls`` depend on."""
+        outputs = [tensor for result in results for tensor in _tensors(result)]
+        users: dict[Expr, dict[Call, None]] = {}
+        seen: set[Expr] = set()
+        stack = [*reversed(list(calls)), *reversed(outputs)]
+        while stack:
+            expr = stack.pop()
+            if expr in seen or not isinstance(expr, Call):
+                continue
+            seen.add(expr)
+            for arg in _reads(expr):
+                users.setdefault(arg, {})[expr] = None
+                stack.append(arg)
+        return cls({e: tuple(u) for e, u in users.items()}, frozenset(outputs), regions)
+
+    def refusal(self, call: Call) -> Refusal | None:
+        """``refusal_of_operator``, asked once."""
+        if call not in self._alone:
+            self._alone[call] = refusal_of_operator(call)
+        return self._alone[call]
+
+    def users_of(self, expr: Expr) -> tuple[Call, ...]:
+        return self.users.get(expr, ())
+
+
+def _tensors(expr: Expr) -> Iterator[Expr]:
+    """The tensors of an expression, tuples looked through."""
+    stack = [expr]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, Tuple):
+            stack += reversed(each.fields)
+        else:
+            yield each
+
+
+def _reads(call: Call) -> list[Expr]:
+    return [tensor for arg in call.args for tensor in _tensors(arg)]
+
+
+def host_row(call: Call, whole: Whole) -> HostRow:
+    """The report's row of a call that stayed on the host."""
+    reason = reason_for(call, whole)
+    return HostRow(
+        name=call.name,
+        operator=call.op,
+        type=", ".join(map(str, call.types)),
+        reason=reason,
+        computes=_computes(call),
+        macs=macs(call),
+        boundary_bytes=boundary_bytes(call, whole),
+        hint=hint(reason),
+    )
+
+
+def _computes(call: Call) -> bool:
+    row = OPERATORS.get(call.op)
+    return row is None or row.compute
+
+
+# --- Reasons -----------------------------------------------------------------------------------
+
+
+def reason_for(call: Call, whole: Whole) -> Reason:
+    """The nearest row and its failed clause.
+
+    An operator that no row knows has none. Else it is the composite that covers most calls, two at
+    least and this one among them, and refuses because of it, or, where it is one for floats, for
+    any reason or because it fits in part only. Else the operator's own row. Where that would take
+    it, the partition left it out.
+    """
+    if call.op not in OPERATORS:
+        return Reason("none", "", 0, "operator", call.op, _known_operators(call.op))
+    refusal = whole.refusal(call)
+    if refusal is None:
+        return _left_out(call, whole)
+    nearest = list(_composites(call, whole))
+    if nearest:
+        return max(nearest, key=lambda reason: reason.calls)
+    return Reason("operator", call.op, 1, refusal.clause, refusal.found, refusal.allowed)
+
+
+def _known_operators(name: str) -> str:
+    """What is allowed instead of an unknown operator: names that are like it, where there are."""
+
+    def last(text: str) -> str:
+        return text.rpartition(".")[2]
+
+    like = difflib.get_close_matches(last(name), map(last, OPERATORS), n=3, cutoff=0.7)
+    close = [known for known in OPERATORS if last(known) in like or last(known) in last(name)]
+    names = f", such as {', '.join(close)}" if close else ""
+    return f"an operator of tinyai/patterns.py{names}"
+
+
+def _composites(call: Call, whole: Whole) -> Iterator[Reason]:
+    """A reason from each composite around ``call`` that could have held it, whole fits first."""
+    floats = any(t.dtype.startswith("float") for e in (call, *_reads(call)) for t in e.types)
+    places = [(row, root) for root in _roots(call, whole) for row in _rows_for(call.op)]
+    for row, root in places:
+        calls = match(row.pattern, root)
+        if calls and len(calls) > 1 and call in calls:
+            reason = _reason_of_match(row, calls, root, call, whole)
+            if reason is not None:
+                yield reason
+    for row, root in places if floats else ():
+        miss = nearest_miss(row.pattern, root) if row.floats else None
+        if miss is not None and call in miss.calls and len(miss.calls) > 1:
+            count, clause = len(miss.calls), f"pattern: {miss.place}"
+            yield Reason("composite", row.name, count, clause, miss.found, miss.allowed)
+
+
+def _rows_for(operator: str) -> tuple[PatternRow, ...]:
+    return tuple(row for row in PATTERNS if operator in _MENTIONED[row.name])
+
+
+_MENTIONED = {row.name: operators(row.pattern) for row in PATTERNS}
+
+
+def _roots(call: Call, whole: Whole) -> list[Call]:
+    """``call`` and the calls above it in which a composite that holds it may end, nearest first."""
+    found = {call: None}
+    level = [call]
+    for _ in range(LONGEST_CHAIN):
+        level = [user for each in level for user in whole.users_of(each) if user not in found]
+        found |= dict.fromkeys(level)
+        if not level or len(found) > _MOST_ROOTS:
+            break
+    return list(found)[:_MOST_ROOTS]
+
+
+def _reason_of_match(
+    row: PatternRow, calls: tuple[Call, ...], root: Call, call: Call, whole: Whole
+) -> Reason | None:
+    """Why a composite that fits was not made; None where it was not because of ``call``."""
+    refusal = refusal_of_composite(row, root)
+    if refusal is None:
+        refusal = _refusal_of_partition(calls, root, whole)
+    elif refusal.call is not call and not row.floats:
+        return None
+    at = refusal.call.op if refusal.call not in (None, call) else ""
+    clause, found, allowed = refusal.clause, refusal.found, refusal.allowed
+    return Reason("composite", row.name, len(calls), clause, found, allowed, at)
+
+
+def _refusal_of_partition(calls: tuple[Call, ...], root: Call, whole: Whole) -> Refusal:
+    """Why a composite was not made that fits and could be built: it must own its inner values."""
+    for call in calls:
+        users = [user for user in whole.users_of(call) if user not in calls]
+        if call is not root and (users or call in whole.outputs):
+            readers = [user.op for user in users] + ["an output"] * (call in whole.outputs)
+            refusal = Refusal("other readers", ", ".join(readers), "none outside of the composite")
+            refusal.call = call
+            return refusal
+    return Refusal("partition", "left out by TVM's passes", "a composite of its own")
+
+
+# --- Operators that would be taken alone -------------------------------------------------------
+
+
+def _left_out(call: Call, whole: Whole) -> Reason:
+    """Why a call that passes its check is on the host: its region computes nothing, or it was
+    annotated by rules other than tinyai's."""
+    piece = _piece(call, whole)
+    names = ", ".join(sorted({each.op for each in piece}))
+    if any(map(_computes, piece)):
+        clause, found = "partition", "not annotated for tinyai"
+        allowed = "tinyai's own predicates and TVM's four passes, on a whole module"
+        return Reason("operator", call.op, 1, clause, found, allowed)
+    neighbours = sorted({whole.regions[e] for e in _around(piece, whole) if e in whole.regions})
+    if neighbours:
+        through = _detour(piece, neighbours, whole)
+        found = f"{names}, cut off from {neighbours[0]} by {through} between them"
+        allowed = "a way to the region that leads through no operator of the host"
+        return Reason("operator", call.op, len(piece), "detour", found, allowed)
+    allowed = "at least one operator that computes"
+    return Reason("operator", call.op, len(piece), "idle region", f"only {names}", allowed)
+
+
+def _piece(call: Call, whole: Whole) -> dict[Call, None]:
+    """The calls of the host that would be taken and hang together with ``call``."""
+    piece = {call: None}
+    stack = [call]
+    while stack:
+        each = stack.pop()
+        for other in (*_reads(each), *whole.users_of(each)):
+            if other in piece or not isinstance(other, Call) or other in whole.regions:
+                continue
+            if whole.refusal(other) is None:
+                piece[other] = None
+                stack.append(other)
+    return piece
+
+
+def _around(piece: Mapping[Call, None], whole: Whole) -> list[Expr]:
+    """What a piece reads and who reads it."""
+    beside = [e for call in piece for e in (*_reads(call), *whole.users_of(call))]
+    return [e for e in dict.fromkeys(beside) if e not in piece]
+
+
+def _detour(piece: Mapping[Call, None], regions: list[str], whole: Whole) -> str:
+    """The operator of the host on a way between a piece and a region beside it."""
+    for ahead in (True, False):
+        for start in _around(piece, whole):
+            through = _way(start, ahead, regions, whole)
+            if through:
+                return through
+    return "an operator of the host"
+
+
+def _way(start: Expr, ahead: bool, regions: list[str], whole: Whole) -> str:
+    """The operator of the host ``start``, where following users or arguments meets a region."""
+    if not isinstance(start, Call) or start in whole.regions:
+        return ""
+    seen: set[Expr] = {start}
+    stack: list[Call] = [start]
+    while stack:
+        each = stack.pop()
+        for other in whole.users_of(each) if ahead else _reads(each):
+            if whole.regions.get(other) in regions:
+                return start.op
+            if isinstance(other, Call) and other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return ""
+
+
+# --- Costs -------------------------------------------------------------------------------------
+
+
+def bytes_of(of: SourceType) -> int | None:
+    """Bytes of a tensor, rounded up to whole ones; None for a dynamic shape or an odd dtype."""
+    bits = 8 if of.dtype == "bool" else int((re.search(r"\d+$", of.dtype) or ["0"])[0])
+    dims = [dim for dim in of.shape if dim is not None]
+    if len(dims) < len(of.shape) or not bits:
+        return None
+    return -(-math.prod(dims) * bits // 8)
+
+
+def boundary_bytes(call: Call, whole: Whole) -> int | None:
+    """Bytes that go from regions to ``call`` and from it to regions, each tensor once."""
+    crossing = [arg for arg in dict.fromkeys(_reads(call)) if arg in whole.regions]
+    if any(user in whole.regions for user in whole.users_of(call)):
+        crossing.append(call)
+    sizes = [bytes_of(of) for expr in crossing for of in expr.types]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def macs(call: Call) -> int | None:
+    """Multiply-accumulates of a convolution or a product of matrices in one run, by its shapes and
+    without regard to padding; None for another operator, or where shapes are not known."""
+    rule = next((rule for name, rule in _MACS if re.fullmatch(name, call.op)), None)
+    shapes = [of.shape for expr in (call, *call.args[:2]) for of in expr.types]
+    if rule is None or len(shapes) != 3 or any(None in shape for shape in shapes):
+        return None
+    result, data, weight = ([dim for dim in shape if dim is not None] for shape in shapes)
+    return rule(call, result, data, weight)
+
+
+def _conv_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
+    """Each place of the result meets every weight once."""
+    layout = str(call.attrs.get("out_layout") or call.attrs.get("data_layout") or "NCHW")
+    return _places(result, layout) * math.prod(weight)
+
+
+def _transposed_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
+    """Each place of the data meets every weight once."""
+    return _places(data, str(call.attrs.get("data_layout") or "NCHW")) * math.prod(weight)
+
+
+def _dense_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
+    return math.prod(result) * data[-1]
+
+
+def _matmul_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
+    turned = call.attrs.get("transpose_a") or call.attrs.get("tensor_a_transpose")
+    return math.prod(result) * data[-2 if turned and len(data) > 1 else -1]
+
+
+def _places(shape: list[int], layout: str) -> int:
+    """Elements of all dimensions but the channels'; ``NCHW4c`` has two of those."""
+    axes = re.sub(r"\d", "", layout)
+    pairs = zip(shape, axes.ljust(len(shape), "?"), strict=False)
+    return math.prod(dim for dim, axis in pairs if axis not in "Cc")
+
+
+_MACS: tuple[tuple[str, Callable[[Call, list[int], list[int], list[int]], int]], ...] = (
+    (r".*\bconv\dd_transpose", _transposed_macs),
+    (r".*\b(contrib_)?(depthwise_)?conv\dd(_NCHWc)?(_int8)?", _conv_macs),
+    (r".*\bdense", _dense_macs),
+    (r".*\b(batch_)?matmul", _matmul_macs),
+)
+
+
+# --- What to change ----------------------------------------------------------------------------
+
+
+def hint(reason: Reason) -> str:
+    """What to change so that the clause holds."""
+    for applies, text in _HINTS:
+        if applies(reason):
+            return text
+    return f"change the model so that the clause holds: {reason.clause}, {reason.allowed}"
+
+
+def _is(*clauses: str) -> Callable[[Reason], bool]:
+    return lambda reason: reason.clause in clauses
+
+
+def _found(text: str) -> Callable[[Reason], bool]:
+    return lambda reason: reason.found.startswith(text)
+
+
+_HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
+    (
+        _is("operator"),
+        "write it with operators that tinyai takes, or add a row to tinyai/patterns.py",
+    ),
+    (
+        _is("idle region"),
+        "nothing, since it computes nothing; prune=False keeps such regions",
+    ),
+    (
+        _is("detour"),
+        "get the operator in between into a region first",
+    ),
+    (
+        _is("partition"),
+        "restore_predicates() if predicates were registered; then partition the source module",
+    ),
+    (
+        _is("other readers"),
+        "compute the value once for each reader, so that the composite owns it",
+    ),
+    (
+        lambda reason: "?" in reason.found and reason.allowed == "fixed dimensions",
+        "import with fixed shapes (from_onnx(..., shape={name: dims})), or run DynamicToStatic",
+    ),
+    (
+        lambda reason: "computed at run time" in reason.found and "constant" in reason.allowed,
+        "hand its values over: partition_for_tinyai(mod, params), or bind_params_by_name",
+    ),
+    (
+        lambda reason: reason.clause.startswith("pattern: "),
+        "write the edge of the quantized part as the composite has it, or quantize this part",
+    ),
+    (
+        _is("data layout", "output layout", "kernel layout", "layout", "layouts"),
+        "relay.transform.ConvertLayout to an allowed layout, before partitioning",
+    ),
+    (
+        lambda reason: "dtype" in reason.clause and _found("float")(reason),
+        "quantize this part of the network, as relay.quantize does within opt_level=3",
+    ),
+    (
+        lambda reason: "dtype" in reason.clause,
+        "cast to an allowed dtype in the model, or quantize to int8",
+    ),
+)

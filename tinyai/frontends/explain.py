@@ -1,0 +1,171 @@
+"""The reason for every boundary: what of a Relay module stays on the host, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from tinyai.backend import compile_graph
+from tinyai.boundary import Whole, host_row
+from tinyai.errors import BoundaryError
+from tinyai.frontends.relay import COMPILER, partition_for_tinyai, regions
+from tinyai.frontends.relay_source import Source, graph_from_region, post_order
+from tinyai.report import HostRow, RegionRow, Report
+from tinyai.source import Call, Expr, Tuple
+from tinyai.target import Target
+
+
+def explain(mod: tvm.IRModule, params: dict[str, Any] | None = None, **options: object) -> Report:
+    """Report of ``mod``: each operator that stays on the host with the reason, and the regions.
+
+    ``mod`` is a module from an importer or a quantizer, or the result of ``partition_for_tinyai``;
+    ``params`` and ``options`` are those of ``partition_for_tinyai``. Regions are compiled to C to
+    know their sizes; ``arena_limit`` and ``weight_limit`` are not enforced. The argument is not
+    changed. Raises what ``partition_for_tinyai`` raises, and ``UnsupportedError`` where a region
+    that the user made himself cannot be built.
+    """
+    return report_of(partition_for_tinyai(mod, params, **options))  # type: ignore[arg-type]
+
+
+def report_of(partitioned: tvm.IRModule) -> Report:
+    """The report of a module that is partitioned already."""
+    mod = relay.transform.InferType()(partitioned)
+    inside = regions(mod)
+    rows = tuple(_region_row(func) for func in inside.values())
+    return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}), rows)
+
+
+def check_boundary(partitioned: tvm.IRModule) -> None:
+    """Raise ``BoundaryError`` where an operator that computes stays on the host."""
+    report = report_of(partitioned)
+    if report.computing:
+        names = Counter(row.operator for row in report.computing)
+        raise BoundaryError(
+            "strict: operators that compute stay on the host",
+            report=report,
+            found=", ".join(f"{count} {name}" for name, count in sorted(names.items())),
+            allowed="none",
+            hint="what the report says of each, or partition without strict",
+        )
+
+
+# --- Host --------------------------------------------------------------------------------------
+
+
+def _host_rows(mod: tvm.IRModule, inside: Mapping[str, relay.Function]) -> tuple[HostRow, ...]:
+    notes: dict[Expr, str] = {}
+    results: list[Expr] = []
+    calls: list[Call] = []
+    for _, func in sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint)):
+        if not isinstance(func, relay.Function) or _has(func, "Compiler"):
+            continue
+        source = _Dissolved(inside, notes)
+        results.append(source.result(func.body))
+        calls += (call for each in _operators(func) if isinstance(call := source(each), Call))
+    whole = Whole.of(results, calls, notes)
+    return tuple(host_row(call, whole) for call in calls)
+
+
+def _operators(func: relay.Function) -> list[relay.Call]:
+    """The calls of operators in a function, arguments first, closures and branches included; what
+    composites and regions of other compilers hold is not the host's."""
+    found: dict[relay.Call, None] = {}
+
+    def visit(expr: relay.Expr) -> None:
+        if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
+            found[expr] = None
+        elif isinstance(expr, relay.Function) and (
+            _has(expr, "Composite") or _has(expr, "Compiler")
+        ):
+            relay.analysis.post_order_visit(expr.body, lambda inner: found.pop(inner, None))
+
+    relay.analysis.post_order_visit(func.body, visit)
+    return list(found)
+
+
+def _has(func: relay.Function, attribute: str) -> bool:
+    return func.attrs is not None and attribute in list(func.attrs.keys())
+
+
+class _Dissolved(Source):
+    """Source expressions of a partitioned function as if there were no regions and composites.
+
+    ``notes`` collects the region's symbol of each call that a region holds.
+    """
+
+    def __init__(
+        self,
+        inside: Mapping[str, relay.Function],
+        notes: dict[Expr, str],
+        symbol: str = "",
+        bound: dict[relay.Expr, Expr] | None = None,
+    ) -> None:
+        super().__init__(bound)
+        self._inside, self._notes, self._symbol = inside, notes, symbol
+
+    def result(self, root: relay.Expr) -> Expr:
+        """``root`` as a source expression; what it depends on comes first, to recurse no deeper."""
+        for expr in post_order(root):
+            self(expr)
+        return self(root)
+
+    def _make(self, expr: relay.Expr) -> Expr:
+        if isinstance(expr, relay.Call) and not isinstance(expr.op, tvm.ir.Op):
+            symbol, func = self._callee(expr.op)
+            if func is not None:
+                bound = dict(zip(func.params, map(self, expr.args), strict=True))
+                return _Dissolved(self._inside, self._notes, symbol, bound).result(func.body)
+        if isinstance(expr, relay.TupleGetItem):
+            value = self(expr.tuple_value)
+            if isinstance(value, Tuple):
+                field: Expr = value.fields[expr.index]
+                return field
+        made = super()._make(expr)
+        if self._symbol and isinstance(made, Call):
+            self._notes[made] = self._symbol
+        return made
+
+    def _callee(self, op: relay.Expr) -> tuple[str, relay.Function | None]:
+        """The function that is called, and the region's symbol; None where it stays opaque."""
+        if isinstance(op, tvm.ir.GlobalVar):
+            return op.name_hint, self._inside.get(op.name_hint)
+        composite = isinstance(op, relay.Function) and _has(op, "Composite")
+        ours = composite and str(op.attrs["Composite"]).startswith(f"{COMPILER}.")
+        return self._symbol, op if ours else None
+
+
+# --- Regions -----------------------------------------------------------------------------------
+
+
+def _region_row(func: relay.Function) -> RegionRow:
+    attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
+    target = replace(Target.from_attributes(attributes), arena_limit=0, weight_limit=0)
+    compiled = compile_graph(graph_from_region(func), target)
+    composites, operators = _contents(func)
+    return RegionRow(
+        symbol=compiled.graph.name,
+        composites=tuple(sorted(composites.items())),
+        operators=tuple(sorted(operators.items())),
+        macs=compiled.graph.macs(),
+        weight_bytes=compiled.source.weight_bytes,
+        arena_bytes=compiled.plan.arena_bytes,
+        arena_lower_bound=compiled.plan.lower_bound,
+        layers=len(compiled.graph.nodes),
+    )
+
+
+def _contents(func: relay.Function) -> tuple[Counter[str], Counter[str]]:
+    """The composites of a region and the single operators beside them, counted by name."""
+    composites: Counter[str] = Counter()
+
+    def visit(expr: relay.Expr) -> None:
+        if isinstance(expr, relay.Call) and isinstance(expr.op, relay.Function):
+            composites[str(expr.op.attrs["Composite"]).removeprefix(f"{COMPILER}.")] += 1
+
+    relay.analysis.post_order_visit(func.body, visit)
+    return composites, Counter(call.op.name for call in _operators(func))

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tinyai import doctor as doctor_
-from tinyai.errors import TinyAIError
+from tinyai.errors import BoundaryError, TinyAIError
 from tinyai.report import Report
 from tinyai.target import split_target
 
@@ -57,6 +57,8 @@ def explain(
     """
     try:
         report = _explain(file, target, input_shapes)
+    except BoundaryError as error:  # the target string has -strict=1
+        report, strict = error.report, True
     except TinyAIError as error:
         click.echo(f"error: {error}", err=True)
         context.exit(2)

@@ -179,7 +179,7 @@ def test_the_package_imports_without_tvm_and_says_what_its_doors_need() -> None:
         sys.modules["tvm"] = None  # import tvm raises ModuleNotFoundError
         import tinyai
         print(tinyai.register())
-        for name in ("partition_for_tinyai", "build"):
+        for name in ("partition_for_tinyai", "build", "explain"):
             try:
                 getattr(tinyai, name)
             except tinyai.TinyAIError as error:
@@ -191,12 +191,12 @@ def test_the_package_imports_without_tvm_and_says_what_its_doors_need() -> None:
     )
     lines = out.splitlines()
     assert lines[0] == "False"
-    for name in ("partition_for_tinyai", "build"):
+    for name in ("partition_for_tinyai", "build", "explain"):
         assert f"tinyai.{name} needs a TVM with Relay" in lines
-    assert lines.count("EnvironmentProblem") == 2
-    assert lines.count("  found:   no module tvm.relay") == 2
-    assert lines.count("  allowed: TVM 0.8 to 0.19") == 2
-    assert lines.count("  try:     python -m tinyai doctor") == 2
+    assert lines.count("EnvironmentProblem") == 3
+    assert lines.count("  found:   no module tvm.relay") == 3
+    assert lines.count("  allowed: TVM 0.8 to 0.19") == 3
+    assert lines.count("  try:     python -m tinyai doctor") == 3
     assert lines[-1] == f"{tinyai.Target()} ['tvm']"
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tinyai import doctor as doctor_
-from tinyai.errors import BoundaryError, TinyAIError
+from tinyai.errors import BoundaryError, EnvironmentProblem, TinyAIError
 from tinyai.report import Report
 from tinyai.target import split_target
 
@@ -70,15 +70,19 @@ def explain(
 
 
 def _explain(file: str, target: str, input_shapes: str) -> Report:
-    import tinyai
-
-    report_of = tinyai.explain  # asks for a TVM with Relay before the importers do
-    from tinyai.frontends.tvmc import load_model
-
+    try:
+        from tinyai.frontends.explain import explain
+        from tinyai.frontends.tvmc import load_model
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "explain needs a TVM with Relay",
+            found=error,
+            allowed="TVM 0.8 to 0.19",
+            hint="python -m tinyai doctor",
+        ) from None
     options, _ = split_target(target)
     mod, params = load_model(file, input_shapes)
-    report: Report = report_of(mod, params, **options)
-    return report
+    return explain(mod, params, **options)
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})

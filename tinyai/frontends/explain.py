@@ -164,8 +164,8 @@ def _contents(func: relay.Function) -> tuple[Counter[str], Counter[str]]:
     composites: Counter[str] = Counter()
 
     def visit(expr: relay.Expr) -> None:
-        if isinstance(expr, relay.Call) and isinstance(expr.op, relay.Function):
-            composites[str(expr.op.attrs["Composite"]).removeprefix(f"{COMPILER}.")] += 1
+        if isinstance(expr, relay.Function) and _has(expr, "Composite"):
+            composites[str(expr.attrs["Composite"]).removeprefix(f"{COMPILER}.")] += 1
 
     relay.analysis.post_order_visit(func.body, visit)
     return composites, Counter(call.op.name for call in _operators(func))

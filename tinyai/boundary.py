@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tinyai.match import match, nearest_miss, operators
@@ -216,8 +216,8 @@ def _left_out(call: Call, whole: Whole) -> Reason:
         return Reason("operator", call.op, 1, clause, found, allowed)
     neighbours = sorted({whole.regions[e] for e in _around(piece, whole) if e in whole.regions})
     if neighbours:
-        through = _detour(piece, neighbours, whole)
-        found = f"{names}, cut off from {neighbours[0]} by {through} between them"
+        symbol, through = _detour(piece, neighbours, whole)
+        found = f"{names}, cut off from {symbol} by {through} between them"
         allowed = "a way to the region that leads through no operator of the host"
         return Reason("operator", call.op, len(piece), "detour", found, allowed)
     allowed = "at least one operator that computes"
@@ -245,31 +245,35 @@ def _around(piece: Mapping[Call, None], whole: Whole) -> list[Expr]:
     return [e for e in dict.fromkeys(beside) if e not in piece]
 
 
-def _detour(piece: Mapping[Call, None], regions: list[str], whole: Whole) -> str:
-    """The operator of the host on a way between a piece and a region beside it."""
-    for ahead in (True, False):
-        for start in _around(piece, whole):
-            through = _way(start, ahead, regions, whole)
-            if through:
-                return through
-    return "an operator of the host"
+def _detour(piece: Mapping[Call, None], regions: list[str], whole: Whole) -> tuple[str, str]:
+    """A region beside a piece, and the operator of the host on another way between the two: with
+    the piece in it the region would wait for itself."""
+    found = _way(piece, whole.users_of, regions, whole) or _way(piece, _reads, regions, whole)
+    return found or (regions[0], "an operator of the host")
 
 
-def _way(start: Expr, ahead: bool, regions: list[str], whole: Whole) -> str:
-    """The operator of the host ``start``, where following users or arguments meets a region."""
-    if not isinstance(start, Call) or start in whole.regions:
-        return ""
-    seen: set[Expr] = {start}
-    stack: list[Call] = [start]
+def _way(
+    piece: Mapping[Call, None],
+    follow: Callable[[Call], Sequence[Expr]],
+    regions: list[str],
+    whole: Whole,
+) -> tuple[str, str] | None:
+    """The region that is met behind an operator of the host, and the first such operator."""
+    seen: set[tuple[Expr, bool]] = set()
+    stack = [(call, "") for call in reversed(list(piece))]
     while stack:
-        each = stack.pop()
-        for other in whole.users_of(each) if ahead else _reads(each):
-            if whole.regions.get(other) in regions:
-                return start.op
-            if isinstance(other, Call) and other not in seen:
-                seen.add(other)
-                stack.append(other)
-    return ""
+        each, through = stack.pop()
+        for other in follow(each):
+            if not isinstance(other, Call) or other in piece:
+                continue
+            symbol = whole.regions.get(other, "")
+            if through and symbol in regions:
+                return symbol, through
+            after = through or ("" if symbol else other.op)
+            if (other, bool(after)) not in seen:
+                seen.add((other, bool(after)))
+                stack.append((other, after))
+    return None
 
 
 # --- Costs -------------------------------------------------------------------------------------

@@ -125,7 +125,9 @@ class Report:
 
     def table(self) -> Group:
         """The report for a terminal, by rich: a table of the host's operators, one of regions."""
-        return Group(_host_table(self.host), _region_table(self.regions), Text(_summary(self)))
+        host = [_host_table(self.host)] if self.host else []
+        regions = [_region_table(self.regions)] if self.regions else []
+        return Group(*host, *regions, Text(_summary(self)))
 
     def __str__(self) -> str:
         lines = [_summary(self)]

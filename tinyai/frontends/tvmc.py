@@ -12,7 +12,6 @@ from tvm.relay.op.contrib.register import register_pattern_table
 
 from tinyai.errors import OptionError
 from tinyai.frontends.relay import COMPILER, partition_for_tinyai, pattern_table
-from tinyai.report import safe
 
 IMPORTED = (".onnx", ".tflite")
 
@@ -34,6 +33,8 @@ def load_model(file: str, input_shapes: str = "") -> tuple[tvm.IRModule, dict[st
     ``input_shapes`` are tvmc's: ``"data:[1,3,32,32] other:[1,8]"``, "" for those of the file.
     Raises ``OptionError`` for a file that cannot be read or imported, or bad shapes.
     """
+    from tinyai.report import safe  # brings rich, which import tinyai does without
+
     path = Path(file)
     if path.suffix.lower() not in IMPORTED:
         raise OptionError("model file", found=safe(file), allowed="*" + ", *".join(IMPORTED))

@@ -135,7 +135,9 @@ def _known_operators(name: str) -> str:
         return text.rpartition(".")[2]
 
     like = difflib.get_close_matches(last(name), map(last, OPERATORS), n=3, cutoff=0.7)
-    close = [known for known in OPERATORS if last(known) in like or last(known) in last(name)]
+    close = [
+        known for known in OPERATORS if last(known) in like or last(name).startswith(last(known))
+    ]
     names = f", such as {', '.join(close)}" if close else ""
     return f"an operator of tinyai/patterns.py{names}"
 

@@ -56,7 +56,7 @@ OPERATORS: dict[str, OperatorRow] = {
     "qnn.dequantize": OperatorRow(requantize.lower_dequantize),
     "qnn.add": OperatorRow(requantize.lower_qnn_binary(steps.Add)),
     "qnn.subtract": OperatorRow(requantize.lower_qnn_binary(steps.Subtract)),
-    "qnn.mul": OperatorRow(requantize.lower_qnn_multiply),
+    "qnn.mul": OperatorRow(requantize.lower_qnn_binary(steps.Multiply)),
     "qnn.concatenate": OperatorRow(requantize.lower_qnn_concatenate),
     "nn.max_pool2d": OperatorRow(pool2d.lower_max_pool2d),
     "nn.avg_pool2d": OperatorRow(pool2d.lower_avg_pool2d),

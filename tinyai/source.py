@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -111,13 +112,30 @@ def fixed_type(of: SourceType, what: str = "type") -> Type:
 
 @dataclass(frozen=True)
 class Rounding:
-    """What a requantization means that says nothing of its own: the field of TVM's operator
-    (``rounding`` UPWARD or TONEAREST, ``compute_dtype`` int64 or float32), or ``mode`` "tflite" or
-    "onnx", which compute as those frameworks' own kernels do."""
+    """Whose arithmetic a requantization is. ``mode`` "tflite" and "onnx" compute as those
+    frameworks' own kernels do. "upward" is TVM's, and the other fields are for an operator that
+    says nothing of its own: ``rounding`` UPWARD or TONEAREST, ``compute_dtype`` int64 or
+    float32."""
 
     mode: str = "upward"
     rounding: str = "UPWARD"
     compute_dtype: str = "int64"
+
+
+# What the partition or the hook at work asks for. It is no argument because TVM calls predicates
+# and checks with an expression and nothing else.
+TVMS_OWN = Rounding()
+CURRENT_ROUNDING: ContextVar[Rounding] = ContextVar("CURRENT_ROUNDING", default=TVMS_OWN)
+
+
+@contextlib.contextmanager
+def using(rounding: Rounding) -> Iterator[None]:
+    """Lower with ``rounding`` inside of the block."""
+    token = CURRENT_ROUNDING.set(rounding)
+    try:
+        yield
+    finally:
+        CURRENT_ROUNDING.reset(token)
 
 
 @dataclass(frozen=True)
@@ -129,7 +147,7 @@ class Lowering:
 
     builder: Builder
     tensor: Callable[[Expr], str]
-    rounding: Rounding = field(default_factory=Rounding)
+    rounding: Rounding = field(default_factory=lambda: CURRENT_ROUNDING.get())
 
     def type(self, expr: Expr) -> Type:
         return self.builder.type(self.tensor(expr))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tinyai.errors import OptionError
 
 ISAS = ("scalar",)
-ROUNDINGS = ("upward",)
+ROUNDINGS = ("upward", "tflite", "onnx")
 ABIS = ("packed", "unpacked")
 _ATTRIBUTE_PREFIX = "tinyai."
 
@@ -51,7 +51,8 @@ class Target:
 
     - ``isa``: instruction set of the kernels. ``scalar`` is portable C.
     - ``threads``: threads that a region may use (the scalar kernels use one).
-    - ``rounding``: meaning of a requantization that names none of its own.
+    - ``rounding``: meaning of a requantization that names none of its own: TVM's ("upward", its
+      default, in int64), or that of TFLite's reference kernels or of ONNX Runtime.
     - ``abi``: how the host calls a region. ``packed`` is right for every executor but AOT with
       ``unpacked-api``, whose host code calls ``unpacked`` functions.
     - ``arena_limit``, ``weight_limit``: upper bounds in bytes, 0 for none.
@@ -98,10 +99,15 @@ class Target:
             }
         )
 
+    @staticmethod
+    def attribute(name: str) -> str:
+        """Name of the region's attribute that an option travels as."""
+        return f"{_ATTRIBUTE_PREFIX}{name}"
+
     def attributes(self) -> dict[str, str]:
         """The options as string attributes of a region, sorted by name."""
         fields = sorted(dataclasses.asdict(self).items())
-        return {f"{_ATTRIBUTE_PREFIX}{name}": str(value) for name, value in fields}
+        return {self.attribute(name): str(value) for name, value in fields}
 
     def __str__(self) -> str:
         options = (f"-{name}={value}" for name, value in dataclasses.asdict(self).items())

@@ -79,7 +79,29 @@ acc[3 * rows + c] = s3;
 """
 
 HELPERS = {
-    "expf": """
+    "tinyai_softmax": """
+/* a * b / 2^31, rounded half up. */
+static inline int64_t tinyai_high_product(int64_t a, int64_t b) {
+return (a * b + (1 << 30)) >> 31;
+}
+
+/* x / 2^places, halves away from zero. */
+static inline int64_t tinyai_shift_rounded(int64_t x, int places) {
+const int64_t mask = ((int64_t)1 << places) - 1;
+return (x >> places) + ((x & mask) > (mask >> 1) + (x < 0));
+}
+
+/* 1 / (1 + a), both in Q0.31, by three steps of Newton's method. */
+static inline int64_t tinyai_reciprocal(int64_t a) {
+const int64_t half = (a + ((int64_t)1 << 31)) >> 1;
+int64_t x = 1515870810 + tinyai_high_product(half, -1010580540);
+for (int step = 0; step < 3; ++step) {
+x += tinyai_high_product(x, (1 << 29) - tinyai_high_product(half, x)) * 4;
+}
+return x * 2 > INT32_MAX ? INT32_MAX : x * 2;
+}
+""",
+    "math.h": """
 #include <math.h>
 """,
     **{
@@ -268,6 +290,9 @@ class Epilogue:
                 slope = literal(alpha if dtype.is_float else int(alpha), dtype)
                 scaled = _arithmetic("*", value, slope, dtype)
                 return f"{value} > {literal(0, dtype)} ? {value} : {scaled}"
+            case steps.MultiplyAdd(factor):
+                self.helpers.add("math.h")
+                return f"fmaf({value}, {literal(factor, dtype)}, {operand})"
             case steps.Round(mode):
                 helper = _ROUND[mode]
                 self.helpers.add(helper)

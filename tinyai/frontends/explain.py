@@ -14,9 +14,9 @@ from tinyai.backend import compile_graph
 from tinyai.boundary import Whole, host_row
 from tinyai.errors import BoundaryError
 from tinyai.frontends.relay import COMPILER, partition_for_tinyai, regions
-from tinyai.frontends.relay_source import Source, graph_from_region, post_order
+from tinyai.frontends.relay_source import Source, graph_from_region, post_order, rounding_of
 from tinyai.report import HostRow, RegionRow, Report
-from tinyai.source import Call, Expr, Tuple
+from tinyai.source import Call, Expr, Tuple, using
 from tinyai.target import Target
 
 
@@ -36,6 +36,11 @@ def report_of(partitioned: tvm.IRModule) -> Report:
     """The report of a module that is partitioned already."""
     mod = relay.transform.InferType()(partitioned)
     inside = regions(mod)
+    with using(rounding_of(next(iter(inside.values()), None))):
+        return _report(mod, inside)
+
+
+def _report(mod: tvm.IRModule, inside: Mapping[tvm.ir.GlobalVar, relay.Function]) -> Report:
     rows = tuple(_region_row(func) for func in inside.values())
     return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}), rows)
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -16,7 +17,7 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.backend import CompileSpec, preprocess
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
-from tinyai.frontends.relay_source import Source, graph_from_region
+from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Operator, Pattern
 from tinyai.patterns import (
     OPERATORS,
@@ -25,7 +26,7 @@ from tinyai.patterns import (
     refusal_of_composite,
     refusal_of_operator,
 )
-from tinyai.source import Call
+from tinyai.source import Call, using
 from tinyai.target import Target
 
 COMPILER = "tinyai"
@@ -78,7 +79,8 @@ def _partition(
     if any(_has_let(func) for func in mod.functions.values()):
         # PartitionGraph cannot follow a region through let bindings.
         mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
-    with _deep_recursion():
+    rounding = replace(rounding_of(None), mode=target.rounding)
+    with _deep_recursion(), using(rounding):
         mod = cut_regions(mod, mod_name)
         mod = mod if keep_idle else _inline_idle_regions(mod)
     return _with_attributes(mod, target)

@@ -18,10 +18,13 @@ from tinyai.source import (
     Expr,
     Lowering,
     Refusal,
+    Rounding,
     SourceType,
     Tuple,
     fixed_type,
+    using,
 )
+from tinyai.target import Target
 
 
 class Source:
@@ -98,6 +101,21 @@ def graph_from_region(func: relay.Function) -> Graph:
 
     Raises ``UnsupportedError``, which names the operator, where a builder refuses a call.
     """
+    with using(rounding_of(func)):
+        return _graph(func)
+
+
+def rounding_of(func: relay.Function | None) -> Rounding:
+    """What a region's attribute asks for, and what ``requantize_config`` says in the build at work
+    for the operators that leave it open; UPWARD and int64 where that says nothing."""
+    name = Target.attribute("rounding")
+    named = func is not None and func.attrs is not None and name in list(func.attrs.keys())
+    mode = str(func.attrs[name]) if func is not None and named else Target.rounding
+    config = relay.qnn.op.qnn.current_requantize_config()
+    return Rounding(mode, str(config.rounding or "UPWARD"), str(config.compute_dtype or "int64"))
+
+
+def _graph(func: relay.Function) -> Graph:
     symbol = str(func.attrs["global_symbol"])
     module = tvm.IRModule({tvm.ir.GlobalVar(symbol): func})
     func = relay.transform.InferType()(module)[symbol]

@@ -10,7 +10,7 @@ from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
 from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, MaxPool2d
 from tinyai.ops.reduce import Sum
-from tinyai.ops.softmax import Softmax
+from tinyai.ops.softmax import IntegerSoftmax, Softmax
 
 __all__ = [
     "OPS",
@@ -20,6 +20,7 @@ __all__ = [
     "Conv2d",
     "Dense",
     "Elementwise",
+    "IntegerSoftmax",
     "MaxPool2d",
     "Pad",
     "Reshape",
@@ -37,6 +38,7 @@ OPS: tuple[type[Op], ...] = (
     AdaptivePool2d,
     Sum,
     Softmax,
+    IntegerSoftmax,
     Elementwise,
     Concatenate,
     Pad,

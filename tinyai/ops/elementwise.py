@@ -140,7 +140,11 @@ def lower_function(name: str) -> Lower:
     def lower(call: Call, lowering: Lowering) -> str:
         dtype = lowering.type(call.args[0]).dtype
         require(dtype.is_float, f"dtype of {call.op}", dtype, "float32")
-        return apply(call, lowering, call.args[0], steps.Function(name))
+        mode = lowering.rounding.mode
+        function = {("onnx", "sigmoid"): "mlas_logistic", ("onnx", "tanh"): "mlas_tanh"}.get(
+            (mode, name), name
+        )
+        return apply(call, lowering, call.args[0], steps.Function(function))
 
     return lower
 

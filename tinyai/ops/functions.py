@@ -53,6 +53,89 @@ def tanh(x: Array) -> Array:
     return np.where(x >= 0, (ONE - small) / (ONE + small), (large - ONE) / (large + ONE))
 
 
+def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """``a * b + c`` of float32, rounded once.
+
+    The product is exact in double precision. The sum is rounded to odd there, which makes its
+    second rounding, to float32, the only one that shows (Boldo and Melquiond, "Emulation of a FMA
+    and correctly rounded sums", 2008).
+    """
+    product = np.float64(a) * np.float64(b)
+    addend = np.float64(c)
+    total = np.asarray(product + addend)
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    even = (total.view(np.int64) & 1) == 0
+    towards = np.where(error > 0, np.inf, -np.inf)
+    total = np.where((error != 0) & even, np.nextafter(total, towards), total)
+    return np.asarray(total.astype(np.float32))
+
+
+def mlas_logistic(x: Array) -> Array:
+    """ONNX Runtime's sigmoid (MLAS): a quotient of polynomials, by fused multiply-adds."""
+    x = np.clip(x, np.float32(-18), np.float32(18))
+    square = x * x
+    above = _polynomial(square, _LOGISTIC_ABOVE) * x
+    quotient = above / _polynomial(square, _LOGISTIC_BELOW)
+    return np.asarray(np.maximum(quotient + np.float32(0.5), np.float32(0)))
+
+
+def mlas_tanh(x: Array) -> Array:
+    """ONNX Runtime's tanh (MLAS), in the same form."""
+    x = np.clip(x, np.float32(-9), np.float32(9))
+    square = x * x
+    return np.asarray(_polynomial(square, _TANH_ABOVE) * x / _polynomial(square, _TANH_BELOW))
+
+
+def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+    """Horner's scheme, the highest power first."""
+    total = np.full(x.shape, coefficients[0], np.float32)
+    for coefficient in coefficients[1:]:
+        total = fused_multiply_add(total, x, np.asarray(coefficient, np.float32))
+    return total
+
+
+_LOGISTIC_ABOVE = (
+    4.37031012579801e-11,
+    1.15627324459942e-07,
+    6.08574864600143e-05,
+    8.51377133304701e-03,
+    2.48287947061529e-01,
+)
+_LOGISTIC_BELOW = (
+    6.10247389755681e-13,
+    5.76102136993427e-09,
+    6.29106785017040e-06,
+    1.70198817374094e-03,
+    1.16817656904453e-01,
+    9.93151921023180e-01,
+)
+_TANH_ABOVE = (
+    -2.76076847742355e-16,
+    2.00018790482477e-13,
+    -8.60467152213735e-11,
+    5.12229709037114e-08,
+    1.48572235717979e-05,
+    6.37261928875436e-04,
+    4.89352455891786e-03,
+)
+_TANH_BELOW = (
+    1.19825839466702e-06,
+    1.18534705686654e-04,
+    2.26843463243900e-03,
+    4.89352518554385e-03,
+)
+
+# What one framework computes for a function that TVM has another formula for.
+FRAMEWORK_FUNCTIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
+    {
+        "mlas_logistic": mlas_logistic,
+        "mlas_tanh": mlas_tanh,
+        "tanhf": _from_libm("tanhf"),
+    }
+)
+
+# By the name of TVM's operator.
 FUNCTIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
     {
         "abs": np.abs,

@@ -64,7 +64,8 @@ class MaxPool2d(Op):
 
 @dataclass(frozen=True)
 class AvgPool2d(Op):
-    """Sum of each window divided by its number of elements, cut towards zero.
+    """Sum of each window divided by its number of elements, cut towards zero, or rounded with
+    halves away from zero where ``rounded``.
 
     ``count_include_pad`` counts the elements of the border too. in: int8, uint8 or int32; out:
     int32, both in ``layout``.
@@ -76,6 +77,7 @@ class AvgPool2d(Op):
     window: Window
     layout: str = NHWC
     count_include_pad: bool = False
+    rounded: bool = False
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
@@ -104,6 +106,8 @@ class AvgPool2d(Op):
             ones = self.window.pad(ones, 0)
         count = np.maximum(self._sum(ones), 1)
         total = self._sum(self.window.pad(x, 0))
+        if self.rounded:
+            total = total + np.where(total > 0, count // 2, -(count // 2))
         return _from_nhwc(truncated_quotient(total, count), self.layout)
 
     @staticmethod
@@ -112,6 +116,7 @@ class AvgPool2d(Op):
             if window.dilation == (1, 1):
                 for include in (False, True):
                     yield AvgPool2d(window, layout, include), (Type(shape, dtype),)
+                yield AvgPool2d(window, layout, rounded=True), (Type(shape, DType.INT8),)
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,9 @@ def lower_avg_pool2d(call: Call, lowering: Lowering) -> str:
     window = _pooling_window(call)
     require(window.dilation == (1, 1), "dilation of an average", window.dilation, "(1, 1)")
     include = bool(call.attrs["count_include_pad"])
-    return _add(call, lowering, AvgPool2d(window, _layout(call), include))
+    # TFLite's kernel rounds; TVM's importer has no other operator for it.
+    rounded = lowering.rounding.mode == "tflite"
+    return _add(call, lowering, AvgPool2d(window, _layout(call), include, rounded))
 
 
 def lower_adaptive_pool2d(kind: str, *, whole: bool) -> Lower:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -60,23 +61,25 @@ def _axes(call: Call, rank: int) -> tuple[int, ...]:
     return tuple(sorted(set(range(rank)) - found if call.attrs.get("exclude") else found))
 
 
-def _lower(call: Call, lowering: Lowering, divide: bool) -> str:
+def add_sum(call: Call, lowering: Lowering, epilogue: tuple[Step, ...] = ()) -> tuple[str, int]:
+    """The node that sums the call's argument over its axes, and how many elements each sum has."""
     data = lowering.type(call.args[0])
     require(data.dtype is DType.INT32, f"dtype of {call.op}", data.dtype, "int32")
     axes = _axes(call, len(data.shape))
     require(bool(axes), "axes", "none", "at least one")
-    count = int(np.prod([data.shape[axis] for axis in axes]))
-    divisor = Operand(lowering.builder.constant(np.array(count, np.int32)))
-    epilogue: tuple[Step, ...] = (steps.Divide(operand=divisor),) if divide and count > 1 else ()
     op = Sum(axes, bool(call.attrs.get("keepdims")))
     inputs = [lowering.tensor(call.args[0])]
-    return lowering.builder.add(op, inputs, epilogue, sources(call))
+    total = lowering.builder.add(op, inputs, epilogue, sources(call))
+    return total, math.prod(data.shape[axis] for axis in axes)
 
 
 def lower_sum(call: Call, lowering: Lowering) -> str:
-    return _lower(call, lowering, False)
+    return add_sum(call, lowering)[0]
 
 
 def lower_mean(call: Call, lowering: Lowering) -> str:
     """mean of int32: the sum divided by the count, cut towards zero."""
-    return _lower(call, lowering, True)
+    data = lowering.type(call.args[0])
+    count = math.prod(data.shape[axis] for axis in _axes(call, len(data.shape)))
+    divisor = Operand(lowering.builder.constant(np.array(count, np.int32)))
+    return add_sum(call, lowering, (steps.Divide(operand=divisor),) if count > 1 else ())[0]

@@ -1,7 +1,8 @@
-"""``softmax`` in float32, as TVM's CPU code computes it."""
+"""``softmax`` in float32, as TVM's CPU code computes it, and in TFLite's fixed point."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +11,9 @@ import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
 from tinyai.ops.functions import exp
-from tinyai.source import Call, Lowering, require, sources
+from tinyai.ops.scales import fixed_point
+from tinyai.ops.steps import FixedPointMultiply
+from tinyai.source import Call, Expr, Lowering, require, sources
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,118 @@ class Softmax(Op):
         yield Softmax(1), (Type((2, 10), DType.FLOAT32),)
         yield Softmax(1), (Type((2, 5, 3), DType.FLOAT32),)
         yield Softmax(0), (Type((1,), DType.FLOAT32),)
+
+
+@dataclass(frozen=True)
+class IntegerSoftmax(Op):
+    """Softmax of int8 in fixed point, as TFLite's reference kernel computes it (the exponential and
+    the reciprocal are gemmlowp's): scale 1/256, zero point -128.
+
+    ``powers[255 + x - max]`` is exp(scale * (x - max)) in Q0.31, 0 where it is too small to count.
+    in, out: int8 of one shape.
+    """
+
+    name: ClassVar[str] = "integer_softmax"
+    takes_epilogue: ClassVar[bool] = True
+    axis: int
+    powers: tuple[int, ...]
+
+    def infer(self, *inputs: Type) -> Type:
+        (data,) = inputs
+        if data.dtype is not DType.INT8 or not 0 <= self.axis < len(data.shape):
+            raise ValueError(f"softmax of {data} along axis {self.axis}: int8, an axis of it")
+        if len(self.powers) != 256 or not all(0 <= power < 2**31 for power in self.powers):
+            raise ValueError("softmax needs 256 powers of 31 bits")
+        if data.shape[self.axis] > MOST_POWERS:
+            raise ValueError(f"softmax of more than {MOST_POWERS} values")
+        return data
+
+    def reference(self, *inputs: Array) -> Array:
+        x = np.moveaxis(inputs[0], self.axis, -1).astype(np.int64)
+        powers = np.array(self.powers, np.int64)[255 + x - x.max(axis=-1, keepdims=True)]
+        total = _shift_rounded(powers, 12).sum(axis=-1, keepdims=True)
+        zeros = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
+        inverse = _reciprocal((total << zeros) - 2**31)
+        places = 12 - zeros + 31 - 8
+        result = _shift_rounded(_high_product(inverse, powers), places) - 128
+        return np.moveaxis(np.clip(result, -128, 127).astype(np.int8), -1, self.axis)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        for scale in (0.004, 0.1, 1.5):
+            powers = tflite_powers(scale)
+            yield IntegerSoftmax(1, powers), (Type((2, 10), DType.INT8),)
+            yield IntegerSoftmax(0, powers), (Type((3, 4), DType.INT8),)
+
+    def __str__(self) -> str:
+        return f"{self.name}(axis={self.axis}, 256 powers)"
+
+
+# The sum of so many powers in Q12.19 fits 32 bits.
+MOST_POWERS = 2**12
+
+
+def _high_product(a: Array | int, b: Array | int) -> Array:
+    """a * b / 2**31, rounded half up (for numbers of 32 bits that are not both the lowest)."""
+    return np.asarray((np.asarray(a, np.int64) * np.asarray(b, np.int64) + (1 << 30)) >> 31)
+
+
+def _shift_rounded(x: Array, places: Array | int) -> Array:
+    """x / 2**places, halves away from zero."""
+    places = np.asarray(places, np.int64)
+    mask = np.left_shift(np.int64(1), places) - 1
+    return np.asarray((x >> places) + ((x & mask) > (mask >> 1) + (x < 0)))
+
+
+def _reciprocal(a: Array) -> Array:
+    """1 / (1 + a), both in Q0.31: three steps of Newton's method from 48/17 - 32/17 d, with
+    d = (1 + a) / 2, in Q2.29."""
+    half = (a + 2**31) >> 1
+    x = 1515870810 + _high_product(half, -1010580540)
+    for _ in range(3):
+        x = x + (_high_product(x, 2**29 - _high_product(half, x)) << 2)
+    return np.asarray(np.minimum(x << 1, 2**31 - 1))
+
+
+# exp(-2**k) for k = -2 .. 4, in Q0.31.
+_POWERS_OF_E = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+
+
+def _exponential(a: Array) -> Array:
+    """exp(a) in Q0.31 of a <= 0 in Q5.26: a polynomial around -1/8 on (-1/4, 0], then a factor for
+    each binary digit above."""
+    rest = (a & (2**24 - 1)) - 2**24
+    x = (rest << 5) + 2**28
+    square = _high_product(x, x)
+    cube, fourth = _high_product(square, x), _high_product(square, square)
+    tail = _high_product(_shift_rounded(fourth, 2) + cube, 715827883) + square
+    result = 1895147668 + _high_product(1895147668, x + _shift_rounded(tail, 1))
+    for digit, factor in enumerate(_POWERS_OF_E):
+        has = ((rest - a) >> (24 + digit)) & 1
+        result = np.where(has == 1, _high_product(result, factor), result)
+    return np.where(a == 0, 2**31 - 1, result)
+
+
+def tflite_powers(scale: float) -> tuple[int, ...]:
+    """exp(scale * d) in Q0.31 for d = -255 .. 0."""
+    multiplier, shift = fixed_point(min(scale * 2.0**26, 2.0**31 - 1))
+    difference = np.arange(-255, 1)
+    lowest = -math.floor((31 << 26) / 2.0**shift)
+    step = FixedPointMultiply((multiplier,), (shift,), None, "tflite")
+    counts = difference >= lowest
+    scaled = step.reference(np.where(counts, difference, 0).astype(np.int32), None)
+    powers = np.where(counts, _exponential(scaled.astype(np.int64)), 0)
+    return tuple(int(power) for power in powers)
+
+
+def add_tflite_softmax(call: Call, lowering: Lowering, data: Expr, scale: float) -> str:
+    """The softmax ``call`` of the int8 tensor ``data`` at ``scale``."""
+    of = lowering.type(data)
+    require(of.dtype is DType.INT8, "dtype of TFLite's softmax", of.dtype, "int8")
+    axis = int(call.attrs["axis"]) % len(of.shape)
+    require(of.shape[axis] <= MOST_POWERS, "length of softmax", of.shape[axis], f"<= {MOST_POWERS}")
+    op = IntegerSoftmax(axis, tflite_powers(scale))
+    return lowering.builder.add(op, [lowering.tensor(data)], sources=sources(call))
 
 
 def lower_softmax(call: Call, lowering: Lowering) -> str:

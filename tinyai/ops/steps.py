@@ -13,8 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import Array, DType, Step
-from tinyai.ops.functions import FUNCTIONS
+from tinyai.ops.functions import FRAMEWORK_FUNCTIONS, FUNCTIONS, fused_multiply_add
 
+ALL_FUNCTIONS = {**FUNCTIONS, **FRAMEWORK_FUNCTIONS}
 STEP_KINDS: dict[str, type[Step]] = {}
 
 
@@ -231,6 +232,23 @@ class Prelu(_Binary):
 
 @_kind
 @dataclass(frozen=True)
+class MultiplyAdd(_Binary):
+    """``value * factor + operand`` of float32, rounded once."""
+
+    name: ClassVar[str] = "multiply_add"
+    factor: float
+
+    def result(self, dtype: DType) -> DType:
+        if not dtype.is_float:
+            raise ValueError(f"{self.name} of {dtype}: float32 only")
+        return super().result(dtype)
+
+    def apply(self, value: Array, operand: Array) -> Array:
+        return fused_multiply_add(value, np.asarray(np.float32(self.factor)), operand)
+
+
+@_kind
+@dataclass(frozen=True)
 class Round(Step):
     """Nearest integer, as a float.
 
@@ -378,7 +396,7 @@ class Lookup(Step):
 @_kind
 @dataclass(frozen=True)
 class Function(Step):
-    """A float32 function of one value, by its name in ``FUNCTIONS``.
+    """A float32 function of one value, by its name in ``ops/functions.py``.
 
     It has no C: ``passes/make_tables.py`` turns the chain of 8-bit integers around it into a
     table.
@@ -388,10 +406,11 @@ class Function(Step):
     function: str
 
     def result(self, dtype: DType) -> DType:
-        if not dtype.is_float or self.function not in FUNCTIONS:
-            raise ValueError(f"{self.function} of {dtype}: {', '.join(FUNCTIONS)} of float32 only")
+        if not dtype.is_float or self.function not in ALL_FUNCTIONS:
+            known = ", ".join(ALL_FUNCTIONS)
+            raise ValueError(f"{self.function} of {dtype}: {known} of float32 only")
         return dtype
 
     def reference(self, value: Array, operand: Array | None) -> Array:
         with np.errstate(all="ignore"):
-            return np.asarray(FUNCTIONS[self.function](value), dtype=np.float32)
+            return np.asarray(ALL_FUNCTIONS[self.function](value), dtype=np.float32)

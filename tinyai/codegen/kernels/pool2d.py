@@ -54,6 +54,7 @@ def _window_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         **values,
         "window": op.window,
         "include": isinstance(op, AvgPool2d) and op.count_include_pad,
+        "rounded": isinstance(op, AvgPool2d) and op.rounded,
     }
 
 
@@ -61,7 +62,7 @@ def _adaptive_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, AdaptivePool2d)
     values = _values(graph, node, epilogue, layout=op.layout, kind=op.kind)
-    return {**values, "window": None, "include": False}
+    return {**values, "window": None, "include": False, "rounded": False}
 
 
 KERNELS = tuple(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tinyai.codegen.index import Axis, element, strides
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Graph, Node
-from tinyai.ops import Softmax, Sum
+from tinyai.ops import IntegerSoftmax, Softmax, Sum
 
 
 def _sum_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
@@ -35,20 +37,22 @@ def _sum_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
+def _three_loops(shape: tuple[int, ...], axis: int) -> list[Axis]:
+    """Before, along and behind an axis."""
+    return [Axis("o", shape[:axis]), Axis("i", (shape[axis],)), Axis("n", shape[axis + 1 :])]
+
+
 def _softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, Softmax)
     (data,) = graph.types(node.inputs)
-    outer = Axis("o", data.shape[: op.axis])
-    along = Axis("i", (data.shape[op.axis],))
-    inner = Axis("n", data.shape[op.axis + 1 :])
-    axes = [outer, along, inner]
-    epilogue.helpers.add("expf")
+    axes = _three_loops(data.shape, op.axis)
+    epilogue.helpers.add("math.h")
     steps = epilogue.write("acc", DType.FLOAT32, axes)
     return {
-        "outer": outer.count,
-        "count": along.count,
-        "inner": inner.count,
+        "outer": axes[0].count,
+        "count": axes[1].count,
+        "inner": axes[2].count,
         "steps": steps,
         "result": epilogue.result,
     }
@@ -60,6 +64,24 @@ def _softmax_scratch(graph: Graph, node: Node) -> int:
     return graph.type(node.inputs[0]).shape[op.axis] * DType.FLOAT32.bytes
 
 
+def _integer_softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    op = node.op
+    assert isinstance(op, IntegerSoftmax)
+    (data,) = graph.types(node.inputs)
+    axes = _three_loops(data.shape, op.axis)
+    epilogue.helpers.add("tinyai_softmax")
+    powers = epilogue.array(np.array(op.powers, np.int32))
+    steps = epilogue.write("acc", DType.INT8, axes)
+    return {
+        "outer": axes[0].count,
+        "count": axes[1].count,
+        "inner": axes[2].count,
+        "powers": powers,
+        "steps": steps,
+        "result": epilogue.result,
+    }
+
+
 KERNELS = (
     Kernel(name="sum_scalar", op=Sum, template="sum_scalar.c.j2", values=_sum_values),
     Kernel(
@@ -68,5 +90,11 @@ KERNELS = (
         template="softmax_scalar.c.j2",
         values=_softmax_values,
         scratch=_softmax_scratch,
+    ),
+    Kernel(
+        name="integer_softmax_scalar",
+        op=IntegerSoftmax,
+        template="integer_softmax_scalar.c.j2",
+        values=_integer_softmax_values,
     ),
 )

@@ -1,0 +1,171 @@
+"""The arithmetic of TFLite's reference kernels (LiteRT's ``BUILTIN_REF`` resolver) for int8.
+
+Multipliers come from the scales in double precision; products round twice, halves away from zero.
+Each formula was compared with LiteRT 2.3.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tinyai.ir import Array, Builder, DType, Operand, Step
+from tinyai.ops import steps
+from tinyai.ops.scales import (
+    NARROW,
+    Arithmetic,
+    FixedPoint,
+    Scale,
+    Steps,
+    centred_product,
+    fixed_point,
+    fixed_point_step,
+    minus,
+    narrow,
+    number,
+    plus,
+    widen,
+)
+from tinyai.source import require
+
+ADD_SHIFT = 20  # places that both sides of a sum are shifted up before they are rescaled
+
+
+class TfliteArithmetic(Arithmetic):
+    def requantize(
+        self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
+    ) -> Steps:
+        require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
+        factors = [factor.astype(np.float64) for factor in source.factors or (source.scale,)]
+        ratios = np.asarray(math.prod(factors[1:], start=factors[0]) / np.float64(target.scale))
+        axis = source.axis if ratios.size > 1 else None
+        if source.maker == "qnn.dense":
+            step = _dense_step(ratios, axis, target.zero_point)
+        else:
+            step = fixed_point_step(ratios, axis, "tflite")
+        return (
+            *widen(found),
+            *minus(builder, source.zero_point),
+            step,
+            *plus(builder, target.zero_point),
+            *narrow(to),
+        )
+
+    def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
+        scale = number(builder, target.spread(target.scale, rank), DType.FLOAT32)
+        return (
+            steps.Divide(operand=scale),
+            steps.Round(),
+            *plus(builder, target.zero_point, DType.FLOAT32),
+            *narrow(to),
+        )
+
+    def add(
+        self,
+        builder: Builder,
+        sides: tuple[Scale, Scale],
+        right: str,
+        target: Scale,
+        to: DType,
+        step: type[Step],
+    ) -> Steps:
+        """Both sides, 20 places up, at twice the larger scale; their sum at the output's."""
+        largest = 2 * max(float(side.scale) for side in sides)
+        left, other = (
+            (
+                steps.Cast(DType.INT32),
+                *minus(builder, side.zero_point),
+                steps.LeftShift(operand=number(builder, ADD_SHIFT, DType.INT32)),
+                _one(float(side.scale) / largest),
+            )
+            for side in sides
+        )
+        return (
+            *left,
+            step(operand=Operand(right, other)),
+            _one(largest / (2**ADD_SHIFT * float(target.scale))),
+            *plus(builder, target.zero_point),
+            *narrow(to),
+        )
+
+    def multiply(
+        self, builder: Builder, sides: tuple[Scale, Scale], right: str, target: Scale, to: DType
+    ) -> Steps:
+        ratio = np.float32(sides[0].scale) * np.float32(sides[1].scale) / np.float32(target.scale)
+        return (
+            *centred_product(builder, sides, right),
+            _one(float(ratio)),
+            *plus(builder, target.zero_point),
+            *narrow(to),
+        )
+
+
+def mean_steps(builder: Builder, source: Scale, target: Scale, count: int, to: DType) -> Steps:
+    """From the sum of ``count`` elements at ``source`` to their mean at ``target``: the division is
+    part of the multiplier, in integers."""
+    multiplier, shift = fixed_point(float(source.scale) / float(target.scale))
+    places = min(int(math.log2(count)), 32, 31 + shift)
+    divided = (multiplier << places) // count
+    return (
+        *minus(builder, source.zero_point * count),
+        steps.FixedPointMultiply((divided,), (shift - places,), None, "tflite"),
+        *plus(builder, target.zero_point),
+        *narrow(to),
+    )
+
+
+def _one(ratio: float) -> FixedPoint:
+    return fixed_point_step(np.asarray(ratio), None, "tflite")
+
+
+# --- Fully connected -----------------------------------------------------------------------------
+
+
+def _dense_step(ratios: Array, axis: int | None, zero_point: int) -> FixedPoint:
+    """TFLite multiplies this accumulator in double precision and rounds halves away from zero.
+
+    Both that and a fixed-point product are rising steps of the accumulator, so they are equal
+    everywhere if they are equal around each step that leads to an int8. A multiplier that passes
+    is looked for next to the exact one.
+    """
+    found = [_proven(float(ratio), zero_point) for ratio in ratios.reshape(-1)]
+    for rounding in ("upward", "tonearest"):
+        numbers = [each.get(rounding) for each in found]
+        if None not in numbers:
+            multipliers, shifts = zip(*(n for n in numbers if n is not None), strict=True)
+            return steps.FixedPointMultiply(multipliers, shifts, axis, rounding)
+    require(False, "ratio of the scales", ratios, "one that a fixed-point product is exact for")
+    raise AssertionError
+
+
+def _proven(ratio: float, zero_point: int) -> dict[str, tuple[int, int]]:
+    """By rounding, a multiplier and shift that equal ``round(accumulator * ratio)`` on int8."""
+    exact, shift = fixed_point(ratio)
+    edges = _edges(ratio, zero_point)
+    wanted = np.clip(_round_away(edges * ratio) + zero_point, -128, 127)
+    result: dict[str, tuple[int, int]] = {}
+    for nudge in (0, 1, -1, 2, -2, 3, -3):
+        for rounding in ("upward", "tonearest"):
+            step = steps.FixedPointMultiply((exact + nudge,), (shift,), None, rounding)
+            if rounding in result or not 0 <= exact + nudge < 2**31:
+                continue
+            got = step.reference(edges.astype(np.int32), None).astype(np.int64) + zero_point
+            if np.array_equal(np.clip(got, -128, 127), wanted):
+                result[rounding] = (exact + nudge, shift)
+    return result
+
+
+def _edges(ratio: float, zero_point: int) -> Array:
+    """Accumulators around each place where the result may step from one int8 to the next."""
+    results = np.arange(-129, 129, dtype=np.float64) - zero_point + 0.5
+    with np.errstate(over="ignore", divide="ignore"):
+        places = np.clip(np.floor(results / ratio), -(2.0**31) + 4, 2.0**31 - 5)
+    near = places[:, None] + np.arange(-3, 5)
+    return np.asarray(np.unique(near), np.float64)
+
+
+def _round_away(x: Array) -> Array:
+    whole = np.trunc(x)
+    away = np.abs(x - whole) >= 0.5
+    return np.asarray(whole + np.where(away, np.sign(x), 0), np.int64)

@@ -1,0 +1,127 @@
+"""The arithmetic of TVM's QNN dialect, under an operator's ``rounding`` and ``compute_dtype``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinyai.ir import Builder, DType, Operand, Step
+from tinyai.ops import steps
+from tinyai.ops.scales import (
+    NARROW,
+    Arithmetic,
+    Scale,
+    Steps,
+    centred_product,
+    fixed_point,
+    fixed_point_step,
+    minus,
+    narrow,
+    number,
+    plus,
+    times,
+    widen,
+)
+from tinyai.source import require
+
+MODES = {"UPWARD": "upward", "TONEAREST": "tonearest"}
+
+
+@dataclass(frozen=True)
+class TvmArithmetic(Arithmetic):
+    rounding: str = "UPWARD"
+    compute_dtype: str = "int64"
+
+    def requantize(
+        self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
+    ) -> Steps:
+        if self.compute_dtype == "float32":
+            return self._requantize_float(builder, source, target, to, rank)
+        return (
+            *widen(found),
+            *minus(builder, source.zero_point),
+            *self._rescale(builder, source, target),
+            *plus(builder, target.zero_point),
+            *(narrow(to) if to is not DType.INT32 else ()),
+        )
+
+    def _requantize_float(
+        self, builder: Builder, source: Scale, target: Scale, to: DType, rank: int
+    ) -> Steps:
+        require(to in NARROW, "dtype of a float32 requantization", to, ", ".join(NARROW))
+        ratio = source.scale.astype(np.float64) / np.float64(target.scale)
+        same = source.axis is None and source.scale == target.scale
+        return (
+            steps.Cast(DType.FLOAT32),
+            *minus(builder, source.zero_point, DType.FLOAT32),
+            *(() if same else times(builder, source.spread(ratio, rank))),
+            *plus(builder, target.zero_point, DType.FLOAT32),
+            steps.Round("floor" if self.rounding == "UPWARD" else "cut"),
+            *narrow(to),
+        )
+
+    def _rescale(self, builder: Builder, source: Scale, target: Scale) -> Steps:
+        """int32 -> int32: times the ratio of the scales, in fixed point."""
+        if source.axis is None and source.scale == target.scale:
+            return ()
+        ratios = source.scale.astype(np.float64) / np.float64(target.scale)
+        if source.axis is None and self.rounding == "UPWARD":
+            return multiply_step(builder, *fixed_point(float(ratios.reshape(()))))
+        return (fixed_point_step(ratios, source.axis, MODES[self.rounding]),)
+
+    def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
+        scale = number(builder, target.spread(target.scale, rank), DType.FLOAT32)
+        return (
+            steps.Divide(operand=scale),
+            steps.Round(),
+            *plus(builder, target.zero_point, DType.FLOAT32),
+            *narrow(to),
+        )
+
+    def add(
+        self,
+        builder: Builder,
+        sides: tuple[Scale, Scale],
+        right: str,
+        target: Scale,
+        to: DType,
+        step: type[Step],
+    ) -> Steps:
+        """Both sides at the output's scale, rounded, then added or subtracted."""
+        require(self.compute_dtype == "int64", "compute_dtype", self.compute_dtype, "int64")
+        left, other = (
+            (
+                steps.Cast(DType.INT32),
+                *minus(builder, side.zero_point),
+                *self._rescale(builder, side, target),
+            )
+            for side in sides
+        )
+        return (
+            *left,
+            step(operand=Operand(right, other)),
+            *plus(builder, target.zero_point),
+            *narrow(to),
+        )
+
+    def multiply(
+        self, builder: Builder, sides: tuple[Scale, Scale], right: str, target: Scale, to: DType
+    ) -> Steps:
+        product = Scale(np.asarray(sides[0].scale * sides[1].scale), 0)
+        return (
+            *centred_product(builder, sides, right),
+            *self.requantize(builder, product, target, DType.INT32, to, 0),
+        )
+
+
+def multiply_step(builder: Builder, multiplier: int, shift: int) -> Steps:
+    """TVM's fixed_point_multiply of an int32, halves rounded up."""
+    require(-31 <= shift <= 30, "shift", shift, "-31 .. 30")
+    if multiplier != 2**30:
+        return (steps.FixedPointMultiply((multiplier,), (shift,)),)
+    # TVM turns the multiplier 0.5 into a shift whose rounding constant wraps in 32 bits.
+    require(shift <= 0, "shift of the multiplier 2**30", shift, "at most 0")
+    rounding = number(builder, 1 << -shift, DType.INT32)
+    places = number(builder, 1 - shift, DType.INT32)
+    return steps.Add(operand=rounding), steps.RightShift(operand=places)

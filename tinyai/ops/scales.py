@@ -1,0 +1,184 @@
+"""Scales and zero points: reading them from a call, and the steps that every arithmetic shares.
+
+``real = scale * (q - zero point)`` (Jacob et al., "Quantization and Training of Neural Networks
+for Efficient Integer-Arithmetic-Only Inference", 2018).
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tinyai.ir import Array, Builder, DType, Operand, QParams, Step
+from tinyai.ops import steps
+from tinyai.source import Call, Expr, constant_of, one_number, require
+
+NARROW = (DType.INT8, DType.UINT8)
+ACCUMULATORS = ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One scale, or one along ``axis``, as float32, and the zero point.
+
+    An accumulator's scale is a product that the importer has rounded to float32. ``factors`` are
+    the scales of data and weights, where the operator ``maker`` that made it is known: some
+    frameworks start from them.
+    """
+
+    scale: Array
+    zero_point: int
+    axis: int | None = None
+    factors: tuple[Array, ...] = ()
+    maker: str = ""
+
+    @property
+    def qparams(self) -> QParams:
+        return QParams(tuple(map(float, self.scale.reshape(-1))), self.zero_point, self.axis)
+
+    def spread(self, numbers: Array, rank: int) -> Array:
+        """One number, or one a channel, shaped to broadcast along the axis."""
+        if self.axis is None:
+            return numbers.reshape(())
+        return numbers.reshape(-1, *(1,) * (rank - self.axis - 1))
+
+
+def scale_of(call: Call, index: int, what: str) -> Scale:
+    """The scale and, behind it, the zero point among a call's arguments; each one number."""
+    scale = np.float32(one_number(call, index, f"scale of the {what}"))
+    zero_point = int(one_number(call, index + 1, f"zero point of the {what}"))
+    require(bool(0 < scale < np.inf), f"scale of the {what}", scale, "a positive number")
+    return Scale(np.asarray(scale), zero_point)
+
+
+def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:
+    """As ``scale_of``; a vector of scales lies along the call's axis."""
+    scale = constant_of(call, index, f"scale of the {what}").astype(np.float32)
+    if scale.ndim == 0:
+        return scale_of(call, index, what)
+    require(scale.ndim == 1, f"scale of the {what}", f"shape {scale.shape}", "one or a vector")
+    positive = bool(np.all(scale > 0) and np.all(np.isfinite(scale)))
+    require(positive, f"scale of the {what}", scale.min(), "positive numbers")
+    zeros = constant_of(call, index + 1, f"zero point of the {what}")
+    same = bool(zeros.min() == zeros.max())
+    require(same, f"zero point of the {what}", f"{zeros.min()} .. {zeros.max()}", "one number")
+    return Scale(scale, int(zeros.reshape(-1)[0]), int(call.attrs["axis"]) % rank)
+
+
+def with_factors(scale: Scale, value: Expr) -> Scale:
+    """``scale`` with the factors that it is the product of, where ``value`` is an accumulator,
+    with or without a bias."""
+    while isinstance(value, Call) and value.op in ("nn.bias_add", "add"):
+        value = value.args[0]
+    if not isinstance(value, Call) or value.op not in ACCUMULATORS:
+        return scale
+    data = np.float32(one_number(value, 4, "scale of the data"))
+    weight = constant_of(value, 5, "scale of the weights").astype(np.float32)
+    return replace(scale, factors=(np.asarray(data), weight), maker=value.op)
+
+
+def fixed_point(multiplier: float) -> tuple[int, int]:
+    """``multiplier`` as m * 2**(shift - 31), m in 2**30 .. 2**31 - 1: 31 bits, halves away from
+    zero.
+
+    Both are 0 for a multiplier so small that it takes every int32 to 0: a dead channel of a real
+    network has one. (TVM shifts by more than 63 places there, which gives 0 on x86 without AVX2
+    and 0 or -1 with it.)
+    """
+    significand, shift = math.frexp(multiplier)
+    m = math.floor(significand * 2**31 + 0.5)
+    m, shift = (m // 2, shift + 1) if m == 2**31 else (m, shift)
+    return (m, shift) if shift >= -31 else (0, 0)
+
+
+def fixed_point_step(ratios: Array, axis: int | None, rounding: str) -> FixedPoint:
+    """One fixed-point multiplication by numbers of float64, one or one along ``axis``."""
+    numbers = [fixed_point(float(ratio)) for ratio in ratios.reshape(-1)]
+    largest = max(shift for _, shift in numbers)
+    require(largest <= 30, "ratio of the scales", f"2**{largest}", "at most 2**30")
+    multipliers, shifts = zip(*numbers, strict=True)
+    return steps.FixedPointMultiply(multipliers, shifts, axis, rounding)
+
+
+FixedPoint = steps.FixedPointMultiply
+
+
+def number(builder: Builder, value: Any, dtype: DType) -> Operand:
+    return Operand(builder.constant(np.array(value, dtype.numpy)))
+
+
+def plus(builder: Builder, value: int, dtype: DType = DType.INT32) -> Steps:
+    return (steps.Add(operand=number(builder, value, dtype)),) if value else ()
+
+
+def minus(builder: Builder, value: int, dtype: DType = DType.INT32) -> Steps:
+    return (steps.Subtract(operand=number(builder, value, dtype)),) if value else ()
+
+
+def times(builder: Builder, value: Array) -> Steps:
+    return (steps.Multiply(operand=number(builder, value, DType.FLOAT32)),)
+
+
+def widen(found: DType, to: DType = DType.INT32) -> Steps:
+    return (steps.Cast(to),) if found is not to else ()
+
+
+def narrow(dtype: DType) -> Steps:
+    """Clipped to ``dtype``'s range and cast."""
+    low, high = dtype.range
+    return steps.Clip(low, high), steps.Cast(dtype)
+
+
+def dequantize(builder: Builder, source: Scale, found: DType, rank: int) -> Steps:
+    """To float32: (q - zero point) * scale. All arithmetics agree on it."""
+    return (
+        *widen(found),
+        *minus(builder, source.zero_point),
+        steps.Cast(DType.FLOAT32),
+        *times(builder, source.spread(source.scale, rank)),
+    )
+
+
+class Arithmetic(abc.ABC):
+    """How a framework goes from one scale to another. ``rank`` is that of the tensor."""
+
+    @abc.abstractmethod
+    def requantize(
+        self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
+    ) -> Steps:
+        """From integers of type ``found`` at ``source`` to ``to`` at ``target``."""
+
+    @abc.abstractmethod
+    def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
+        """From float32 to ``to`` at ``target``."""
+
+    @abc.abstractmethod
+    def add(
+        self,
+        builder: Builder,
+        sides: tuple[Scale, Scale],
+        right: str,
+        target: Scale,
+        to: DType,
+        step: type[Step],
+    ) -> Steps:
+        """From 8 bits at the first scale, by ``step`` (Add or Subtract), with the tensor ``right``
+        at the second one, to ``to`` at ``target``."""
+
+    @abc.abstractmethod
+    def multiply(
+        self, builder: Builder, sides: tuple[Scale, Scale], right: str, target: Scale, to: DType
+    ) -> Steps:
+        """As ``add``, for the product."""
+
+
+def centred_product(builder: Builder, sides: tuple[Scale, Scale], right: str) -> Steps:
+    """int32: both sides less their zero points, multiplied."""
+    wide = steps.Cast(DType.INT32)
+    operand = Operand(right, (wide, *minus(builder, sides[1].zero_point)))
+    return wide, *minus(builder, sides[0].zero_point), steps.Multiply(operand=operand)

@@ -191,10 +191,11 @@ def post_order(root: relay.Expr) -> Iterator[relay.Expr]:
         elif expr not in seen:
             seen.add(expr)
             stack.append((expr, True))
-            stack += [(child, False) for child in reversed(_children(expr)) if child not in seen]
+            stack += [(child, False) for child in reversed(children(expr)) if child not in seen]
 
 
-def _children(expr: relay.Expr) -> list[relay.Expr]:
+def children(expr: relay.Expr) -> list[relay.Expr]:
+    """What an expression is made from, functions not entered."""
     if isinstance(expr, relay.Call):
         return list(expr.args)
     if isinstance(expr, relay.Tuple):

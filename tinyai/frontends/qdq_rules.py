@@ -1,0 +1,527 @@
+"""How each float operator between quantized values is written with integers.
+
+``RULES`` has a row for each operator that computes: it makes integers on the grid of the
+quantization behind it. ``ACCUMULATORS`` are those that make int32 sums, with what may follow before
+the sums are requantized. ``MOVES`` only move values or pick some, ``LIMITS`` bound them: both run
+on integers behind any rule, for they commute with rounding. ``ELEMENTWISE`` operators of one
+quantized value stay float between dequantize and quantize, to become a table.
+
+Every rule refuses what it cannot do with a reason (``tinyai.source.Refusal``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import relay
+
+from tinyai.frontends.qdq_values import (
+    INT32,
+    RESHAPES,
+    Array,
+    Grid,
+    Integers,
+    Move,
+    View,
+    again,
+    is_call,
+    operator_name,
+    requantize,
+    scalars,
+    shape_of,
+    spanned,
+    with_dtype,
+)
+from tinyai.frontends.relay_source import attributes
+from tinyai.source import Refusal, require
+
+Rule = Callable[[View, relay.Call, Grid], relay.Expr]
+Accumulate = Callable[[View, relay.Call], Integers]
+
+
+# --- Accumulators: int32 sums, before they are requantized --------------------------------------
+
+
+def accumulator(view: View, expr: relay.Expr) -> Integers:
+    """The int32 sums that a float value stands for."""
+    known = is_call(expr) and expr.op.name in ACCUMULATORS
+    require(known, "accumulator", operator_name(expr), ", ".join(ACCUMULATORS))
+    return ACCUMULATORS[expr.op.name](view, expr)
+
+
+def is_accumulator(view: View, expr: relay.Expr) -> bool:
+    """Whether ``expr`` is a convolution or product of matrices, or a step behind one."""
+    while is_call(expr, *STEPS):
+        variable = [arg for arg in expr.args if not view.is_constant(arg)]
+        if len(variable) != 1:
+            return False
+        expr = variable[0]
+    return is_call(expr, *PRODUCTS)
+
+
+def _data(view: View, expr: relay.Expr) -> Integers:
+    """Operand of a product, which may be multiplied by a number: that is another scale."""
+    factor = _factor(view, expr) if is_call(expr, "multiply", "divide") else None
+    if factor is None:
+        value = view.integers(expr)
+        require(not value.per_channel, "scales of the data", len(value.scales), "one")
+        return value
+    view.alone(expr)
+    value = _data(view, factor[0])
+    return replace(value, scales=(value.scales[0] * factor[1],))
+
+
+def _factor(view: View, call: relay.Call) -> tuple[relay.Expr, float] | None:
+    """A value and the positive number that ``call`` multiplies it by, if that is what it does."""
+    for value, other in (call.args, call.args[::-1]):
+        number = view.uniform(other)
+        if number is not None and number > 0 and shape_of(value) == shape_of(call):
+            if is_call(call, "multiply"):
+                return value, number
+            return (value, 1 / number) if other is call.args[1] else None
+    return None
+
+
+def _weights(view: View, expr: relay.Expr, axis: int) -> Integers:
+    """Constant weights with one scale, or one for each output channel."""
+    value = view.integers(expr)
+    constant = isinstance(value.expr, relay.Constant) and value.dtype != "int32"
+    require(constant, "weights", "computed at run time", "quantized constants")
+    fits = not value.per_channel or value.axis == axis
+    require(fits, "axis of the weights' scales", value.axis, axis)
+    return value
+
+
+def _sums(call: relay.Call, like: relay.Call, data: Integers, by: Integers, axis: int) -> Integers:
+    """The accumulator ``call`` under the name of the float operator ``like``."""
+    scales = tuple(data.scales[0] * scale for scale in by.scales)
+    return Integers(spanned(call, like.span), "int32", shape_of(like), scales, (0,), axis)
+
+
+def _quantization(data: Integers, weights: Integers) -> tuple[relay.Expr, ...]:
+    """Zero points and scales in the order of Relay's QNN products."""
+    return (
+        scalars(data.zero_points, "int32"),
+        scalars(weights.zero_points, "int32"),
+        scalars(data.scales, "float32"),
+        scalars(weights.scales, "float32"),
+    )
+
+
+def _convolution(make: Callable[..., relay.Call], kernel_axis: str) -> Accumulate:
+    """``nn.conv2d`` or ``nn.conv2d_transpose``, whose kernels name their output channels O."""
+
+    def accumulate(view: View, call: relay.Call) -> Integers:
+        view.alone(call)
+        attrs = attributes(call.attrs)
+        layout, kernel_layout = attrs["data_layout"], attrs["kernel_layout"]
+        plain = len(layout) == len(kernel_layout) == 4 and attrs["out_layout"] in ("", layout)
+        require(plain, "layouts", f"{layout}, {kernel_layout}", "data and kernel of 4 dimensions")
+        data = _data(view, call.args[0])
+        weights = _weights(view, call.args[1], kernel_layout.index(kernel_axis))
+        channels = layout.index("C")
+        attrs["channels"] = shape_of(call)[channels]
+        attrs["kernel_size"] = tuple(weights.shape[kernel_layout.index(d)] for d in "HW")
+        attrs["out_dtype"] = "int32"
+        product = make(data.expr, weights.expr, *_quantization(data, weights), **attrs)
+        return _sums(product, call, data, _each_group(weights, attrs["channels"]), channels)
+
+    return accumulate
+
+
+def _each_group(weights: Integers, channels: int) -> Integers:
+    """A transposed convolution has scales for the channels of one group: all groups share them."""
+    if len(weights.scales) in (1, channels):
+        return weights
+    return replace(weights, scales=weights.scales * (channels // len(weights.scales)))
+
+
+def _dense(view: View, call: relay.Call) -> Integers:
+    view.alone(call)
+    data, weights = _data(view, call.args[0]), _weights(view, call.args[1], 0)
+    shape = shape_of(call)
+    product = relay.qnn.op.dense(
+        data.expr, weights.expr, *_quantization(data, weights), units=shape[-1]
+    )
+    return _sums(product, call, data, weights, len(shape) - 1)
+
+
+def _batch_matmul(view: View, call: relay.Call) -> Integers:
+    view.alone(call)
+    require(not call.attrs.transpose_a, "transpose_a", True, False)
+    data, other = _data(view, call.args[0]), _data(view, call.args[1])
+    right = other.expr
+    if not call.attrs.transpose_b:
+        right = spanned(relay.transpose(right, (0, 2, 1)), call.span)
+    product = relay.qnn.op.batch_matmul(data.expr, right, *_quantization(data, other))
+    return _sums(product, call, data, other, 2)
+
+
+def _bias(view: View, call: relay.Call) -> Integers:
+    """A constant added to sums: rounded to the sums' scale, as ONNX's own bias is."""
+    view.alone(call)
+    below, bias = call.args if view.is_constant(call.args[1]) else call.args[::-1]
+    sums = accumulator(view, below)
+    shape = shape_of(call)
+    require(shape == sums.shape, "shape with bias", shape, sums.shape)
+    values = _bias_values(view, bias, call)
+    assert sums.axis is not None
+    along = [len(shape) - values.ndim + d for d, size in enumerate(values.shape) if size > 1]
+    if along not in ([], [sums.axis]):
+        steps = _bias_steps(values, sums.along_axis(sums.scales))
+        total = relay.add(sums.expr, relay.const(steps, "int32"))
+    else:
+        wide = np.broadcast_to(values.reshape(-1), shape[sums.axis])
+        steps = _bias_steps(wide, np.array(sums.scales))
+        total = relay.nn.bias_add(sums.expr, relay.const(steps, "int32"), axis=sums.axis)
+    return replace(sums, expr=spanned(total, call.span))
+
+
+def _bias_values(view: View, bias: relay.Expr, call: relay.Call) -> Array:
+    """The bias as it broadcasts against the sums."""
+    values = view.constant(bias).astype(np.float64)
+    if is_call(call, "nn.bias_add"):
+        rank = len(shape_of(call))
+        axis = int(call.attrs.axis) % rank
+        values = values.reshape([-1 if d == axis else 1 for d in range(rank)])
+    return values
+
+
+def _bias_steps(values: Array, scales: Array) -> Array:
+    steps = np.rint(values / scales)
+    largest = np.abs(steps).max()
+    require(bool(largest <= INT32.max), "bias in steps of the sums", largest, "an int32")
+    return steps.astype(np.int32)
+
+
+def _scaled(view: View, call: relay.Call) -> Integers:
+    """Sums times a positive number: the number joins their scale."""
+    view.alone(call)
+    factor = _factor(view, call)
+    if factor is None:
+        raise Refusal("factor of the sums", "no positive number", "one positive number")
+    sums = accumulator(view, factor[0])
+    return replace(sums, scales=tuple(scale * factor[1] for scale in sums.scales))
+
+
+def _reshaped(view: View, call: relay.Call) -> Integers:
+    """Sums in another shape, with the channels last as before."""
+    view.alone(call)
+    sums, shape = accumulator(view, call.args[0]), shape_of(call)
+    last = sums.axis == len(sums.shape) - 1 and shape[-1:] == sums.shape[-1:]
+    require(last, "reshape of sums", f"{sums.shape} to {shape}", "channels that stay last")
+    return replace(sums, expr=again(call, sums.expr), shape=shape, axis=len(shape) - 1)
+
+
+PRODUCTS: dict[str, Accumulate] = {
+    "nn.conv2d": _convolution(relay.qnn.op.conv2d, "O"),
+    "nn.conv2d_transpose": _convolution(relay.qnn.op.conv2d_transpose, "O"),
+    "nn.dense": _dense,
+    "nn.batch_matmul": _batch_matmul,
+}
+STEPS: dict[str, Accumulate] = {
+    "nn.bias_add": _bias,
+    "add": _bias,
+    "multiply": _scaled,
+    "divide": _scaled,
+    "reshape": _reshaped,
+}
+ACCUMULATORS = PRODUCTS | STEPS
+
+
+# --- Rules: integers on the grid of the quantization --------------------------------------------
+
+
+def _sums_rule(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
+    return requantize(accumulator(view, call), grid, call.span)
+
+
+def _same_value(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
+    return requantize(view.integers(call), grid, call.span)
+
+
+def _binary(make: Callable[..., relay.Call]) -> Rule:
+    """``qnn.add`` and its sisters; behind a product, a constant joins the sums instead."""
+
+    def rule(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
+        if call.op.name in STEPS and is_accumulator(view, call):
+            return _sums_rule(view, call, grid)
+        view.alone(call)
+        operands: list[Any] = []
+        for arg in call.args:
+            value = view.integers(arg)
+            require(value.dtype != "int32", "dtype of an operand", "int32", "int8 or uint8")
+            operands.append(with_dtype(value, grid.dtype, call.span))
+        quantization = [
+            part
+            for each in operands
+            for part in (
+                relay.const(each.grid.scale, "float32"),
+                relay.const(each.grid.zero_point, "int32"),
+            )
+        ]
+        out = relay.const(grid.scale, "float32"), relay.const(grid.zero_point, "int32")
+        exprs = [each.expr for each in operands]
+        return spanned(make(*exprs, *quantization, *out), call.span)
+
+    return rule
+
+
+def _concatenate(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
+    view.alone(call)
+    require(isinstance(call.args[0], relay.Tuple), "input", operator_name(call.args[0]), "a tuple")
+    view.alone(call.args[0])
+    parts = [
+        with_dtype(view.integers(field), grid.dtype, call.span) for field in call.args[0].fields
+    ]
+    joined = relay.qnn.op.concatenate(
+        relay.Tuple([part.expr for part in parts], call.args[0].span),
+        relay.Tuple([relay.const(part.grid.scale, "float32") for part in parts]),
+        relay.Tuple([relay.const(part.grid.zero_point, "int32") for part in parts]),
+        relay.const(grid.scale, "float32"),
+        relay.const(grid.zero_point, "int32"),
+        axis=int(call.attrs.axis),
+    )
+    return spanned(joined, call.span)
+
+
+def _mean(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
+    """An average over whole axes: the sum, with the count in the scale."""
+    view.alone(call)
+    value = view.integers(call.args[0])
+    count = math.prod(value.shape) // math.prod(shape_of(call))
+    _require_int32(255 * count)
+    wide = spanned(relay.cast(value.expr, "int32"), call.span)
+    if is_call(call, "mean"):
+        attrs = attributes(call.attrs)
+        names = {key: attrs[key] for key in ("axis", "keepdims", "exclude")}
+        total = relay.sum(wide, **names)
+    else:
+        layout = str(call.attrs.layout)
+        total = relay.sum(wide, [layout.index("H"), layout.index("W")], keepdims=True)
+    return _average(value.grid, spanned(total, call.span), count, count, grid, call)
+
+
+def _average(
+    of: Grid, total: relay.Expr, divisor: int, counted: int, grid: Grid, call: relay.Call
+) -> relay.Expr:
+    """Requantize sums whose scale holds the divisor and in which the zero point counts so often."""
+    scale = of.scale / divisor
+    sums = Integers(total, "int32", shape_of(call), (scale,), (of.zero_point * counted,))
+    return requantize(sums, grid, call.span)
+
+
+def _avg_pool(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
+    """An average over windows, in integers that every window's count divides.
+
+    TVM cuts an integer average towards zero. So the values are multiplied first by the least common
+    multiple of all counts: then there is nothing to cut.
+    """
+    view.alone(call)
+    value = view.integers(call.args[0])
+    of = value.grid
+    counts = _window_counts(call, value.shape)
+    multiple = math.lcm(*counts)
+    _require_int32(255 * multiple * max(counts))
+    wide = spanned(relay.cast(value.expr, "int32"), call.span)
+    counted = multiple
+    if call.attrs.count_include_pad and of.zero_point:
+        # Padding counts as the float 0, which has to be the integer 0 then.
+        wide = relay.subtract(wide, relay.const(of.zero_point, "int32"))
+        wide, counted = spanned(wide, call.span), 0
+    if multiple > 1:
+        wide = spanned(relay.multiply(wide, relay.const(multiple, "int32")), call.span)
+    return _average(of, again(call, wide), multiple, counted, grid, call)
+
+
+def _require_int32(largest: int) -> None:
+    require(largest <= INT32.max, "sum of the average", f"up to {largest}", "an int32")
+
+
+def _window_counts(call: relay.Call, shape: tuple[int, ...]) -> set[int]:
+    """Of how many values the windows of an ``nn.avg_pool2d`` take averages."""
+    attrs = attributes(call.attrs)
+    layout, out = attrs["layout"], shape_of(call)
+    pads = attrs["padding"]
+    top, left, bottom, right = (
+        pads if len(pads) == 4 else (*pads, *pads) if len(pads) == 2 else (pads * 4)
+    )
+    found = []
+    for place, (axis, before, after) in enumerate((("H", top, bottom), ("W", left, right))):
+        at = layout.index(axis)
+        window, stride, dilation = (attrs[k][place] for k in ("pool_size", "strides", "dilation"))
+        low, high = (-before, shape[at] + after) if attrs["count_include_pad"] else (0, shape[at])
+        found.append(
+            {
+                sum(low <= first + tap * dilation < high for tap in range(window))
+                for first in range(-before, out[at] * stride - before, stride)
+            }
+        )
+    return {rows * columns for rows, columns in itertools.product(*found)} - {0}
+
+
+RULES: dict[str, Rule] = {
+    "qnn.dequantize": _same_value,
+    **dict.fromkeys((*PRODUCTS, "nn.bias_add"), _sums_rule),
+    "divide": _sums_rule,
+    "add": _binary(relay.qnn.op.add),
+    "subtract": _binary(relay.qnn.op.subtract),
+    "multiply": _binary(relay.qnn.op.mul),
+    "concatenate": _concatenate,
+    "nn.avg_pool2d": _avg_pool,
+    "nn.global_avg_pool2d": _mean,
+    "mean": _mean,
+}
+
+
+# --- Moves: what also runs on integers as it is -------------------------------------------------
+
+
+def _move(view: View, call: relay.Call, grid: Grid, value: relay.Expr) -> relay.Expr:
+    """The same operator on integers, further arguments (shapes, indices) as they became."""
+    return again(call, value, *(view.new[arg] for arg in call.args[1:]))
+
+
+def _pad(view: View, call: relay.Call, grid: Grid, value: relay.Expr) -> relay.Expr:
+    padding = view.constant(call.args[1])
+    return again(call, value, relay.const(grid.quantize(padding).reshape(()), grid.dtype))
+
+
+def _resize(view: View, call: relay.Call, grid: Grid, value: relay.Expr) -> relay.Expr:
+    method = str(call.attrs.method)
+    require(method == "nearest_neighbor", "method", method, "nearest_neighbor")
+    require(not str(call.attrs.out_dtype), "out_dtype", call.attrs.out_dtype, "none")
+    return _move(view, call, grid, value)
+
+
+MOVES: dict[str, Move] = {
+    **dict.fromkeys((*RESHAPES, "transpose", "strided_slice", "copy", "take", "tile"), _move),
+    **dict.fromkeys(("nn.depth_to_space", "nn.space_to_depth", "layout_transform"), _move),
+    **dict.fromkeys(("nn.max_pool2d", "nn.global_max_pool2d", "broadcast_to"), _move),
+    **dict.fromkeys(("reverse", "repeat", "max", "min"), _move),
+    "nn.pad": _pad,
+    "image.resize2d": _resize,
+}
+
+
+# --- Limits: bounds that round with the values --------------------------------------------------
+
+
+def _clipped(value: relay.Expr, grid: Grid, low: float, high: float, span: Any) -> relay.Expr:
+    """Integers within two floats; nothing where the grid ends there."""
+    limits = np.iinfo(grid.dtype)
+    first, last = (int(grid.quantize(np.array(bound))) for bound in (low, high))
+    if (first, last) == (limits.min, limits.max):
+        return value
+    return spanned(relay.clip(value, first, last), span)
+
+
+def _bounds(view: View, call: relay.Call) -> tuple[float, float]:
+    """Between which floats an operator of ``LIMITS`` keeps its value."""
+    if is_call(call, "nn.relu"):
+        return 0.0, math.inf
+    if is_call(call, "clip"):
+        return float(call.attrs.a_min), float(call.attrs.a_max)
+    bound = view.uniform(call.args[_limit_place(view, call)])
+    require(bound is not None, f"bound of {call.op.name}", "none or many", "one constant")
+    assert bound is not None
+    return (bound, math.inf) if is_call(call, "maximum") else (-math.inf, bound)
+
+
+def _limit_place(view: View, call: relay.Call) -> int:
+    return 0 if view.is_constant(call.args[0]) else 1
+
+
+LIMITS = ("nn.relu", "clip", "maximum", "minimum")
+
+
+# --- A quantization and what lies before it -----------------------------------------------------
+
+
+def quantized(view: View, call: relay.Call) -> relay.Expr:
+    """The integers that a ``qnn.quantize`` makes, without floats.
+
+    Moves and limits are taken off from the end, the operator before them gets its rule, and they
+    follow again on integers.
+    """
+    grid = view.grid(call)
+    behind, core = _peel(view, call.args[0])
+    if not isinstance(core, Integers):
+        known = is_call(core) and core.op.name in RULES
+        require(known, "operator", operator_name(core), "one with a rule for integers")
+        value = RULES[core.op.name](view, core, grid)
+    else:
+        value = requantize(core, grid, behind[-1].span if behind else call.span)
+    return _put_behind(view, behind, value, grid)
+
+
+def _peel(view: View, expr: relay.Expr) -> tuple[list[relay.Call], relay.Expr | Integers]:
+    """Moves and limits from the end, last first, and what is before them."""
+    behind: list[relay.Call] = []
+    while True:
+        try:
+            return behind, view.integers(expr)
+        except Refusal:
+            if not is_call(expr, *MOVES, *LIMITS) or view.is_constant(expr):
+                return behind, expr
+        if is_call(expr, *LIMITS):
+            _bounds(view, expr)
+        view.alone(expr)
+        behind.append(expr)
+        place = 1 - _limit_place(view, expr) if is_call(expr, "maximum", "minimum") else 0
+        expr = expr.args[place]
+
+
+def _put_behind(view: View, behind: list[relay.Call], value: relay.Expr, grid: Grid) -> relay.Expr:
+    for call in reversed(behind):
+        if is_call(call, *LIMITS):
+            value = _clipped(value, grid, *_bounds(view, call), call.span)
+        else:
+            value = view.move(call, value, grid)
+    return value
+
+
+# --- Chains that become tables ------------------------------------------------------------------
+
+ELEMENTWISE = (
+    *("abs", "negative", "sign", "ceil", "floor", "round", "trunc", "clip", "maximum", "minimum"),
+    *("add", "subtract", "multiply", "divide", "power", "sqrt", "rsqrt"),
+    *("exp", "log", "log2", "log10", "erf", "sin", "cos", "atan", "sigmoid", "tanh"),
+    *("fast_exp", "fast_erf", "fast_tanh", "nn.relu", "nn.leaky_relu", "nn.prelu"),
+)
+SOFTMAX = ("nn.softmax", "nn.log_softmax", "nn.fast_softmax")
+
+
+def chain(view: View, call: relay.Call) -> tuple[relay.Call, ...]:
+    """The float operators of a ``qnn.quantize`` that may stay: a function of single values, or a
+    softmax. Refuses anything else between dequantize and quantize."""
+    root = call.args[0]
+    if is_call(root, *SOFTMAX):
+        require(is_call(root.args[0], "qnn.dequantize"), "input", "a float", "a quantized value")
+        return (root,)
+    found: dict[relay.Call, None] = {}
+    leaves = set(_leaves(view, root, found))
+    require(len(leaves) == 1, "quantized inputs of the function", len(leaves), "one")
+    return tuple(found)
+
+
+def _leaves(view: View, root: relay.Expr, found: dict[relay.Call, None]) -> list[relay.Expr]:
+    """Dequantized values from which elementwise operators make ``root``; ``found`` gets these."""
+    leaves, stack = [], [root]
+    while stack:
+        expr = stack.pop()
+        if is_call(expr, "qnn.dequantize") and not view.is_constant(expr):
+            leaves.append(expr)
+        elif expr not in found and view.uniform(expr) is None:
+            known = is_call(expr) and (
+                expr.op.name in ELEMENTWISE or is_call(expr, *RESHAPES, "broadcast_to_like")
+            )
+            require(known, "operator", operator_name(expr), "a function of single values")
+            found[expr] = None
+            stack += expr.args
+    return leaves

@@ -7,13 +7,14 @@ Quantized ONNX files come from ``relay.frontend.from_onnx`` as ``qnn.dequantize`
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tvm
 from tvm import relay
 
-from tinyai.frontends.qdq_rules import MOVES, chain, quantized
+from tinyai.frontends.qdq_rules import MOVES, function_of_values, quantized
 from tinyai.frontends.qdq_values import View, float_calls, is_call
 from tinyai.frontends.relay_source import children, span_name
 from tinyai.source import Refusal
@@ -107,7 +108,7 @@ class _Rewriting:
     def left(self) -> Iterator[FloatOperator]:
         """Float operators that stayed, and why."""
         for call in float_calls(self.view.order):
-            if call not in self.tables and not self.view.is_constant(call):
+            if call not in self.tables and self.view.uniform(call) is None:
                 refusal = self.refused.get(call)
                 reason = str(refusal) if refusal else "its result is used as float32"
                 yield FloatOperator(span_name(call), call.op.name, reason)
@@ -121,18 +122,21 @@ class _Rewriting:
         try:
             key = call.args[0], self.view.grid(call)
             if key not in self._made:
-                self._made[key] = quantized(self.view, call)
+                self._made[key] = self._integers_or_table(call)
             return self._made[key]
         except Refusal as refusal:
-            self._keep(call, refusal)
+            self.refused[call.args[0]] = refusal
         return self._rebuilt(call)
 
-    def _keep(self, call: relay.Call, refusal: Refusal) -> None:
-        """Remember whether what stays is a chain for a table, else why it stays."""
+    def _integers_or_table(self, call: relay.Call) -> relay.Expr:
         try:
-            self.tables.update(chain(self.view, call))
-        except Refusal:
-            self.refused[call.args[0]] = refusal
+            return quantized(self.view, call)
+        except Refusal as refusal:
+            with contextlib.suppress(Refusal):
+                function = function_of_values(self.view, call)
+                self.tables.update(function.calls)
+                return function.expr
+            raise refusal
 
     def _rebuilt(self, expr: relay.Expr) -> relay.Expr:
         """The same expression over what its arguments became."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from tinyai.frontends.qdq_values import (
     Move,
     View,
     again,
+    dequantize,
     is_call,
     operator_name,
     requantize,
@@ -78,12 +79,13 @@ def _data(view: View, expr: relay.Expr) -> Integers:
 
 def _factor(view: View, call: relay.Call) -> tuple[relay.Expr, float] | None:
     """A value and the positive number that ``call`` multiplies it by, if that is what it does."""
-    for value, other in (call.args, call.args[::-1]):
+    left, right = call.args
+    for value, other in ((left, right), (right, left)):
         number = view.uniform(other)
         if number is not None and number > 0 and shape_of(value) == shape_of(call):
             if is_call(call, "multiply"):
                 return value, number
-            return (value, 1 / number) if other is call.args[1] else None
+            return (value, 1 / number) if other.same_as(right) else None
     return None
 
 
@@ -165,7 +167,9 @@ def _batch_matmul(view: View, call: relay.Call) -> Integers:
 def _bias(view: View, call: relay.Call) -> Integers:
     """A constant added to sums: rounded to the sums' scale, as ONNX's own bias is."""
     view.alone(call)
-    below, bias = call.args if view.is_constant(call.args[1]) else call.args[::-1]
+    below, bias = call.args
+    if view.is_constant(below):
+        below, bias = bias, below
     sums = accumulator(view, below)
     shape = shape_of(call)
     require(shape == sums.shape, "shape with bias", shape, sums.shape)
@@ -239,10 +243,6 @@ ACCUMULATORS = PRODUCTS | STEPS
 
 def _sums_rule(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
     return requantize(accumulator(view, call), grid, call.span)
-
-
-def _same_value(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
-    return requantize(view.integers(call), grid, call.span)
 
 
 def _binary(make: Callable[..., relay.Call]) -> Rule:
@@ -366,7 +366,6 @@ def _window_counts(call: relay.Call, shape: tuple[int, ...]) -> set[int]:
 
 
 RULES: dict[str, Rule] = {
-    "qnn.dequantize": _same_value,
     **dict.fromkeys((*PRODUCTS, "nn.bias_add"), _sums_rule),
     "divide": _sums_rule,
     "add": _binary(relay.qnn.op.add),
@@ -451,30 +450,36 @@ def quantized(view: View, call: relay.Call) -> relay.Expr:
     """
     grid = view.grid(call)
     behind, core = _peel(view, call.args[0])
-    if not isinstance(core, Integers):
-        known = is_call(core) and core.op.name in RULES
-        require(known, "operator", operator_name(core), "one with a rule for integers")
+    if is_call(core) and core.op.name in RULES:
         value = RULES[core.op.name](view, core, grid)
     else:
-        value = requantize(core, grid, behind[-1].span if behind else call.span)
+        last = core if not is_call(core, "qnn.dequantize") else behind[-1] if behind else call
+        value = requantize(view.integers(core), grid, last.span)
     return _put_behind(view, behind, value, grid)
 
 
-def _peel(view: View, expr: relay.Expr) -> tuple[list[relay.Call], relay.Expr | Integers]:
-    """Moves and limits from the end, last first, and what is before them."""
+def _peel(view: View, expr: relay.Expr) -> tuple[list[relay.Call], relay.Expr]:
+    """Moves and limits from the end, last first, and what is before them.
+
+    Moves of a quantized value stay with it: they run before its requantization.
+    """
     behind: list[relay.Call] = []
-    while True:
-        try:
-            return behind, view.integers(expr)
-        except Refusal:
-            if not is_call(expr, *MOVES, *LIMITS) or view.is_constant(expr):
-                return behind, expr
+    while is_call(expr, *MOVES, *LIMITS) and not _is_quantized(view, expr):
         if is_call(expr, *LIMITS):
             _bounds(view, expr)
         view.alone(expr)
         behind.append(expr)
         place = 1 - _limit_place(view, expr) if is_call(expr, "maximum", "minimum") else 0
         expr = expr.args[place]
+    return behind, expr
+
+
+def _is_quantized(view: View, expr: relay.Expr) -> bool:
+    try:
+        view.integers(expr)
+    except Refusal:
+        return False
+    return True
 
 
 def _put_behind(view: View, behind: list[relay.Call], value: relay.Expr, grid: Grid) -> relay.Expr:
@@ -497,31 +502,70 @@ ELEMENTWISE = (
 SOFTMAX = ("nn.softmax", "nn.log_softmax", "nn.fast_softmax")
 
 
-def chain(view: View, call: relay.Call) -> tuple[relay.Call, ...]:
-    """The float operators of a ``qnn.quantize`` that may stay: a function of single values, or a
-    softmax. Refuses anything else between dequantize and quantize."""
-    root = call.args[0]
-    if is_call(root, *SOFTMAX):
-        require(is_call(root.args[0], "qnn.dequantize"), "input", "a float", "a quantized value")
-        return (root,)
-    found: dict[relay.Call, None] = {}
-    leaves = set(_leaves(view, root, found))
+@dataclass(frozen=True)
+class Function:
+    """The float operators in front of a ``qnn.quantize`` that may stay, and its new expression."""
+
+    calls: list[relay.Call]
+    expr: relay.Expr
+
+
+def function_of_values(view: View, call: relay.Call) -> Function:
+    """A ``qnn.quantize`` of a function of single values, or of a softmax, which stays float.
+
+    Moves in front of it and behind it go to the integers; then nothing but the function is between
+    dequantize and quantize. Refuses any other operator there.
+    """
+    grid = view.grid(call)
+    behind, root = _moves_behind(view, call.args[0])
+    inside, leaves = _inside(view, root)
     require(len(leaves) == 1, "quantized inputs of the function", len(leaves), "one")
-    return tuple(found)
+    if not behind and is_call(leaves[0], "qnn.dequantize"):
+        return Function(inside, _again_on(view, call, view.new[root]))
+    own = {*inside, *behind}
+    shared = [each for each in inside if not view.within(each, own)]
+    require(not shared, "function with moves", "used as float32 too", "quantized only")
+    new = {leaves[0]: dequantize(view.integers(leaves[0]), leaves[0].span)}
+    for each in inside:
+        new[each] = _on_floats(view, each, new)
+    return Function(inside, _put_behind(view, behind, _again_on(view, call, new[root]), grid))
 
 
-def _leaves(view: View, root: relay.Expr, found: dict[relay.Call, None]) -> list[relay.Expr]:
-    """Dequantized values from which elementwise operators make ``root``; ``found`` gets these."""
-    leaves, stack = [], [root]
+def _again_on(view: View, call: relay.Call, value: relay.Expr) -> relay.Call:
+    """A ``qnn.quantize`` of another value; of its own value it is the same object."""
+    if value.same_as(call.args[0]):
+        return call
+    return again(call, value, *(view.new[arg] for arg in call.args[1:]))
+
+
+def _moves_behind(view: View, expr: relay.Expr) -> tuple[list[relay.Call], relay.Expr]:
+    behind = []
+    while is_call(expr, *MOVES):
+        view.alone(expr)
+        behind.append(expr)
+        expr = expr.args[0]
+    return behind, expr
+
+
+def _inside(view: View, root: relay.Expr) -> tuple[list[relay.Call], list[relay.Expr]]:
+    """The operators of a function of values, in order, and the quantized values that it is of."""
+    inside: set[relay.Expr] = set()
+    leaves: set[relay.Expr] = set()
+    stack = [root]
     while stack:
         expr = stack.pop()
-        if is_call(expr, "qnn.dequantize") and not view.is_constant(expr):
-            leaves.append(expr)
-        elif expr not in found and view.uniform(expr) is None:
-            known = is_call(expr) and (
-                expr.op.name in ELEMENTWISE or is_call(expr, *RESHAPES, "broadcast_to_like")
-            )
-            require(known, "operator", operator_name(expr), "a function of single values")
-            found[expr] = None
-            stack += expr.args
-    return leaves
+        if is_call(expr, *ELEMENTWISE) or (is_call(expr, *SOFTMAX) and expr.same_as(root)):
+            inside.add(expr)
+            stack += [arg for arg in expr.args if view.uniform(arg) is None and arg not in inside]
+        else:
+            view.integers(expr)
+            leaves.add(expr)
+    return sorted(inside, key=view.place), list(leaves)
+
+
+def _on_floats(view: View, call: relay.Call, new: dict[relay.Expr, relay.Expr]) -> relay.Expr:
+    """An operator of a function of values on other floats, constants as they are."""
+    slope = view.uniform(call.args[1]) if is_call(call, "nn.prelu") else None
+    if slope is not None:  # which the shape of the values does not matter to
+        return spanned(relay.nn.leaky_relu(new[call.args[0]], slope), call.span)
+    return again(call, *(new.get(arg, view.new[arg]) for arg in call.args))

@@ -128,6 +128,13 @@ def requantize(value: Integers, grid: Grid, span: Any) -> relay.Expr:
     return spanned(call, span)
 
 
+def dequantize(value: Integers, span: Any) -> relay.Call:
+    """The float value of integers."""
+    grid = value.grid
+    scale, zero_point = relay.const(grid.scale, "float32"), relay.const(grid.zero_point, "int32")
+    return spanned(relay.qnn.op.dequantize(value.expr, scale, zero_point), span)
+
+
 def with_dtype(value: Integers, dtype: str, span: Any) -> Integers:
     """int8 as uint8 or back: integers and zero point move by 128, so that nothing is lost."""
     if value.dtype == dtype:
@@ -156,7 +163,12 @@ class View:
         self.splits: dict[relay.Expr, relay.Expr] = {}
         self._moves = moves
         self._constant = _constant_expressions(self.order)
+        self._places = {expr: place for place, expr in enumerate(self.order)}
         self._users = self._find_users(func.body)
+
+    def place(self, expr: relay.Expr) -> int:
+        """Where an expression comes in the order of computation."""
+        return self._places[expr]
 
     # --- who uses a value ---
 
@@ -180,6 +192,11 @@ class View:
         """Refuse a float value that more than one operator reads."""
         count = len(self._users[expr])
         require(count == 1, f"users of the float32 result of {operator_name(expr)}", count, "one")
+
+    def within(self, expr: relay.Expr, calls: set[relay.Expr]) -> bool:
+        """Whether nothing but ``calls`` and quantizations to one grid read a float value."""
+        others = self._users[expr] - calls
+        return len(others) <= 1 and all(isinstance(user, Grid) for user in others)
 
     # --- constants ---
 
@@ -233,7 +250,10 @@ class View:
     def _dequantized(self, call: relay.Call) -> Integers:
         """The integers under a ``qnn.dequantize``."""
         data, shape = call.args[0], shape_of(call)
-        scales, points = self._vector(call.args[1], "scale"), self._vector(call.args[2], "zero")
+        scales, points = (
+            self._vector(call.args[1], "scale"),
+            self._vector(call.args[2], "zero point"),
+        )
         points = points[:1] if len(set(points)) == 1 else points
         dtype = str(data.checked_type.dtype)
         constant = self.is_constant(data)

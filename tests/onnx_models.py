@@ -130,7 +130,7 @@ class _Graph:
             same = self.model.same_scale
             scale = first if same else scale_of(floats[place] * 0.9, self.dtype)
             constants[f"{name}_scale"], constants[f"{name}_zero"] = scale.scale, scale.zero_point
-            outputs.append(_info(f"{name}_steps", self.dtype, None))
+            outputs.append(_info(f"{name}_steps", self.dtype, floats[place].shape))
             nodes.append(
                 helper.make_node(
                     "QuantizeLinear",

@@ -535,7 +535,10 @@ def _again_on(view: View, call: relay.Call, value: relay.Expr) -> relay.Call:
     """A ``qnn.quantize`` of another value; of its own value it is the same object."""
     if value.same_as(call.args[0]):
         return call
-    return again(call, value, *(view.new[arg] for arg in call.args[1:]))
+    grid = view.grid(call)
+    scale, zero_point = relay.const(grid.scale, "float32"), relay.const(grid.zero_point, "int32")
+    rounded = relay.qnn.op.quantize(value, scale, zero_point, out_dtype=grid.dtype)
+    return spanned(rounded, call.span)
 
 
 def _moves_behind(view: View, expr: relay.Expr) -> tuple[list[relay.Call], relay.Expr]:

@@ -1,0 +1,314 @@
+"""Integers from dequantize and quantize pairs, against ONNX Runtime on the same quantized models.
+
+One step apart is allowed: TVM requantizes in int64 where ONNX Runtime does in float32,
+and ``qnn.add`` rounds each operand before the sum.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from tvm import relay
+
+from tests.onnx_models import Array, Model, quantized, run_onnx
+from tests.oracle import REQUANTIZE, runner
+from tests.qdq_cases import INTEGERS, TABLES, node, normal
+from tinyai.frontends.qdq import float_operators, integers_from_qdq
+from tinyai.frontends.relay_source import post_order, span_name
+
+# What is tried with int8 values, and (if it has weights) with uint8 weights as well.
+BOTH = (
+    *("conv", "conv_clip_dilated", "conv_transpose", "gemm_plain", "matmul_scaled", "add"),
+    *("constant_subtract", "multiply_constant", "concat_constant", "max_pool", "avg_pool"),
+    *("avg_pool_pads_counted", "global_avg_pool", "pad", "relu_same_scale", "maximum", "gelu"),
+)
+
+
+def imported(proto: onnx.ModelProto) -> tvm.IRModule:
+    return relay.frontend.from_onnx(proto, freeze_params=True)[0]
+
+
+def computed(mod: tvm.IRModule, inputs: Mapping[str, Array]) -> list[Array]:
+    """On TVM's CPU. Level 2 folds constants; level 3 takes twice the time to build."""
+    with (
+        tvm.transform.PassContext(opt_level=2),
+        relay.qnn.op.qnn.requantize_config(**REQUANTIZE),
+    ):
+        return runner(relay.build(mod, target="llvm"))(inputs)
+
+
+def calls(mod: tvm.IRModule) -> list[relay.Call]:
+    return [e for e in post_order(mod["main"].body) if isinstance(e, relay.Call)]
+
+
+def operators(mod: tvm.IRModule) -> list[str]:
+    return [call.op.name for call in calls(mod)]
+
+
+def floats(mod: tvm.IRModule) -> list[str]:
+    """Operators with a float result."""
+
+    def types(kind: relay.Type) -> Iterator[str]:
+        for field in kind.fields if isinstance(kind, relay.TupleType) else [kind]:
+            yield field.dtype
+
+    typed = relay.transform.InferType()(mod)
+    return [c.op.name for c in calls(typed) if "float32" in types(c.checked_type)]
+
+
+def steps_apart(mod: tvm.IRModule, proto: onnx.ModelProto, inputs: Mapping[str, Array]) -> int:
+    pairs = zip(computed(mod, inputs), run_onnx(proto, inputs), strict=True)
+    return max(int(np.abs(a.astype(int) - b.astype(int)).max()) for a, b in pairs)
+
+
+def check(model: Model, dtype: str, weight_dtype: str = "int8") -> tvm.IRModule:
+    """The model as integers: near ONNX Runtime's result, nothing left, and nothing more to do."""
+    proto, inputs = quantized(model, dtype, weight_dtype=weight_dtype)
+    mod = integers_from_qdq(imported(proto))
+    assert float_operators(mod) == ()
+    assert integers_from_qdq(mod).same_as(mod)
+    names = {each.name for each in model.nodes}
+    assert {n for c in calls(mod) for n in span_name(c).split("/")} - names <= {
+        f"{value}_{word}" for value in "xyzpq" for word in ("quantize", "dequantize")
+    }
+    assert steps_apart(mod, proto, inputs) <= 1
+    return mod
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_operators_become_integers(name: str) -> None:
+    assert floats(check(INTEGERS[name], "uint8")) == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_functions_of_single_values_stay(name: str) -> None:
+    found = operators(check(TABLES[name], "uint8"))
+    first, last = found.index("qnn.dequantize"), found.index("qnn.quantize")
+    assert not {"reshape", "strided_slice", "broadcast_to_like"} & set(found[first:last])
+    assert (found.count("qnn.dequantize"), found.count("qnn.quantize")) == (1, 1)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_int8_values(name: str) -> None:
+    check((INTEGERS | TABLES)[name], "int8")
+
+
+@pytest.mark.parametrize("name", [name for name in BOTH if (INTEGERS | TABLES)[name].weights])
+def test_uint8_weights(name: str) -> None:
+    check(INTEGERS[name], "uint8", "uint8")
+
+
+# --- How a rewritten operator looks ---
+
+
+def rewritten(model: Model, dtype: str = "uint8") -> tvm.IRModule:
+    return integers_from_qdq(imported(quantized(model, dtype)[0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("conv_relu_pads", ["qnn.conv2d", "nn.bias_add", "qnn.requantize"]),
+        ("conv_clip_dilated", ["qnn.conv2d", "nn.bias_add", "qnn.requantize", "clip"]),
+        ("conv_add_bias", ["qnn.conv2d", "nn.bias_add", "qnn.requantize"]),
+        ("conv_auto_pad", ["nn.pad", "qnn.conv2d", "nn.bias_add", "qnn.requantize"]),
+        ("gemm_plain", ["qnn.dense", "nn.bias_add", "qnn.requantize"]),
+        ("matmul_3d_bias", ["reshape", "qnn.dense", "reshape", "nn.bias_add", "qnn.requantize"]),
+        ("add_constant", ["qnn.add"]),
+        ("mean", ["cast", "sum", "qnn.requantize"]),
+        ("avg_pool_pads", ["cast", "multiply", "nn.avg_pool2d", "qnn.requantize"]),
+        ("relu_same_scale", ["clip"]),
+        ("reshape_same_scale", ["reshape"]),
+        ("conv_max_pool", ["qnn.conv2d", "qnn.requantize", "nn.max_pool2d", "nn.batch_flatten"]),
+    ],
+)
+def test_the_integer_operators(name: str, expected: list[str]) -> None:
+    assert operators(rewritten(INTEGERS[name])) == expected
+
+
+def test_source_names_go_along() -> None:
+    found = [(c.op.name, span_name(c)) for c in calls(rewritten(INTEGERS["conv_clip_dilated"]))]
+    assert found == [
+        ("qnn.conv2d", "conv_c"),
+        ("nn.bias_add", "conv_c"),
+        ("qnn.requantize", "conv_c"),
+        ("clip", "clip_y"),
+    ]
+
+
+# --- What has to stay ---
+
+X = {"x": (1, 4, 5, 3)}
+
+
+def left(model: Model) -> dict[str, str]:
+    """Reasons by source name; nothing else may be float but what quantizes and dequantizes."""
+    mod = rewritten(model)
+    found = float_operators(mod)
+    assert set(floats(mod)) <= {each.operator for each in found} | {"qnn.dequantize"}
+    return {each.name: each.reason for each in found}
+
+
+def test_an_operator_without_a_rule_is_named() -> None:
+    found = left(Model((node("CumSum", "x axis"),), X, plain={"axis": np.array(1)}))
+    assert list(found) == ["cumsum_y"]
+    assert found["cumsum_y"].startswith("operator: found cumsum, allowed")
+
+
+def test_weights_that_are_not_quantized() -> None:
+    found = left(Model((node("Conv", "x w"),), X, plain={"w": normal(2, 4, 3, 3)}))
+    assert found == {"conv_y": "input: found a Constant, allowed a quantized value"}
+
+
+def test_a_chain_without_quantization_between() -> None:
+    nodes = node("Conv", "x w", "c"), node("Conv", "c v")
+    weights = {"w": (normal(3, 4, 3, 1), 0), "v": (normal(2, 3, 1, 1), 0)}
+    assert left(Model(nodes, X, weights=weights)) == {
+        "conv_c": "its result is used as float32",
+        "conv_y": "input: found nn.conv2d, allowed a quantized value",
+    }
+
+
+def test_functions_of_two_values_stay() -> None:
+    nodes = node("Sigmoid", "z", "s"), node("Mul", "x s")
+    assert left(Model(nodes, X | {"z": (1, 4, 5, 3)})) == {
+        "sigmoid_s": "its result is used as float32",
+        "mul_y": "input: found sigmoid, allowed a quantized value",
+    }
+
+
+def test_a_float_that_others_read_keeps_its_operators() -> None:
+    """The convolution would be computed twice: as integers, and as floats for the softmax."""
+    nodes = (
+        node("Conv", "x w", "c"),
+        node("Relu", "c"),
+        node("Erf", "c", "e"),
+        node("Mul", "e c", "q"),
+    )
+    model = Model(nodes, X, ("y", "q"), weights={"w": (normal(3, 4, 3, 1), 0)})
+    mod = imported(quantized(model, "uint8")[0])
+    assert integers_from_qdq(mod).same_as(mod)
+    reasons = {each.name: each.reason for each in float_operators(mod)}
+    assert "users of the float32 result of nn.conv2d: found" in reasons["relu_y"]
+
+
+def test_a_part_of_a_split_that_is_used_as_float() -> None:
+    """Taking the other part as integers would split twice."""
+    scale, zero = relay.const(0.5), relay.const(3)
+    x = relay.var("x", relay.TensorType((2, 4), "uint8"))
+    parts = relay.split(relay.qnn.op.dequantize(x, scale, zero), 2, 1)
+    rounded = relay.qnn.op.quantize(parts[0], scale, zero, out_dtype="uint8")
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.Tuple([rounded, parts[1]])))
+    assert integers_from_qdq(mod).same_as(mod)
+
+
+def test_quantizations_to_one_scale_are_one_user() -> None:
+    """quantize_static writes a pair for each user with DedicatedQDQPair."""
+    scale, zero = relay.const(0.5), relay.const(3)
+    x, z = (relay.var(name, relay.TensorType((2, 4), "uint8")) for name in "xz")
+    total = relay.qnn.op.dequantize(x, scale, zero) + relay.qnn.op.dequantize(z, scale, zero)
+    both = [relay.qnn.op.quantize(total, scale, zero, out_dtype="uint8") for _ in range(2)]
+    pair = relay.Function([x, z], relay.Tuple(both))
+    assert operators(integers_from_qdq(tvm.IRModule.from_expr(pair))) == ["qnn.add"]
+
+
+def test_a_scale_per_channel_of_values_stays() -> None:
+    x = relay.var("x", relay.TensorType((2, 4), "uint8"))
+    scales, zero = relay.const(np.full(4, 0.5, "float32")), relay.const(np.zeros(4, "int32"))
+    value = relay.nn.relu(relay.qnn.op.dequantize(x, scales, zero, axis=1))
+    mod = tvm.IRModule.from_expr(relay.qnn.op.quantize(value, scales, zero, 1, "uint8"))
+    assert integers_from_qdq(mod).same_as(mod)
+    (found,) = float_operators(mod)
+    assert str(found) == "nn.relu '': scales: found 4, allowed one for the whole tensor"
+
+
+def test_modules_without_pairs_are_returned_as_they_are() -> None:
+    x = relay.var("x", shape=(2, 4))
+    for body in (relay.nn.relu(x), relay.Let(relay.var("a"), x, x)):
+        mod = tvm.IRModule.from_expr(relay.Function([x], body))
+        assert integers_from_qdq(mod).same_as(mod)
+
+
+def test_a_function_with_let_is_named() -> None:
+    x = relay.var("x", shape=(2, 4))
+    a = relay.var("a", shape=(2, 4))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.Let(a, relay.nn.relu(x), a)))
+    assert [str(each) for each in float_operators(mod)] == [
+        "function 'main': it holds let, if or inner functions"
+    ]
+
+
+# --- Networks as onnxruntime.quantization writes them ---
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self) -> None:
+        self.left = [{"x": normal(1, 4, 8, 8, seed=seed)} for seed in range(4)]
+
+    def get_next(self) -> dict[str, Array] | None:
+        return self.left.pop() if self.left else None
+
+
+def network() -> onnx.ModelProto:
+    """A residual block with edges of float32, as an exporter writes it."""
+    weights = {
+        "w": normal(6, 4, 3, 3),
+        "b": normal(6, seed=2),
+        "v": normal(6, 6, 3, 3, seed=3) / 4,
+        "d": normal(6, 1, 3, 3, seed=4),
+        "f": normal(10, 6, seed=5),
+        "g": normal(10, seed=6),
+    }
+    same = {"pads": [1, 1, 1, 1]}
+    nodes = (
+        node("Conv", "x w b", "c", **same),
+        node("Relu", "c", "r"),
+        node("Conv", "r v", "k", **same),
+        node("Add", "k r", "a"),
+        node("Relu", "a", "s"),
+        node("Conv", "s d", "e", group=6, **same),
+        node("Sigmoid", "e", "t"),
+        node("Mul", "e t", "m"),
+        node("GlobalAveragePool", "m", "p"),
+        node("Flatten", "p", "l"),
+        node("Gemm", "l f g", "y", transB=1),
+    )
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 4, 8, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 10))],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+
+
+@pytest.mark.parametrize("form", QuantFormat, ids=lambda form: form.name)
+@pytest.mark.parametrize("activations", [QuantType.QUInt8, QuantType.QInt8], ids=lambda t: t.name)
+def test_quantize_static(form: QuantFormat, activations: QuantType, tmp_path: Path) -> None:
+    onnx.save(network(), tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx",
+        tmp_path / "int8.onnx",
+        Samples(),
+        quant_format=form,
+        activation_type=activations,
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+    )
+    proto = onnx.load(tmp_path / "int8.onnx")
+    mod = integers_from_qdq(imported(proto))
+    assert float_operators(mod) == ()
+    assert re.sub(r"\W+", " ", " ".join(floats(mod))) == "qnn dequantize sigmoid qnn dequantize"
+    inputs = {"x": normal(1, 4, 8, 8, seed=9)}
+    (got,), (want,) = computed(mod, inputs), run_onnx(proto, inputs)
+    scale = next(numpy_helper.to_array(t) for t in proto.graph.initializer if t.name == "y_scale")
+    assert np.abs(got - want).max() <= 2.01 * scale

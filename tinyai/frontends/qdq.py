@@ -59,9 +59,9 @@ def float_operators(mod: tvm.IRModule) -> tuple[FloatOperator, ...]:
     typed = relay.transform.InferType()(integers_from_qdq(mod))
     return tuple(
         each
-        for _, func in sorted(typed.functions.items(), key=lambda f: f[0].name_hint)
+        for variable, func in sorted(typed.functions.items(), key=lambda f: f[0].name_hint)
         if isinstance(func, relay.Function)
-        for each in (_Rewriting(func).left() if _is_plain(func) else _whole(func))
+        for each in (_Rewriting(func).left() if _is_plain(func) else _whole(variable, func))
     )
 
 
@@ -77,10 +77,10 @@ def _is_plain(func: object) -> bool:
     return all(kinds)
 
 
-def _whole(func: relay.Function) -> Iterator[FloatOperator]:
+def _whole(variable: tvm.ir.GlobalVar, func: relay.Function) -> Iterator[FloatOperator]:
     """A function that is no plain graph of calls is left as it is."""
     if "Compiler" not in (func.attrs or {}):
-        yield FloatOperator("", "function", "it holds let, if or inner functions")
+        yield FloatOperator(variable.name_hint, "function", "it holds let, if or inner functions")
 
 
 class _Rewriting:

@@ -453,6 +453,8 @@ def quantized(view: View, call: relay.Call) -> relay.Expr:
     if is_call(core) and core.op.name in RULES:
         value = RULES[core.op.name](view, core, grid)
     else:
+        known = is_call(core, "qnn.dequantize", *MOVES) or isinstance(core, relay.TupleGetItem)
+        require(known, "operator", operator_name(core), "one with a rule for integers")
         last = core if not is_call(core, "qnn.dequantize") else behind[-1] if behind else call
         value = requantize(view.integers(core), grid, last.span)
     return _put_behind(view, behind, value, grid)

@@ -119,8 +119,8 @@ def test_uint8_weights(name: str) -> None:
 # --- How a rewritten operator looks ---
 
 
-def rewritten(model: Model, dtype: str = "uint8") -> tvm.IRModule:
-    return integers_from_qdq(imported(quantized(model, dtype)[0]))
+def rewritten(model: Model) -> tvm.IRModule:
+    return integers_from_qdq(imported(quantized(model, "uint8")[0]))
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,45 @@ def test_quantizations_to_one_scale_are_one_user() -> None:
     both = [relay.qnn.op.quantize(total, scale, zero, out_dtype="uint8") for _ in range(2)]
     pair = relay.Function([x, z], relay.Tuple(both))
     assert operators(integers_from_qdq(tvm.IRModule.from_expr(pair))) == ["qnn.add"]
+
+
+def test_moves_of_a_float_input_run_on_integers() -> None:
+    """Exporters of NHWC models transpose the input first."""
+    x = relay.var("x", shape=(2, 4, 3))
+    value = relay.nn.relu(relay.transpose(x, (2, 0, 1)))
+    rounded = relay.qnn.op.quantize(value, relay.const(0.5), relay.const(3), 0, "uint8")
+    mod = tvm.IRModule.from_expr(relay.Function([x], rounded))
+    assert operators(integers_from_qdq(mod)) == ["qnn.quantize", "transpose", "clip"]
+    inputs = {"x": normal(2, 4, 3)}
+    for a, b in zip(computed(mod, inputs), computed(integers_from_qdq(mod), inputs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_parameters_that_are_not_bound() -> None:
+    proto, _ = quantized(INTEGERS["conv"], "uint8")
+    mod, params = relay.frontend.from_onnx(proto, freeze_params=False)
+    assert integers_from_qdq(mod).same_as(mod)
+    assert "scale: found a parameter, allowed constants" in str(float_operators(mod)[-1])
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    assert operators(integers_from_qdq(mod)) == ["qnn.conv2d", "nn.bias_add", "qnn.requantize"]
+
+
+def test_int8_and_uint8_operands_of_a_sum() -> None:
+    """qnn.add takes one dtype: the other operand moves by 128, with its zero point."""
+    x = relay.var("x", relay.TensorType((2, 4), "uint8"))
+    z = relay.var("z", relay.TensorType((2, 4), "int8"))
+    total = relay.add(
+        relay.qnn.op.dequantize(x, relay.const(0.5), relay.const(130)),
+        relay.qnn.op.dequantize(z, relay.const(0.25), relay.const(-7)),
+    )
+    rounded = relay.qnn.op.quantize(total, relay.const(0.5), relay.const(3), 1, "int8")
+    mod = tvm.IRModule.from_expr(relay.Function([x, z], rounded))
+    new = integers_from_qdq(mod)
+    assert operators(new) == ["qnn.requantize", "qnn.add"]
+    inputs = {"x": np.arange(8, dtype="uint8").reshape(2, 4) * 31}
+    inputs["z"] = np.arange(8, dtype="int8").reshape(2, 4) * 30 - 100
+    (want,), (got,) = computed(mod, inputs), computed(new, inputs)
+    assert np.abs(want.astype(int) - got.astype(int)).max() <= 1
 
 
 def test_a_scale_per_channel_of_values_stays() -> None:

@@ -446,12 +446,14 @@ def quantized(view: View, call: relay.Call) -> relay.Expr:
     """The integers that a ``qnn.quantize`` makes, without floats.
 
     Moves and limits are taken off from the end, the operator before them gets its rule, and they
-    follow again on integers.
+    follow again on integers. Behind a float parameter of the function, only they do.
     """
     grid = view.grid(call)
     behind, core = _peel(view, call.args[0])
     if is_call(core) and core.op.name in RULES:
         value = RULES[core.op.name](view, core, grid)
+    elif isinstance(core, relay.Var) and behind:
+        value = _again_on(view, call, view.new[core])
     else:
         known = is_call(core, "qnn.dequantize", *MOVES) or isinstance(core, relay.TupleGetItem)
         require(known, "operator", operator_name(core), "one with a rule for integers")

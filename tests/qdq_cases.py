@@ -148,6 +148,7 @@ INTEGERS: dict[str, Model] = {
         {"x": (2, 3, 8), "z": (2, 8, 4)},
         plain={"d": floats(8.0)},
     ),
+    "matmul_of_two": Model((node("MatMul", "x z"),), {"x": (3, 8), "z": (8, 4)}),
     "matmul_batched_constant": single(
         "MatMul", "x w", inputs={"x": (2, 3, 8)}, weights={"w": (normal(2, 8, 5), None)}
     ),
@@ -186,6 +187,7 @@ INTEGERS: dict[str, Model] = {
     ),
     "global_avg_pool": single("GlobalAveragePool"),
     "mean": single("ReduceMean", axes=[2, 3], keepdims=0),
+    "sum": single("ReduceSum", "x a", keepdims=0, plain={"a": integers(2)}),
     "mean_kept": single("ReduceMean", axes=[-1], keepdims=1),
     "reshape": single("Reshape", "x s", plain={"s": integers(1, -1, 8)}),
     "transpose": single("Transpose", perm=[0, 2, 3, 1]),

@@ -128,24 +128,22 @@ def _convolution(make: Callable[..., relay.Call], kernel_axis: str) -> Accumulat
         weights = _weights(view, call.args[1], kernel_layout.index(kernel_axis))
         channels = layout.index("C")
         attrs["channels"] = shape_of(call)[channels]
+        # A grouped transposed convolution has scales for one group, which QNN does not take.
+        fits = len(weights.scales) in (1, attrs["channels"])
+        require(fits, "scales of the weights", len(weights.scales), attrs["channels"])
         attrs["kernel_size"] = tuple(weights.shape[kernel_layout.index(d)] for d in "HW")
         attrs["out_dtype"] = "int32"
         product = make(data.expr, weights.expr, *_quantization(data, weights), **attrs)
-        return _sums(product, call, data, _each_group(weights, attrs["channels"]), channels)
+        return _sums(product, call, data, weights, channels)
 
     return accumulate
 
 
-def _each_group(weights: Integers, channels: int) -> Integers:
-    """A transposed convolution has scales for the channels of one group: all groups share them."""
-    if len(weights.scales) in (1, channels):
-        return weights
-    return replace(weights, scales=weights.scales * (channels // len(weights.scales)))
-
-
 def _dense(view: View, call: relay.Call) -> Integers:
     view.alone(call)
-    data, weights = _data(view, call.args[0]), _weights(view, call.args[1], 0)
+    data, (_, right) = _data(view, call.args[0]), call.args
+    constant = view.is_constant(right)
+    weights = _weights(view, right, 0) if constant else _data(view, right)
     shape = shape_of(call)
     product = relay.qnn.op.dense(
         data.expr, weights.expr, *_quantization(data, weights), units=shape[-1]
@@ -290,21 +288,21 @@ def _concatenate(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
     return spanned(joined, call.span)
 
 
-def _mean(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
-    """An average over whole axes: the sum, with the count in the scale."""
+def _reduced(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
+    """A sum or average over whole axes: the sum, with the average's count in the scale."""
     view.alone(call)
     value = view.integers(call.args[0])
     count = math.prod(value.shape) // math.prod(shape_of(call))
     _require_int32(255 * count)
     wide = spanned(relay.cast(value.expr, "int32"), call.span)
-    if is_call(call, "mean"):
-        attrs = attributes(call.attrs)
-        names = {key: attrs[key] for key in ("axis", "keepdims", "exclude")}
-        total = relay.sum(wide, **names)
-    else:
+    if is_call(call, "nn.global_avg_pool2d"):
         layout = str(call.attrs.layout)
         total = relay.sum(wide, [layout.index("H"), layout.index("W")], keepdims=True)
-    return _average(value.grid, spanned(total, call.span), count, count, grid, call)
+    else:
+        attrs = attributes(call.attrs)
+        total = relay.sum(wide, **{key: attrs[key] for key in ("axis", "keepdims", "exclude")})
+    divisor = 1 if is_call(call, "sum") else count
+    return _average(value.grid, spanned(total, call.span), divisor, count, grid, call)
 
 
 def _average(
@@ -373,8 +371,7 @@ RULES: dict[str, Rule] = {
     "multiply": _binary(relay.qnn.op.mul),
     "concatenate": _concatenate,
     "nn.avg_pool2d": _avg_pool,
-    "nn.global_avg_pool2d": _mean,
-    "mean": _mean,
+    **dict.fromkeys(("nn.global_avg_pool2d", "mean", "sum"), _reduced),
 }
 
 

@@ -153,10 +153,8 @@ INTEGERS: dict[str, Model] = {
         "MatMul", "x w", inputs={"x": (2, 3, 8)}, weights={"w": (normal(2, 8, 5), None)}
     ),
     "add": binary("Add"),
-    "add_broadcast": binary("Add", (1, 4, 5, 3), (4, 1, 1)),
     "add_relu": Model((node("Add", "x z", "a"), node("Relu", "a")), PAIR),
     "add_constant": with_constant("Add", "x c"),
-    "constant_add": with_constant("Add", "c x"),
     "subtract": binary("Sub"),
     "constant_subtract": with_constant("Sub", "c x"),
     "multiply": binary("Mul"),
@@ -188,7 +186,6 @@ INTEGERS: dict[str, Model] = {
     "global_avg_pool": single("GlobalAveragePool"),
     "mean": single("ReduceMean", axes=[2, 3], keepdims=0),
     "sum": single("ReduceSum", "x a", keepdims=0, plain={"a": integers(2)}),
-    "mean_kept": single("ReduceMean", axes=[-1], keepdims=1),
     "reshape": single("Reshape", "x s", plain={"s": integers(1, -1, 8)}),
     "transpose": single("Transpose", perm=[0, 2, 3, 1]),
     "squeeze": single("Squeeze", "x a", plain={"a": integers(0)}),

@@ -308,10 +308,12 @@ def _reduced(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
 def _average(
     of: Grid, total: relay.Expr, divisor: int, counted: int, grid: Grid, call: relay.Call
 ) -> relay.Expr:
-    """Requantize sums whose scale holds the divisor and in which the zero point counts so often."""
-    scale = of.scale / divisor
-    sums = Integers(total, "int32", shape_of(call), (scale,), (of.zero_point * counted,))
-    return requantize(sums, grid, call.span)
+    """Requantize sums in which the zero point counts so often.
+
+    The divisor goes to the output's scale, for ONNX Runtime forms the ratio so.
+    """
+    sums = Integers(total, "int32", shape_of(call), (of.scale,), (of.zero_point * counted,))
+    return requantize(sums, replace(grid, scale=grid.scale * divisor), call.span)
 
 
 def _avg_pool(view: View, call: relay.Call, grid: Grid) -> relay.Expr:

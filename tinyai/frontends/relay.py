@@ -17,6 +17,7 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.backend import CompileSpec, preprocess
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
+from tinyai.frontends.qdq import integers_from_qdq
 from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Operator, Pattern
 from tinyai.patterns import (
@@ -79,6 +80,7 @@ def _partition(
     if any(_has_let(func) for func in mod.functions.values()):
         # PartitionGraph cannot follow a region through let bindings.
         mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
+    mod = integers_from_qdq(mod)
     rounding = replace(rounding_of(None), mode=target.rounding)
     with _deep_recursion(), using(rounding):
         mod = cut_regions(mod, mod_name)

@@ -72,9 +72,11 @@ def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:
 
 def with_factors(scale: Scale, value: Expr) -> Scale:
     """``scale`` with the factors that it is the product of, where ``value`` is an accumulator,
-    with or without a bias."""
+    with or without a bias; a sum has one."""
     while isinstance(value, Call) and value.op in ("nn.bias_add", "add"):
         value = value.args[0]
+    if isinstance(value, Call) and value.op == "sum":
+        return replace(scale, factors=(scale.scale,), maker=value.op)
     if not isinstance(value, Call) or value.op not in ACCUMULATORS:
         return scale
     data = np.float32(one_number(value, 4, "scale of the data"))

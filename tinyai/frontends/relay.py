@@ -154,9 +154,13 @@ def pattern_table(
         return refusal_of_composite(row, Source()(root)) is None
 
     return [
-        (f"{COMPILER}.{row.name}", compile_pattern(row.pattern), functools.partial(check, row))
-        for row in rows
+        (f"{COMPILER}.{row.name}", _compiled(row), functools.partial(check, row)) for row in rows
     ]
+
+
+@functools.lru_cache
+def _compiled(row: PatternRow) -> dfp.DFPattern:
+    return compile_pattern(row.pattern)
 
 
 def compile_pattern(pattern: Pattern) -> dfp.DFPattern:

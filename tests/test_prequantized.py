@@ -1,0 +1,157 @@
+"""Networks that people ship quantized: one region, the integers of TVM, and where asked for those
+of TFLite's reference kernels and of ONNX Runtime."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import numpy as np
+import onnxruntime
+import pytest
+import tvm
+from tvm import relay
+
+import tinyai
+from benchmarks.onnx_networks import INPUT, NETWORKS
+from tests.oracle import REQUANTIZE, oracle, runner
+from tests.prequantized import (
+    LARGE,
+    TFLITE,
+    LiteRT,
+    OnnxCase,
+    Values,
+    from_tflite,
+    input_of,
+    random_inputs,
+    sample_inputs,
+    tflite_file,
+    without_softmax,
+)
+from tinyai.frontends.qdq import integers_from_qdq
+from tinyai.frontends.relay import partition_for_tinyai, regions
+
+each_tflite = pytest.mark.parametrize("name", TFLITE)
+small_first = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in TFLITE]
+)
+
+
+def build(mod: tvm.IRModule, rounding: str = "upward"):
+    with relay.qnn.op.qnn.requantize_config(**REQUANTIZE):
+        return runner(tinyai.build(mod, target=f"tinyai -rounding={rounding}, llvm"))
+
+
+def differences(
+    mod: tvm.IRModule, inputs: Iterable[Values], rounding: str, expected
+) -> Iterator[int]:
+    """Elements that differ from ``expected(values)``, for each input."""
+    run = build(mod, rounding)
+    for values in inputs:
+        pairs = zip(run(values), expected(values), strict=True)
+        yield sum(int((found != wanted).sum()) for found, wanted in pairs)
+
+
+# --- TFLite --------------------------------------------------------------------------------------
+
+
+@each_tflite
+def test_a_tflite_network_is_one_region_and_leaves_nothing_on_the_host(name: str) -> None:
+    mod = partition_for_tinyai(from_tflite(tflite_file(name)), strict=True)
+    assert len(regions(mod)) == 1
+    assert tinyai.explain(mod).host == ()
+
+
+@small_first
+def test_a_tflite_network_equals_tvm_on_random_and_sample_inputs(name: str) -> None:
+    mod = from_tflite(tflite_file(name))
+    inputs = list(chain(random_inputs(mod, 20), sample_inputs(name, mod, 20)))
+    found = differences(mod, inputs, "upward", lambda values: oracle(mod, values))
+    assert list(found) == [0] * len(inputs)
+
+
+@pytest.mark.parametrize("name", [name for name in TFLITE if name not in LARGE])
+def test_a_tflite_network_equals_tflites_reference_kernels_when_asked_to(name: str) -> None:
+    content = tflite_file(name)
+    mod, litert = from_tflite(content), LiteRT(content)
+    inputs = list(chain(random_inputs(mod, 100), sample_inputs(name, mod, 200)))
+    found = differences(mod, inputs, "tflite", lambda values: litert(*values.values()))
+    assert list(found) == [0] * len(inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_a_mobilenet_equals_tflites_reference_kernels_up_to_its_softmax(name: str) -> None:
+    """LiteRT's reference softmax aborts on both: see ``without_softmax``."""
+    content = without_softmax(tflite_file(name))
+    mod, litert = from_tflite(content), LiteRT(content)
+    inputs = list(random_inputs(mod, 100))
+    found = differences(mod, inputs, "tflite", lambda values: litert(*values.values()))
+    assert list(found) == [0] * len(inputs)
+
+
+# --- ONNX ----------------------------------------------------------------------------------------
+
+BY_NAME = {network.name: network for network in NETWORKS}
+# Each network once in `make test`, forms and types in turn; every combination in `make test-all`.
+QUICK = [
+    OnnxCase(BY_NAME["mobilenet_v2"], "qdq", "uint8"),
+    OnnxCase(BY_NAME["resnet50"], "qoperator", "uint8", per_channel=False),
+    OnnxCase(BY_NAME["efficientnet_lite0"], "qdq", "int8", per_channel=False),
+    OnnxCase(BY_NAME["squeezenet"], "qoperator", "int8"),
+    OnnxCase(BY_NAME["unet"], "qdq", "uint8"),
+    OnnxCase(BY_NAME["ssd"], "qdq", "int8"),
+]
+EVERY = [
+    OnnxCase(network, form, activation, per_channel)
+    for network in NETWORKS
+    for form in ("qdq", "qoperator")
+    for activation in ("uint8", "int8")
+    for per_channel in (True, False)
+]
+FULL = [OnnxCase(network, "qdq", "uint8", full=True) for network in NETWORKS]
+CASES = [
+    *(pytest.param(case, id=str(case)) for case in QUICK),
+    *(
+        pytest.param(case, id=str(case), marks=pytest.mark.slow)
+        for case in (*EVERY, *FULL)
+        if str(case) not in {str(quick) for quick in QUICK}
+    ),
+]
+# ONNX Runtime writes no QOperator form of ConvTranspose: it stays float in the file.
+FLOAT_IN_THE_FILE = {("unet", "qoperator"): ["nn.conv2d_transpose", "nn.bias_add"]}
+
+
+def onnx_runtime(case: OnnxCase):
+    """ONNX Runtime on one thread; int8 activations stay int8 (by default it makes them uint8, and
+    runs what it cannot in float)."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    session = onnxruntime.InferenceSession(case.model.SerializeToString(), options)
+    return functools.partial(session.run, None)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_onnx_network_is_one_region_and_equals_tvm_and_onnx_runtime(case: OnnxCase) -> None:
+    mod = case.module
+    host = [row.operator for row in tinyai.explain(mod).host]
+    floats = FLOAT_IN_THE_FILE.get((case.network.name, case.form), [])
+    assert host == floats
+    assert len(regions(partition_for_tinyai(mod))) == 1 + bool(floats)
+
+    integers = integers_from_qdq(mod)
+    images = [{INPUT: image} for image in case.images(20)]
+    found = differences(mod, images, "upward", lambda values: oracle(integers, values))
+    assert list(found) == [0] * len(images)
+    if not floats:
+        found = differences(mod, images, "onnx", onnx_runtime(case))
+        assert list(found) == [0] * len(images)
+        results = [result[0] for result in map(onnx_runtime(case), images)]
+        assert len(np.unique(np.stack(results))) > 2 * len(images), "dead network"
+
+
+def test_the_input_of_an_onnx_network_is_called_as_the_tests_call_it() -> None:
+    assert input_of(QUICK[0].module)[0] == INPUT

@@ -358,7 +358,7 @@ def test_equal_layers_share_a_function_and_equal_constants_a_definition() -> Non
     for same, constants_wanted in ((True, 2), (False, 4)):
         text = three_layers(same_shift=same)
         assert text.count("static void tinyai_conv2d_patches_scalar_") == 1
-        assert text.count("static const") == constants_wanted
+        assert text.count("\nTINYAI_CONSTANT(") == constants_wanted
 
 
 # --- Compilers -----------------------------------------------------------------------------------

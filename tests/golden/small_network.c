@@ -5,16 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
-#define TINYAI_ALIGNED __attribute__((aligned(64)))
-#pragma GCC diagnostic ignored "-Woverlength-strings"
-#else
-#define TINYAI_ALIGNED
-#endif
 #ifdef __cplusplus
 #define TINYAI_C extern "C"
 #else
 #define TINYAI_C extern
+#endif
+#if defined(__GNUC__)
+/* Named by content and weak: regions that share a constant store it once. */
+#define TINYAI_CONSTANT(type, name, count) \
+TINYAI_C const type name[count] __attribute__((weak, visibility("hidden"), aligned(64))); \
+const type name[count]
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+#else
+#define TINYAI_CONSTANT(type, name, count) static const type name[count]
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
 /* TVM compiles C sources without -O; the kernels are written for the vectorizer. */
@@ -26,11 +29,11 @@
 
 /* Constants: weights, biases, per-channel numbers. */
 
-static const int8_t tinyai_constant_0[48] TINYAI_ALIGNED = {
+TINYAI_CONSTANT(int8_t, tinyai_constant_ea149aa1e42579727ebb0ce23e3ad054, 48) = {
 120, 66, 62, 79, 19, -102, 109, -107, 117, 83, 111, -83, -123, 29, 31, -68, -74, 108, 0, 0, 0, 0, 0, 0, -19, -82, 71, -46, -96, 77, -92, -121, 6, 94, -71, 18, -120, 21, -114, -113, -106, -118, 0, 0, 0, 0, 0, 0
 };
 
-static const int32_t tinyai_constant_1[2] TINYAI_ALIGNED = {
+TINYAI_CONSTANT(int32_t, tinyai_constant_63bdcb7d244ad57d3dd1458af80fcbbc, 2) = {
 -811, -335
 };
 
@@ -184,7 +187,7 @@ static void small_network_run(const float *in0, float *out0, char *arena) {
     /* 1: conv2d  int8[1,4,4,2], int8[2,3,3,2] -> int8[1,4,4,2] */
     /* then add(int32[2]) >> relu() >> add(128) >> right_shift(8) >> clip(-127, 127) >> cast(int8) >> cast(int32) >> add(result 0 >> cast(int32) >> left_shift(1)) >> add(2) >> right_shift(2) >> clip(-127, 127) >> cast(int8) */
     /* from conv, residual */
-    tinyai_conv2d_patches_scalar_1((const int8_t *)(arena + 256), tinyai_constant_0, tinyai_constant_1, (const int8_t *)(arena + 256), (int8_t *)(arena + 320), arena + 0);
+    tinyai_conv2d_patches_scalar_1((const int8_t *)(arena + 256), tinyai_constant_ea149aa1e42579727ebb0ce23e3ad054, tinyai_constant_63bdcb7d244ad57d3dd1458af80fcbbc, (const int8_t *)(arena + 256), (int8_t *)(arena + 320), arena + 0);
 
     /* 2: max_pool2d  int8[1,4,4,2] -> float32[1,2,2,2] */
     /* then cast(float32) >> multiply(0.0625) */

@@ -17,14 +17,19 @@ _BYTES = [chr(b) if chr(b).isascii() and chr(b).isalpha() else f"\\{b:03o}" for 
 
 
 def constant(name: str, value: Array) -> str:
-    """Definition of a static, 64-byte aligned array of the value's elements in C order."""
+    """Definition of a 64-byte aligned array of the value's elements in C order.
+
+    ``name`` says what the array holds (its hash), so that the linker may keep one of the arrays of
+    one name that the files of several regions define.
+    """
     dtype = DType(value.dtype.name)
+    c_type = C_TYPES[dtype]
     if dtype.bytes == 1 and value.size > _SHORT:
         # One element more: C++ wants room for the literal's terminating zero.
         body = "\n".join(_strings(value))
-        return f"static const {C_TYPES[dtype]} {name}[{value.size + 1}] TINYAI_ALIGNED =\n{body};\n"
+        return f"TINYAI_CONSTANT({c_type}, {name}, {value.size + 1}) =\n{body};\n"
     body = ",\n".join(_numbers(value, dtype))
-    return f"static const {C_TYPES[dtype]} {name}[{value.size}] TINYAI_ALIGNED = {{\n{body}\n}};\n"
+    return f"TINYAI_CONSTANT({c_type}, {name}, {value.size}) = {{\n{body}\n}};\n"
 
 
 def _strings(value: Array) -> Iterator[str]:

@@ -201,7 +201,7 @@ class _File:
     def _constant(self, value: Array) -> str:
         key = hashlib.sha256(f"{value.dtype}".encode() + value.tobytes()).digest()
         if key not in self._constant_names:
-            name = f"tinyai_constant_{len(self._constant_names)}"
+            name = f"tinyai_constant_{key.hex()[:32]}"
             self._constant_names[key] = name
             self.constants[name] = constant(name, value)
             self.weight_bytes += value.nbytes

@@ -277,6 +277,17 @@ def qnn_concatenate(*parts: Expr) -> Call:
     return call("qnn.concatenate", *tuples, *SCALE, to="int8[2,5]", axis=-1)
 
 
+def stack(*parts: Expr) -> Call:
+    types = tuple(part.type for part in parts)
+    return call("stack", Tuple(types, load=lambda: parts), to="int8[2,2,3]", axis=0)
+
+
+RESIZE = {
+    "layout": "NHWC",
+    "method": "nearest_neighbor",
+    "coordinate_transformation_mode": "half_pixel",
+    "rounding_method": "",
+}
 ROWS = const([[1, 2]])
 EXAMPLES: dict[str, Call] = {
     "nn.conv2d": conv2d(),
@@ -342,6 +353,33 @@ EXAMPLES: dict[str, Call] = {
         axes=None,
         slice_mode="end",
     ),
+    "split": call("split", var("int8[2]"), to="int8[2]", indices_or_sections=1, axis=0),
+    "stack": stack(var("int8[2,3]"), var("int8[2,3]")),
+    "reverse": call("reverse", var("int8[2]"), to="int8[2]", axis=0),
+    "broadcast_to": call("broadcast_to", var("int8[3]"), to="int8[2,3]", shape=(2, 3)),
+    "tile": call("tile", var("int8[3]"), to="int8[6]", reps=(2,)),
+    "repeat": call("repeat", var("int8[3]"), to="int8[6]", repeats=2, axis=0),
+    "image.resize2d": call("image.resize2d", var(INT8_IMAGE), to="int8[1,8,2,2]", **RESIZE),
+    "nn.upsampling": call(
+        "nn.upsampling",
+        var(INT8_IMAGE),
+        to="int8[1,8,8,2]",
+        layout="NHWC",
+        method="nearest_neighbor",
+        align_corners=False,
+    ),
+    "nn.depth_to_space": call(
+        "nn.depth_to_space",
+        var("int8[1,2,2,4]"),
+        to="int8[1,4,4,1]",
+        layout="NHWC",
+        block_size=2,
+        mode="DCR",
+    ),
+    "nn.space_to_depth": call(
+        "nn.space_to_depth", var(INT8_IMAGE), to="int8[1,2,2,8]", layout="NHWC", block_size=2
+    ),
+    "copy": call("copy", var("int8[2]"), to="int8[2]"),
     "transpose": call("transpose", var("int8[2,3]"), to="int8[3,2]", axes=None),
     "layout_transform": call(
         "layout_transform",
@@ -356,6 +394,7 @@ EXAMPLES: dict[str, Call] = {
     "expand_dims": call("expand_dims", var("int8[3]"), to="int8[1,3]", axis=0),
 }
 # Parts of composites that begin or end in integers; alone they stay on the host.
+OF_TUPLES = ("concatenate", "qnn.concatenate", "stack")
 FLOAT_ONLY = {"round", "qnn.dequantize", "nn.softmax", "nn.prelu", "divide", *FUNCTIONS}
 
 
@@ -422,7 +461,7 @@ def test_an_operator_with_an_argument_that_the_graph_cannot_hold_is_refused(
     node = with_result(EXAMPLES[name], str(EXAMPLES[name].type).replace("float32", "int32"))
     _, *others = node.args
     first = var(changed)
-    if "concatenate" in name:
+    if name in OF_TUPLES:
         first = Tuple((of(changed),) * 2, load=lambda: (var(changed),) * 2)
     refusal = refusal_of_operator(with_args(node, first, *others))
     assert isinstance(refusal, Refusal)
@@ -430,7 +469,7 @@ def test_an_operator_with_an_argument_that_the_graph_cannot_hold_is_refused(
     assert refusal.found in (changed, "int4")
 
 
-@pytest.mark.parametrize("name", [name for name in OPERATORS if "concatenate" not in name])
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name not in OF_TUPLES])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float32"])
 def test_an_operator_on_any_dtype_is_taken_or_refused_and_never_an_error(
     name: str, dtype: str
@@ -565,6 +604,54 @@ REASONS: list[tuple[Call, str, str, str]] = [
         "a tuple made here",
     ),
     (
+        with_args(example("stack"), Expr((of("int8[2,3]"), of("int8[2,3]")))),
+        "argument",
+        "a tuple made elsewhere",
+        "a tuple made here",
+    ),
+    (
+        example("image.resize2d", method="linear"),
+        "method",
+        "linear",
+        "nearest_neighbor",
+    ),
+    (
+        example("image.resize2d", coordinate_transformation_mode="tf_crop_and_resize"),
+        "coordinates",
+        "tf_crop_and_resize",
+        "half_pixel, asymmetric, align_corners",
+    ),
+    (
+        example("image.resize2d", rounding_method="up"),
+        "rounding",
+        "up",
+        "round, round_prefer_floor",
+    ),
+    (example("image.resize2d", layout="NCHW4c"), "layout", "NCHW4c", "NHWC, NCHW"),
+    (
+        with_result(
+            example("image.resize2d", coordinate_transformation_mode="align_corners"),
+            "int8[1,1,2,2]",
+        ),
+        "size",
+        "one row or column between aligned corners",
+        "two at least",
+    ),
+    (
+        with_args(example("image.resize2d"), var(INT32_IMAGE)),
+        "dtype of image.resize2d",
+        "int32",
+        "at most 16 bits",
+    ),
+    (example("nn.upsampling", method="bilinear"), "method", "bilinear", "nearest_neighbor"),
+    (example("nn.depth_to_space", layout="CHWN"), "layout", "CHWN", "NCHW, NHWC"),
+    (
+        with_args(example("nn.space_to_depth"), var("int8[1,4,5,2]")),
+        "height and width",
+        "(1, 4, 5, 2)",
+        "multiples of 2",
+    ),
+    (
         example("layout_transform", dst_layout="NCHW2c"),
         "layouts",
         "NHWC to NCHW2c",
@@ -587,6 +674,22 @@ def test_a_refusal_names_the_clause_what_was_found_and_what_is_allowed(
 def test_a_call_that_returns_a_tuple_is_refused() -> None:
     node = replace(EXAMPLES["nn.relu"], types=(of("int8[2]"), of("int8[2]")))
     assert refused(node) == ("result", "a tuple of 2", "one tensor")
+
+
+def test_a_call_that_returns_another_number_of_tensors_is_refused() -> None:
+    node = replace(EXAMPLES["copy"], types=(of("int8[2]"), of("int8[2]")))
+    assert refused(node) == ("result", "a tuple of 2", "one tensor")
+
+
+def test_each_field_of_a_tuple_counts() -> None:
+    def split(*fields: str) -> Call:
+        whole = call("split", var("int8[3]"), indices_or_sections=(2,), axis=0)
+        return replace(whole, types=tuple(map(of, fields)))
+
+    assert refusal_of_operator(split("int8[2]", "int8[1]")) is None
+    assert refused(split("int8[2]", "float32[1]"))[:2] == ("dtype of split", "float32")
+    assert refused(split("int8[3]", "int8[0]"))[:2] == ("result: shape", "int8[0]")
+    assert refused(split("int8[2]", "int16[1]"))[:2] == ("type of split", "int8[1]")
 
 
 def test_a_constant_of_an_unknown_dtype_is_refused() -> None:

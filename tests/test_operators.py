@@ -596,6 +596,125 @@ def move_family() -> Family:
     return family
 
 
+def split_family() -> Family:
+    """Splits, and what is made of reshapes, transposes and copies."""
+    family = Family()
+    x = Input((2, 5, 6, 8), "int8")
+
+    def add(name: str, build: Callable[..., relay.Expr], of: Any = x) -> None:
+        family.add(name, of, build)
+
+    def split(name: str, sections: Any, axis: int, order: tuple[int, ...], of: Any = x) -> None:
+        """The fields of a split, as many as ``order`` names, joined in its order."""
+
+        def build(x: relay.Expr) -> relay.Expr:
+            parts = relay.split(x, sections, axis)
+            return relay.concatenate([parts[i] for i in order], axis)
+
+        add(f"split {name}", build, of)
+
+    split("in two", 2, 3, (1, 0))
+    split("in four, backwards", 4, -1, (3, 2, 1, 0))
+    split("in one", 1, 0, (0, 0))
+    split("at indices", (1, 4), 1, (2, 0, 1))
+    split("at one index of a negative axis", (2,), -2, (1, 0))
+    split("with dead fields", 3, 2, (2,))
+    split("with a field read twice", 2, 0, (1, 1, 0))
+    for dtype in INTEGERS[1:]:
+        split(dtype, 2, 1, (1, 0), Input((3, 4), dtype))
+    add("split of a split", lambda x: relay.split(relay.split(x, 2, 3)[1], 2, 2)[0])
+    add(
+        "sum of a split's fields",
+        lambda x: relay.add(*(relay.split(x, 2, 1)[i] for i in (1, 0))),
+        Input((3, 4), "int32"),
+    )
+
+    y = Input((2, 5, 6, 8), "int8")
+    constant = random("stack", (2, 5, 6, 8))
+    for axis in (0, 2, -1):
+        add(f"stack on {axis}", lambda x, y, a=axis: relay.stack([x, y, x], a), (x, y))
+    add("stack one", lambda x: relay.stack([x], 1))
+    add("stack scalars", lambda a, b: relay.stack([a, b], 0), (Input((), "int32"),) * 2)
+    add("stack with a constant", lambda x: relay.stack([relay.const(constant), x], 1))
+    for axis in (0, 2, -1):
+        add(f"reverse {axis}", lambda x, a=axis: relay.reverse(x, a))
+    add("copy", relay.copy)
+    for shape in ((2, 5, 6, 8), (3, 2, 5, 6, 8)):
+        add(f"broadcast_to {shape}", lambda x, s=shape: relay.broadcast_to(x, s))
+    row = Input((3, 1, 4), "int16")
+    add("broadcast_to of ones", lambda x: relay.broadcast_to(x, (2, 3, 5, 4)), row)
+    add("broadcast_to of a scalar", lambda x: relay.broadcast_to(x, (2, 3)), Input((), "int64"))
+    for reps in ((2,), (1, 1), (3, 1, 2), (2, 1, 1, 2, 3)):
+        add(f"tile {reps}", lambda x, r=reps: relay.tile(x, r), row)
+    for copies, axis in ((2, 0), (3, -1), (1, 1), (4, 1)):
+        add(f"repeat {copies} on {axis}", lambda x, c=copies, a=axis: relay.repeat(x, c, a), row)
+
+    for layout in ("NCHW", "NHWC"):
+        for block, channels in ((2, 12), (3, 9), (1, 3)):
+            of = Input(nchw_or_nhwc(layout, 2, channels, 2, 5), "int8")
+            for mode in ("DCR", "CRD"):
+                add(
+                    f"depth_to_space {mode} {block} {layout}",
+                    lambda x, a=(block, layout, mode): relay.nn.depth_to_space(x, *a),
+                    of,
+                )
+            add(
+                f"space_to_depth {block} {layout}",
+                lambda x, a=(block, layout): relay.nn.space_to_depth(x, *a),
+                Input(nchw_or_nhwc(layout, 2, 3, 2 * block, 3 * block), "uint8"),
+            )
+    return family
+
+
+RESIZES = ((7, 14), (5, 15), (14, 7), (5, 8), (11, 4), (4, 6), (6, 4), (10, 25), (1, 3), (9, 2))
+ROUNDINGS = ("", "round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+COORDINATES = (
+    "half_pixel",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
+
+
+def resize_family() -> Family:
+    family = Family()
+
+    def add(layout: str, sizes: Any, mode: str, rounding: str, dtype: str = "int8") -> None:
+        (height, to_height), (width, to_width) = sizes
+        family.add(
+            f"resize {height}x{width} to {to_height}x{to_width} {mode} {rounding} {layout} {dtype}",
+            Input(nchw_or_nhwc(layout, 1, 2, height, width), dtype),
+            lambda x: relay.image.resize2d(
+                x,
+                (to_height, to_width),
+                layout=layout,
+                method="nearest_neighbor",
+                coordinate_transformation_mode=mode,
+                rounding_method=rounding,
+            ),
+        )
+
+    for mode, rounding in itertools.product(COORDINATES, ROUNDINGS):
+        for number, sizes in enumerate(zip(RESIZES[::2], RESIZES[1::2], strict=True)):
+            add(("NHWC", "NCHW")[number % 2], sizes, mode, rounding)
+    for dtype in ("uint8", "int16"):
+        add("NHWC", ((3, 6), (4, 12)), "half_pixel", "", dtype)
+    add("NCHW", ((3, 3), (4, 4)), "asymmetric", "floor")
+    add("NCHW", ((5, 1), (4, 1)), "half_pixel", "ceil")
+    for layout in ("NCHW", "NHWC"):
+        of = Input(nchw_or_nhwc(layout, 2, 3, 4, 5), "int8")
+        for scales in ((2, 2), (3, 1), (1.5, 2.4)):
+            for aligned in (False, True):
+                attrs = {"layout": layout, "align_corners": aligned}
+                family.add(
+                    f"upsampling {scales} {layout}{' aligned' if aligned else ''}",
+                    of,
+                    lambda x, s=scales, a=attrs: relay.nn.upsampling(x, *s, **a),
+                )
+    return family
+
+
 # --- Edges of a region ---------------------------------------------------------------------------
 
 HALVES = tuple(sign * (n + 0.5) for n in range(6) for sign in (1.0, -1.0))
@@ -781,6 +900,8 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "unary": unary_family,
     "bias": bias_family,
     "move": move_family,
+    "split": split_family,
+    "resize": resize_family,
     "edge": edge_family,
     "chain": chain_family,
 }
@@ -1100,7 +1221,37 @@ REFUSALS: dict[str, tuple[Callable[[], relay.Expr], str]] = {
     ),
     "dynamic reshape": (lambda: relay.reshape(variable(ANY, 3), (-1,)), "result: shape"),
     "an operator without a row": (lambda: relay.bitwise_and(X, X), "operator"),
-    "a result of two tensors": (lambda: relay.split(variable(4, 3), 2).astuple(), "result"),
+    "a split with an empty field": (
+        lambda: relay.split(variable(4, 3), (0, 2)).astuple(),
+        "result: shape",
+    ),
+    "a split of floats": (lambda: relay.split(FLOAT, 2, 2).astuple(), "dtype of split"),
+    "bilinear resize": (lambda: relay.image.resize2d(X, (4, 4), method="linear"), "method"),
+    "resize of int32": (
+        lambda: relay.image.resize2d(X32, (4, 4), method="nearest_neighbor"),
+        "dtype of image.resize2d",
+    ),
+    "resize of a part": (
+        lambda: relay.image.resize2d(
+            X,
+            (4, 4),
+            roi=(0.0, 0.0, 1.0, 1.0),
+            method="nearest_neighbor",
+            coordinate_transformation_mode="tf_crop_and_resize",
+        ),
+        "coordinates",
+    ),
+    "resize into another type": (
+        lambda: relay.image.resize2d(X, (4, 4), method="nearest_neighbor", out_dtype="int16"),
+        "type of image.resize2d",
+    ),
+    "resize of blocks": (
+        lambda: relay.image.resize2d(
+            variable(1, 3, 8, 8, 4), (4, 4), layout="NCHW4c", method="nearest_neighbor"
+        ),
+        "layout",
+    ),
+    "bilinear upsampling": (lambda: relay.nn.upsampling(X, 2, 2, method="bilinear"), "method"),
 }
 
 

@@ -24,7 +24,7 @@ from tinyai.patterns import (
     refusal_of_operator,
 )
 from tinyai.report import HostRow, Reason
-from tinyai.source import Call, Expr, Refusal, SourceType, Tuple
+from tinyai.source import Call, Expr, Field, Refusal, SourceType, tensors_of
 
 _MOST_ROOTS = 64  # places above an operator at which a composite around it is looked for
 
@@ -33,8 +33,9 @@ _MOST_ROOTS = 64  # places above an operator at which a composite around it is l
 class Whole:
     """A partitioned model without its partition.
 
-    ``users`` are the calls that read an expression, tuples looked through, in order; ``outputs``
-    what leaves the model; ``regions`` the symbol of the region that holds a call (none: the host).
+    ``users`` are the calls that read a tensor, tuples looked through, in order; ``outputs`` what
+    computes the results of the model; ``regions`` the symbol of the region that holds a call (none:
+    the host).
     """
 
     users: Mapping[Expr, tuple[Call, ...]]
@@ -47,7 +48,7 @@ class Whole:
         cls, results: Iterable[Expr], calls: Iterable[Call], regions: Mapping[Expr, str]
     ) -> Whole:
         """All that ``results`` (what functions return) and ``calls`` depend on."""
-        outputs = [tensor for result in results for tensor in _tensors(result)]
+        outputs = [_maker(tensor) for result in results for tensor in tensors_of(result)]
         users: dict[Expr, dict[Call, None]] = {}
         seen: set[Expr] = set()
         stack = [*reversed(list(calls)), *reversed(outputs)]
@@ -56,9 +57,9 @@ class Whole:
             if expr in seen or not isinstance(expr, Call):
                 continue
             seen.add(expr)
-            for arg in _reads(expr):
-                users.setdefault(arg, {})[expr] = None
-                stack.append(arg)
+            for tensor in _read_tensors(expr):
+                users.setdefault(tensor, {})[expr] = None
+                stack.append(_maker(tensor))
         return cls({e: tuple(u) for e, u in users.items()}, frozenset(outputs), regions)
 
     def refusal(self, call: Call) -> Refusal | None:
@@ -68,22 +69,24 @@ class Whole:
         return self._alone[call]
 
     def users_of(self, expr: Expr) -> tuple[Call, ...]:
-        return self.users.get(expr, ())
+        """The calls that read any tensor of an expression."""
+        return tuple(
+            dict.fromkeys(u for each in tensors_of(expr) for u in self.users.get(each, ()))
+        )
 
 
-def _tensors(expr: Expr) -> Iterator[Expr]:
-    """The tensors of an expression, tuples looked through."""
-    stack = [expr]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, Tuple):
-            stack += reversed(each.fields)
-        else:
-            yield each
+def _read_tensors(call: Call) -> list[Expr]:
+    return [tensor for arg in call.args for tensor in tensors_of(arg)]
+
+
+def _maker(tensor: Expr) -> Expr:
+    """What a tensor is computed by: the call for a field of its result."""
+    return tensor.call if isinstance(tensor, Field) else tensor
 
 
 def _reads(call: Call) -> list[Expr]:
-    return [tensor for arg in call.args for tensor in _tensors(arg)]
+    """The expressions that a call reads tensors of."""
+    return [_maker(tensor) for tensor in _read_tensors(call)]
 
 
 def host_row(call: Call, whole: Whole) -> HostRow:
@@ -292,9 +295,10 @@ def bytes_of(of: SourceType) -> int | None:
 
 def boundary_bytes(call: Call, whole: Whole) -> int | None:
     """Bytes that go from regions to ``call`` and from it to regions, each tensor once."""
-    crossing = [arg for arg in dict.fromkeys(_reads(call)) if arg in whole.regions]
-    if any(user in whole.regions for user in whole.users_of(call)):
-        crossing.append(call)
+    crossing = [t for t in dict.fromkeys(_read_tensors(call)) if _maker(t) in whole.regions]
+    for tensor in tensors_of(call):
+        if any(user in whole.regions for user in whole.users.get(tensor, ())):
+            crossing.append(tensor)
     sizes = [bytes_of(of) for expr in crossing for of in expr.types]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None

@@ -20,6 +20,7 @@ from tinyai.ops import (
     pool2d,
     reduce,
     requantize,
+    resize,
     softmax,
     steps,
 )
@@ -84,10 +85,21 @@ OPERATORS: dict[str, OperatorRow] = {
     "divide": OperatorRow(elementwise.lower_divide),
     **{name: OperatorRow(elementwise.lower_function(name)) for name in FUNCTIONS},
     "cast": OperatorRow(elementwise.lower_cast, compute=False),
+    "copy": OperatorRow(elementwise.lower_identity, compute=False),
     "annotation.stop_fusion": OperatorRow(elementwise.lower_identity, compute=False),
     "nn.pad": OperatorRow(layout.lower_pad),
     "concatenate": OperatorRow(layout.lower_concatenate),
     "strided_slice": OperatorRow(layout.lower_strided_slice),
+    "split": OperatorRow(layout.lower_split),
+    "stack": OperatorRow(layout.lower_stack),
+    "reverse": OperatorRow(layout.lower_reverse),
+    "broadcast_to": OperatorRow(elementwise.lower_broadcast_to),
+    "tile": OperatorRow(elementwise.lower_tile),
+    "repeat": OperatorRow(elementwise.lower_repeat),
+    "image.resize2d": OperatorRow(resize.lower_resize2d),
+    "nn.upsampling": OperatorRow(resize.lower_upsampling),
+    "nn.depth_to_space": OperatorRow(layout.lower_depth_to_space),
+    "nn.space_to_depth": OperatorRow(layout.lower_space_to_depth),
     "transpose": OperatorRow(layout.lower_transpose),
     "layout_transform": OperatorRow(layout.lower_layout_transform),
     "reshape": OperatorRow(layout.lower_reshape, compute=False),
@@ -202,6 +214,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
                 OneOf(
                     (
                         op("concatenate", AnyTuple()),
+                        op("stack", AnyTuple()),
                         op("qnn.concatenate", AnyTuple(), AnyTuple(), AnyTuple(), *SCALE),
                     )
                 )
@@ -239,28 +252,36 @@ def refusal_of_operator(call: Call) -> Refusal | None:
     return _refusal((call,), call, floats=False)
 
 
-def lower_call(call: Call, lowering: Lowering) -> str:
-    """Build the nodes of one call; its output's name. Raises ``Refusal``."""
+def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
+    """Build the nodes of one call. Raises ``Refusal``.
+
+    Returns the tensors of the call and of its fields; a tuple stands for the first of them.
+    """
     row = OPERATORS.get(call.op)
     if row is None:
         raise Refusal("operator", call.op, "an operator of tinyai/patterns.py")
-    expected = fixed_type(call.type, "result")
-    output = row.lower(call, lowering)
-    found = lowering.builder.type(output)
-    require(found == expected, f"type of {call.op}", found, f"{expected}, as the source says")
-    return output
+    expected = [fixed_type(of, "result") for of in call.types]
+    made = row.lower(call, lowering)
+    names = (made,) if isinstance(made, str) else made
+    allowed = "one tensor" if isinstance(made, str) else f"a tuple of {len(made)}"
+    require(len(names) == len(expected), "result", f"a tuple of {len(expected)}", allowed)
+    for name, of in zip(names, expected, strict=True):
+        found = lowering.builder.type(name)
+        require(found == of, f"type of {call.op}", found, f"{of}, as the source says")
+    return {call: names[0], **dict(zip(call.fields, names, strict=True))}
 
 
 def _refusal(calls: Collection[Call], root: Expr, *, floats: bool) -> Refusal | None:
     try:
         for call in calls:
             with blaming(call):
-                require(
-                    floats or not call.type.dtype.startswith("float"),
-                    f"dtype of {call.op}",
-                    call.type.dtype,
-                    "integers; float32 only where a region begins or ends",
-                )
+                for of in call.types:
+                    require(
+                        floats or not of.dtype.startswith("float"),
+                        f"dtype of {call.op}",
+                        of.dtype,
+                        "integers; float32 only where a region begins or ends",
+                    )
         _try_lowering(calls)
     except Refusal as refusal:
         return refusal
@@ -282,4 +303,4 @@ def _try_lowering(calls: Collection[Call]) -> None:
 
     for call in calls:
         with blaming(call):
-            tensors[call] = lower_call(call, Lowering(builder, tensor))
+            tensors |= lower_call(call, Lowering(builder, tensor))

@@ -73,6 +73,30 @@ class Call(Expr):
     def args(self) -> tuple[Expr, ...]:
         return self.load()
 
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """The tensors of a result that is a tuple."""
+        return tuple(Field((of,), call=self, index=i) for i, of in enumerate(self.types))
+
+
+@dataclass(frozen=True, eq=False)
+class Field(Expr):
+    """One tensor of a call's result that is a tuple; made by ``Call.fields`` only."""
+
+    call: Call = field(kw_only=True)
+    index: int = field(kw_only=True)
+
+
+def tensors_of(expr: Expr) -> Iterator[Expr]:
+    """The tensors of an expression, in order: itself, or the fields of a tuple."""
+    stack = [expr]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, Tuple) or (isinstance(each, Call) and len(each.types) > 1):
+            stack += reversed(each.fields)
+        else:
+            yield each
+
 
 class Refusal(ValueError):
     """Why an operator stays on the host: the clause that failed, what was found and is allowed.
@@ -153,7 +177,8 @@ class Lowering:
         return self.builder.type(self.tensor(expr))
 
 
-Lower = Callable[[Call, Lowering], str]
+# A builder returns the name of the result's tensor; of each of its tensors where it is a tuple.
+Lower = Callable[[Call, Lowering], str | tuple[str, ...]]
 
 
 def constant_of(call: Call, index: int, what: str) -> Array:

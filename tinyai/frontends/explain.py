@@ -16,7 +16,7 @@ from tinyai.errors import BoundaryError
 from tinyai.frontends.relay import COMPILER, partition_for_tinyai, regions
 from tinyai.frontends.relay_source import Source, graph_from_region, post_order, rounding_of
 from tinyai.report import HostRow, RegionRow, Report
-from tinyai.source import Call, Expr, Tuple, using
+from tinyai.source import Call, Expr, using
 from tinyai.target import Target
 
 
@@ -125,11 +125,6 @@ class _Dissolved(Source):
             if func is not None:
                 bound = dict(zip(func.params, map(self, expr.args), strict=True))
                 return _Dissolved(self._inside, self._notes, symbol, bound).result(func.body)
-        if isinstance(expr, relay.TupleGetItem):
-            value = self(expr.tuple_value)
-            if isinstance(value, Tuple):
-                field: Expr = value.fields[expr.index]
-                return field
         made = super()._make(expr)
         if self._symbol and isinstance(made, Call):
             self._notes[made] = self._symbol

@@ -22,6 +22,7 @@ from tinyai.source import (
     SourceType,
     Tuple,
     fixed_type,
+    tensors_of,
     using,
 )
 from tinyai.target import Target
@@ -47,8 +48,10 @@ class Source:
             return Constant(types, load=lambda: expr.data.numpy())
         if isinstance(expr, relay.Tuple):
             return Tuple(types, load=lambda: tuple(self(field) for field in expr.fields))
-        if isinstance(expr, relay.TupleGetItem) and isinstance(expr.tuple_value, relay.Tuple):
-            return self(expr.tuple_value.fields[expr.index])
+        if isinstance(expr, relay.TupleGetItem):
+            value = self(expr.tuple_value)
+            if isinstance(value, Tuple | Call) and not _nested(expr.tuple_value.checked_type):
+                return value.fields[int(expr.index)]
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
             return Call(
                 types,
@@ -58,6 +61,11 @@ class Source:
                 name=span_name(expr),
             )
         return Expr(types)
+
+
+def _nested(of: relay.Type) -> bool:
+    """Whether a tuple holds tuples: then its fields are not its tensors."""
+    return any(isinstance(field, relay.TupleType) for field in of.fields)
 
 
 def source_types(of: relay.Type) -> Iterator[SourceType]:
@@ -124,8 +132,7 @@ def _graph(func: relay.Function) -> Graph:
     for param in func.params:
         walk.tensors[source(param)] = walk.builder.input(fixed_type(source(param).type, "input"))
     result = walk.expression(func.body, source)
-    fields = result.fields if isinstance(result, Tuple) else (result,)
-    return walk.builder.graph(walk.outputs([walk.tensor(field) for field in fields]))
+    return walk.builder.graph(walk.outputs([walk.tensor(each) for each in tensors_of(result)]))
 
 
 class _Walk:
@@ -149,7 +156,7 @@ class _Walk:
             elif isinstance(expr, relay.Call):
                 call = source(expr)
                 assert isinstance(call, Call)
-                self.tensors[call] = self._lower(call)
+                self.tensors |= self._lower(call)
         return source(root)
 
     def _composite(self, call: relay.Call, source: Source) -> None:
@@ -158,7 +165,7 @@ class _Walk:
         result = self.expression(call.op.body, Source(bound))
         self.tensors[source(call)] = self.tensor(result)
 
-    def _lower(self, call: Call) -> str:
+    def _lower(self, call: Call) -> dict[Expr, str]:
         try:
             return lower_call(call, Lowering(self.builder, self.tensor))
         except Refusal as refusal:

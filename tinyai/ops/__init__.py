@@ -10,6 +10,7 @@ from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
 from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, MaxPool2d
 from tinyai.ops.reduce import Sum
+from tinyai.ops.resize import Resize
 from tinyai.ops.softmax import IntegerSoftmax, Softmax
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "MaxPool2d",
     "Pad",
     "Reshape",
+    "Resize",
     "Slice",
     "Softmax",
     "Sum",
@@ -45,4 +47,5 @@ OPS: tuple[type[Op], ...] = (
     Reshape,
     Slice,
     Transpose,
+    Resize,
 )

@@ -11,7 +11,17 @@ import numpy as np
 from tinyai.ir import Array, DType, Example, Op, Operand, QParams, Step, Type, broadcasts
 from tinyai.ops import steps
 from tinyai.ops.layout import Reshape
-from tinyai.source import Call, Constant, Expr, Lower, Lowering, constant_of, require, sources
+from tinyai.source import (
+    Call,
+    Constant,
+    Expr,
+    Lower,
+    Lowering,
+    constant_of,
+    fixed_type,
+    require,
+    sources,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,40 @@ def apply(
 def lower_identity(call: Call, lowering: Lowering) -> str:
     """annotation.stop_fusion and other operators that only mark a place."""
     return lowering.tensor(call.args[0])
+
+
+def lower_broadcast_to(call: Call, lowering: Lowering) -> str:
+    """broadcast_to: the shape of the result says it all."""
+    return apply(call, lowering, call.args[0])
+
+
+def lower_tile(call: Call, lowering: Lowering) -> str:
+    """tile: the whole tensor again and again along each axis."""
+    shape = fixed_type(call.type, "result").shape
+    data = lowering.type(call.args[0]).shape
+    data = (1,) * (len(shape) - len(data)) + data
+    sizes = list(zip(data, shape, strict=True))
+    before = tuple(dim for size, _ in sizes for dim in (1, size))
+    wide = tuple(dim for size, total in sizes for dim in (total // size, size))
+    return _spread(call, lowering, before, wide)
+
+
+def lower_repeat(call: Call, lowering: Lowering) -> str:
+    """repeat: each element again and again, along one axis or in one row."""
+    data = lowering.type(call.args[0])
+    axis, copies = call.attrs["axis"], int(call.attrs["repeats"])
+    shape = (data.elements,) if axis is None else data.shape
+    behind = 1 + (int(axis or 0) % len(shape))
+    before, wide = ((*shape[:behind], n, *shape[behind:]) for n in (1, copies))
+    return _spread(call, lowering, before, wide)
+
+
+def _spread(call: Call, lowering: Lowering, before: tuple[int, ...], wide: tuple[int, ...]) -> str:
+    """The argument in the shape ``before``, broadcast to ``wide``, in the result's shape."""
+    value = lowering.tensor(call.args[0])
+    for op in (Reshape(before), Elementwise(wide), Reshape(fixed_type(call.type, "result").shape)):
+        value = lowering.builder.add(op, [value], sources=sources(call))
+    return value
 
 
 def lower_binary(step: type[Step], swapped: type[Step]) -> Lower:

@@ -1,4 +1,5 @@
-"""Operators that move values and compute nothing: reshape, transpose, concatenate, slice, pad."""
+"""Operators that move values and compute nothing: reshape, transpose, concatenate, slice, pad, and
+the source operators that are made of them."""
 
 from __future__ import annotations
 
@@ -149,8 +150,12 @@ class Pad(Op):
         yield Pad(((2, 0),), 0.5), (Type((5,), DType.FLOAT32),)
 
 
-def _one(call: Call, lowering: Lowering, op: Op) -> str:
-    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+def _chain(call: Call, lowering: Lowering, *ops: Op) -> str:
+    """The first argument through ``ops``, one behind the other."""
+    value = lowering.tensor(call.args[0])
+    for op in ops:
+        value = lowering.builder.add(op, [value], sources=sources(call))
+    return value
 
 
 def lower_reshape(call: Call, lowering: Lowering) -> str:
@@ -158,7 +163,7 @@ def lower_reshape(call: Call, lowering: Lowering) -> str:
     shape = fixed_type(call.type, "result").shape
     if shape == lowering.type(call.args[0]).shape:
         return lowering.tensor(call.args[0])
-    return _one(call, lowering, Reshape(shape))
+    return _chain(call, lowering, Reshape(shape))
 
 
 def lower_transpose(call: Call, lowering: Lowering) -> str:
@@ -167,17 +172,56 @@ def lower_transpose(call: Call, lowering: Lowering) -> str:
     order = tuple(int(axis) % rank for axis in axes) if axes else tuple(reversed(range(rank)))
     if order == tuple(range(rank)):
         return lowering.tensor(call.args[0])
-    return _one(call, lowering, Transpose(order))
+    return _chain(call, lowering, Transpose(order))
 
 
-def lower_concatenate(call: Call, lowering: Lowering) -> str:
+def _parts(call: Call, lowering: Lowering) -> list[str]:
+    """The tensors of an argument that is a tuple."""
     parts = call.args[0]
     require(isinstance(parts, Tuple), "argument", "a tuple made elsewhere", "a tuple made here")
     assert isinstance(parts, Tuple)
     inputs = [lowering.tensor(part) for part in parts.fields]
     require(len(inputs) > 0, "parts", 0, "at least one")
+    return inputs
+
+
+def lower_concatenate(call: Call, lowering: Lowering) -> str:
+    inputs = _parts(call, lowering)
     axis = int(call.attrs["axis"]) % len(lowering.builder.type(inputs[0]).shape)
     return lowering.builder.add(Concatenate(axis), inputs, sources=sources(call))
+
+
+def lower_stack(call: Call, lowering: Lowering) -> str:
+    """stack: each part with one dimension more, then one behind the other."""
+    inputs = _parts(call, lowering)
+    shape = lowering.builder.type(inputs[0]).shape
+    axis = int(call.attrs["axis"]) % (len(shape) + 1)
+    spread = Reshape((*shape[:axis], 1, *shape[axis:]))
+    wide = [lowering.builder.add(spread, [part], sources=sources(call)) for part in inputs]
+    return lowering.builder.add(Concatenate(axis), wide, sources=sources(call))
+
+
+def lower_split(call: Call, lowering: Lowering) -> tuple[str, ...]:
+    """split: a slice for each field of the result, as long as its type says."""
+    value = lowering.tensor(call.args[0])
+    rank = len(lowering.builder.type(value).shape)
+    axis = int(call.attrs["axis"]) % rank
+    begin, fields = [0] * rank, []
+    for of in call.types:
+        shape = fixed_type(of, "result").shape
+        op = Slice(tuple(begin), (1,) * rank, shape)
+        fields.append(lowering.builder.add(op, [value], sources=sources(call)))
+        begin[axis] += shape[axis]
+    return tuple(fields)
+
+
+def lower_reverse(call: Call, lowering: Lowering) -> str:
+    """reverse: a slice from the last element backwards."""
+    shape = lowering.type(call.args[0]).shape
+    begin, strides = [0] * len(shape), [1] * len(shape)
+    axis = int(call.attrs["axis"]) % len(shape)
+    begin[axis], strides[axis] = shape[axis] - 1, -1
+    return _chain(call, lowering, Slice(tuple(begin), tuple(strides), shape))
 
 
 def lower_strided_slice(call: Call, lowering: Lowering) -> str:
@@ -202,7 +246,7 @@ def lower_strided_slice(call: Call, lowering: Lowering) -> str:
         op.infer(data)
     except ValueError as error:
         require(False, "slice", error, "elements that exist")
-    return _one(call, lowering, op)
+    return _chain(call, lowering, op)
 
 
 def lower_pad(call: Call, lowering: Lowering) -> str:
@@ -220,7 +264,7 @@ def lower_pad(call: Call, lowering: Lowering) -> str:
         number,
         f"a value of {dtype}",
     )
-    return _one(call, lowering, Pad(widths, number))
+    return _chain(call, lowering, Pad(widths, number))
 
 
 def lower_layout_transform(call: Call, lowering: Lowering) -> str:
@@ -232,4 +276,48 @@ def lower_layout_transform(call: Call, lowering: Lowering) -> str:
         f"{source} to {target}",
         "the same plain axes in another order",
     )
-    return _one(call, lowering, Transpose(tuple(source.index(axis) for axis in target)))
+    return _chain(call, lowering, Transpose(tuple(source.index(axis) for axis in target)))
+
+
+# The dimensions of an image whose height and width are cut into blocks of Y by X.
+_BLOCKS = {"NCHW": "NCHYWX", "NHWC": "NHYWXC"}
+
+
+def _blocks(call: Call, image: tuple[int, ...], channels: str) -> tuple[str, str, dict[str, int]]:
+    """Dimensions of ``image``, which is in blocks, before and behind: apart, and with block and
+    channel in one, in the order of ``channels``; and how large each is."""
+    layout, block = str(call.attrs["layout"]), int(call.attrs["block_size"])
+    require(layout in _BLOCKS, "layout", layout, ", ".join(_BLOCKS))
+    sizes = dict(zip(layout, image, strict=True)) | {"Y": block, "X": block}
+    fits = sizes["H"] % block == 0 and sizes["W"] % block == 0
+    require(fits, "height and width", image, f"multiples of {block}")
+    sizes |= {"H": sizes["H"] // block, "W": sizes["W"] // block}
+    return _BLOCKS[layout], layout.replace("C", channels), sizes
+
+
+def _rearranged(
+    call: Call, lowering: Lowering, source: str, target: str, sizes: dict[str, int]
+) -> str:
+    """The argument with its dimensions apart, brought from one order to another, in the result's
+    shape."""
+    return _chain(
+        call,
+        lowering,
+        Reshape(tuple(sizes[dim] for dim in source)),
+        Transpose(tuple(source.index(dim) for dim in target)),
+        Reshape(fixed_type(call.type, "result").shape),
+    )
+
+
+def lower_depth_to_space(call: Call, lowering: Lowering) -> str:
+    """nn.depth_to_space: a channel holds a block's place and then a channel (DCR), or reversed."""
+    channels = "YXC" if call.attrs["mode"] == "DCR" else "CYX"
+    image = fixed_type(call.type, "result").shape
+    blocks, joined, sizes = _blocks(call, image, channels)
+    return _rearranged(call, lowering, joined, blocks, sizes)
+
+
+def lower_space_to_depth(call: Call, lowering: Lowering) -> str:
+    """nn.space_to_depth: a channel of the result holds a block's place and then a channel."""
+    blocks, joined, sizes = _blocks(call, lowering.type(call.args[0]).shape, "YXC")
+    return _rearranged(call, lowering, blocks, joined, sizes)

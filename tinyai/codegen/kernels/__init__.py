@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.kernels import conv2d, elementwise, layout, pool2d, reduce
+from tinyai.codegen.kernels import conv2d, elementwise, layout, pool2d, reduce, resize
 from tinyai.codegen.kernels.table import Kernel
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Graph, Node, format_node
@@ -14,6 +14,7 @@ KERNELS: tuple[Kernel, ...] = (
     *reduce.KERNELS,
     *elementwise.KERNELS,
     *layout.KERNELS,
+    *resize.KERNELS,
 )
 
 

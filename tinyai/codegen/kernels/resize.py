@@ -1,0 +1,49 @@
+"""The kernel of ``resize``: rows and columns are a quotient of the place, or read from an array."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tinyai.codegen.index import strides
+from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.steps import Epilogue
+from tinyai.ir import Graph, Node
+from tinyai.ops import Resize
+
+
+def _index(var: str, indices: tuple[int, ...], size: int, epilogue: Epilogue) -> str:
+    """``indices[var]`` as C: var * times / parts where that gives all of them, else an array."""
+    common = math.gcd(size, len(indices))
+    times, parts = size // common, len(indices) // common
+    if any(index != place * times // parts for place, index in enumerate(indices)):
+        return f"{epilogue.array(np.array(indices, np.int32))}[{var}]"
+    scaled = var if times == 1 else f"{var} * {times}"
+    return scaled if parts == 1 else f"({scaled} / {parts})"
+
+
+def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    op = node.op
+    assert isinstance(op, Resize)
+    shape = graph.type(node.inputs[0]).shape
+    names = {"N": "n", "H": "y", "W": "x", "C": "c"}
+    loops = list(zip(map(names.__getitem__, op.layout), graph.type(node.output).shape, strict=True))
+    places = [var for var, _ in loops]
+    for axis, indices in op.taken().items():
+        places[axis] = _index(places[axis], indices, shape[axis], epilogue)
+    return {
+        "loops": loops,
+        "read": _element(places, strides(shape)),
+        "write": _element([var for var, _ in loops], strides(graph.type(node.output).shape)),
+    }
+
+
+def _element(places: list[str], steps: list[int]) -> str:
+    return " + ".join(
+        place if step == 1 else f"{place} * {step}"
+        for place, step in zip(places, steps, strict=True)
+    )
+
+
+KERNELS = (Kernel(name="resize_scalar", op=Resize, template="resize_scalar.c.j2", values=_values),)

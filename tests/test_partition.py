@@ -289,3 +289,84 @@ def test_every_node_keeps_the_names_of_its_sources():
 def test_cut_regions_takes_a_pattern_table_of_ones_own():
     mod = cut_regions(nets.module(nets.layers(2)), patterns=pattern_rows(stop_fusion=False))
     assert len(regions(mod)) == 1, "loose operators bridge what the patterns leave out"
+
+
+def branches(fields):
+    """A convolution on each field of a split."""
+    return [nets.requantize(nets.conv(field, 20 + i)) for i, field in enumerate(fields)]
+
+
+def test_a_split_whose_fields_meet_again_stays_in_one_region():
+    x = nets.data((1, 8, 8, 8))
+    left, right = branches(relay.split(relay.nn.relu(x), 2, axis=3))
+    body = relay.concatenate([right, relay.add(left, right)], axis=3)
+    partitioned = assert_equal_to_tvm(nets.module(body))
+    assert len(regions(partitioned)) == 1
+    assert nets.host_operators(partitioned) == []
+
+
+def test_a_split_of_an_input_and_a_split_that_begins_a_region():
+    first, second, third = relay.split(nets.data((1, 8, 8, 12)), 3, axis=3)
+    partitioned = assert_equal_to_tvm(nets.module(relay.add(relay.subtract(first, third), second)))
+    assert len(regions(partitioned)) == 1
+    assert nets.host_operators(partitioned) == []
+
+
+def test_a_dead_field_of_a_split_is_not_copied():
+    parts = relay.split(nets.data((1, 8, 8, 12)), 3, axis=3)
+    partitioned = assert_equal_to_tvm(nets.module(nets.requantize(nets.conv(parts[2]))))
+    graph = optimize(graph_from_region(nets.only_region(partitioned)))
+    assert [node.op.name for node in graph.nodes] == ["strided_slice", "conv2d"]
+
+
+def test_a_split_whose_tuple_leaves_the_region():
+    x = nets.data((1, 8, 8, 4))
+    parts = relay.split(nets.layers(1, x), (1, 3), axis=1)
+    partitioned = assert_equal_to_tvm(nets.module(parts.astuple()))
+    assert len(regions(partitioned)) == 1
+    assert nets.host_operators(partitioned) == []
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_fields_of_a_split_that_the_host_reads(both):
+    """One field is read by the host, one by the region or by both, one is dead."""
+    parts = relay.split(nets.layers(1, nets.data((1, 6, 8, 4))), 3, axis=1)
+    host = relay.abs(relay.cast(parts[0], "int32"))
+    inside = nets.requantize(nets.conv(parts[1], 5))
+    fields = [host, inside] + [relay.abs(relay.cast(parts[1], "int32"))] * both
+    partitioned = assert_equal_to_tvm(nets.module(relay.Tuple(fields)))
+    assert set(nets.host_operators(partitioned)) <= {"abs", "cast"}
+
+
+def test_a_split_on_the_host_between_two_regions():
+    floats = relay.cast(nets.layers(1, nets.data((1, 8, 8, 4))), "float32")
+    parts = relay.split(relay.sqrt(relay.nn.relu(floats)), 2, axis=1)
+    whole = [relay.cast(relay.clip(relay.round(part), 0, 100), "int32") for part in parts]
+    partitioned = assert_equal_to_tvm(nets.module(relay.add(*whole)))
+    assert "split" in nets.host_operators(partitioned)
+
+
+def test_a_split_of_one_field():
+    (part,) = relay.split(nets.layers(1), 1, axis=3)
+    partitioned = assert_equal_to_tvm(nets.module(nets.requantize(nets.conv(part, 4))))
+    assert nets.host_operators(partitioned) == []
+
+
+def test_a_split_in_a_composite_s_argument_and_a_stack_with_a_constant():
+    left, right = relay.split(nets.data((1, 8, 8, 8)), 2, axis=3)
+    fixed = relay.const(nets.weights(1, (1, 8, 8, 4)))
+    body = relay.stack([nets.requantize(nets.conv(left)), fixed, right, right], axis=1)
+    partitioned = assert_equal_to_tvm(nets.module(relay.nn.relu(body)))
+    assert len(regions(partitioned)) == 1
+    assert nets.host_operators(partitioned) == []
+
+
+def test_a_path_up_by_resize_and_depth_to_space_stays_in_one_region():
+    x = nets.layers(1)
+    attrs = {"layout": "NHWC", "method": "nearest_neighbor"}
+    larger = relay.image.resize2d(x, (16, 16), coordinate_transformation_mode="asymmetric", **attrs)
+    deep = nets.requantize(nets.conv(x, 6, channels=16))
+    wide = relay.nn.depth_to_space(deep, 2, "NHWC")
+    partitioned = assert_equal_to_tvm(nets.module(relay.concatenate([larger, wide], axis=3)))
+    assert len(regions(partitioned)) == 1
+    assert nets.host_operators(partitioned) == []

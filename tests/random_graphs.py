@@ -24,6 +24,7 @@ from tinyai.ops import (
     MaxPool2d,
     Pad,
     Reshape,
+    Resize,
     Slice,
     Transpose,
     steps,
@@ -163,17 +164,21 @@ def _reshape(make: Maker, x: str, of: Type) -> str:
 
 
 def _move(make: Maker, x: str, of: Type) -> str:
-    """Transpose, concatenate, slice or pad, as far as the size allows."""
+    """Transpose, concatenate, slice, resize or pad, as far as the size allows."""
     rank = len(of.shape)
     if rank == 0:
         return make.builder.add(Reshape((1,)), [x])
     kinds = ["transpose", "slice"]
     kinds += ["concatenate", "pad"] if 2 * of.elements <= LARGEST else []
+    kinds += ["resize"] if rank == 4 else []
     axis = make.draw(st.integers(0, rank - 1))
     match make.draw(st.sampled_from(kinds)):
         case "transpose":
             order = tuple(make.draw(st.permutations(range(rank))))
             return make.builder.add(Transpose(order), [x])
+        case "resize":
+            rows, columns = (tuple(reversed(range(size))) for size in of.shape[1:3])
+            return make.builder.add(Resize(rows, columns), [x])
         case "concatenate":
             others = [name for name in make.pool if make.builder.type(name) == of]
             parts = [x, make.draw(st.sampled_from(others))]

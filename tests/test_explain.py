@@ -20,7 +20,7 @@ from tvm import relay
 
 import tests.relay_nets as nets
 import tinyai
-from tinyai.boundary import Whole, _known_operators, bytes_of, hint, macs
+from tinyai.boundary import Whole, _known_operators, boundary_bytes, bytes_of, hint, macs
 from tinyai.cli import main
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.relay_source import Source
@@ -586,6 +586,24 @@ def test_a_whole_looks_through_tuples():
     assert whole.users_of(source(joined.args[0].fields[1])) == (call,)
     assert whole.users_of(source(joined.args[0].fields[0]))[-1].op in ("concatenate", "abs")
     assert whole.outputs == {call}
+
+
+def test_a_whole_tells_the_fields_of_a_split_apart():
+    x = nets.data((4, 6), "float32", name="x")
+    parts = relay.split(x, (2,), axis=0)
+    body = typed(relay.Tuple([relay.abs(parts[1]), relay.exp(parts[1]), parts[0]]))
+    source = Source()
+    reader, other = map(source, body.fields[:2])
+    (field,) = reader.args
+    split = field.call
+    whole = Whole.of([source(body)], [split], {reader: "region"})
+    assert other.args == (field,)
+    assert whole.users_of(field) == whole.users_of(split) == (reader, other)
+    assert whole.outputs == {reader, other, split}
+    assert boundary_bytes(split, whole) == 2 * 6 * 4
+    assert (
+        boundary_bytes(reader, dataclasses.replace(whole, regions={split: "region"})) == 2 * 6 * 4
+    )
 
 
 def test_every_operator_of_the_table_is_known():

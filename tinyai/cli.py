@@ -72,7 +72,7 @@ def explain(
 def _explain(file: str, target: str, input_shapes: str) -> Report:
     try:
         from tinyai.frontends.explain import explain
-        from tinyai.frontends.tvmc import load_model
+        from tinyai.frontends.load import load_model
     except ImportError as error:
         raise EnvironmentProblem(
             "explain needs a TVM with Relay",

@@ -1,0 +1,330 @@
+"""Model files on their way in: what a file declares is checked, then TVM's importers read it.
+
+The importers trust a file: they follow indices out of range, tell tensors apart by names alone,
+and compute constants of whatever size it asks for. So the file's own claims are held against each
+other first, and what came out of the importer is typed and measured before anyone works on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from tinyai.errors import OptionError
+from tinyai.frontends.relay_source import source_types, span_name
+
+IMPORTED = (".onnx", ".tflite")
+LARGEST = 2**31 - 1  # bytes of a tensor
+_AGAIN = "export or convert the model again: the file is damaged or was made by a faulty tool"
+
+
+class _Fault(Exception):
+    """What a check found in a file, what is allowed, what to try."""
+
+    def __init__(self, found: str, allowed: str, hint: str = _AGAIN) -> None:
+        super().__init__(found)
+        self.found, self.allowed, self.hint = found, allowed, hint
+
+
+def load_model(file: str, input_shapes: str = "") -> tuple[tvm.IRModule, dict[str, Any]]:
+    """Module and parameters of an .onnx or .tflite file, by TVM's importers.
+
+    ``input_shapes`` are tvmc's: ``"data:[1,3,32,32] other:[1,8]"``, "" for those of the file.
+    Raises ``OptionError`` for a file that cannot be read or imported, or bad shapes. A file is
+    refused too where it contradicts itself (a weight of more or fewer bytes than its shape says, an
+    index to nothing, a value that is read before it is made) or has a tensor above ``LARGEST``.
+    """
+    from tinyai.report import safe  # brings rich, which import tinyai does without
+
+    path = Path(file)
+    kind = path.suffix.lower()
+    if kind not in IMPORTED:
+        raise OptionError("model file", found=safe(file), allowed="*" + ", *".join(IMPORTED))
+    if not path.is_file():
+        raise OptionError("model file", found=f"{safe(file)}, no file", allowed="a file to read")
+    try:
+        _check_tflite(path.read_bytes()) if kind == ".tflite" else _check_onnx(path)
+    except _Fault as fault:
+        raise _refusal(file, fault) from None
+    except Exception as error:  # readers of files raise what they like
+        found = f"{type(error).__name__}: {_last_line(error)}"
+        raise _refusal(file, _Fault(found, f"a whole {kind} file")) from error
+    try:
+        mod, params = _imported(file, input_shapes)
+    except Exception as error:  # importers and parsers of files raise what they like
+        raise OptionError(
+            f"TVM's importer for {kind} files",
+            found=f"{safe(file)}: {type(error).__name__}: {safe(_last_line(error))}",
+            allowed="a model that it reads",
+            hint="python -m tinyai doctor, or --input-shapes where a shape is missing",
+        ) from error
+    try:
+        _check_sizes(mod)
+    except _Fault as fault:
+        raise _refusal(file, fault) from None
+    return mod, params
+
+
+def _refusal(file: str, fault: _Fault) -> OptionError:
+    from tinyai.report import safe
+
+    return OptionError(
+        "model file",
+        found=f"{safe(file)}: {safe(fault.found, 240)}",
+        allowed=fault.allowed,
+        hint=fault.hint,
+    )
+
+
+def _imported(file: str, input_shapes: str) -> tuple[tvm.IRModule, dict[str, Any]]:
+    from tvm.driver.tvmc.frontends import load_model as load
+    from tvm.driver.tvmc.shape_parser import parse_shape_string
+
+    model = load(file, shape_dict=parse_shape_string(input_shapes) if input_shapes else None)
+    # The importers leave contradictions between operators to whoever types the module first.
+    return relay.transform.InferType()(model.mod), model.params
+
+
+def _last_line(error: Exception) -> str:
+    """TVM's errors end with what happened, behind the frames of the C++ stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def _check_sizes(mod: tvm.IRModule) -> None:
+    """No value of an imported module is larger than ``LARGEST``; dynamic shapes are not known."""
+
+    def visit(expr: relay.Expr) -> None:
+        if isinstance(expr, relay.Call | relay.Var):
+            for of in source_types(expr.checked_type):
+                if None not in of.shape and of.dtype in _BYTES_OF:
+                    name = span_name(expr) or getattr(expr, "name_hint", "")
+                    _check_shape(f"result {name!r}", of.shape, _BYTES_OF[of.dtype])  # type: ignore[arg-type]
+
+    for func in mod.functions.values():
+        relay.analysis.post_order_visit(func, visit)
+
+
+_BYTES_OF = {"bool": 1} | {
+    f"{kind}{8 * size}": size for kind in ("int", "uint", "float") for size in (1, 2, 4, 8)
+}
+
+
+def _check_shape(what: str, shape: Sequence[int], item: float) -> int:
+    """The bytes of a tensor; ``item`` are those of one element."""
+    if any(dim < 0 for dim in shape):
+        raise _Fault(f"{what} of shape {_shown(shape)}", "dimensions of 0 and more")
+    size = math.ceil(math.prod(shape) * item)
+    if size > LARGEST:
+        raise _Fault(
+            f"{what} of shape {_shown(shape)}, {size:.4g} bytes",
+            f"at most {LARGEST:,} bytes a tensor",
+            "a smaller batch or image, or " + _AGAIN,
+        )
+    return size
+
+
+def _shown(shape: Iterable[int]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+# --- TFLite ------------------------------------------------------------------------------------
+
+# Bytes of an element by TFLite's TensorType; others (strings, resources) are not measured.
+_TFLITE_BYTES = {
+    kind: size
+    for size, kinds in (
+        *((0.5, (17,)), (1, (3, 6, 9)), (2, (1, 7, 16))),
+        *((4, (0, 2, 15)), (8, (4, 8, 10, 12)), (16, (11,))),
+    )
+    for kind in kinds
+}
+_TFLITE_RANGES = {3: (0, 255), 7: (-(2**15), 2**15 - 1), 9: (-128, 127)}
+
+
+def _check_tflite(content: bytes) -> None:
+    if content[4:8] != b"TFL3":
+        raise _Fault(f"{len(content)} bytes that begin with {content[:8]!r}", "TFL3 from byte 4 on")
+    if find_spec("tflite") is None:
+        return  # TVM's importer tells that it is missing
+    model = import_module("tflite.Model").Model.GetRootAsModel(content, 0)
+    if model.SubgraphsLength() != 1:
+        raise _Fault(
+            f"{model.SubgraphsLength()} subgraphs", "1", "export one function, no control flow"
+        )
+    graph = model.Subgraphs(0)
+    for length in (graph.TensorsLength(), graph.OperatorsLength(), model.BuffersLength()):
+        if 4 * length > len(content):
+            raise _Fault(f"a list of {length} entries in {len(content)} bytes", "one that fits")
+    count, codes = graph.TensorsLength(), model.OperatorCodesLength()
+    inputs = _indices(graph.InputsAsNumpy(), 0, count, "an input of the model")
+    outputs = _indices(graph.OutputsAsNumpy(), 0, count, "an output of the model")
+    if not outputs:
+        raise _Fault("a model without outputs", "one and more")
+    constants = [_check_tensor(model, graph.Tensors(i), i) for i in range(count)]
+    known = {i for i in range(count) if constants[i] or graph.Tensors(i).IsVariable()}
+    known.update(inputs)
+    used = set(inputs)
+    for number in range(graph.OperatorsLength()):
+        operator = graph.Operators(number)
+        _indices([operator.OpcodeIndex()], 0, codes, f"the kind of operator {number}")
+        reads = _indices(operator.InputsAsNumpy(), -1, count, f"an input of operator {number}")
+        makes = _indices(operator.OutputsAsNumpy(), 0, count, f"an output of operator {number}")
+        missing = [i for i in reads if i not in known and i != -1]  # -1: an input that is left out
+        if missing:
+            raise _Fault(
+                f"operator {number} reads tensor {missing[0]}, which nothing before it makes",
+                "inputs, constants, and results of operators before",
+            )
+        again = [i for i in makes if i in known and not graph.Tensors(i).IsVariable()]
+        if again:
+            raise _Fault(f"operator {number} makes tensor {again[0]} anew", "one maker a tensor")
+        known.update(makes)
+        used.update(i for i in (*reads, *makes) if i != -1)
+    lost = [i for i in outputs if i not in known]
+    if lost:
+        raise _Fault(f"output {lost[0]} of the model, which nothing makes", "a tensor that is made")
+    _check_names(graph, sorted(used))
+
+
+def _indices(values: Any, low: int, end: int, what: str) -> list[int]:
+    """``values`` as numbers from ``low`` up to ``end``; the readers give 0 for an absent list."""
+    found = [] if isinstance(values, int) else [int(value) for value in values]
+    bad = [value for value in found if not low <= value < end]
+    if bad:
+        raise _Fault(f"{what}: number {bad[0]}", f"{low} to {end - 1}")
+    return found
+
+
+def _check_tensor(model: Any, tensor: Any, index: int) -> bool:
+    """Whether the tensor is a constant: has data, as much as its shape says."""
+    what = f"tensor {index}"
+    shape = tensor.ShapeAsNumpy()
+    shape = [] if isinstance(shape, int) else [int(dim) for dim in shape]
+    item = _TFLITE_BYTES.get(tensor.Type())
+    size = _check_shape(what, shape, item or 0)
+    _indices([tensor.Buffer()], 0, model.BuffersLength(), f"the buffer of {what}")
+    data = model.Buffers(tensor.Buffer()).DataAsNumpy()
+    length = 0 if isinstance(data, int) else len(data)
+    if length and item and tensor.Sparsity() is None and length != size:
+        raise _Fault(f"{what}: {length} bytes of data", f"{size} for its shape {_shown(shape)}")
+    _check_quantization(tensor.Quantization(), tensor.Type(), shape, what)
+    return length > 0 or size == 0
+
+
+def _check_quantization(quant: Any, kind: int, shape: Sequence[int], what: str) -> None:
+    if quant is None or quant.ScaleLength() == 0:
+        return
+    scales, zeros = quant.ScaleAsNumpy(), quant.ZeroPointAsNumpy()
+    bad = [float(scale) for scale in scales if not (math.isfinite(scale) and scale >= 0)]
+    if bad:
+        raise _Fault(f"{what}: scale {bad[0]}", "finite numbers of 0 and more")
+    low, high = _TFLITE_RANGES.get(kind, (-(2**31), 2**31 - 1))
+    if not isinstance(zeros, int):
+        _indices(zeros, low, high + 1, f"the zero point of {what}")
+    if len(scales) > 1:
+        (axis,) = _indices(
+            [quant.QuantizedDimension()], 0, len(shape), f"the quantized dimension of {what}"
+        )
+        if len(scales) != shape[axis]:
+            raise _Fault(f"{what}: {len(scales)} scales", f"1, or {shape[axis]} for its shape")
+
+
+def _check_names(graph: Any, used: Iterable[int]) -> None:
+    """TVM's importer tells tensors apart by their names."""
+    first: dict[bytes, int] = {}
+    for index in used:
+        name = graph.Tensors(index).Name()
+        if name is not None and first.setdefault(name, index) != index:
+            raise _Fault(
+                f"tensors {first[name]} and {index} are both named {name.decode(errors='replace')}",
+                "names that differ: TVM's importer tells tensors apart by them",
+                "rename one of them",
+            )
+
+
+# --- ONNX --------------------------------------------------------------------------------------
+
+
+def _check_onnx(path: Path) -> None:
+    if find_spec("onnx") is None:
+        return  # TVM's importer tells that it is missing
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    if not model.graph.output:
+        raise _Fault("a model without outputs", "one and more")
+    _check_onnx_graph(model.graph, set())
+    try:
+        model = onnx.shape_inference.infer_shapes(model)
+    except Exception:  # what it objects to is the importer's to judge; more than 2 GB it cannot
+        return
+    # Before the importer computes constants of these shapes.
+    for value in model.graph.value_info:
+        _check_value(value, "result")
+
+
+def _check_onnx_graph(graph: Any, outer: set[str]) -> None:
+    known = outer | {tensor.name for tensor in graph.initializer}
+    known.update(tensor.values.name for tensor in graph.sparse_initializer)
+    known.update(value.name for value in graph.input)
+    for tensor in graph.initializer:
+        _check_onnx_tensor(tensor, f"initializer {tensor.name!r}")
+    for value in (*graph.input, *graph.output):
+        _check_value(value, "value")
+    for number, node in enumerate(graph.node):
+        what = f"node {number} ({node.op_type} {node.name!r})"
+        for name in node.input:
+            if name and name not in known:
+                raise _Fault(
+                    f"{what} reads {name!r}, which nothing before it makes",
+                    "inputs, initializers, and results of nodes before",
+                )
+        for attribute in node.attribute:
+            for tensor in (attribute.t, *attribute.tensors):
+                _check_onnx_tensor(tensor, f"a constant of {what}")
+            for inner in (attribute.g, *attribute.graphs):
+                _check_onnx_graph(inner, known)
+        for name in filter(None, node.output):
+            if name in known:
+                raise _Fault(f"{what} makes {name!r} anew", "one maker a value")
+            known.add(name)
+    lost = [value.name for value in graph.output if value.name not in known]
+    if lost:
+        raise _Fault(f"output {lost[0]!r} of the model, which nothing makes", "a value of a node")
+
+
+def _check_value(value: Any, what: str) -> None:
+    dims = value.type.tensor_type.shape.dim
+    shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in dims]
+    _check_shape(f"{what} {value.name!r}", shape, 1)
+
+
+def _check_onnx_tensor(tensor: Any, what: str) -> None:
+    """As much data as the shape says; data in other files are onnx's to check."""
+    import onnx
+
+    shape = list(tensor.dims)
+    if tensor.data_type == onnx.TensorProto.UNDEFINED and not shape:
+        return  # an attribute that holds no tensor
+    four_bits = tensor.data_type >= onnx.TensorProto.UINT4
+    item = 0.5 if four_bits else onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    size = _check_shape(what, shape, item)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or four_bits:
+        return
+    if tensor.HasField("raw_data"):
+        found, unit = len(tensor.raw_data), "bytes"
+    else:
+        field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+        found, unit, size = len(getattr(tensor, field)), "numbers", math.prod(shape)
+        if tensor.data_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+            size *= 2
+    if found != size:
+        raise _Fault(f"{what}: {found} {unit} of data", f"{size} for its shape {_shown(shape)}")

@@ -314,7 +314,10 @@ def _check_onnx_tensor(tensor: Any, what: str) -> None:
     shape = list(tensor.dims)
     if tensor.data_type == onnx.TensorProto.UNDEFINED and not shape:
         return  # an attribute that holds no tensor
-    four_bits = tensor.data_type >= onnx.TensorProto.UINT4
+    if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:
+        raise _Fault(f"{what}: element type {tensor.data_type}", "a type of onnx.TensorProto")
+    # 23 is FLOAT4E2M1, which older versions of onnx do not name.
+    four_bits = tensor.data_type in (onnx.TensorProto.UINT4, onnx.TensorProto.INT4, 23)
     item = 0.5 if four_bits else onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     size = _check_shape(what, shape, item)
     if tensor.data_location == onnx.TensorProto.EXTERNAL or four_bits:

@@ -168,6 +168,10 @@ ONNX: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
         "initializer 'w' of shape [1, 2, -1, -1]",
     ),
     "type": (lambda m: setattr(m.graph.initializer[0], "data_type", 99), "element type 99"),
+    "endless": (
+        lambda m: m.graph.initializer[0].dims.extend([2**62] * 60),
+        "elements of 4 bytes",
+    ),
     "input": (
         lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 2**62),
         "value 'x' of shape",

@@ -121,14 +121,14 @@ def _check_shape(what: str, shape: Sequence[int], item: float) -> int:
     """The bytes of a tensor; ``item`` are those of one element."""
     if any(dim < 0 for dim in shape):
         raise _Fault(f"{what} of shape {_shown(shape)}", "dimensions of 0 and more")
-    size = math.ceil(math.prod(shape) * item)
-    if size > LARGEST:
+    count = math.prod(shape)  # of a hostile file perhaps too large for a float
+    if count > LARGEST or count * item > LARGEST:
         raise _Fault(
-            f"{what} of shape {_shown(shape)}, {size:.4g} bytes",
+            f"{what} of shape {_shown(shape)}, elements of {item or 1} bytes",
             f"at most {LARGEST:,} bytes a tensor",
             "a smaller batch or image, or " + _AGAIN,
         )
-    return size
+    return math.ceil(count * item)
 
 
 def _shown(shape: Iterable[int]) -> str:
@@ -168,9 +168,11 @@ def _check_tflite(content: bytes) -> None:
     outputs = _indices(graph.OutputsAsNumpy(), 0, count, "an output of the model")
     if not outputs:
         raise _Fault("a model without outputs", "one and more")
-    constants = [_check_tensor(model, graph.Tensors(i), i) for i in range(count)]
-    known = {i for i in range(count) if constants[i] or graph.Tensors(i).IsVariable()}
-    known.update(inputs)
+    sizes = [_check_tensor(model, graph.Tensors(i), i) for i in range(count)]
+    variables = {i for i in range(count) if graph.Tensors(i).IsVariable()}
+    # An empty tensor is a constant without data, or the result of an operator.
+    made = {i for i, (_, length) in enumerate(sizes) if length} | set(inputs)
+    known = made | variables | {i for i, (size, _) in enumerate(sizes) if size == 0}
     used = set(inputs)
     for number in range(graph.OperatorsLength()):
         operator = graph.Operators(number)
@@ -183,9 +185,10 @@ def _check_tflite(content: bytes) -> None:
                 f"operator {number} reads tensor {missing[0]}, which nothing before it makes",
                 "inputs, constants, and results of operators before",
             )
-        again = [i for i in makes if i in known and not graph.Tensors(i).IsVariable()]
+        again = [i for i in makes if i in made - variables]
         if again:
             raise _Fault(f"operator {number} makes tensor {again[0]} anew", "one maker a tensor")
+        made.update(makes)
         known.update(makes)
         used.update(i for i in (*reads, *makes) if i != -1)
     lost = [i for i in outputs if i not in known]
@@ -203,8 +206,8 @@ def _indices(values: Any, low: int, end: int, what: str) -> list[int]:
     return found
 
 
-def _check_tensor(model: Any, tensor: Any, index: int) -> bool:
-    """Whether the tensor is a constant: has data, as much as its shape says."""
+def _check_tensor(model: Any, tensor: Any, index: int) -> tuple[int, int]:
+    """The bytes that a tensor's shape says, 0 for types of no fixed size, and those of its data."""
     what = f"tensor {index}"
     shape = tensor.ShapeAsNumpy()
     shape = [] if isinstance(shape, int) else [int(dim) for dim in shape]
@@ -216,7 +219,7 @@ def _check_tensor(model: Any, tensor: Any, index: int) -> bool:
     if length and item and tensor.Sparsity() is None and length != size:
         raise _Fault(f"{what}: {length} bytes of data", f"{size} for its shape {_shown(shape)}")
     _check_quantization(tensor.Quantization(), tensor.Type(), shape, what)
-    return length > 0 or size == 0
+    return size, length
 
 
 def _check_quantization(quant: Any, kind: int, shape: Sequence[int], what: str) -> None:

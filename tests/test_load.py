@@ -139,6 +139,12 @@ def huge_constant(made: onnx.ModelProto) -> None:
     made.graph.node.append(helper.make_node("ConstantOfShape", ["shape"], ["huge"], "fill"))
 
 
+def computed_constant(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(numpy_helper.from_array(np.array([2**20], np.int64), "side"))
+    made.graph.node.append(helper.make_node("Concat", ["side", "side"], ["both"], "cat", axis=0))
+    made.graph.node.append(helper.make_node("ConstantOfShape", ["both"], ["huge"], "fill"))
+
+
 def large_broadcast(made: onnx.ModelProto) -> None:
     """Each value is small enough, the sum of both is not."""
     for value, dims in ((made.graph.input[0], (2**20, 1)), (made.graph.output[0], ())):
@@ -170,7 +176,7 @@ ONNX: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "type": (lambda m: setattr(m.graph.initializer[0], "data_type", 99), "element type 99"),
     "endless": (
         lambda m: m.graph.initializer[0].dims.extend([2**62] * 60),
-        "elements of 4 bytes",
+        "4 bytes an element",
     ),
     "input": (
         lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 2**62),
@@ -186,6 +192,7 @@ ONNX: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "constant": (bad_attribute, "a constant of node 1 (Constant 'five'): 12 bytes of data"),
     "branch": (branch, "node 0 (Neg '') reads 'none'"),
     "huge constant": (huge_constant, "result 'huge' of shape [1048576, 1048576]"),
+    "computed constant": (computed_constant, "result 'huge' of shape [1048576, 1048576]"),
     "large result": (large_broadcast, "of shape [1048576, 2048]"),
 }
 

@@ -71,6 +71,7 @@ class Worker:
             told = self._line(limit)
             now = time.monotonic()
             if told is None:
+                shutil.rmtree(home)
                 return self._lost(stage, now - begun, hang=now >= limit)
             if "outcome" in told:
                 return {**self._judged(told, home / made.file), "seconds": now - begun}
@@ -277,6 +278,7 @@ def test_a_crash_and_a_hang_are_told(
     worker = Worker(tmp_path, ("-c", READY + then))
     assert worker.run(6)["outcome"] == f"DEFECT {outcome}"
     assert worker.process is None
+    assert not list((tmp_path / "cases").iterdir())
 
 
 @needs_models

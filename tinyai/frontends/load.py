@@ -124,7 +124,7 @@ def _check_shape(what: str, shape: Sequence[int], item: float) -> int:
     count = math.prod(shape)  # of a hostile file perhaps too large for a float
     if count > LARGEST or count * item > LARGEST:
         raise _Fault(
-            f"{what} of shape {_shown(shape)}, elements of {item or 1} bytes",
+            f"{what} of shape {_shown(shape)}, {item or 'unknown'} bytes an element",
             f"at most {LARGEST:,} bytes a tensor",
             "a smaller batch or image, or " + _AGAIN,
         )
@@ -266,7 +266,7 @@ def _check_onnx(path: Path) -> None:
         raise _Fault("a model without outputs", "one and more")
     _check_onnx_graph(model.graph, set())
     try:
-        model = onnx.shape_inference.infer_shapes(model)
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # what it objects to is the importer's to judge; more than 2 GB it cannot
         return
     # Before the importer computes constants of these shapes.
@@ -307,7 +307,8 @@ def _check_onnx_graph(graph: Any, outer: set[str]) -> None:
 def _check_value(value: Any, what: str) -> None:
     dims = value.type.tensor_type.shape.dim
     shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in dims]
-    _check_shape(f"{what} {value.name!r}", shape, 1)
+    kind = value.type.tensor_type.elem_type
+    _check_shape(f"{what} {value.name!r}", shape, _onnx_bytes(kind) if kind else 0)
 
 
 def _check_onnx_tensor(tensor: Any, what: str) -> None:
@@ -317,13 +318,11 @@ def _check_onnx_tensor(tensor: Any, what: str) -> None:
     shape = list(tensor.dims)
     if tensor.data_type == onnx.TensorProto.UNDEFINED and not shape:
         return  # an attribute that holds no tensor
-    if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:
+    item = _onnx_bytes(tensor.data_type)
+    if not item:
         raise _Fault(f"{what}: element type {tensor.data_type}", "a type of onnx.TensorProto")
-    # 23 is FLOAT4E2M1, which older versions of onnx do not name.
-    four_bits = tensor.data_type in (onnx.TensorProto.UINT4, onnx.TensorProto.INT4, 23)
-    item = 0.5 if four_bits else onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     size = _check_shape(what, shape, item)
-    if tensor.data_location == onnx.TensorProto.EXTERNAL or four_bits:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or item < 1:
         return
     if tensor.HasField("raw_data"):
         found, unit = len(tensor.raw_data), "bytes"
@@ -334,3 +333,15 @@ def _check_onnx_tensor(tensor: Any, what: str) -> None:
             size *= 2
     if found != size:
         raise _Fault(f"{what}: {found} {unit} of data", f"{size} for its shape {_shown(shape)}")
+
+
+def _onnx_bytes(kind: int) -> float:
+    """Bytes of an element of one of TensorProto's types, 0 for others."""
+    import onnx
+
+    if kind not in onnx.TensorProto.DataType.values() or kind == onnx.TensorProto.UNDEFINED:
+        return 0
+    # 23 is FLOAT4E2M1, which older versions of onnx do not name.
+    if kind in (onnx.TensorProto.UINT4, onnx.TensorProto.INT4, 23):
+        return 0.5
+    return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)

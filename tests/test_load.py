@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import TensorProto, helper, numpy_helper
+from tvm import relay
 
+import tinyai
 from tests.mutations import MODELS, Flat
 from tinyai.errors import OptionError
 from tinyai.frontends.load import LARGEST, load_model
@@ -244,3 +247,22 @@ def test_a_whole_file_loads(tmp_path: Path) -> None:
 
 def test_the_largest_tensor_fits_into_a_32_bit_size() -> None:
     assert LARGEST == 2**31 - 1
+
+
+def test_a_convolution_whose_groups_do_not_divide_its_channels_stays_on_the_host() -> None:
+    data = relay.var("data", shape=(1, 8, 8, 3), dtype="int8")
+    weight = relay.const(np.ones((3, 3, 1, 64), np.int8))
+    conv = relay.nn.conv2d(
+        data,
+        weight,
+        groups=3,
+        channels=64,
+        kernel_size=(3, 3),
+        data_layout="NHWC",
+        kernel_layout="HWIO",
+        out_dtype="int32",
+    )
+    report = tinyai.explain(tvm.IRModule.from_expr(relay.nn.relu(conv)))
+    row = next(row for row in report.host if row.operator == "nn.conv2d")
+    assert row.reason.clause == "groups"
+    assert row.reason.found == "3 for 3 channels to 64"

@@ -165,6 +165,7 @@ def lower_qnn_conv2d_transpose(call: Call, lowering: Lowering) -> str:
     # The data's channels run along I, grouped; a group's output channels along O.
     weight = weight.transpose([order.index(axis) for axis in "IOHW"])[:, :, ::-1, ::-1]
     inner, outer, height, width = weight.shape
+    require(inner % groups == 0, "groups", groups, f"a divisor of {inner} channels")
     weight = weight.reshape(groups, inner // groups, outer, height, width)
     weight = weight.transpose(0, 2, 3, 4, 1).reshape(-1, height, width, inner // groups)
     forward = Window.of(attrs, (height, width))
@@ -255,5 +256,10 @@ def _add(call: Call, lowering: Lowering, op: Conv2d, weight: Array) -> str:
     dtype = lowering.type(call.args[0]).dtype
     most = max_products(dtype, DType(weight.dtype.name), op.zero_point)
     require(products <= most, "products of one output", products, f"<= {most}")
+    # TVM types a convolution whose groups do not divide its channels.
+    channels = lowering.type(call.args[0]).shape[axes(op.layout)[3]]
+    fits = weight.shape[3] * op.groups == channels and weight.shape[0] % op.groups == 0
+    found = f"{op.groups} for {channels} channels to {weight.shape[0]}"
+    require(fits, "groups", found, f"divisors of both, {weight.shape[3]} channels a group")
     inputs = [lowering.tensor(call.args[0]), lowering.builder.constant(weight)]
     return lowering.builder.add(op, inputs, sources=sources(call))

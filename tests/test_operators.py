@@ -1161,11 +1161,11 @@ REFUSALS: dict[str, tuple[Callable[[], relay.Expr], str]] = {
     ),
     "multiplier of a half in int64": (
         lambda: relay.fixed_point_multiply(variable(3, dtype="int64"), 2**30, -1),
-        "multiplier 2**30",
+        "multiplier of an int64",
     ),
     "multiplier of a half, shifted left": (
         lambda: relay.fixed_point_multiply(X32, 2**30, 1),
-        "multiplier 2**30",
+        "shift of the multiplier 2**30",
     ),
     "fixed point shift beyond 30": (
         lambda: relay.fixed_point_multiply(X32, 2**30 + 1, 31),

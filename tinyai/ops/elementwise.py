@@ -11,7 +11,9 @@ import numpy as np
 from tinyai.ir import Array, DType, Example, Op, Operand, QParams, Step, Type, broadcasts
 from tinyai.ops import steps
 from tinyai.ops.layout import Reshape
+from tinyai.ops.rounding_tvm import divided
 from tinyai.source import (
+    TVMS_OWN,
     Call,
     Constant,
     Expr,
@@ -197,7 +199,9 @@ def lower_divide(call: Call, lowering: Lowering) -> str:
     """divide of float32, the second argument constant."""
     dtype = lowering.type(call.args[0]).dtype
     require(dtype.is_float, "dtype of divide", dtype, "float32")
-    constant_of(call, 1, "divisor")
+    divisor = constant_of(call, 1, "divisor")
+    if lowering.rounding.mode == TVMS_OWN.mode:
+        return apply(call, lowering, call.args[0], *divided(lowering.builder, divisor))
     operand = Operand(lowering.tensor(call.args[1]))
     return apply(call, lowering, call.args[0], steps.Divide(operand=operand))
 

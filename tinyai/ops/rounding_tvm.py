@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyai.ir import Builder, DType, Operand, Step
+from tinyai.ir import Array, Builder, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.scales import (
     NARROW,
@@ -71,9 +71,9 @@ class TvmArithmetic(Arithmetic):
         return (fixed_point_step(ratios, source.axis, MODES[self.rounding]),)
 
     def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
-        scale = number(builder, target.spread(target.scale, rank), DType.FLOAT32)
+        scale = target.spread(target.scale, rank)
         return (
-            steps.Divide(operand=scale),
+            *divided(builder, scale),
             steps.Round(),
             *plus(builder, target.zero_point, DType.FLOAT32),
             *narrow(to),
@@ -113,6 +113,14 @@ class TvmArithmetic(Arithmetic):
             *centred_product(builder, sides, right),
             *self.requantize(builder, product, target, DType.INT32, to, 0),
         )
+
+
+def divided(builder: Builder, divisor: Array) -> Steps:
+    """A float32 by a constant: TVM's simplifier turns a division by one number of shape () into a
+    product, which is another float at times."""
+    if divisor.shape == ():
+        return times(builder, np.asarray(np.float32(1) / divisor))
+    return (steps.Divide(operand=number(builder, divisor, DType.FLOAT32)),)
 
 
 def multiply_step(builder: Builder, multiplier: int, shift: int) -> Steps:

@@ -7,10 +7,10 @@ preference. A check is the builder itself, tried on the side: what is taken can 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from tinyai.ir import Builder
+from tinyai.ir import Builder, Node, Step
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, match, op
 from tinyai.ops import (
     conv2d,
@@ -25,6 +25,7 @@ from tinyai.ops import (
     steps,
 )
 from tinyai.ops.functions import FUNCTIONS
+from tinyai.passes import optimize
 from tinyai.source import (
     Call,
     Constant,
@@ -304,3 +305,23 @@ def _try_lowering(calls: Collection[Call]) -> None:
     for call in calls:
         with blaming(call):
             tensors |= lower_call(call, Lowering(builder, tensor))
+    if any(map(_has_function, builder.nodes)):
+        left = optimize(builder.graph([builder.nodes[-1].output]))
+        require(
+            not any(map(_has_function, left.nodes)),
+            "function",
+            "of more than one value of 8 bits",
+            "one of an int8 or uint8 tensor, with scales and constants of one number each",
+        )
+
+
+def _has_function(node: Node) -> bool:
+    """Whether a step is left that has no C, and has to become part of a table."""
+    return any(isinstance(step, steps.Function) for step in _all_steps(node.epilogue))
+
+
+def _all_steps(chain: Iterable[Step]) -> Iterator[Step]:
+    for step in chain:
+        yield step
+        if step.operand is not None:
+            yield from _all_steps(step.operand.steps)

@@ -492,6 +492,13 @@ def example(name: str, **attrs: Any) -> Call:
     return replace(node, attrs={**node.attrs, **attrs})
 
 
+def with_arg(name: str, index: int, arg: Expr) -> Call:
+    """The example of an operator with another argument."""
+    args = list(EXAMPLES[name].args)
+    args[index] = arg
+    return with_args(EXAMPLES[name], *args)
+
+
 REASONS: list[tuple[Call, str, str, str]] = [
     (call("nn.lrn", var()), "operator", "nn.lrn", "an operator of tinyai/patterns.py"),
     (conv2d(weight=var("int8[3,3,2,5]")), "weights", "computed at run time", "a constant"),
@@ -657,7 +664,236 @@ REASONS: list[tuple[Call, str, str, str]] = [
         "NHWC to NCHW2c",
         "the same plain axes in another order",
     ),
+    (
+        with_arg("qnn.conv2d", 1, var("int8[3,3,2,5]")),
+        "weights",
+        "computed at run time",
+        "a constant",
+    ),
+    (
+        with_arg("qnn.conv2d", 1, const(WEIGHTS, "int16")),
+        "dtype of weights",
+        "int16",
+        "int8, uint8",
+    ),
+    (with_arg("qnn.conv2d", 0, var(INT32_IMAGE)), "dtype of the data", "int32", "int8, uint8"),
+    (
+        with_arg("qnn.conv2d", 2, const(128)),
+        "zero point of the data",
+        "128",
+        "-128 .. 127",
+    ),
+    (
+        with_arg("qnn.conv2d", 2, const([1, 2])),
+        "zero point of the data",
+        "2 numbers",
+        "one number",
+    ),
+    (
+        with_arg("qnn.conv2d", 2, var("int32[]")),
+        "zero point of the data",
+        "computed at run time",
+        "a constant",
+    ),
+    (
+        with_arg("qnn.conv2d", 3, const([1, 2])),
+        "zero points of the weights",
+        "2",
+        "1 or 5",
+    ),
+    (example("qnn.conv2d", data_layout="NCHW4c"), "data layout", "NCHW4c", "NHWC, NCHW"),
+    (example("qnn.conv2d", out_layout="NCHW"), "output layout", "NCHW", "NHWC"),
+    (example("qnn.conv2d", kernel_layout="HWI"), "kernel layout", "HWI", "OIHW"),
+    (
+        with_result(example("qnn.conv2d"), "int16[1,4,4,5]"),
+        "dtype of the result",
+        "int16",
+        "int32",
+    ),
+    (
+        example("qnn.conv2d_transpose", kernel_layout="OIHW2i"),
+        "kernel layout",
+        "OIHW2i",
+        "IOHW",
+    ),
+    (
+        example("qnn.conv2d_transpose", padding=(3, 0, 0, 0)),
+        "padding",
+        "(3, 0, 0, 0)",
+        "at most the kernel's extent - 1",
+    ),
+    (
+        with_arg("qnn.dense", 1, var("int8[4,3]")),
+        "weights",
+        "computed at run time",
+        "a constant",
+    ),
+    (with_arg("qnn.dense", 2, const(-1)), "zero point of the data", "-1", "0 .. 255"),
+    (with_arg("qnn.dense", 3, const([1, 2, 3])), "zero points of the weights", "3", "1 or 4"),
+    (with_result(example("qnn.dense"), "int16[2,4]"), "dtype of the result", "int16", "int32"),
+    (
+        with_arg("qnn.requantize", 0, var("int16[1,4,4,2]")),
+        "dtype",
+        "int16",
+        "int8, uint8, int32",
+    ),
+    (
+        with_result(example("qnn.requantize"), "int16[1,4,4,2]"),
+        "dtype of the result",
+        "int16",
+        "int8, uint8, int32",
+    ),
+    (example("qnn.requantize", rounding="DOWNWARD"), "rounding", "DOWNWARD", "UPWARD, TONEAREST"),
+    (
+        example("qnn.requantize", compute_dtype="int32"),
+        "compute_dtype",
+        "int32",
+        "int64, float32",
+    ),
+    (
+        with_result(example("qnn.requantize", compute_dtype="float32"), INT32_IMAGE),
+        "dtype of a float32 requantization",
+        "int32",
+        "int8, uint8",
+    ),
+    (
+        with_arg("qnn.requantize", 1, const(0.0, "float32")),
+        "scale of the input",
+        "0.0",
+        "a positive number",
+    ),
+    (
+        with_arg("qnn.requantize", 1, const([0.5, -1.0], "float32")),
+        "scale of the input",
+        "-1.0",
+        "positive numbers",
+    ),
+    (
+        with_arg("qnn.requantize", 1, const([[0.5, 1.0]], "float32")),
+        "scale of the input",
+        "shape (1, 2)",
+        "one or a vector",
+    ),
+    (
+        with_arg("qnn.requantize", 1, var("float32[]")),
+        "scale of the input",
+        "computed at run time",
+        "a constant",
+    ),
+    (
+        with_args(
+            example("qnn.requantize"),
+            var(INT32_IMAGE),
+            const([0.5, 1.0], "float32"),
+            const([3, 4]),
+            *SCALE,
+        ),
+        "zero point of the input",
+        "3 .. 4",
+        "one number",
+    ),
+    (
+        with_arg("qnn.requantize", 3, const([0.5, 1.0], "float32")),
+        "scale of the output",
+        "2 numbers",
+        "one number",
+    ),
+    (
+        with_arg("qnn.requantize", 1, const(2.0**30, "float32")),
+        "shift",
+        "33",
+        "-31 .. 30",
+    ),
+    (
+        with_arg("qnn.requantize", 1, const(0.5, "float32")),
+        "shift of the multiplier 2**30",
+        "2",
+        "at most 0",
+    ),
+    (
+        with_arg("qnn.requantize", 1, const([3.0 * 2**30, 1.0], "float32")),
+        "ratio of the scales",
+        "2**34",
+        "at most 2**30",
+    ),
+    (with_arg("qnn.quantize", 0, var("int32[2]")), "dtype", "int32", "float32"),
+    (
+        with_result(example("qnn.quantize"), "int32[2]"),
+        "dtype of the result",
+        "int32",
+        "int8, uint8",
+    ),
+    (
+        with_arg("qnn.quantize", 1, const(-0.5, "float32")),
+        "scale of the output",
+        "-0.5",
+        "a positive number",
+    ),
+    (with_arg("qnn.add", 1, var("int32[2]")), "dtype", "int32", "int8, uint8"),
+    (with_arg("qnn.mul", 0, var("int16[2]")), "dtype", "int16", "int8, uint8"),
+    (
+        with_arg("qnn.subtract", 4, const(np.inf, "float32")),
+        "scale of the right side",
+        "inf",
+        "a positive number",
+    ),
+    (
+        with_arg("qnn.add", 6, var("float32[]")),
+        "scale of the output",
+        "computed at run time",
+        "a constant",
+    ),
+    (
+        with_arg("qnn.concatenate", 0, Expr((of("int8[2,3]"), of("int8[2,2]")))),
+        "argument",
+        "a tuple made elsewhere",
+        "a tuple made here",
+    ),
+    (
+        with_arg("qnn.concatenate", 1, Expr((of("float32[]"), of("float32[]")))),
+        "scales of the parts",
+        "0 constants of 1",
+        "a constant of one number for each part",
+    ),
+    (
+        qnn_concatenate(var("int32[2,3]"), var("int32[2,2]")),
+        "dtype",
+        "int32",
+        "int8, uint8",
+    ),
+    (with_arg("sum", 0, var("int8[2,3]")), "dtype of sum", "int8", "int32"),
+    (with_arg("mean", 0, var("int8[2,3]")), "dtype of mean", "int8", "int32"),
+    (example("sum", axis=()), "axes", "none", "at least one"),
+    (example("mean", axis=(0, 1), exclude=True), "axes", "none", "at least one"),
 ]
+
+# Operators between floats, whose result alone would be refused: each with what its builder says.
+FLOAT_REASONS: list[tuple[Call, str, str, str]] = [
+    (with_arg("qnn.dequantize", 0, var("int16[2]")), "dtype", "int16", "int8, uint8, int32"),
+    (with_arg("nn.softmax", 0, var("int32[2,3]")), "dtype of softmax", "int32", "float32"),
+    (with_arg("nn.prelu", 0, var("int32[2,3]")), "dtype of prelu", "int32", "float32"),
+    (with_arg("nn.prelu", 1, var("float32[3]")), "slope", "computed at run time", "a constant"),
+    (with_arg("divide", 0, var("int32[2]")), "dtype of divide", "int32", "float32"),
+    (with_arg("divide", 1, var("float32[2]")), "divisor", "computed at run time", "a constant"),
+    (with_arg("round", 0, var("int32[2]")), "dtype", "int32", "float32"),
+    *(
+        (with_arg(name, 0, var("int32[2]")), f"dtype of {name}", "int32", "float32")
+        for name in FUNCTIONS
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("node", "clause", "found", "allowed"), FLOAT_REASONS, ids=lambda value: str(value)[:24]
+)
+def test_an_operator_between_floats_names_what_it_cannot_read(
+    node: Call, clause: str, found: str, allowed: str
+) -> None:
+    row = PatternRow("alone", op(node.op, *[ANY] * len(node.args)), floats=True)
+    refusal = refusal_of_composite(row, node)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.clause, refusal.found) == (clause, found)
+    assert allowed in refusal.allowed
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ import tinyai.passes
 from tests.random_graphs import graphs, random_inputs
 from tinyai.errors import GraphError
 from tinyai.ir import Builder, DType, Graph, Operand, Step, Type, print_graph, verify
-from tinyai.ops import Conv2d, Elementwise, Reshape
+from tinyai.ops import Conv2d, Elementwise, Pad, Reshape, Sum
 from tinyai.ops.steps import (
     Add,
     Cast,
     Clip,
+    FixedPointMultiply,
     LeftShift,
+    Lookup,
     Maximum,
     Minimum,
     Multiply,
@@ -33,8 +36,11 @@ from tinyai.ops.steps import (
 from tinyai.ops.window import Window
 from tinyai.passes import (
     PIPELINE,
+    drop_copies,
     fold_constants,
+    fold_pads,
     fuse_epilogues,
+    make_tables,
     merge_equal,
     optimize,
     remove_unused,
@@ -520,6 +526,209 @@ def test_a_narrowing_epilogue_stays_where_it_is() -> None:
     y = b.conv(b.input(Type(SHAPE, INT8)), Clip(-127, 127), Cast(INT8))
     graph = b.graph([b.step(y, Cast(INT32)), b.step(y, Relu())])
     assert str(sink_widening(graph)) == str(graph)
+
+
+def test_a_sum_of_integers_widens_what_it_reads_itself() -> None:
+    b = Small()
+    wide = b.step(b.input(Type((3, 4), INT32)), Cast(INT8), Cast(INT32))
+    total = b.add(Sum((1,)), [wide])
+    assert_becomes(
+        sink_widening,
+        b.graph([b.step(wide, Relu()), total]),
+        """
+        %t1: int8[3,4] = elementwise(shape=(3, 4)) [%in0] >> cast(int8)
+        %t2: int32[3] = sum(axes=(1,)) [%t1]
+        %t3: int32[3,4] = elementwise(shape=(3, 4)) [%t1] >> cast(int32) >> relu()
+        """,
+    )
+
+
+def test_a_sum_takes_a_tail_that_does_more_than_widen_as_it_is() -> None:
+    b = Small()
+    wide = b.step(b.input(Type((3, 4), INT32)), Cast(INT8), Cast(INT32), add(b.number(5)))
+    graph = b.graph([b.add(Sum((1,)), [wide])])
+    assert str(sink_widening(graph)) == str(graph)
+
+
+# --- fold_pads ---------------------------------------------------------------------------------
+
+IMAGE = Type((1, 3, 4, 2), INT8)
+
+
+def padded(
+    b: Small, widths: Sequence[tuple[int, int]], value: int, layout: str = "NHWC", **window: Any
+) -> tuple[str, str]:
+    """A border of ``value`` and the 1×1 convolution, at zero point -5, that reads it."""
+    pad = b.add(Pad(tuple(widths), value), [b.input(IMAGE)], (), ("pad",))
+    channels = IMAGE.shape["NHWC".index("C")] if layout == "NHWC" else IMAGE.shape[1]
+    weight = b.constant(np.arange(2 * channels, dtype=np.int8).reshape(2, 1, 1, channels))
+    op = Conv2d(Window((1, 1), **window), 1, layout, -5)
+    return pad, b.add(op, [pad, weight], (), ("conv",))
+
+
+@pytest.mark.parametrize(
+    ("layout", "widths"),
+    [
+        ("NHWC", [(0, 0), (1, 2), (3, 4), (0, 0)]),
+        ("NCHW", [(0, 0), (0, 0), (1, 2), (3, 4)]),
+    ],
+)
+def test_a_border_of_zero_points_becomes_padding_of_the_convolution(
+    layout: str, widths: list[tuple[int, int]]
+) -> None:
+    b = Small()
+    before = b.graph([padded(b, widths, -5, layout, padding=(5, 6, 7, 8))[1]])
+    after = verify(fold_pads(verify(before)))
+    (node,) = after.nodes
+    assert isinstance(node.op, Conv2d)
+    assert node.op.window.padding == (6, 9, 9, 12)
+    assert node.op.zero_point == -5
+    assert node.inputs[0] == before.inputs[0]
+    assert node.sources == ("pad", "conv")
+    assert_same_meaning(before, after)
+
+
+@pytest.mark.parametrize(
+    ("widths", "value", "window"),
+    [
+        ([(0, 0), (1, 1), (1, 1), (0, 0)], 0, {}),  # another value
+        ([(1, 0), (1, 1), (1, 1), (0, 0)], -5, {}),  # of the batch
+        ([(0, 0), (1, 1), (1, 1), (0, 1)], -5, {}),  # of channels
+        ([(0, 0), (1, 1), (1, 1), (0, 0)], -5, {"upsample": (2, 2)}),  # in front of spread data
+    ],
+)
+def test_any_other_border_stays(
+    widths: list[tuple[int, int]], value: int, window: dict[str, Any]
+) -> None:
+    b = Small()
+    pad = b.add(Pad(tuple(widths), value), [b.input(IMAGE)])
+    channels = b.type(pad).shape[3]
+    weight = b.constant(np.ones((2, 1, 1, channels), np.int8))
+    op = Conv2d(Window((1, 1), **window), zero_point=-5)
+    graph = verify(b.graph([b.add(op, [pad, weight])]))
+    assert str(fold_pads(graph)) == str(graph)
+
+
+def test_a_border_that_something_else_reads_stays() -> None:
+    b = Small()
+    pad, y = padded(b, [(0, 0), (1, 1), (1, 1), (0, 0)], -5)
+    graph = b.graph([y, b.step(pad, Relu())])
+    assert str(fold_pads(graph)) == str(graph)
+
+
+# --- drop_copies -------------------------------------------------------------------------------
+
+
+def test_readers_of_a_copy_read_what_was_copied() -> None:
+    b = Small()
+    x, y = b.input(Type((3,), INT32)), b.input(Type((3,), INT32))
+    copy = b.step(b.step(x))
+    assert_becomes(
+        drop_copies,
+        b.graph([b.step(copy, Relu()), b.step(y, add(y, add(copy)))]),
+        """
+        %t4: int32[3] = elementwise(shape=(3,)) [%in0] >> relu()
+        %t5: int32[3] = elementwise(shape=(3,)) [%in1] >> add(%in1 >> add(%in0))
+        """,
+    )
+
+
+def test_a_copy_that_broadcasts_or_makes_an_output_stays() -> None:
+    b = Small()
+    x = b.input(Type((2,), INT32))
+    graph = b.graph([b.step(b.spread(x, SHAPE), Relu()), b.step(x)])
+    assert str(drop_copies(graph)) == str(graph)
+
+
+# --- make_tables -------------------------------------------------------------------------------
+
+TO_FLOAT = (Cast(INT32), Cast(FLOAT32))
+NARROWED = (Clip(-128, 127), Cast(INT8))
+
+
+def table_of(function: Callable[[Any], Any], start: DType = INT8) -> tuple[int, ...]:
+    low, high = start.range
+    return tuple(int(function(value)) for value in range(low, high + 1))
+
+
+def lookups(graph: Graph) -> list[tuple[int, ...]]:
+    steps = [step for node in graph.nodes for step in node.epilogue]
+    return [step.table for step in steps if isinstance(step, Lookup)]
+
+
+def test_a_function_in_float_of_one_8_bit_value_becomes_a_table() -> None:
+    b = Small()
+    half = b.constant(np.array(0.5, np.float32))
+    by_half = Multiply(operand=Operand(half))
+    y = b.conv(
+        b.input(Type(SHAPE, INT8)), *NARROWED, *TO_FLOAT, by_half, Round(), *NARROWED, Relu()
+    )
+    after = assert_becomes(
+        make_tables,
+        b.graph([y]),
+        f"%t3: int8[1,2,2,2] = {CONV} [%in1, %c2] >> clip(-128, 127) >> cast(int8)"
+        " >> lookup(256 values of int8)",
+    )
+    halves_away = table_of(lambda value: max(np.sign(value) * ((abs(value) + 1) // 2), 0))
+    assert lookups(after) == [halves_away]
+
+
+def test_a_product_of_a_value_and_a_function_of_it_becomes_a_table() -> None:
+    b = Small()
+    x = b.input(Type((4,), DType.UINT8))
+    square = Multiply(operand=Operand(x, TO_FLOAT))
+    y = b.step(x, *TO_FLOAT, square, Round(), Clip(0, 255), Cast(DType.UINT8))
+    after = assert_becomes(
+        make_tables,
+        b.graph([y]),
+        "%t1: uint8[4] = elementwise(shape=(4,)) [%in0] >> lookup(256 values of uint8)",
+    )
+    assert lookups(after) == [table_of(lambda v: min(v * v, 255), DType.UINT8)]
+
+
+def test_integer_steps_become_a_table_from_four_on() -> None:
+    shorter = (Cast(INT32), LeftShift(operand=Operand("c0")), Cast(INT8))
+    longer = (*shorter[:2], *NARROWED)
+    for chain, tables in ((shorter, 0), (longer, 1)):
+        b = Small()
+        b.number(1)
+        graph = b.graph([b.step(b.input(Type((4,), INT8)), *chain)])
+        after = verify(make_tables(verify(graph)))
+        assert len(lookups(after)) == tables
+        assert_same_meaning(graph, after)
+
+
+@pytest.mark.parametrize("what", ["another tensor", "a constant a channel", "int16"])
+def test_what_does_not_depend_on_one_8_bit_value_alone_is_no_table(what: str) -> None:
+    b = Small()
+    x = b.input(Type((4,), DType.INT16 if what == "int16" else INT8))
+    other = {
+        "another tensor": b.input(Type((4,), FLOAT32)),
+        "a constant a channel": b.constant(np.arange(4, dtype=np.float32)),
+        "int16": b.constant(np.array(0.5, np.float32)),
+    }[what]
+    graph = b.graph([b.step(x, *TO_FLOAT, add(other), Clip(-9, 9), Cast(INT8))])
+    assert str(make_tables(graph)) == str(graph)
+
+
+def test_a_value_that_has_changed_is_no_longer_the_nodes_input() -> None:
+    b = Small()
+    x = b.input(Type((4,), INT8))
+    plus = b.step(x, Relu(), Clip(0, 5), *TO_FLOAT, *NARROWED, add(x))
+    graph = verify(b.graph([plus]))
+    after = verify(make_tables(graph))
+    assert_same_meaning(graph, after)
+
+
+def test_a_fixed_point_product_a_channel_is_no_table() -> None:
+    each = FixedPointMultiply((2**30 + 1, 2**30 + 7), (0, -3), 0)
+    one = FixedPointMultiply((2**30 + 1,), (0,))
+    for step, tables in ((each, 0), (one, 1)):
+        b = Small()
+        graph = b.graph([b.step(b.input(Type((2,), INT8)), Cast(INT32), step, *NARROWED)])
+        after = verify(make_tables(verify(graph)))
+        assert len(lookups(after)) == tables
+        assert_same_meaning(graph, after)
 
 
 # --- The pipeline ------------------------------------------------------------------------------

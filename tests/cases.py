@@ -6,6 +6,7 @@ compiler run once for all of them. Each case is a test of its own.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -159,7 +160,7 @@ class Suite:
         cases = family.cases
         func = function_of(cases, for_tvm=True)
         mod = tvm.IRModule.from_expr(func)
-        graph = graph_of(function_of(cases, for_tvm=False), f"family_{name}")
+        graph = graph_of(function_of(cases, for_tvm=False), "family_" + re.sub(r"\W", "_", name))
         runner = Runner(graph)
         found = Results({}, {}, {})
         for kind in DRAWS:

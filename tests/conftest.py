@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Iterator
 
 import pytest
+from tvm.relay.backend import te_compiler
 
 from tests.c_checks import COMPILERS, SANITIZERS, missing, missing_sanitizers
 
@@ -16,6 +19,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden anew, then compare"
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_look_at_tvms_build_flags() -> Iterator[None]:
+    """TVM asks for all of them at every operator that it lowers: a third of a small build."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(te_compiler, "libinfo", functools.cache(te_compiler.libinfo))
+        yield
 
 
 @pytest.fixture(params=COMPILERS)

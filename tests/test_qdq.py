@@ -19,7 +19,6 @@ import tvm
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from tvm import relay
-from tvm.relay.backend import te_compiler
 
 from tests.onnx_models import Array, Model, quantized, run_onnx
 from tests.oracle import REQUANTIZE, runner
@@ -32,14 +31,6 @@ BOTH = (
     *("conv_clip_dilated", "conv_transpose", "gemm_plain", "constant_subtract"),
     *("concat_constant", "avg_pool_pads_counted", "pad"),
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_look_at_tvm() -> Iterator[None]:
-    """TVM asks for all its build flags at every operator that it lowers: a third of a build."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(te_compiler, "libinfo", functools.cache(te_compiler.libinfo))
-        yield
 
 
 def imported(proto: onnx.ModelProto) -> tvm.IRModule:

@@ -33,6 +33,7 @@ from tinyai.ops.steps import (
     Maximum,
     Minimum,
     Multiply,
+    MultiplyAdd,
     Prelu,
     Relu,
     RightShift,
@@ -190,6 +191,7 @@ def _floats(site: Site) -> Iterator[Step]:
     yield from site.to(DType.FLOAT32)
     yield Divide(operand=site.constant(0.1, 16, DType.FLOAT32))
     yield Prelu(operand=site.constant(-1, 1, DType.FLOAT32))
+    yield MultiplyAdd(0.3, operand=site.constant(-2, 2, DType.FLOAT32))
     for mode in ("even", "floor", "cut"):
         yield Multiply(operand=site.constant(0.4, 2.5, DType.FLOAT32))
         yield Round(mode)

@@ -19,6 +19,7 @@ from tinyai.ops.scales import (
     NARROW,
     Arithmetic,
     Scale,
+    Sides,
     axis_scale_of,
     dequantize,
     narrow,
@@ -173,17 +174,17 @@ def lower_qnn_binary(step: type[Step]) -> Lower:
         for side in call.args[:2]:
             _require_dtype("dtype", lowering.type(side).dtype, NARROW)
         left, right = call.args[:2]
-        sides = scale_of(call, 2, "left side"), scale_of(call, 4, "right side")
+        scales = scale_of(call, 2, "left side"), scale_of(call, 4, "right side")
         if _is_narrower(call.args[0], lowering, right) and step is not steps.Subtract:
-            left, right, sides = right, left, sides[::-1]
+            left, right, scales = right, left, scales[::-1]
         target = scale_of(call, 6, "output")
         to = fixed_type(call.type, "result").dtype
         how = arithmetic({}, lowering.rounding)
-        other = lowering.tensor(right)
+        both = Sides(*scales, lowering.tensor(right))
         if step is steps.Multiply:
-            chain = how.multiply(lowering.builder, sides, other, target, to)
+            chain = how.multiply(lowering.builder, both, target, to)
         else:
-            chain = how.add(lowering.builder, sides, other, target, to, step)
+            chain = how.add(lowering.builder, both, target, to, step)
         return apply(call, lowering, left, *chain, quant=target.qparams)
 
     return lower

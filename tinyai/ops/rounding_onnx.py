@@ -15,6 +15,7 @@ from tinyai.ops.scales import (
     NARROW,
     Arithmetic,
     Scale,
+    Sides,
     Steps,
     centred_product,
     dequantize,
@@ -55,28 +56,26 @@ class OnnxArithmetic(Arithmetic):
         return steps.Divide(operand=scale), *_stored(builder, target, to)
 
     def add(
-        self,
-        builder: Builder,
-        sides: tuple[Scale, Scale],
-        right: str,
-        target: Scale,
-        to: DType,
-        step: type[Step],
+        self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
     ) -> Steps:
         """QLinearAdd: a * ra + (b * rb + fixed), two fused multiply-adds; ``fixed`` holds all three
         zero points. A subtraction stays in float: its real value, quantized."""
         if step is not steps.Add:
-            other = dequantize(builder, sides[1], DType.INT8, 0)
+            other = dequantize(builder, sides.right, DType.INT8, 0)
             return (
-                *dequantize(builder, sides[0], DType.INT8, 0),
-                step(operand=Operand(right, other)),
+                *dequantize(builder, sides.left, DType.INT8, 0),
+                step(operand=Operand(sides.tensor, other)),
                 *self.quantize(builder, target, to, 0),
             )
-        ra, rb = (np.asarray(side.scale / target.scale, np.float32) for side in sides)
-        za, zb, zc = (np.asarray(s.zero_point, np.float32) for s in (*sides, target))
+        ra, rb = (
+            np.asarray(side.scale / target.scale, np.float32) for side in (sides.left, sides.right)
+        )
+        za, zb, zc = (
+            np.asarray(s.zero_point, np.float32) for s in (sides.left, sides.right, target)
+        )
         fixed = zc - fused_multiply_add(ra, za, rb * zb)
         inner = steps.MultiplyAdd(float(rb), operand=number(builder, fixed, DType.FLOAT32))
-        outer = Operand(right, (steps.Cast(DType.FLOAT32), inner))
+        outer = Operand(sides.tensor, (steps.Cast(DType.FLOAT32), inner))
         return (
             steps.Cast(DType.FLOAT32),
             steps.MultiplyAdd(float(ra), operand=outer),
@@ -84,13 +83,13 @@ class OnnxArithmetic(Arithmetic):
             *narrow(to),
         )
 
-    def multiply(
-        self, builder: Builder, sides: tuple[Scale, Scale], right: str, target: Scale, to: DType
-    ) -> Steps:
+    def multiply(self, builder: Builder, sides: Sides, target: Scale, to: DType) -> Steps:
         """QLinearMul: the zero point is added before rounding."""
-        ratio = np.float32(sides[0].scale) * np.float32(sides[1].scale) / np.float32(target.scale)
+        ratio = (
+            np.float32(sides.left.scale) * np.float32(sides.right.scale) / np.float32(target.scale)
+        )
         return (
-            *centred_product(builder, sides, right),
+            *centred_product(builder, sides),
             steps.Cast(DType.FLOAT32),
             *times(builder, np.asarray(ratio)),
             *plus(builder, target.zero_point, DType.FLOAT32),

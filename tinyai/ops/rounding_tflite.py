@@ -17,6 +17,7 @@ from tinyai.ops.scales import (
     Arithmetic,
     FixedPoint,
     Scale,
+    Sides,
     Steps,
     centred_product,
     fixed_point,
@@ -62,16 +63,10 @@ class TfliteArithmetic(Arithmetic):
         )
 
     def add(
-        self,
-        builder: Builder,
-        sides: tuple[Scale, Scale],
-        right: str,
-        target: Scale,
-        to: DType,
-        step: type[Step],
+        self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
     ) -> Steps:
         """Both sides, 20 places up, at twice the larger scale; their sum at the output's."""
-        largest = 2 * max(float(side.scale) for side in sides)
+        largest = 2 * max(float(side.scale) for side in (sides.left, sides.right))
         left, other = (
             (
                 steps.Cast(DType.INT32),
@@ -79,22 +74,22 @@ class TfliteArithmetic(Arithmetic):
                 steps.LeftShift(operand=number(builder, ADD_SHIFT, DType.INT32)),
                 _one(float(side.scale) / largest),
             )
-            for side in sides
+            for side in (sides.left, sides.right)
         )
         return (
             *left,
-            step(operand=Operand(right, other)),
+            step(operand=Operand(sides.tensor, other)),
             _one(largest / (2**ADD_SHIFT * float(target.scale))),
             *plus(builder, target.zero_point),
             *narrow(to),
         )
 
-    def multiply(
-        self, builder: Builder, sides: tuple[Scale, Scale], right: str, target: Scale, to: DType
-    ) -> Steps:
-        ratio = np.float32(sides[0].scale) * np.float32(sides[1].scale) / np.float32(target.scale)
+    def multiply(self, builder: Builder, sides: Sides, target: Scale, to: DType) -> Steps:
+        ratio = (
+            np.float32(sides.left.scale) * np.float32(sides.right.scale) / np.float32(target.scale)
+        )
         return (
-            *centred_product(builder, sides, right),
+            *centred_product(builder, sides),
             _one(float(ratio)),
             *plus(builder, target.zero_point),
             *narrow(to),

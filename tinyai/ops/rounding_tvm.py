@@ -12,6 +12,7 @@ from tinyai.ops.scales import (
     NARROW,
     Arithmetic,
     Scale,
+    Sides,
     Steps,
     centred_product,
     fixed_point,
@@ -80,13 +81,7 @@ class TvmArithmetic(Arithmetic):
         )
 
     def add(
-        self,
-        builder: Builder,
-        sides: tuple[Scale, Scale],
-        right: str,
-        target: Scale,
-        to: DType,
-        step: type[Step],
+        self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
     ) -> Steps:
         """Both sides at the output's scale, rounded, then added or subtracted."""
         require(self.compute_dtype == "int64", "compute_dtype", self.compute_dtype, "int64")
@@ -96,21 +91,19 @@ class TvmArithmetic(Arithmetic):
                 *minus(builder, side.zero_point),
                 *self._rescale(builder, side, target),
             )
-            for side in sides
+            for side in (sides.left, sides.right)
         )
         return (
             *left,
-            step(operand=Operand(right, other)),
+            step(operand=Operand(sides.tensor, other)),
             *plus(builder, target.zero_point),
             *narrow(to),
         )
 
-    def multiply(
-        self, builder: Builder, sides: tuple[Scale, Scale], right: str, target: Scale, to: DType
-    ) -> Steps:
-        product = Scale(np.asarray(sides[0].scale * sides[1].scale), 0)
+    def multiply(self, builder: Builder, sides: Sides, target: Scale, to: DType) -> Steps:
+        product = Scale(np.asarray(sides.left.scale * sides.right.scale), 0)
         return (
-            *centred_product(builder, sides, right),
+            *centred_product(builder, sides),
             *self.requantize(builder, product, target, DType.INT32, to, 0),
         )
 

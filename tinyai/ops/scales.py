@@ -48,6 +48,24 @@ class Scale:
         return numbers.reshape(-1, *(1,) * (rank - self.axis - 1))
 
 
+@dataclass(frozen=True)
+class Sides:
+    """The scales of both arguments of an operator; ``tensor`` holds the right one, the left one is
+    the running value."""
+
+    left: Scale
+    right: Scale
+    tensor: str
+
+    @property
+    def scales(self) -> tuple[Scale, Scale]:
+        return self.left, self.right
+
+    def product_ratio(self, target: Scale) -> Array:
+        """Left scale times right scale over the target's, each step in float32."""
+        return np.asarray(self.left.scale * self.right.scale / target.scale, np.float32)
+
+
 def scale_of(call: Call, index: int, what: str) -> Scale:
     """The scale and, behind it, the zero point among a call's arguments; each one number."""
     scale = np.float32(one_number(call, index, f"scale of the {what}"))
@@ -161,26 +179,17 @@ class Arithmetic(abc.ABC):
 
     @abc.abstractmethod
     def add(
-        self,
-        builder: Builder,
-        sides: tuple[Scale, Scale],
-        right: str,
-        target: Scale,
-        to: DType,
-        step: type[Step],
+        self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
     ) -> Steps:
-        """From 8 bits at the first scale, by ``step`` (Add or Subtract), with the tensor ``right``
-        at the second one, to ``to`` at ``target``."""
+        """From 8 bits on both sides, by ``step`` (Add or Subtract), to ``to`` at ``target``."""
 
     @abc.abstractmethod
-    def multiply(
-        self, builder: Builder, sides: tuple[Scale, Scale], right: str, target: Scale, to: DType
-    ) -> Steps:
+    def multiply(self, builder: Builder, sides: Sides, target: Scale, to: DType) -> Steps:
         """As ``add``, for the product."""
 
 
-def centred_product(builder: Builder, sides: tuple[Scale, Scale], right: str) -> Steps:
+def centred_product(builder: Builder, sides: Sides) -> Steps:
     """int32: both sides less their zero points, multiplied."""
     wide = steps.Cast(DType.INT32)
-    operand = Operand(right, (wide, *minus(builder, sides[1].zero_point)))
-    return wide, *minus(builder, sides[0].zero_point), steps.Multiply(operand=operand)
+    operand = Operand(sides.tensor, (wide, *minus(builder, sides.right.zero_point)))
+    return wide, *minus(builder, sides.left.zero_point), steps.Multiply(operand=operand)

@@ -67,12 +67,8 @@ class OnnxArithmetic(Arithmetic):
                 step(operand=Operand(sides.tensor, other)),
                 *self.quantize(builder, target, to, 0),
             )
-        ra, rb = (
-            np.asarray(side.scale / target.scale, np.float32) for side in (sides.left, sides.right)
-        )
-        za, zb, zc = (
-            np.asarray(s.zero_point, np.float32) for s in (sides.left, sides.right, target)
-        )
+        ra, rb = (np.asarray(side.scale / target.scale, np.float32) for side in sides.scales)
+        za, zb, zc = (np.asarray(s.zero_point, np.float32) for s in (*sides.scales, target))
         fixed = zc - fused_multiply_add(ra, za, rb * zb)
         inner = steps.MultiplyAdd(float(rb), operand=number(builder, fixed, DType.FLOAT32))
         outer = Operand(sides.tensor, (steps.Cast(DType.FLOAT32), inner))
@@ -85,13 +81,10 @@ class OnnxArithmetic(Arithmetic):
 
     def multiply(self, builder: Builder, sides: Sides, target: Scale, to: DType) -> Steps:
         """QLinearMul: the zero point is added before rounding."""
-        ratio = (
-            np.float32(sides.left.scale) * np.float32(sides.right.scale) / np.float32(target.scale)
-        )
         return (
             *centred_product(builder, sides),
             steps.Cast(DType.FLOAT32),
-            *times(builder, np.asarray(ratio)),
+            *times(builder, sides.product_ratio(target)),
             *plus(builder, target.zero_point, DType.FLOAT32),
             steps.Round("even"),
             *narrow(to),

@@ -66,7 +66,7 @@ class TfliteArithmetic(Arithmetic):
         self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
     ) -> Steps:
         """Both sides, 20 places up, at twice the larger scale; their sum at the output's."""
-        largest = 2 * max(float(side.scale) for side in (sides.left, sides.right))
+        largest = 2 * max(float(side.scale) for side in sides.scales)
         left, other = (
             (
                 steps.Cast(DType.INT32),
@@ -74,7 +74,7 @@ class TfliteArithmetic(Arithmetic):
                 steps.LeftShift(operand=number(builder, ADD_SHIFT, DType.INT32)),
                 _one(float(side.scale) / largest),
             )
-            for side in (sides.left, sides.right)
+            for side in sides.scales
         )
         return (
             *left,
@@ -85,12 +85,9 @@ class TfliteArithmetic(Arithmetic):
         )
 
     def multiply(self, builder: Builder, sides: Sides, target: Scale, to: DType) -> Steps:
-        ratio = (
-            np.float32(sides.left.scale) * np.float32(sides.right.scale) / np.float32(target.scale)
-        )
         return (
             *centred_product(builder, sides),
-            _one(float(ratio)),
+            _one(float(sides.product_ratio(target))),
             *plus(builder, target.zero_point),
             *narrow(to),
         )

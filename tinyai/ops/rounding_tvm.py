@@ -91,7 +91,7 @@ class TvmArithmetic(Arithmetic):
                 *minus(builder, side.zero_point),
                 *self._rescale(builder, side, target),
             )
-            for side in (sides.left, sides.right)
+            for side in sides.scales
         )
         return (
             *left,

@@ -32,8 +32,9 @@ TFLITE = (
     "mobilenet_v1_int8",
     "mobilenet_v2_int8",
 )
-# TVM's unscheduled NHWC convolutions take minutes to build at 224.
 LARGE = ("mobilenet_v1_int8", "mobilenet_v2_int8")
+# TVM's unscheduled NHWC convolutions take minutes to build.
+SLOW_TO_BUILD = ("mcunet_vww", *LARGE)
 SAMPLES = {"ad01_int8": "ad_int8", "kws_ref_model": "kws_int8", "pretrainedResnet_quant": "ic_int8"}
 Values = dict[str, Array]
 

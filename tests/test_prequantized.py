@@ -18,6 +18,7 @@ from benchmarks.onnx_networks import INPUT, NETWORKS
 from tests.oracle import REQUANTIZE, oracle, runner
 from tests.prequantized import (
     LARGE,
+    SLOW_TO_BUILD,
     TFLITE,
     LiteRT,
     OnnxCase,
@@ -37,7 +38,8 @@ from tinyai.frontends.relay import partition_for_tinyai, regions
 ORACLE = "llvm -opt-level=1"
 each_tflite = pytest.mark.parametrize("name", TFLITE)
 small_first = pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in TFLITE]
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW_TO_BUILD else []) for n in TFLITE],
 )
 
 

@@ -48,9 +48,9 @@ def oracle(
     name = digest(_module_digest(mod), target, passes_off, REQUANTIZE, inputs)
 
     def make() -> bytes:
-        return _npz(_executor(mod, target, passes_off)(inputs))
+        return pack(_executor(mod, target, passes_off)(inputs))
 
-    return _arrays(on_disk("oracle", f"{name}.npz", make))
+    return unpack(on_disk("oracle", f"{name}.npz", make))
 
 
 def on_disk(kind: str, name: str, make: Callable[[], bytes]) -> bytes:
@@ -130,12 +130,12 @@ def runner(factory: Any) -> Callable[[Values], list[Array]]:
     return run
 
 
-def _npz(arrays: list[Array]) -> bytes:
+def pack(arrays: list[Array]) -> bytes:
     file = io.BytesIO()
     np.savez(file, *arrays)
     return file.getvalue()
 
 
-def _arrays(content: bytes) -> list[Array]:
+def unpack(content: bytes) -> list[Array]:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]

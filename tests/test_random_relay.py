@@ -1,0 +1,192 @@
+"""Random quantized graphs, partitioned, built and run, give the integers of TVM's CPU.
+
+Many graphs share one build. Where a batch fails, one of its graphs that fails alone is found and
+cut down to a small reproducer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relay
+
+import tinyai
+from tests import random_relay
+from tests.oracle import REQUANTIZE, Array, digest, on_disk, runner
+from tests.oracle import pack as packed
+from tests.oracle import unpack as unpacked
+from tests.random_relay import RandomGraph, random_graph
+from tinyai.frontends.explain import report_of
+from tinyai.frontends.qdq import integers_from_qdq
+from tinyai.frontends.relay import partition_for_tinyai
+from tinyai.report import HostRow
+
+QUICK, ALL, BATCH = 200, 5_000, 25
+# Float operators at the exit, which nobody quantizes again.
+HOST = {"nn.softmax"}
+
+pytestmark = pytest.mark.usefixtures("one_look_at_tvm")
+
+
+class Fault(AssertionError):
+    """What is wrong with a graph; ``kind`` stays the same while the graph gets smaller."""
+
+    def __init__(self, kind: str, text: object = "") -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+# --- One build for many graphs -------------------------------------------------------------------
+
+
+def joined(graphs: Sequence[RandomGraph]) -> tvm.IRModule:
+    """One function of all inputs and all outputs."""
+    functions = [graph.function() for graph in graphs]
+    params = [param for func in functions for param in func.params]
+    fields = [field for func in functions for field in _fields(func.body)]
+    func = relay.Function(params, relay.Tuple(fields))
+    return relay.transform.InferType()(tvm.IRModule.from_expr(func))
+
+
+def _fields(body: relay.Expr) -> list[relay.Expr]:
+    return list(body.fields) if isinstance(body, relay.Tuple) else [body]
+
+
+def expected(mod: tvm.IRModule, inputs: dict[str, Array], level: int) -> list[Array]:
+    """TVM's CPU. Where dequantize and quantize become integers, those integers' result: the
+    arithmetic between them is another one, and tests/test_qdq.py compares it."""
+    mod = integers_from_qdq(mod)
+
+    def make() -> bytes:
+        return packed(_built(mod, level)(inputs))
+
+    name = digest(tvm.ir.save_json(mod), inputs, level)
+    return unpacked(on_disk("random", f"{name}.npz", make))
+
+
+def _built(mod: tvm.IRModule, level: int) -> Callable[[dict[str, Array]], list[Array]]:
+    with (
+        tvm.transform.PassContext(opt_level=level),
+        relay.qnn.op.qnn.requantize_config(**REQUANTIZE),
+    ):
+        return runner(relay.build(mod, target="llvm"))
+
+
+def found(mod: tvm.IRModule, inputs: dict[str, Array]) -> list[Array]:
+    """The partitioned module, of which the host computes nothing but ``HOST``."""
+    partitioned = partition_for_tinyai(mod)
+    for row in report_of(partitioned).computing:
+        if not may_stay(row):
+            raise Fault(f"{row.operator} stays on the host", row)
+    with (
+        tvm.transform.PassContext(opt_level=3),
+        relay.qnn.op.qnn.requantize_config(**REQUANTIZE),
+    ):
+        built = relay.build(partitioned, target="llvm")
+    return runner(tinyai.runtime.compile(built))(inputs)
+
+
+def may_stay(row: HostRow) -> bool:
+    return row.operator in HOST and bool(row.reason.found and row.reason.allowed)
+
+
+def check(graphs: Sequence[RandomGraph], level: int = 2) -> None:
+    """Raises ``Fault`` where a graph of the batch has one."""
+    mod = joined(graphs)
+    inputs = {name: array for graph in graphs for name, array in graph.inputs().items()}
+    try:
+        wanted = expected(mod, inputs, level)
+    except Exception as error:
+        raise Fault(f"TVM alone fails with {type(error).__name__}", error) from error
+    try:
+        ours = found(mod, inputs)
+    except Fault:
+        raise
+    except Exception as error:
+        raise Fault(f"tinyai fails with {type(error).__name__}", error) from error
+    outputs = [graph.nodes[index].value for graph in graphs for index in graph.outputs]
+    for value, a, b in zip(outputs, ours, wanted, strict=True):
+        compare(value, a, b)
+
+
+def compare(value: random_relay.Value, ours: Array, wanted: Array) -> None:
+    if (ours.dtype, ours.shape) != (wanted.dtype, wanted.shape):
+        raise Fault("type", f"{ours.dtype} {ours.shape}, TVM {wanted.dtype} {wanted.shape}")
+    differ = ours != wanted
+    if value.ulps:
+        differ = np.abs(ours - wanted) > value.ulps * np.spacing(np.abs(wanted))
+    if differ.any():
+        where = tuple(int(i) for i in np.argwhere(differ)[0])
+        numbers = f"first at {where}: {ours[where]}, TVM {wanted[where]}"
+        raise Fault("another result", f"{differ.sum()} of {differ.size}, {numbers}")
+
+
+# --- A small reproducer --------------------------------------------------------------------------
+
+
+def fault_of(graphs: Sequence[RandomGraph]) -> Fault | None:
+    try:
+        check(graphs)
+    except Fault as fault:
+        return fault
+    return None
+
+
+def culprit(graphs: Sequence[RandomGraph]) -> RandomGraph:
+    """One graph of a batch that fails: the first half of it that fails, again and again."""
+    while len(graphs) > 1:
+        half = graphs[: len(graphs) // 2]
+        graphs = half if fault_of(half) else graphs[len(half) :]
+    return graphs[0]
+
+
+def shrunk(graph: RandomGraph, kind: str) -> RandomGraph:
+    """The smallest graph found that fails in the same way."""
+    for smaller in graph.smaller():
+        fault = fault_of([smaller])
+        if fault and fault.kind == kind:
+            return shrunk(smaller, kind)
+    return graph
+
+
+def explained(graphs: Sequence[RandomGraph], fault: Fault) -> str:
+    graph = culprit(graphs)
+    alone = fault_of([graph])
+    if alone is None:
+        seeds = ", ".join(str(each.seed) for each in graphs)
+        return f"{fault}\nin a batch only, of the seeds {seeds}"
+    small = shrunk(graph, alone.kind)
+    return f"{fault_of([small])}\nseed {graph.seed}, cut down to:\n{small}"
+
+
+def assert_equal_to_tvm(graphs: Sequence[RandomGraph], level: int = 2) -> None:
+    try:
+        check(graphs, level)
+    except Fault as fault:
+        pytest.fail(explained(graphs, fault), pytrace=False)
+
+
+# --- Tests ---------------------------------------------------------------------------------------
+
+
+def batches(first: int, last: int) -> list[Any]:
+    return [pytest.param(start, id=f"seeds {start}..") for start in range(first, last, BATCH)]
+
+
+def graphs_from(seed: int) -> list[RandomGraph]:
+    return [random_graph(each) for each in range(seed, seed + BATCH)]
+
+
+@pytest.mark.parametrize("seed", batches(0, QUICK))
+def test_graphs_equal_tvm(seed: int) -> None:
+    assert_equal_to_tvm(graphs_from(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", batches(QUICK, ALL))
+def test_more_graphs_equal_tvm(seed: int) -> None:
+    assert_equal_to_tvm(graphs_from(seed))

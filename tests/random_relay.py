@@ -136,11 +136,17 @@ class RandomGraph:
         return relay.transform.InferType()(tvm.IRModule.from_expr(self.function()))
 
     def smaller(self) -> list[RandomGraph]:
-        """What to try in search of a smaller graph that fails as well: one output only; a node as
-        an input, or as its own argument."""
-        found = [replace(self, outputs=(output,)) for output in dict.fromkeys(self.outputs)]
-        found = found if len(self.outputs) > 1 else []
-        for index in self.needed():
+        """What to try in search of a smaller graph that fails as well: one output only, or an
+        output's argument for it; a node as an input, or as its own argument."""
+        ends = list(dict.fromkeys(self.outputs)) if len(self.outputs) > 1 else []
+        ends += [arg for output in self.outputs for arg in self.nodes[output].args]
+        ends = [end for end in ends if self.nodes[end].make is not None]
+        found = [
+            replace(self, outputs=(end,))
+            for end in ends
+            if self.nodes[end].value.dtype != "float32" or end in self.outputs
+        ]
+        for index in reversed(self.needed()):
             node = self.nodes[index]
             if node.make is not None and node.value.dtype != "float32":
                 found.append(self._with(index, Node(node.value)))
@@ -296,9 +302,8 @@ def _requantize_to(m: Maker, x: int, to: Value) -> int:
     scales = of.scales if len(of.scales) > 1 else of.scale
     before, after = constants(scales, of.zero_point), constants(to.scale, to.zero_point)
     attrs = {"rounding": rounding, "compute_dtype": compute, "out_dtype": to.dtype}
-    return m.add(
-        to, lambda x: relay.qnn.op.requantize(x, *before, *after, axis=of.axis, **attrs), x
-    )
+    axis = of.axis if len(of.scales) > 1 else -1
+    return m.add(to, lambda x: relay.qnn.op.requantize(x, *before, *after, axis=axis, **attrs), x)
 
 
 def requantize_alone(m: Maker, x: int) -> int:
@@ -1068,7 +1073,7 @@ def random_graph(seed: int, most: int = 12) -> RandomGraph:
     """One to ``most`` operators behind one or two inputs."""
     m = Maker(np.random.default_rng(seed))
     m.pool += [entry(m) for _ in range(m.pick((1, 1, 2)))]
-    for _ in range(m.integer(1, most if m.chance(0.5) else 4)):
+    for _ in range(m.integer(1, most if m.chance(0.3) else 3)):
         # The newest mostly, so that graphs get deep.
         x = m.pool[-1] if m.chance(0.7) else m.pick(m.pool)
         of = m.of(x)

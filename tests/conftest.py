@@ -41,16 +41,6 @@ def sanitizer(request: pytest.FixtureRequest) -> str:
     return _or_skip(request.param, missing_sanitizers(request.param))
 
 
-@pytest.fixture(scope="module")
-def one_look_at_tvm() -> Iterator[None]:
-    """TVM asks for all its build flags at every operator that it lowers: a third of a build."""
-    from tvm.relay.backend import te_compiler
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(te_compiler, "libinfo", functools.cache(te_compiler.libinfo))
-        yield
-
-
 def _or_skip(name: str, reason: str | None) -> str:
     if reason is not None:
         pytest.skip(reason)

@@ -249,6 +249,13 @@ def test_the_diamond_around_an_unsupported_operator_gives_two_regions():
     assert nets.host_operators(partitioned).count("abs") == 1
 
 
+def test_a_maximum_of_widened_values_keeps_their_type():
+    """An average sums narrow values in int32 by itself, a maximum does not widen them."""
+    x = nets.data((1, 5, 2, 9), name="x")
+    y = relay.nn.global_max_pool2d(relay.cast(relay.nn.relu(x), "int32"))
+    assert len(regions(assert_equal_to_tvm(nets.module(y)))) == 1
+
+
 def test_a_deep_chain_of_operators_is_partitioned():
     y = nets.data((16,), "int32", "x")
     for i in range(600):

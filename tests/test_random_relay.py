@@ -29,9 +29,7 @@ QUICK, ALL, BATCH = 200, 5_000, 25
 # A softmax at the exit, which nobody quantizes again.
 HOST = {"nn.softmax"}
 # Functions of several values, which are no table.
-CLAUSES = ("operands beside ",)
-
-pytestmark = pytest.mark.usefixtures("one_look_at_tvm")
+CLAUSES = ("function",)
 
 
 class Fault(AssertionError):

@@ -55,10 +55,16 @@ def _can_sink(graph: Graph, node: Node, tail: tuple[Step, ...]) -> bool:
     if not constant_operands or node.output in graph.outputs:
         return False
     return all(
-        isinstance(reader.op, Elementwise) or (reader.op.takes_narrow and _only_widens(tail))
+        isinstance(reader.op, Elementwise) or (_sums_narrow(graph, reader) and _only_widens(tail))
         for reader in graph.nodes
         if node.output in reader.inputs
     )
+
+
+def _sums_narrow(graph: Graph, reader: Node) -> bool:
+    """Whether an operator gives int32 for 8 bits as well; a maximum keeps its input's type."""
+    narrow = (replace(of, dtype=DType.INT8) for of in graph.types(reader.inputs))
+    return reader.op.takes_narrow and reader.op.infer(*narrow).dtype is DType.INT32
 
 
 def _only_widens(tail: tuple[Step, ...]) -> bool:

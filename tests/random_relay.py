@@ -1054,7 +1054,7 @@ KINDS = (
     Kind(strided_slice, single_scale),
     Kind(split, lambda of: single_scale(of) and of.size > 1, 2, "split"),
     Kind(pad, lambda of: single_scale(of) and 0 not in of.shape),
-    Kind(resize2d, image, 2, "image.resize2d"),
+    Kind(resize2d, lambda of: narrow_image(of) and image(of), 2, "image.resize2d"),
     Kind(depth_to_space, lambda of: image(of) and of.dim("C") % 4 == 0, 2, "nn.depth_to_space"),
     Kind(clip, single_scale),
     Kind(relu, single_scale),

@@ -99,6 +99,8 @@ def quantize(x, scale=None, bound=127, dtype="int8"):
     return relay.cast(relay.clip(relay.round(relay.multiply(x, scale)), -bound, bound), dtype)
 
 
+DIGITS = Path(__file__).parents[1] / "benchmarks" / "digits" / "digits.onnx"
+
 PLANTED = {
     "einsum": with_einsum,
     "dynamic shape": with_dynamic_shape,
@@ -672,14 +674,14 @@ def test_a_dynamic_file_is_explained(model):
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("bad.onnx", b"no model", (), "importer for .onnx files"),
-        ("bad.tflite", b"no model", (), "importer for .tflite files"),
-        ("empty.tflite", b"", (), "importer for .tflite files"),
+        ("bad.onnx", b"no model", (), "a whole .onnx file"),
+        ("bad.tflite", b"no model", (), "TFL3 from byte 4 on"),
+        ("empty.tflite", b"", (), "TFL3 from byte 4 on"),
         ("net.pb", b"", (), "allowed: *.onnx, *.tflite"),
         ("absent.onnx", None, (), "no file"),
         ("a\nb.onnx", None, (), "a\\nb.onnx"),
         ("bad.onnx", b"", ("--target", "llvm"), "exactly one part that begins with tinyai"),
-        ("bad.onnx", b"", ("--input-shapes", "x"), "--input-shapes"),
+        ("net.onnx", DIGITS.read_bytes(), ("--input-shapes", "x"), "--input-shapes"),
     ],
 )
 def test_bad_files_and_options_are_errors_that_say_what_is_allowed(

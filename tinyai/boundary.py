@@ -20,6 +20,7 @@ from tinyai.patterns import (
     OPERATORS,
     PATTERNS,
     PatternRow,
+    computes,
     refusal_of_composite,
     refusal_of_operator,
 )
@@ -97,16 +98,11 @@ def host_row(call: Call, whole: Whole) -> HostRow:
         operator=call.op,
         type=", ".join(map(str, call.types)),
         reason=reason,
-        computes=_computes(call),
+        computes=computes(call.op),
         macs=macs(call),
         boundary_bytes=boundary_bytes(call, whole),
         hint=hint(reason),
     )
-
-
-def _computes(call: Call) -> bool:
-    row = OPERATORS.get(call.op)
-    return row is None or row.compute
 
 
 # --- Reasons -----------------------------------------------------------------------------------
@@ -215,7 +211,7 @@ def _left_out(call: Call, whole: Whole) -> Reason:
     annotated by rules other than tinyai's."""
     piece = _piece(call, whole)
     names = ", ".join(sorted({each.op for each in piece}))
-    if any(map(_computes, piece)):
+    if any(computes(each.op) for each in piece):
         clause, found = "partition", "not annotated for tinyai"
         allowed = "tinyai's own predicates and TVM's four passes, on a whole module"
         return Reason("operator", call.op, 1, clause, found, allowed)

@@ -109,6 +109,13 @@ OPERATORS: dict[str, OperatorRow] = {
     "expand_dims": OperatorRow(layout.lower_reshape, compute=False),
 }
 
+
+def computes(operator: str) -> bool:
+    """Whether an operator does more than move or rename values; an unknown one counts as if."""
+    row = OPERATORS.get(operator)
+    return row is None or row.compute
+
+
 ANY, CONSTANT = Anything(), AnyConstant()
 
 SCALE = (CONSTANT, CONSTANT)  # with its zero point
@@ -176,11 +183,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         ),
         PatternRow(
             "softmax",
-            op(
-                "qnn.quantize",
-                op("nn.softmax", op("qnn.dequantize", ANY, *SCALE)),
-                *SCALE,
-            ),
+            op("qnn.quantize", op("nn.softmax", DEQUANTIZE), *SCALE),
             floats=True,
         ),
         PatternRow(
@@ -193,7 +196,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
             "dequantize",
             OneOf(
                 (
-                    op("qnn.dequantize", ANY, *SCALE),
+                    DEQUANTIZE,
                     op("multiply", op("cast", ANY, dtype="float32"), CONSTANT),
                 )
             ),

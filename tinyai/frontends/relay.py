@@ -24,6 +24,7 @@ from tinyai.patterns import (
     OPERATORS,
     PATTERNS,
     PatternRow,
+    computes,
     refusal_of_composite,
     refusal_of_operator,
 )
@@ -307,8 +308,7 @@ def _computes(region: relay.Function) -> bool:
 
     def visit(expr: relay.Expr) -> None:
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
-            row = OPERATORS.get(expr.op.name)
-            found.append(row is None or row.compute)
+            found.append(computes(expr.op.name))
 
     relay.analysis.post_order_visit(region.body, visit)
     return any(found)

@@ -156,6 +156,28 @@ def _fixed_point(site: Site) -> Iterator[Step]:
     yield FixedPointMultiply((2**31 - 1,), (0,))
 
 
+def _qnn(site: Site, dtype: DType = DType.INT8) -> Iterator[Step]:
+    """What qnn.requantize leaves behind a convolution: numbers of each channel, a zero point."""
+    shape = site.value.shape
+    yield from site.to(DType.INT32)
+    yield Add(operand=site.constant(-5000, 5000, DType.INT32))
+    axis = (1 if site.layout == "NCHW" else len(shape) - 1) if shape else None
+    count = shape[axis] if axis is not None else 1
+    multipliers = tuple(2**30 + (77777777 * i) % 2**30 for i in range(count))
+    shifts = tuple(-(i % 9) for i in range(count))
+    yield FixedPointMultiply(multipliers, shifts, axis)
+    low, high = dtype.range
+    yield Add(operand=site.constant(low + 9, low + 9, DType.INT32, channels=False))
+    yield Clip(low, high)
+    yield Cast(dtype)
+
+
+def _qnn_unsigned(site: Site) -> Iterator[Step]:
+    """With bounds of its own, as of a relu6."""
+    yield from _qnn(site, DType.UINT8)
+    yield Clip(9, 200)
+
+
 def _fixed_point_64(site: Site) -> Iterator[Step]:
     yield from site.to(DType.INT32)
     yield Cast(DType.INT64)
@@ -222,6 +244,8 @@ EPILOGUES: dict[str, Callable[[Site], Iterator[Step]]] = {
     "tables": _tables,
     "floats": _floats,
     "broadcast": _broadcast,
+    "qnn": _qnn,
+    "qnn unsigned": _qnn_unsigned,
     "fixed point": _fixed_point,
     "fixed point 64": _fixed_point_64,
     "exit": _exit,

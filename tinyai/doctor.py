@@ -115,7 +115,7 @@ def examine(environment: Mapping[str, str] = os.environ) -> Findings:
         machine=f"{platform.system()} {platform.machine()}",
         tvm=find_tvm(environment),
         compilers=find_compilers(environment),
-        isas=instruction_sets(_cpu_description()),
+        isas=instruction_sets(cpu_description()),
         cc=_chosen_compiler(environment),
         tophub=environment.get("TOPHUB_LOCATION"),
     )
@@ -260,7 +260,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _cpu_description() -> str:
+def cpu_description() -> str:
     try:
         return Path("/proc/cpuinfo").read_text()
     except OSError:  # not Linux: only the portable kernels are known to run

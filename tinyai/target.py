@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tinyai.errors import OptionError
 
-ISAS = ("scalar",)
+ISAS = ("scalar", "avx512vnni", "native", "auto")
 ROUNDINGS = ("upward", "tflite", "onnx")
 ABIS = ("packed", "unpacked")
 _ATTRIBUTE_PREFIX = "tinyai."
@@ -49,7 +49,9 @@ def _integer(name: str, low: int, unit: str) -> Callable[[object], int]:
 class Target:
     """Options of the code generator; each may be given as a value or as its string.
 
-    - ``isa``: instruction set of the kernels. ``scalar`` is portable C.
+    - ``isa``: instruction set of the kernels. ``auto`` holds those of every x86-64 machine and
+      chooses by the CPU at run time, ``native`` is the strongest of this machine, ``scalar`` is
+      portable C.
     - ``threads``: threads that a region may use (the scalar kernels use one).
     - ``rounding``: meaning of a requantization that names none of its own: TVM's ("upward", its
       default, in int64), or that of TFLite's reference kernels or of ONNX Runtime.

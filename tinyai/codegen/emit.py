@@ -6,24 +6,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent
 from tinyai.codegen.constants import constant
+from tinyai.codegen.isa import Isa, isas_of
 from tinyai.codegen.kernels import Kernel, choose
 from tinyai.codegen.steps import HELPERS, Epilogue
+from tinyai.codegen.templates import render
 from tinyai.ir import Array, DType, Graph, Node, format_steps
 from tinyai.plan import Location, MemoryPlan, Room
 from tinyai.target import Target
-
-_TEMPLATES = Environment(
-    loader=PackageLoader("tinyai.codegen"),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    autoescape=False,  # C, not HTML; every name passes codegen.c first
-)
 
 
 @dataclass(frozen=True)
@@ -40,43 +31,65 @@ class CSource:
         return self.text.count("\n")
 
 
-def choose_kernels(graph: Graph, target: Target) -> dict[str, Kernel]:
-    """The kernel of each node, by the node's output."""
-    return {node.output: choose(graph, node, target) for node in graph.nodes}
+Kernels = Mapping[Isa, Mapping[str, Kernel]]
 
 
-def scratch_bytes(graph: Graph, kernels: Mapping[str, Kernel]) -> dict[str, int]:
-    """Working memory that each node's kernel asks for, by the node's output."""
-    return {node.output: kernels[node.output].scratch(graph, node) for node in graph.nodes}
+def choose_kernels(graph: Graph, target: Target) -> Kernels:
+    """The kernel of each node, by the node's output, for each instruction set of the target."""
+    return {
+        isa: {node.output: choose(graph, node, isa) for node in graph.nodes}
+        for isa in isas_of(target)
+    }
 
 
-def emit(
-    graph: Graph, plan: MemoryPlan, kernels: Mapping[str, Kernel], target: Target, *, abi: str
-) -> CSource:
+def scratch_bytes(graph: Graph, kernels: Kernels) -> dict[str, int]:
+    """Working memory that each node's kernels ask for at most, by the node's output."""
+    return {
+        node.output: max(rows[node.output].scratch(graph, node) for rows in kernels.values())
+        for node in graph.nodes
+    }
+
+
+def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, abi: str) -> CSource:
     """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``.
 
-    The file is C99 and C++17, includes nothing but the standard's headers, and is the same,
-    byte for byte, for the same arguments.
+    The file is C99 and C++17, includes nothing but the standard's headers (and the intrinsics
+    where it has SIMD code), and is the same, byte for byte, for the same arguments.
     """
-    writer = _File(graph, plan, kernels)
-    calls = [writer.call(number, node) for number, node in enumerate(graph.nodes)]
+    constants = _Constants()
     symbol = identifier(graph.name, "name of a region")
-    text = _TEMPLATES.get_template("file.c.j2").render(
+    inputs = [_port(graph, name) for name in graph.inputs]
+    outputs = [_port(graph, name) for name in graph.outputs]
+    sections = [_Section(graph, plan, isa, rows, constants) for isa, rows in kernels.items()]
+    bodies = [
+        render(
+            "section.c.j2",
+            symbol=symbol,
+            isa=section.isa,
+            inputs=inputs,
+            outputs=outputs,
+            calls=[section.call(number, node) for number, node in enumerate(graph.nodes)],
+            cores=section.cores.values(),
+            functions=[text for _, text in section.functions.values()],
+        )
+        for section in sections
+    ]
+    text = render(
+        "file.c.j2",
         symbol=symbol,
         target=str(target),
         graph=graph,
-        inputs=[_port(graph, name) for name in graph.inputs],
-        outputs=[_port(graph, name) for name in graph.outputs],
-        helpers=[HELPERS[name] for name in sorted(writer.helpers)],
-        functions=[text for _, text in writer.functions.values()],
-        calls=calls,
+        inputs=inputs,
+        outputs=outputs,
+        helpers=[HELPERS[name] for name in sorted({n for s in sections for n in s.helpers})],
+        sections=zip([section.isa for section in sections], bodies, strict=True),
+        isas=[section.isa for section in sections],
         plan=plan,
         macs=graph.macs(),
         abi=abi,
     )
-    constants = "\n".join(writer.constants.values())
-    text = indent(text).replace("@CONSTANTS@\n", constants, 1)
-    return CSource(symbol, text, plan.arena_bytes, writer.weight_bytes)
+    text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
+    return CSource(symbol, text, plan.arena_bytes, constants.bytes)
 
 
 @dataclass(frozen=True)
@@ -97,17 +110,35 @@ def _port(graph: Graph, name: str) -> Port:
 
 
 @dataclass
-class _File:
-    """What the calls of one file share: constants by content, functions by text, helpers."""
+class _Constants:
+    """The arrays of a file, stored once however many kernels read them, named by content."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    bytes: int = 0
+
+    def add(self, value: Array) -> str:
+        """Name of the array in C."""
+        key = hashlib.sha256(f"{value.dtype}".encode() + value.tobytes()).hexdigest()
+        name = f"tinyai_constant_{key[:32]}"
+        if name not in self.texts:
+            self.texts[name] = constant(name, value)
+            self.bytes += value.nbytes
+        return name
+
+
+@dataclass
+class _Section:
+    """The code of one instruction set: functions by text, those that several of them call by
+    name, and the names of the helpers that the file has to hold."""
 
     graph: Graph
     plan: MemoryPlan
+    isa: Isa
     kernels: Mapping[str, Kernel]
-    constants: dict[str, str] = field(default_factory=dict)
+    constants: _Constants
     functions: dict[str, tuple[str, str]] = field(default_factory=dict)
+    cores: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
-    weight_bytes: int = 0
-    _constant_names: dict[bytes, str] = field(default_factory=dict)
 
     def call(self, number: int, node: Node) -> str:
         """The comment and the call of one node; its function and constants on the way."""
@@ -116,15 +147,19 @@ class _File:
             return f"{self._comment(number, node)}\n/* The same memory: nothing to do. */"
         epilogue = Epilogue(self.graph, node)
         values = kernel.values(self.graph, node, epilogue)
-        body = _TEMPLATES.get_template(kernel.template).render(values)
+        body = render(kernel.template, **values)
         self.helpers |= epilogue.helpers
+        self.cores |= epilogue.cores
         scratch = node.output in self.plan.scratch
         name = self._function(kernel, node, epilogue, body, scratch=scratch)
         arguments = [
-            self._read(name, kernel, position) for position, name in enumerate(node.inputs)
+            self._packed(node, kernel, position)
+            if position in kernel.pack
+            else self._read(node.inputs[position])
+            for position in range(len(node.inputs))
         ]
-        arguments += [self._read(tensor, kernel) for tensor in epilogue.params]
-        arguments += [self._constant(value) for value in epilogue.arrays]
+        arguments += [self._read(tensor) for tensor in epilogue.params]
+        arguments += [self.constants.add(value) for value in epilogue.arrays]
         arguments.append(self._write(node.output))
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
         return f"{self._comment(number, node)}\n{name}({', '.join(arguments)});"
@@ -150,7 +185,8 @@ class _File:
         signature = f"({', '.join(parameters)})"
         key = hashlib.sha256(f"{kernel.name}{signature}{body}".encode()).hexdigest()
         if key not in self.functions:
-            name = f"tinyai_{kernel.name}_{len(self.functions)}"
+            compiled_for = "" if kernel.isa == self.isa.name else f"_{self.isa.name}"
+            name = f"tinyai_{kernel.name}{compiled_for}_{len(self.functions)}"
             title = comment_text(f"{node.op}: {self._types(node)}")
             text = f"/* {title} */\nstatic void {name}{signature} {{\n{body}}}\n"
             self.functions[key] = (name, text)
@@ -181,12 +217,15 @@ class _File:
         made = [node.output for node in self.graph.nodes]
         return f"result {made.index(tensor)}"
 
-    def _read(self, tensor: str, kernel: Kernel, position: int | None = None) -> str:
+    def _packed(self, node: Node, kernel: Kernel, position: int) -> str:
+        """A constant in the order in which the kernel reads it."""
+        value = self.graph.constants[node.inputs[position]]
+        return self.constants.add(kernel.pack[position](self.graph, node, value))
+
+    def _read(self, tensor: str) -> str:
         location = self.plan.locations[tensor]
         if location.room is Room.CONSTANT:
-            value = self.graph.constants[tensor]
-            pack = kernel.pack.get(position) if position is not None else None
-            return self._constant(pack(value) if pack else value)
+            return self.constants.add(self.graph.constants[tensor])
         return self._address(tensor, location, "const ")
 
     def _write(self, tensor: str) -> str:
@@ -197,12 +236,3 @@ class _File:
             return f"({const}{self._c_type(tensor)} *)(arena + {location.index})"
         name = "in" if location.room is Room.INPUT else "out"
         return f"{name}{location.index}"
-
-    def _constant(self, value: Array) -> str:
-        key = hashlib.sha256(f"{value.dtype}".encode() + value.tobytes()).digest()
-        if key not in self._constant_names:
-            name = f"tinyai_constant_{key.hex()[:32]}"
-            self._constant_names[key] = name
-            self.constants[name] = constant(name, value)
-            self.weight_bytes += value.nbytes
-        return self._constant_names[key]

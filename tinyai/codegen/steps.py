@@ -79,6 +79,58 @@ acc[3 * rows + c] = s3;
 """
 
 HELPERS = {
+    "string.h": """
+#include <string.h>
+""",
+    "tinyai_add_border": """
+/* A copy of an image, rows of bytes, with a border of one value, and a word of it behind. */
+static inline void tinyai_add_border(const uint8_t *in, uint8_t *out, ptrdiff_t rows,
+ptrdiff_t bytes, ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value) {
+const ptrdiff_t whole = left + bytes + right;
+memset(out, value, (size_t)(top * whole));
+out += top * whole;
+for (ptrdiff_t row = 0; row < rows; ++row) {
+memset(out, value, (size_t)left);
+memcpy(out + left, in, (size_t)bytes);
+memset(out + left + bytes, value, (size_t)right);
+in += bytes;
+out += whole;
+}
+memset(out, value, (size_t)(bottom * whole + 4));
+}
+""",
+    "tinyai_panel": """
+/* A panel of a convolution: what its core needs to compute the outputs first .. last - 1 of one
+   image, 16 channels a block. Steps of the window are four bytes of the input: rows, columns and
+   bytes of a column; the weights follow the same order. Distances are in bytes. */
+typedef struct {
+const uint8_t *in;
+ptrdiff_t in_row;
+ptrdiff_t in_column;
+ptrdiff_t rows;
+ptrdiff_t columns;
+ptrdiff_t bytes;
+ptrdiff_t row_step;
+ptrdiff_t column_step;
+const int8_t *weights;
+const int32_t *start;
+const int32_t *left;
+const int32_t *multiplier;
+const int32_t *offset;
+const int32_t *right;
+int32_t flip; /* makes an input unsigned */
+int32_t low;
+int32_t high;
+uint32_t last_block; /* bits of the channels that the last block has */
+char *out;
+ptrdiff_t out_row;
+ptrdiff_t out_column;
+ptrdiff_t out_skip;
+ptrdiff_t width;
+ptrdiff_t first;
+ptrdiff_t last;
+} tinyai_panel;
+""",
     "tinyai_softmax": """
 /* a * b / 2^31, rounded half up. */
 static inline int64_t tinyai_high_product(int64_t a, int64_t b) {
@@ -200,13 +252,15 @@ _FIXED_POINT = {
 class Epilogue:
     """Writes the steps of one node. Operands become parameters ``p0``, ``p1`` … in order of use;
     constants of one element become literals. Numbers of a step's own (tables, multipliers) become
-    parameters ``a0``, ``a1`` …. ``helpers`` collects what the C file must hold."""
+    parameters ``a0``, ``a1`` …. ``helpers`` collects what the C file must hold, ``cores`` the
+    functions, by name, that layers of one instruction set share."""
 
     graph: Graph
     node: Node
     params: list[str] = field(default_factory=list)
     arrays: list[Array] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
+    cores: dict[str, str] = field(default_factory=dict)
     _count: int = 0
 
     def write(self, value: str, dtype: DType, axes: Sequence[Axis]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.kernels import conv2d, elementwise, layout, pool2d, reduce, resize
+from tinyai.codegen.isa import Isa
+from tinyai.codegen.kernels import conv2d, elementwise, layout, pool2d, reduce, resize, tile
 from tinyai.codegen.kernels.table import Kernel
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Graph, Node, format_node
-from tinyai.target import Target
 
 KERNELS: tuple[Kernel, ...] = (
+    *tile.KERNELS,
     *conv2d.KERNELS,
     *pool2d.KERNELS,
     *reduce.KERNELS,
@@ -18,14 +19,16 @@ KERNELS: tuple[Kernel, ...] = (
 )
 
 
-def choose(graph: Graph, node: Node, target: Target) -> Kernel:
-    """The first row for the node's operator and the target's ISA that demands nothing more.
+def choose(graph: Graph, node: Node, isa: Isa) -> Kernel:
+    """The first row for the node's operator and the instruction set that demands nothing more.
 
-    Scalar rows serve every target. Raises ``UnsupportedError`` with each row's complaint.
+    Raises ``UnsupportedError`` with each row's complaint.
     """
     complaints = []
-    for kernel in KERNELS:
-        if kernel.op is type(node.op) and kernel.isa in (target.isa, "scalar"):
+    for row in isa.rows:
+        for kernel in KERNELS:
+            if kernel.op is not type(node.op) or kernel.isa != row:
+                continue
             complaint = kernel.demands(graph, node)
             if complaint is None:
                 return kernel

@@ -3,98 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES
-from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.geometry import VECTOR, Geometry, output_axes
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Array, DType, Graph, Node, Op
+from tinyai.ir import Array, DType, Graph, Node
 from tinyai.ops import Conv2d, Dense
-from tinyai.ops.window import NHWC, Window, axes
+from tinyai.ops.window import NHWC, Window
 
 # Patches that share one pass over the weights: four accumulators a channel fit the registers.
 PATCHES = 4
-# A patch is padded with zeros to whole vectors of products; longer ones pay no remainder loop.
-VECTOR = 8
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """A convolution or dense layer as plain numbers."""
-
-    n: int
-    h: int
-    w: int
-    c: int
-    oh: int
-    ow: int
-    oc: int
-    groups: int
-    window: Window
-    layout: str
-    zero_point: int
-    weight: DType
-
-    @classmethod
-    def of(cls, graph: Graph, node: Node) -> Geometry:
-        data, weight = graph.types(node.inputs)
-        if isinstance(node.op, Dense):  # rows are the pixels of a 1×1 convolution
-            rows, k = data.shape
-            numbers = (1, 1, rows, k, 1, rows, weight.shape[0], 1)
-            window = Window((1, 1))
-            return cls(*numbers, window, NHWC, node.op.zero_point, weight.dtype)
-        op = node.op
-        assert isinstance(op, Conv2d)
-        n, h, w, c = (data.shape[axis] for axis in axes(op.layout))
-        oh, ow = op.window.output((h, w))
-        numbers = (n, h, w, c, oh, ow, weight.shape[0], op.groups)
-        return cls(*numbers, op.window, op.layout, op.zero_point, weight.dtype)
-
-    @property
-    def group_in(self) -> int:
-        return self.c // self.groups
-
-    @property
-    def group_out(self) -> int:
-        return self.oc // self.groups
-
-    @property
-    def k(self) -> int:
-        """Values of a patch, padded."""
-        products = self.group_in * math.prod(self.window.kernel)
-        return -(-products // VECTOR) * VECTOR
-
-    @property
-    def data_strides(self) -> tuple[int, int, int, int]:
-        """Elements between neighbours of the input in N, H, W and C."""
-        image = self.h * self.w * self.c
-        if self.layout == NHWC:
-            return image, self.w * self.c, self.c, 1
-        return image, self.w, 1, self.h * self.w
-
-    def output_axes(self, pixel: str, channel: str) -> list[Axis]:
-        """Loops over the output in the order of its dimensions."""
-        image, pixels = Axis("n", (self.n,)), Axis(pixel, (self.oh, self.ow))
-        channels = Axis(channel, (self.oc,))
-        return [image, pixels, channels] if self.layout == NHWC else [image, channels, pixels]
-
-    def store(self, pixel: str, channel: str) -> str:
-        """Number of an output element."""
-        if self.layout == NHWC:
-            return f"(n * {self.oh * self.ow} + {pixel}) * {self.oc} + {channel}"
-        return f"(n * {self.oc} + {channel}) * {self.oh * self.ow} + {pixel}"
-
-
-def _output_axes(g: Geometry, op: Op, pixel: str, channel: str) -> list[Axis]:
-    if isinstance(op, Dense):
-        return [Axis(pixel, (g.ow,)), Axis(channel, (g.oc,))]
-    return g.output_axes(pixel, channel)
-
-
-def _patch_pack(weight: Array) -> Array:
+def _patch_pack(graph: Graph, node: Node, weight: Array) -> Array:
     """[out, kernel…, in] -> [out, k], rows padded with zeros to ``VECTOR``."""
     rows = weight.reshape(weight.shape[0], -1)
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % VECTOR)))
@@ -111,7 +35,7 @@ def _patch_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     epilogue.helpers.add(dot)
     pixel, channel = "(q + p)", "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
     steps = epilogue.write(
-        f"acc[p * {g.group_out} + c]", DType.INT32, _output_axes(g, node.op, pixel, channel)
+        f"acc[p * {g.group_out} + c]", DType.INT32, output_axes(g, node.op, pixel, channel)
     )
     return {
         "g": g,
@@ -142,7 +66,7 @@ def _is_depthwise(graph: Graph, node: Node) -> str | None:
     return None if g.group_in == 1 and g.groups > 1 else "more than one input channel a group"
 
 
-def _depthwise_pack(weight: Array) -> Array:
+def _depthwise_pack(graph: Graph, node: Node, weight: Array) -> Array:
     """[out, kernel…, 1] -> [kernel…, out]: channels are neighbours, as in NHWC."""
     return np.ascontiguousarray(weight[..., 0].transpose(1, 2, 0))
 

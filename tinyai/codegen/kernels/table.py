@@ -38,4 +38,4 @@ class Kernel:
     isa: str = "scalar"
     demands: Callable[[Graph, Node], str | None] = no_demand
     scratch: Callable[[Graph, Node], int] = no_scratch
-    pack: Mapping[int, Callable[[Array], Array]] = field(default_factory=dict)
+    pack: Mapping[int, Callable[[Graph, Node, Array], Array]] = field(default_factory=dict)

@@ -1,0 +1,51 @@
+"""The instruction sets of one C file: which kernels serve each, and how a compiler is told.
+
+A file for every x86-64 machine (``-isa=auto``) holds the network once for each of several
+instruction sets and asks the CPU which to run. Their kernels read the same packed weights, so a
+weight is stored once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinyai.doctor import cpu_description, instruction_sets
+from tinyai.target import Target
+
+
+@dataclass(frozen=True)
+class Isa:
+    """``rows`` are the values of ``Kernel.isa`` that serve, the preferred first; ``features`` what
+    the compiler may use and the CPU must have (nothing: any machine)."""
+
+    name: str
+    rows: tuple[str, ...]
+    features: tuple[str, ...] = ()
+
+
+SCALAR = Isa("scalar", ("scalar",))
+# Portable C that reads the weights as the SIMD kernels want them.
+PACKED = Isa("packed", ("packed", "scalar"))
+AVX512VNNI = Isa(
+    "avx512vnni",
+    ("avx512vnni", "scalar"),
+    ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"),
+)
+# From the strongest to the weakest; the last one serves every machine.
+_FILES: dict[str, tuple[Isa, ...]] = {
+    "auto": (AVX512VNNI, PACKED),
+    "avx512vnni": (AVX512VNNI,),
+    "scalar": (SCALAR,),
+}
+
+
+def isas_of(target: Target) -> tuple[Isa, ...]:
+    """The instruction sets of the target's C file, the strongest first."""
+    name = best_of_this_machine() if target.isa == "native" else target.isa
+    return _FILES[name]
+
+
+def best_of_this_machine() -> str:
+    """The strongest value of the option ``isa`` that this machine's CPU has."""
+    here = instruction_sets(cpu_description())
+    return next(name for name in ("avx512vnni", "scalar") if name in here)

@@ -1,0 +1,324 @@
+"""Kernels of conv2d and dense that keep a tile of accumulators in registers.
+
+The input is read as rows of bytes, four at a time: of a window's row the bytes of all its columns
+are neighbours in NHWC. Weights are packed into panels of up to four blocks of 16 channels: for
+every four bytes of the window, 64 bytes of weights a block. A panel is one call of a *core*, which
+layers share; what a layer is, stands in the arguments.
+
+Accumulators start from the bias less the part of the zero point. Signed inputs are made unsigned
+on the way into a register (their sign bit is turned), which adds 128 to the zero point.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyai.codegen.kernels.geometry import Geometry, output_axes
+from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.requantization import Requantization, requantization_of
+from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.templates import render
+from tinyai.ir import Array, DType, Graph, Node
+from tinyai.ops import Conv2d, Dense
+from tinyai.ops.window import NHWC
+
+LANES = 16
+# Outputs at a time for a panel of so many blocks: their accumulators, the weights and one value of
+# the input fit 32 registers. Panels of eight blocks serve a single output: enough sums that do not
+# wait for each other.
+PIXELS = {1: 8, 2: 8, 3: 8, 4: 6, 8: 1}
+# What a block costs in a panel of so many: narrow panels load an input for few products.
+COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
+# Outputs that are computed for all channels before the next ones, where the whole result would
+# push the input out of the cache.
+CACHE_BYTES = 512 * 1024
+STRIPE = 192
+SLACK = 64
+
+
+@dataclass(frozen=True)
+class Panel:
+    """``blocks`` of 16 channels from ``channel`` on."""
+
+    channel: int
+    blocks: int
+
+
+@functools.cache
+def split(blocks: int) -> tuple[int, ...]:
+    """Blocks of a layer as panels of one to four, the cheapest way, the wide ones first."""
+    if blocks == 0:
+        return ()
+    ways = ((width, *split(blocks - width)) for width in range(1, min(blocks, 4) + 1))
+    best = min(ways, key=lambda way: (sum(n * COST[n] for n in way), len(way)))
+    return tuple(sorted(best, reverse=True))
+
+
+def panels_of(channels: int, *, single: bool) -> tuple[Panel, ...]:
+    """The panels of a layer (of one group); of a ``single`` output as wide as they come."""
+    blocks = -(-channels // LANES)
+    wide = 8 * (blocks // 8) if single else 0
+    widths = (*(8,) * (wide // 8), *split(blocks - wide))
+    firsts = np.cumsum([0, *widths])[:-1]
+    return tuple(Panel(LANES * int(first), n) for first, n in zip(firsts, widths, strict=True))
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a convolution or dense layer is cut up."""
+
+    g: Geometry
+    panels: tuple[Panel, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> Tiling:
+        g = Geometry.of(graph, node)
+        return cls(g, panels_of(g.group_out, single=g.oh * g.ow == 1))
+
+    @property
+    def joined(self) -> bool:
+        """Whether the bytes of all columns of a window's row are neighbours."""
+        return self.g.groups == 1 and self.g.window.dilation[1] == 1
+
+    @property
+    def columns(self) -> int:
+        return 1 if self.joined else self.g.window.kernel[1]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a step's column, whole words."""
+        width = self.g.window.kernel[1] if self.joined else 1
+        return -(-width * self.g.group_in // 4) * 4
+
+    @property
+    def k(self) -> int:
+        """Bytes of a packed window."""
+        return self.g.window.kernel[0] * self.columns * self.bytes
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Height and width of the input with its border."""
+        top, left, bottom, right = self.g.window.padding
+        height, width = self.g.window.spread((self.g.h, self.g.w))
+        return height + top + bottom, width + left + right
+
+    @property
+    def copied(self) -> bool:
+        """Whether the input is copied: to give it a border, or bytes behind its last one, which
+        whole words may reach."""
+        width = self.g.window.kernel[1] if self.joined else 1
+        plain = not any(self.g.window.padding) and self.g.window.upsample == (1, 1)
+        return not plain or width * self.g.group_in % 4 != 0
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of the copy of one image."""
+        size = math.prod(self.padded) * self.g.c + SLACK if self.copied else 0
+        return -(-size // 64) * 64
+
+    @property
+    def outputs(self) -> int:
+        return self.g.oh * self.g.ow
+
+    @property
+    def channels(self) -> int:
+        """Channels of a group, whole blocks."""
+        return LANES * sum(panel.blocks for panel in self.panels)
+
+    def stripe(self, *, raw: bool) -> int:
+        """Outputs that are computed for all channels before the next ones."""
+        if raw:
+            return min(self.outputs, max(24, 48 * 1024 // (4 * self.channels) // 24 * 24))
+        large = self.outputs * self.g.oc > CACHE_BYTES and len(self.panels) > 1
+        return STRIPE if large else self.outputs
+
+    def accumulator_bytes(self) -> int:
+        return 4 * self.stripe(raw=True) * self.channels
+
+
+def cover(outputs: int, pixels: int) -> tuple[int, int]:
+    """``outputs`` as a · pixels + b · (pixels - 1), a as large as it can be: the outputs of the
+    first kind, and whether the others are of the second kind (else the last tile has idle
+    places)."""
+    for a in range(outputs // pixels, -1, -1):
+        if pixels > 1 and (outputs - a * pixels) % (pixels - 1) == 0:
+            rest = outputs - a * pixels
+            return a * pixels, rest > 0
+    return outputs, False
+
+
+def pack(graph: Graph, node: Node, weight: Array) -> Array:
+    """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up."""
+    t = Tiling.of(graph, node)
+    rows, columns = t.g.window.kernel[0], t.columns
+    taps = weight.reshape(t.g.groups, t.g.group_out, rows, columns, -1)
+    taps = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, 0), (0, t.bytes - taps.shape[-1])))
+    taps = taps.reshape(t.g.groups, t.g.group_out, t.k // 4, 4)
+    taps = np.pad(taps, ((0, 0), (0, t.channels - t.g.group_out), (0, 0), (0, 0)))
+    parts = [
+        taps[group, panel.channel : panel.channel + LANES * panel.blocks].transpose(1, 0, 2)
+        for group in range(t.g.groups)
+        for panel in t.panels
+    ]
+    return np.concatenate([part.reshape(-1) for part in parts])
+
+
+def _by_block(t: Tiling, values: Array) -> Array:
+    """One number a channel -> the channels of every group filled up to whole blocks by zeros."""
+    grouped = values.reshape(t.g.groups, t.g.group_out)
+    return np.pad(grouped, ((0, 0), (0, t.channels - t.g.group_out))).reshape(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Numbers of the channels: what accumulators start from, and their requantization or why
+    there is none."""
+
+    start: Array
+    requantization: Requantization | str
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node, t: Tiling) -> Numbers:
+        weight = graph.constants[node.inputs[1]]
+        data = graph.type(node.inputs[0]).dtype
+        rows = weight.reshape(weight.shape[0], -1).astype(np.int64)
+        farthest = max(abs(bound - t.g.zero_point) for bound in data.range)
+        reach = np.abs(rows).sum(axis=1) * farthest
+        axis = len(graph.type(node.output).shape) - 1
+        form = requantization_of(graph, node, t.g.oc, axis, reach)
+        offset = t.g.zero_point + (128 if data is DType.INT8 else 0)
+        start = -offset * rows.sum(axis=1)
+        start = start + (0 if isinstance(form, str) else form.bias)
+        return cls(start.astype(np.int32), form)
+
+
+def demands(graph: Graph, node: Node) -> str | None:
+    g = Geometry.of(graph, node)
+    if g.layout != NHWC:
+        return f"layout {g.layout}"
+    if node.inputs[1] not in graph.constants:
+        return "weights that are not constant"
+    if g.weight is not DType.INT8:
+        return f"weights of {g.weight}"
+    if g.groups > 1 and g.group_in < 4:
+        return f"{g.group_in} input channels a group"
+    return None
+
+
+def scratch(graph: Graph, node: Node) -> int:
+    t = Tiling.of(graph, node)
+    raw = isinstance(Numbers.of(graph, node, t).requantization, str)
+    return t.image_bytes + (t.accumulator_bytes() if raw else 0)
+
+
+def _core(
+    epilogue: Epilogue, isa: str, pixels: int, blocks: int, form: Requantization | str
+) -> str:
+    """Name of the core, which the file then holds."""
+    raw = isinstance(form, str)
+    options: dict[str, Any] = {"raw": raw, "shifted": False, "bounded": False, "unsigned": False}
+    if not isinstance(form, str):
+        options["shifted"] = bool(np.any(form.left))
+        options["bounded"] = (form.low, form.high) != form.dtype.range
+        options["unsigned"] = form.dtype is DType.UINT8
+    said = "_".join(name for name, chosen in options.items() if chosen)
+    name = f"tinyai_tile_{pixels}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
+    epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
+    epilogue.cores[name] = render(
+        f"tile_{isa}.c.j2", name=name, pixels=pixels, blocks=blocks, **options
+    )
+    return name
+
+
+def _calls(
+    t: Tiling, epilogue: Epilogue, isa: str, form: Requantization | str, stripe: int
+) -> list[dict[str, Any]]:
+    """For each panel the cores that cover a stripe of outputs, and where its weights begin."""
+    calls = []
+    at = 0
+    for panel in t.panels:
+        pixels = PIXELS[panel.blocks]
+        rest = t.outputs % stripe
+        first, others = cover(stripe, pixels)
+        last_first, last_others = cover(rest, pixels) if rest else (first, others)
+        valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
+        calls.append(
+            {
+                "core": _core(epilogue, isa, pixels, panel.blocks, form),
+                "other": _core(epilogue, isa, pixels - 1, panel.blocks, form)
+                if others or last_others
+                else None,
+                "first": first,
+                "last_first": last_first,
+                "weights": at,
+                "channel": panel.channel,
+                "last_block": (1 << min(valid, LANES)) - 1,
+            }
+        )
+        at += t.k * LANES * panel.blocks
+    return calls
+
+
+def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
+    t = Tiling.of(graph, node)
+    g = t.g
+    numbers = Numbers.of(graph, node, t)
+    form = numbers.requantization
+    raw = isinstance(form, str)
+    stripe = t.stripe(raw=raw)
+    epilogue.helpers.add("tinyai_panel")
+    if t.copied:
+        epilogue.helpers |= {"string.h", "tinyai_add_border"}
+    steps = ""
+    if isinstance(form, str):
+        channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
+        taken = f"acc[(q - first) * {t.channels} + c]"
+        steps = epilogue.write(taken, DType.INT32, output_axes(g, node.op, "q", channel))
+        start = numbers.start
+        result = epilogue.result
+    else:
+        start, result = numbers.start, ""
+    arrays = {"start": epilogue.array(_by_block(t, start))}
+    if not isinstance(form, str):
+        for name in ("left", "multiplier", "offset", "right"):
+            arrays[name] = epilogue.array(_by_block(t, getattr(form, name)))
+    data = graph.type(node.inputs[0]).dtype
+    return {
+        "t": t,
+        "g": g,
+        "raw": raw,
+        "form": form,
+        "arrays": arrays,
+        "calls": _calls(t, epilogue, isa, form, stripe),
+        "stripe": stripe,
+        "flip": "(-2139062143 - 1)" if data is DType.INT8 else "0",
+        "fill": g.zero_point,
+        "copied": t.copied,
+        "row_bytes": t.padded[1] * g.c,
+        "steps": steps,
+        "result": result,
+        "store": f"(n * {t.outputs} + q) * {g.oc} + "
+        + ("c" if g.groups == 1 else f"group * {g.group_out} + c"),
+        "group_weights": t.k * t.channels,
+    }
+
+
+KERNELS = tuple(
+    Kernel(
+        name=f"{op.name}_tile_{isa}",
+        op=op,
+        isa=isa,
+        template="conv2d_tile.c.j2",
+        demands=demands,
+        values=functools.partial(values, isa=isa),
+        scratch=scratch,
+        pack={1: pack},
+    )
+    for isa in ("avx512vnni",)
+    for op in (Conv2d, Dense)
+)

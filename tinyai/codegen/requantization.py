@@ -1,0 +1,144 @@
+"""The epilogue that SIMD kernels know: accumulator -> 8 bits, by one fixed-point multiplication.
+
+Most layers of a quantized network end so: a bias a channel, a fixed-point multiplication a channel,
+a zero point, bounds, a cast to 8 bits. ``requantization_of`` recognises it and computes the numbers
+of its exact vector form; a node whose epilogue is another one, or whose accumulators could leave
+the range in which the vector form is exact, keeps its steps.
+
+The vector form of ``(x * m + 2^(r-1)) >> r`` with a 64-bit product, where r >= 33: the high 32 bits
+of ``x * m``, plus ``2^(r-33)``, shifted right by ``r - 32``. The low 32 bits cannot carry into the
+result, because the rounding constant is a multiple of 2^32. Where r < 33, x and r grow by the same
+power of two, if that cannot overflow. The zero point goes in front of the last shift.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Graph, Node, Step
+from tinyai.ops import steps
+
+_SHIFT = 33
+
+
+@dataclass(frozen=True, eq=False)
+class Requantization:
+    """``clamp((((x << left) * multiplier >> 32) + offset) >> right, low, high)``, x an int32
+    accumulator that starts from ``bias``.
+
+    The arrays are int32, one number a channel; ``offset`` holds the rounding and the zero point.
+    ``dtype`` is int8 or uint8.
+    """
+
+    bias: Array
+    left: Array
+    multiplier: Array
+    offset: Array
+    right: Array
+    low: int
+    high: int
+    dtype: DType
+
+
+def requantization_of(
+    graph: Graph, node: Node, channels: int, axis: int, reach: Array
+) -> Requantization | str:
+    """The numbers of a node's epilogue, or why it is none.
+
+    ``reach`` (int64, one a channel) is the largest size of a sum of products, before the bias.
+    """
+    chain = list(node.epilogue)
+    bias = np.zeros(channels, np.int64)
+    rank = len(graph.type(node.output).shape)
+    while chain and isinstance(chain[0], steps.Add):
+        value = _along(graph, chain[0], channels, axis, rank)
+        if value is None:
+            return "a sum with more than one constant a channel"
+        bias, chain = bias + value, chain[1:]
+    step = chain[0] if chain else None
+    if not isinstance(step, steps.FixedPointMultiply) or step.rounding != "upward":
+        return "no fixed-point multiplication, halves upward, behind the bias"
+    if step.axis not in (None, axis):
+        return f"multipliers along axis {step.axis}"
+    tail = _Clamp.of(graph, chain[1:])
+    if tail is None:
+        return "other steps than a zero point, bounds and a cast to 8 bits"
+    multiplier, shift = (
+        np.broadcast_to(np.array(numbers, np.int64), (channels,))
+        for numbers in (step.multiplier, step.shift)
+    )
+    return _numbers(bias, multiplier, shift, tail, reach)
+
+
+def _numbers(
+    bias: Array, multiplier: Array, shift: Array, tail: _Clamp, reach: Array
+) -> Requantization | str:
+    largest = reach + np.abs(bias)
+    left, right = np.maximum(shift, 0), 31 + np.maximum(-shift, 0)
+    more = np.maximum(_SHIFT - right, 0)
+    left, right = left + more, right + more
+    if np.any(largest >= np.left_shift(np.int64(1), 31 - np.minimum(left, 31))):
+        return "accumulators too large to be shifted before the multiplication"
+    high = (np.left_shift(largest, left) * np.abs(multiplier) >> 32) + 1
+    offset = np.left_shift(np.int64(1), right - 33) + np.left_shift(
+        np.int64(tail.zero_point), right - 32
+    )
+    if np.any(high + np.abs(offset) >= 2**31):
+        return "a zero point that does not fit in front of the last shift"
+    arrays = (bias, left, multiplier, offset, right - 32)
+    narrow = [array.astype(np.int32) for array in arrays]
+    return Requantization(*narrow, tail.low, tail.high, tail.dtype)
+
+
+def _along(graph: Graph, step: Step, channels: int, axis: int, rank: int) -> Array | None:
+    """The constant operand of a step as one number a channel."""
+    operand = step.operand
+    if operand is None or operand.steps or operand.tensor not in graph.constants:
+        return None
+    value = graph.constants[operand.tensor]
+    shape = (1,) * (rank - value.ndim) + value.shape
+    if value.size not in (1, channels) or (value.size > 1 and shape[axis] != channels):
+        return None
+    return np.broadcast_to(value.reshape(-1).astype(np.int64), (channels,))
+
+
+@dataclass(frozen=True)
+class _Clamp:
+    """``clamp(x + zero_point, low, high)`` as ``dtype``."""
+
+    zero_point: int
+    low: int
+    high: int
+    dtype: DType
+
+    @classmethod
+    def of(cls, graph: Graph, chain: list[Step]) -> _Clamp | None:
+        zero_point, low, high, dtype = 0, *DType.INT32.range, DType.INT32
+        for step in chain:
+            match step:
+                case steps.Add() if dtype is DType.INT32 and (low, high) == DType.INT32.range:
+                    operand = step.operand
+                    value = graph.constants.get(operand.tensor) if operand else None
+                    if operand is None or operand.steps or value is None or value.size != 1:
+                        return None
+                    zero_point += int(value.reshape(-1)[0])
+                case steps.Clip():
+                    low, high = _bounded(low, high, int(step.low), int(step.high))
+                case steps.Relu():
+                    low, high = _bounded(low, high, 0, high)
+                case steps.Cast(to) if (
+                    not to.is_float and to.range[0] <= low and high <= to.range[1]
+                ):
+                    dtype = to
+                case _:
+                    return None
+        if dtype not in (DType.INT8, DType.UINT8) or abs(zero_point) > 255:
+            return None
+        return cls(zero_point, low, high, dtype)
+
+
+def _bounded(low: int, high: int, least: int, most: int) -> tuple[int, int]:
+    """Bounds of ``max(min(x, most), least)`` for x from low to high."""
+    return max(min(low, most), least), max(min(high, most), least)

@@ -1,0 +1,21 @@
+"""The templates of the folder ``templates``, rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("tinyai.codegen"),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # C, not HTML; every name passes codegen.c first
+)
+
+
+def render(template: str, /, **values: Any) -> str:
+    """C from a template; a name that it lacks is an error."""
+    return _TEMPLATES.get_template(template).render(values)

@@ -99,6 +99,33 @@ out += whole;
 memset(out, value, (size_t)(bottom * whole + 4));
 }
 """,
+    "tinyai_slice": """
+/* 64 lanes of a depthwise convolution, channels or neighbouring pixels, over one image. */
+typedef struct {
+const uint8_t *in;
+ptrdiff_t in_row;
+ptrdiff_t row_step;
+ptrdiff_t row_stride;
+ptrdiff_t channels;
+const int8_t *weights;
+const int32_t *start;
+const int32_t *left;
+const int32_t *multiplier;
+const int32_t *offset;
+const int32_t *right;
+int32_t flip; /* makes an input unsigned */
+int32_t low;
+int32_t high;
+uint64_t mask; /* lanes that count */
+uint64_t last_mask; /* at the end of a row */
+char *out;
+ptrdiff_t out_row;
+ptrdiff_t out_column;
+ptrdiff_t first; /* rows */
+ptrdiff_t last;
+ptrdiff_t width;
+} tinyai_slice;
+""",
     "tinyai_panel": """
 /* A panel of a convolution: what its core needs to compute the outputs first .. last - 1 of one
    image, 16 channels a block. Steps of the window are four bytes of the input: rows, columns and

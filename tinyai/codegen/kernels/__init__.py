@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from tinyai.codegen.isa import Isa
-from tinyai.codegen.kernels import conv2d, elementwise, layout, pool2d, reduce, resize, tile
+from tinyai.codegen.kernels import (
+    conv2d,
+    depthwise,
+    elementwise,
+    layout,
+    pool2d,
+    reduce,
+    resize,
+    tile,
+)
 from tinyai.codegen.kernels.table import Kernel
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Graph, Node, format_node
 
 KERNELS: tuple[Kernel, ...] = (
+    *depthwise.KERNELS,
     *tile.KERNELS,
     *conv2d.KERNELS,
     *pool2d.KERNELS,

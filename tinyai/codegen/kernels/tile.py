@@ -183,15 +183,15 @@ class Numbers:
     requantization: Requantization | str
 
     @classmethod
-    def of(cls, graph: Graph, node: Node, t: Tiling) -> Numbers:
+    def of(cls, graph: Graph, node: Node, g: Geometry) -> Numbers:
         weight = graph.constants[node.inputs[1]]
         data = graph.type(node.inputs[0]).dtype
         rows = weight.reshape(weight.shape[0], -1).astype(np.int64)
-        farthest = max(abs(bound - t.g.zero_point) for bound in data.range)
+        farthest = max(abs(bound - g.zero_point) for bound in data.range)
         reach = np.abs(rows).sum(axis=1) * farthest
         axis = len(graph.type(node.output).shape) - 1
-        form = requantization_of(graph, node, t.g.oc, axis, reach)
-        offset = t.g.zero_point + (128 if data is DType.INT8 else 0)
+        form = requantization_of(graph, node, g.oc, axis, reach)
+        offset = g.zero_point + (128 if data is DType.INT8 else 0)
         start = -offset * rows.sum(axis=1)
         start = start + (0 if isinstance(form, str) else form.bias)
         return cls(start.astype(np.int32), form)
@@ -212,7 +212,7 @@ def demands(graph: Graph, node: Node) -> str | None:
 
 def scratch(graph: Graph, node: Node) -> int:
     t = Tiling.of(graph, node)
-    raw = isinstance(Numbers.of(graph, node, t).requantization, str)
+    raw = isinstance(Numbers.of(graph, node, t.g).requantization, str)
     return t.image_bytes + (t.accumulator_bytes() if raw else 0)
 
 
@@ -267,7 +267,7 @@ def _calls(
 def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     t = Tiling.of(graph, node)
     g = t.g
-    numbers = Numbers.of(graph, node, t)
+    numbers = Numbers.of(graph, node, t.g)
     form = numbers.requantization
     raw = isinstance(form, str)
     stripe = t.stripe(raw=raw)

@@ -1,0 +1,255 @@
+"""Kernels of depthwise convolution that compute 64 channels at once.
+
+Four rows of a column of the window are interleaved byte by byte, so that every 32-bit lane holds
+the four taps of one channel: one instruction multiplies and adds them. A column that several
+outputs see is interleaved once. Where the channels are few and their number divides 64, neighbouring
+pixels of a row take the places of the missing channels.
+
+The interleaving leaves channels in the order 16 (l / 4) + 4 j + l % 4 (lane l of register j), which
+packing to bytes puts right; weights and numbers of the channels are stored in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.geometry import Geometry
+from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.tile import SLACK, Numbers
+from tinyai.codegen.requantization import Requantization
+from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.templates import render
+from tinyai.ir import Array, DType, Graph, Node
+from tinyai.ops import Conv2d
+from tinyai.ops.window import NHWC
+
+LANES = 64
+ROWS = 4
+# Outputs of a row in one straight line of code, at most.
+LONGEST = 8
+# Lane l of register j holds channel ORDER[j, l] of its 64.
+ORDER = np.array([[16 * (lane // 4) + 4 * j + lane % 4 for lane in range(16)] for j in range(4)])
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the input that a line of outputs sees: its distance in bytes as C, and the
+    outputs that see it with the column of the window in which they do."""
+
+    distance: str
+    seen: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """How a depthwise convolution is cut up."""
+
+    g: Geometry
+
+    @property
+    def flat(self) -> bool:
+        """Whether neighbouring pixels fill the lanes."""
+        return self.g.window.strides[1] == 1 and self.g.c < LANES and LANES % self.g.c == 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 64 channels."""
+        return -(-self.g.c // LANES)
+
+    @property
+    def width(self) -> int:
+        """Outputs of a row, of 64 lanes."""
+        return -(-self.g.ow * self.g.c // LANES) if self.flat else self.g.ow
+
+    @property
+    def groups(self) -> int:
+        """Groups of four rows of the window."""
+        return -(-self.g.window.kernel[0] // ROWS)
+
+    def lines(self) -> tuple[int, int]:
+        """Outputs of a line of code, and those that the last line of a row has (0: as many)."""
+        if self.width <= LONGEST:
+            return self.width, 0
+
+        def cost(length: int) -> tuple[int, int]:
+            rest = self.width % length
+            columns = self.width // length * len(self.columns(length))
+            return columns + (len(self.columns(rest)) if rest else 0), -length
+
+        best = min(range(4, LONGEST + 1), key=cost)
+        return best, self.width % best
+
+    def columns(self, outputs: int) -> list[Column]:
+        """The columns that so many outputs see, from left to right."""
+        kernel, stride, dilation = (
+            pair[1]
+            for pair in (self.g.window.kernel, self.g.window.strides, self.g.window.dilation)
+        )
+        if self.flat:
+            return [
+                Column(f"{LANES * o} + {kx * dilation} * p->channels", ((o, kx),))
+                for o in range(outputs)
+                for kx in range(kernel)
+            ]
+        seen: dict[int, list[tuple[int, int]]] = {}
+        for o in range(outputs):
+            for kx in range(kernel):
+                seen.setdefault(o * stride + kx * dilation, []).append((o, kx))
+        return [Column(f"{at} * p->channels", tuple(seen[at])) for at in sorted(seen)]
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Height and width of the input with its border."""
+        top, left, bottom, right = self.g.window.padding
+        return self.g.h + top + bottom, self.g.w + left + right
+
+    @property
+    def copied(self) -> bool:
+        """Whether the input is copied: for its border, or because a load reaches behind it."""
+        return any(self.g.window.padding) or self.g.c % LANES != 0
+
+    @property
+    def image_bytes(self) -> int:
+        size = math.prod(self.padded) * self.g.c + 2 * SLACK if self.copied else 0
+        return -(-size // 64) * 64
+
+    def lanes(self, values: Array) -> Array:
+        """[…, channels] -> […, blocks, 4, 16] in the order of the lanes; zeros fill up."""
+        fill = LANES // self.g.c if self.flat else 1
+        values = np.tile(values, (*(1,) * (values.ndim - 1), fill))
+        ends = [(0, 0)] * (values.ndim - 1) + [(0, self.blocks * LANES - values.shape[-1])]
+        values = np.pad(values, ends)
+        return values.reshape(*values.shape[:-1], self.blocks, LANES)[..., ORDER]
+
+
+def pack(graph: Graph, node: Node, weight: Array) -> Array:
+    """[channels, kernel…, 1] -> [block][group of rows][column][4][16 lanes][4 rows]."""
+    s = Slicing(Geometry.of(graph, node))
+    rows, columns = s.g.window.kernel
+    taps = np.pad(weight[..., 0], ((0, 0), (0, s.groups * ROWS - rows), (0, 0)))
+    taps = taps.reshape(s.g.c, s.groups, ROWS, columns)
+    lanes = s.lanes(taps.transpose(1, 3, 2, 0))  # group, column, row, block, 4, 16
+    return np.ascontiguousarray(lanes.transpose(3, 0, 1, 4, 5, 2)).reshape(-1)
+
+
+def demands(graph: Graph, node: Node) -> str | None:
+    g = Geometry.of(graph, node)
+    if g.layout != NHWC:
+        return f"layout {g.layout}"
+    if g.group_in != 1 or g.group_out != 1 or g.groups == 1:
+        return "channels that are not each a group"
+    if node.inputs[1] not in graph.constants or g.weight is not DType.INT8:
+        return "weights that are no int8 constant"
+    if g.window.upsample != (1, 1):
+        return "spread data"
+    return f"a window of {g.window.kernel}" if max(g.window.kernel) > 16 else None
+
+
+def scratch(graph: Graph, node: Node) -> int:
+    s = Slicing(Geometry.of(graph, node))
+    raw = isinstance(_numbers(graph, node).requantization, str)
+    return s.image_bytes + (4 * s.width * s.blocks * LANES if raw else 0)
+
+
+def _numbers(graph: Graph, node: Node) -> Numbers:
+    return Numbers.of(graph, node, Geometry.of(graph, node))
+
+
+def _core(epilogue: Epilogue, isa: str, s: Slicing, form: Requantization | str) -> str:
+    """Name of the core, which the file then holds."""
+    options: dict[str, Any] = {
+        "raw": isinstance(form, str),
+        "shifted": False,
+        "bounded": False,
+        "unsigned": False,
+        "flat": s.flat,
+    }
+    if not isinstance(form, str):
+        options["shifted"] = bool(np.any(form.left))
+        options["bounded"] = (form.low, form.high) != form.dtype.range
+        options["unsigned"] = form.dtype is DType.UINT8
+    window = s.g.window
+    line, rest = s.lines()
+    said = [
+        "x".join(map(str, window.kernel)),
+        f"s{window.strides[1]}",
+        *([f"d{window.dilation[1]}"] if window.dilation[1] > 1 else []),
+        f"{line}_{rest}",
+        *(name for name, chosen in options.items() if chosen),
+        isa,
+    ]
+    name = f"tinyai_depthwise_{'_'.join(said)}"
+    epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
+    epilogue.cores[name] = render(
+        f"depthwise_{isa}.c.j2",
+        name=name,
+        window=window,
+        groups=s.groups,
+        lines=[(n, s.columns(n)) for n in (line, rest) if n],
+        line=line,
+        **options,
+    )
+    return name
+
+
+def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
+    s = Slicing(Geometry.of(graph, node))
+    g = s.g
+    numbers = _numbers(graph, node)
+    form = numbers.requantization
+    raw = isinstance(form, str)
+    epilogue.helpers.add("tinyai_slice")
+    if s.copied:
+        epilogue.helpers |= {"string.h", "tinyai_add_border"}
+    steps = ""
+    if raw:
+        pixel = g.c if s.flat else s.blocks * LANES
+        taken = f"acc[x * {pixel} + c]"
+        sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
+        axes = [Axis(name, (size,)) for name, size in sizes]
+        steps = epilogue.write(taken, DType.INT32, axes)
+    arrays = {"start": epilogue.array(s.lanes(numbers.start).reshape(-1))}
+    if not isinstance(form, str):
+        for name in ("left", "multiplier", "offset", "right"):
+            arrays[name] = epilogue.array(s.lanes(getattr(form, name)).reshape(-1))
+    data = graph.type(node.inputs[0]).dtype
+    valid = g.c - LANES * (s.blocks - 1)
+    whole = LANES if s.flat else valid
+    last = g.ow * g.c - LANES * (s.width - 1) if s.flat else valid
+    return {
+        "s": s,
+        "g": g,
+        "raw": raw,
+        "form": form,
+        "arrays": arrays,
+        "core": _core(epilogue, isa, s, form),
+        "flip": "(-2139062143 - 1)" if data is DType.INT8 else "0",
+        "fill": g.zero_point,
+        "row_bytes": s.padded[1] * g.c,
+        "mask": f"0x{(1 << whole) - 1:x}ULL",
+        "last_mask": f"0x{(1 << last) - 1:x}ULL",
+        "block_weights": s.groups * g.window.kernel[1] * LANES * ROWS,
+        "steps": steps,
+        "result": epilogue.result if raw else "",
+    }
+
+
+KERNELS = tuple(
+    Kernel(
+        name=f"conv2d_depthwise_{isa}",
+        op=Conv2d,
+        isa=isa,
+        template="conv2d_slices.c.j2",
+        demands=demands,
+        values=functools.partial(values, isa=isa),
+        scratch=scratch,
+        pack={1: pack},
+    )
+    for isa in ("avx512vnni",)
+)

@@ -51,7 +51,8 @@ def scratch_bytes(graph: Graph, kernels: Kernels) -> dict[str, int]:
 
 
 def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, abi: str) -> CSource:
-    """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``.
+    """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with "timed"
+    the code tells when each layer ended.
 
     The file is C99 and C++17, includes nothing but the standard's headers (and the intrinsics
     where it has SIMD code), and is the same, byte for byte, for the same arguments.
@@ -66,6 +67,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
             "section.c.j2",
             symbol=symbol,
             isa=section.isa,
+            timed=abi == "timed",
             inputs=inputs,
             outputs=outputs,
             calls=[section.call(number, node) for number, node in enumerate(graph.nodes)],
@@ -87,6 +89,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
         plan=plan,
         macs=graph.macs(),
         abi=abi,
+        timed=abi == "timed",
     )
     text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
     return CSource(symbol, text, plan.arena_bytes, constants.bytes)

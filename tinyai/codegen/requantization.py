@@ -79,17 +79,47 @@ def _numbers(
     left, right = np.maximum(shift, 0), 31 + np.maximum(-shift, 0)
     more = np.maximum(_SHIFT - right, 0)
     left, right = left + more, right + more
+    constant = _constants(bias, multiplier, shift, tail, reach)
+    known = constant >= tail.low
+    # A channel without weights, or with tiny ones, gives the same result for every input.
+    largest, multiplier = np.where(known, 0, largest), np.where(known, 0, multiplier)
+    left, right = np.where(known, 0, left), np.where(known, 33, right)
     if np.any(largest >= np.left_shift(np.int64(1), 31 - np.minimum(left, 31))):
         return "accumulators too large to be shifted before the multiplication"
     high = (np.left_shift(largest, left) * np.abs(multiplier) >> 32) + 1
-    offset = np.left_shift(np.int64(1), right - 33) + np.left_shift(
-        np.int64(tail.zero_point), right - 32
-    )
+    offset = np.left_shift(np.int64(1), right - 33)
+    offset = offset + np.left_shift(np.int64(tail.zero_point), right - 32)
+    offset = np.where(known, 2 * constant, offset)
     if np.any(high + np.abs(offset) >= 2**31):
         return "a zero point that does not fit in front of the last shift"
-    arrays = (bias, left, multiplier, offset, right - 32)
-    narrow = [array.astype(np.int32) for array in arrays]
-    return Requantization(*narrow, tail.low, tail.high, tail.dtype)
+    return Requantization(
+        bias.astype(np.int32),
+        left.astype(np.int32),
+        multiplier.astype(np.int32),
+        offset.astype(np.int32),
+        (right - 32).astype(np.int32),
+        tail.low,
+        tail.high,
+        tail.dtype,
+    )
+
+
+def _constants(bias: Array, multiplier: Array, shift: Array, tail: _Clamp, reach: Array) -> Array:
+    """The result of each channel that has the same for every sum of products within ``reach``;
+    less than every result for the others. The result is monotonic in the sum."""
+    ends = []
+    for sums in (bias - reach, bias + reach):
+        results = [
+            _exact(int(x), int(m), int(s)) for x, m, s in zip(sums, multiplier, shift, strict=True)
+        ]
+        ends.append([min(max(r + tail.zero_point, tail.low), tail.high) for r in results])
+    first, last = np.array(ends, np.int64)
+    return np.where(first == last, first, tail.low - 1)
+
+
+def _exact(x: int, multiplier: int, shift: int) -> int:
+    right = 31 + max(-shift, 0)
+    return ((x << max(shift, 0)) * multiplier + (1 << (right - 1))) >> right
 
 
 def _along(graph: Graph, step: Step, channels: int, axis: int, rank: int) -> Array | None:

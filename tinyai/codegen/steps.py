@@ -333,9 +333,14 @@ class Epilogue:
         return lines, value
 
     def _name(self, lines: list[str], expression: str, dtype: DType) -> str:
-        """Give an expression a name of its own: the next variable."""
+        """Give an expression a name of its own."""
+        name = self.name()
+        lines.append(f"const {C_TYPES[dtype]} {name} = {expression};")
+        return name
+
+    def name(self) -> str:
+        """The next variable."""
         self._count += 1
-        lines.append(f"const {C_TYPES[dtype]} v{self._count} = {expression};")
         return f"v{self._count}"
 
     def _operand(self, operand: Operand, axes: Sequence[Axis]) -> tuple[list[str], str]:

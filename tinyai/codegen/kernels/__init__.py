@@ -7,6 +7,7 @@ from tinyai.codegen.kernels import (
     conv2d,
     depthwise,
     elementwise,
+    lanes,
     layout,
     pool2d,
     reduce,
@@ -20,6 +21,7 @@ from tinyai.ir import Graph, Node, format_node
 KERNELS: tuple[Kernel, ...] = (
     *depthwise.KERNELS,
     *tile.KERNELS,
+    *lanes.KERNELS,
     *conv2d.KERNELS,
     *pool2d.KERNELS,
     *reduce.KERNELS,

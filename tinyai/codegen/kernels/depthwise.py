@@ -2,8 +2,8 @@
 
 Four rows of a column of the window are interleaved byte by byte, so that every 32-bit lane holds
 the four taps of one channel: one instruction multiplies and adds them. A column that several
-outputs see is interleaved once. Where the channels are few and their number divides 64, neighbouring
-pixels of a row take the places of the missing channels.
+outputs see is interleaved once. Where the channels are few and their number divides 64,
+neighbouring pixels of a row take the places of the missing channels.
 
 The interleaving leaves channels in the order 16 (l / 4) + 4 j + l % 4 (lane l of register j), which
 packing to bytes puts right; weights and numbers of the channels are stored in it.
@@ -25,6 +25,7 @@ from tinyai.codegen.kernels.tile import SLACK, Numbers
 from tinyai.codegen.requantization import Requantization
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
+from tinyai.codegen.vector_steps import write_lanes, write_scalar
 from tinyai.ir import Array, DType, Graph, Node
 from tinyai.ops import Conv2d
 from tinyai.ops.window import NHWC
@@ -210,10 +211,13 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     steps = ""
     if raw:
         pixel = g.c if s.flat else s.blocks * LANES
-        taken = f"acc[x * {pixel} + c]"
+        taken = f"x * {pixel} + c"
         sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
         axes = [Axis(name, (size,)) for name, size in sizes]
-        steps = epilogue.write(taken, DType.INT32, axes)
+        place = f"((n * {g.oh} + y) * {g.ow} + x) * {g.c} + c"
+        steps = write_lanes(epilogue, "acc", taken, place, axes) or write_scalar(
+            epilogue, taken, place, axes
+        )
     arrays = {"start": epilogue.array(s.lanes(numbers.start).reshape(-1))}
     if not isinstance(form, str):
         for name in ("left", "multiplier", "offset", "right"):
@@ -236,7 +240,6 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "last_mask": f"0x{(1 << last) - 1:x}ULL",
         "block_weights": s.groups * g.window.kernel[1] * LANES * ROWS,
         "steps": steps,
-        "result": epilogue.result if raw else "",
     }
 
 

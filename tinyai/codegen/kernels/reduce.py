@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tinyai.codegen.index import Axis, element, strides
@@ -11,27 +13,45 @@ from tinyai.ir import DType, Graph, Node
 from tinyai.ops import IntegerSoftmax, Softmax, Sum
 
 
+@dataclass(frozen=True)
+class SumLoops:
+    """Loops over the dimensions that are kept and those that are added up; ``places`` are those of
+    the output; ``taken`` is the number of the input's element."""
+
+    kept: list[Axis]
+    reduced: list[Axis]
+    places: list[Axis]
+    taken: str
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> SumLoops:
+        op = node.op
+        assert isinstance(op, Sum)
+        (data,) = graph.types(node.inputs)
+        loops = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(data.shape)]
+        terms = zip(loops, strides(data.shape), strict=True)
+        # Kept dimensions of length 1 have no loop: their position is 0.
+        places = [
+            Axis("0", (1,)) if dim in op.axes else axis
+            for dim, axis in enumerate(loops)
+            if op.keepdims or dim not in op.axes
+        ]
+        return cls(
+            [axis for dim, axis in enumerate(loops) if dim not in op.axes],
+            [loops[dim] for dim in op.axes],
+            places,
+            " + ".join(f"{axis.var} * {step}" for axis, step in terms) or "0",
+        )
+
+
 def _sum_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
-    op = node.op
-    assert isinstance(op, Sum)
-    (data,) = graph.types(node.inputs)
-    out = graph.type(node.output)
-    loops = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(data.shape)]
-    kept = [axis for dim, axis in enumerate(loops) if dim not in op.axes]
-    steps_of = strides(data.shape)
-    taken = " + ".join(f"{a.var} * {s}" for a, s in zip(loops, steps_of, strict=True)) or "0"
-    # Kept dimensions of length 1 have no loop: their position is 0.
-    places = [
-        Axis("0", (1,)) if dim in op.axes else axis
-        for dim, axis in enumerate(loops)
-        if op.keepdims or dim not in op.axes
-    ]
-    steps = epilogue.write("acc", DType.INT32, places)
+    loops = SumLoops.of(graph, node)
+    steps = epilogue.write("acc", DType.INT32, loops.places)
     return {
-        "kept": kept,
-        "reduced": [loops[dim] for dim in op.axes],
-        "taken": taken,
-        "store": element(out.shape, places),
+        "kept": loops.kept,
+        "reduced": loops.reduced,
+        "taken": loops.taken,
+        "store": element(graph.type(node.output).shape, loops.places),
         "steps": steps,
         "result": epilogue.result,
     }

@@ -23,6 +23,7 @@ from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
+from tinyai.codegen.vector_steps import write_lanes, write_scalar
 from tinyai.ir import Array, DType, Graph, Node
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
@@ -274,16 +275,16 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     epilogue.helpers.add("tinyai_panel")
     if t.copied:
         epilogue.helpers |= {"string.h", "tinyai_add_border"}
-    steps = ""
+    steps: str | None = None
     if isinstance(form, str):
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
-        taken = f"acc[(q - first) * {t.channels} + c]"
-        steps = epilogue.write(taken, DType.INT32, output_axes(g, node.op, "q", channel))
-        start = numbers.start
-        result = epilogue.result
-    else:
-        start, result = numbers.start, ""
-    arrays = {"start": epilogue.array(_by_block(t, start))}
+        taken = f"(q - first) * {t.channels} + c"
+        place = f"(n * {t.outputs} + q) * {g.oc} + {channel}"
+        axes = output_axes(g, node.op, "q", channel)
+        steps = write_lanes(epilogue, "acc", taken, place, axes) if g.groups == 1 else None
+        if steps is None:
+            steps = write_scalar(epilogue, taken, place, axes)
+    arrays = {"start": epilogue.array(_by_block(t, numbers.start))}
     if not isinstance(form, str):
         for name in ("left", "multiplier", "offset", "right"):
             arrays[name] = epilogue.array(_by_block(t, getattr(form, name)))
@@ -301,9 +302,6 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "copied": t.copied,
         "row_bytes": t.padded[1] * g.c,
         "steps": steps,
-        "result": result,
-        "store": f"(n * {t.outputs} + q) * {g.oc} + "
-        + ("c" if g.groups == 1 else f"group * {g.group_out} + c"),
         "group_weights": t.k * t.channels,
     }
 

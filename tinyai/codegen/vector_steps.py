@@ -1,0 +1,278 @@
+"""Epilogues as AVX-512 code: 16 elements at a time, each a 32-bit lane, one statement a step.
+
+A lane holds an integer of any type exactly, or a float. Steps that have no form here make the
+writer answer with a reason; the kernel then writes the scalar steps (``tinyai/codegen/steps.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tinyai.codegen.c import literal
+from tinyai.codegen.index import Axis, element
+from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.templates import render
+from tinyai.ir import DType, Operand, Step
+from tinyai.ops import steps
+
+LANES = 16
+
+_INTEGER: dict[type[Step], Callable[[str, str], str]] = {
+    steps.Add: lambda a, b: f"_mm512_add_epi32({a}, {b})",
+    steps.Subtract: lambda a, b: f"_mm512_sub_epi32({a}, {b})",
+    steps.SubtractFrom: lambda a, b: f"_mm512_sub_epi32({b}, {a})",
+    steps.Multiply: lambda a, b: f"_mm512_mullo_epi32({a}, {b})",
+    steps.RightShift: lambda a, b: f"_mm512_srav_epi32({a}, {b})",
+    steps.LeftShift: lambda a, b: f"_mm512_sllv_epi32({a}, {b})",
+}
+# These choose a value and change none: right for every integer type.
+_CHOICE: dict[type[Step], Callable[[str, str], str]] = {
+    steps.Maximum: lambda a, b: f"_mm512_max_epi32({a}, {b})",
+    steps.Minimum: lambda a, b: f"_mm512_min_epi32({a}, {b})",
+}
+# minps and maxps answer with the second operand where one is a NaN, as ``a < b ? a : b`` does.
+_FLOAT: dict[type[Step], Callable[[str, str], str]] = {
+    steps.Add: lambda a, b: f"_mm512_add_ps({a}, {b})",
+    steps.Subtract: lambda a, b: f"_mm512_sub_ps({a}, {b})",
+    steps.SubtractFrom: lambda a, b: f"_mm512_sub_ps({b}, {a})",
+    steps.Multiply: lambda a, b: f"_mm512_mul_ps({a}, {b})",
+    steps.Divide: lambda a, b: f"_mm512_div_ps({a}, {b})",
+    steps.Maximum: lambda a, b: f"_mm512_max_ps({a}, {b})",
+    steps.Minimum: lambda a, b: f"_mm512_min_ps({a}, {b})",
+}
+_ROUND = {
+    "even": "_mm512_roundscale_ps({}, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)",
+    "floor": (
+        "_mm512_roundscale_ps(_mm512_add_ps({}, _mm512_set1_ps(0.5f)), "
+        "_MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)"
+    ),
+    "away": "tinyai_round_away_16({})",
+    "cut": "tinyai_round_cut_16({})",
+}
+_LOAD = {
+    DType.INT8: "_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(lanes, {}))",
+    DType.UINT8: "_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes, {}))",
+    DType.INT16: "_mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(lanes, {}))",
+    DType.INT32: "_mm512_maskz_loadu_epi32(lanes, {})",
+    DType.FLOAT32: "_mm512_maskz_loadu_ps(lanes, {})",
+}
+_STORE = {
+    DType.INT8: "_mm_mask_storeu_epi8({}, lanes, _mm512_cvtepi32_epi8({}))",
+    DType.UINT8: "_mm_mask_storeu_epi8({}, lanes, _mm512_cvtepi32_epi8({}))",
+    DType.INT16: "_mm256_mask_storeu_epi16({}, lanes, _mm512_cvtepi32_epi16({}))",
+    DType.INT32: "_mm512_mask_storeu_epi32({}, lanes, {})",
+    DType.FLOAT32: "_mm512_mask_storeu_ps({}, lanes, {})",
+}
+
+
+class NoVector(Exception):
+    """A step, type or place that has no vector form."""
+
+
+def load(address: str, dtype: DType) -> str:
+    """The elements at an address, where the mask ``lanes`` says so, as lanes."""
+    if dtype not in _LOAD:
+        raise NoVector(f"elements of {dtype}")
+    return _LOAD[dtype].format(address)
+
+
+def store(address: str, value: str, dtype: DType) -> str:
+    if dtype not in _STORE:
+        raise NoVector(f"results of {dtype}")
+    return _STORE[dtype].format(address, value) + ";"
+
+
+@dataclass
+class VectorSteps:
+    """Writes the steps of one node for lanes that run along the last of ``axes``."""
+
+    epilogue: Epilogue
+    axes: Sequence[Axis]
+    lines: list[str] = field(default_factory=list)
+
+    def write(self, value: str, dtype: DType) -> tuple[str, DType]:
+        """Take lanes of ``dtype`` through all steps: the name and type of the result.
+
+        Raises ``NoVector`` with the reason where a step has no form.
+        """
+        self.epilogue.cores["vector"] = render("vector_avx512vnni.c.j2")
+        value = self._name(value, dtype)
+        return self._chain(self.epilogue.node.epilogue, value, dtype)
+
+    def _chain(self, chain: Sequence[Step], value: str, dtype: DType) -> tuple[str, DType]:
+        bounded: tuple[float, float] | None = None  # by the clip before
+        for step in chain:
+            operand = self._operand(step.operand) if step.operand else None
+            result = step.result(dtype)
+            if not (isinstance(step, steps.Cast) and _holds(step.to, bounded)):
+                value = self._name(self._expression(step, value, operand, dtype), result)
+            clips = isinstance(step, steps.Clip) and not dtype.is_float
+            bounded = (step.low, step.high) if clips and isinstance(step, steps.Clip) else None
+            dtype = result
+        return value, dtype
+
+    def _name(self, expression: str, dtype: DType) -> str:
+        name = self.epilogue.name()
+        kind = "__m512" if dtype.is_float else "__m512i"
+        self.lines.append(f"const {kind} {name} = {expression};")
+        return name
+
+    def _operand(self, operand: Operand) -> str:
+        graph = self.epilogue.graph
+        of = graph.type(operand.tensor)
+        constant = graph.constants.get(operand.tensor)
+        if constant is not None and constant.size == 1:
+            value = _all_lanes(literal(constant.reshape(-1)[0], of.dtype), of.dtype)
+        else:
+            value = self._tensor(operand.tensor)
+        name = self._name(value, of.dtype)
+        return self._chain(operand.steps, name, of.dtype)[0]
+
+    def _tensor(self, tensor: str) -> str:
+        of = self.epilogue.graph.type(tensor)
+        at = element(of.shape, self.axes)
+        pointer = self.epilogue.param(tensor)
+        last = self.axes[-1]
+        have = of.shape[-len(last.sizes) :] if of.shape else ()
+        have = (1,) * (len(last.sizes) - len(have)) + tuple(have)
+        if have == last.sizes:
+            return load(f"{pointer} + {at}", of.dtype)
+        if set(have) == {1}:
+            return _all_lanes(f"{pointer}[{at}]", of.dtype)
+        raise NoVector(f"an operand of {of} that is broadcast inside of the lanes")
+
+    def _numbers(self, values: tuple[int, ...], axis: int | None) -> str:
+        """One number of a step, or those of the lanes' channels."""
+        if len(set(values)) == 1:
+            return f"_mm512_set1_epi32({literal(values[0], DType.INT32)})"
+        rank = sum(len(each.sizes) for each in self.axes)
+        if axis != rank - 1 or len(self.axes[-1].sizes) != 1:
+            raise NoVector(f"numbers along axis {axis}")
+        name = self.epilogue.array(np.array(values, np.int32))
+        return f"_mm512_maskz_loadu_epi32(lanes, {name} + {self.axes[-1].var})"
+
+    def _expression(self, step: Step, value: str, operand: str | None, dtype: DType) -> str:
+        if isinstance(step, steps.Cast):
+            return _cast(value, dtype, step.to)
+        if isinstance(step, steps.Round):
+            return _ROUND[step.mode].format(value)
+        if isinstance(step, steps.FixedPointMultiply) and step.rounding == "upward":
+            if dtype is not DType.INT32:
+                raise NoVector(f"{step.name} of {dtype}")
+            numbers = [
+                self._numbers(n, step.axis) for n in (step.multiplier, step.left, step.right)
+            ]
+            helper = "tinyai_fixed_point_16" if any(step.left) else "tinyai_fixed_point_right_16"
+            used = numbers if any(step.left) else [numbers[0], numbers[2]]
+            return f"{helper}({', '.join((value, *used))})"
+        if dtype.is_float:
+            return _float(step, value, operand)
+        return _integer(step, value, operand, dtype)
+
+
+def _holds(dtype: DType, bounds: tuple[float, float] | None) -> bool:
+    """Whether every integer between the bounds is one of ``dtype``."""
+    if bounds is None or dtype.is_float or dtype is DType.INT64:
+        return False
+    return dtype.range[0] <= bounds[0] and bounds[1] <= dtype.range[1]
+
+
+def _all_lanes(value: str, dtype: DType) -> str:
+    if dtype is DType.INT64:
+        raise NoVector("numbers of int64")
+    return f"_mm512_set1_ps({value})" if dtype.is_float else f"_mm512_set1_epi32({value})"
+
+
+def _cast(value: str, dtype: DType, to: DType) -> str:
+    if DType.INT64 in (dtype, to):
+        raise NoVector("int64")
+    if dtype.is_float:
+        if to.is_float:
+            return value
+        if to is not DType.INT32:  # C leaves what is out of range undefined; so do we
+            return _cast(f"_mm512_cvttps_epi32({value})", DType.INT32, to)
+        return f"_mm512_cvttps_epi32({value})"
+    if to.is_float:
+        return f"_mm512_cvtepi32_ps({value})"
+    if to.range[0] <= dtype.range[0] and dtype.range[1] <= to.range[1]:
+        return value
+    narrow, widen = {
+        DType.INT8: ("_mm512_cvtepi32_epi8", "_mm512_cvtepi8_epi32"),
+        DType.UINT8: ("_mm512_cvtepi32_epi8", "_mm512_cvtepu8_epi32"),
+        DType.INT16: ("_mm512_cvtepi32_epi16", "_mm512_cvtepi16_epi32"),
+        DType.INT32: ("", ""),
+    }[to]
+    return f"{widen}({narrow}({value}))" if narrow else value
+
+
+def _float(step: Step, value: str, operand: str | None) -> str:
+    match step:
+        case steps.Clip(low, high):
+            bounds = [f"_mm512_set1_ps({literal(b, DType.FLOAT32)})" for b in (high, low)]
+            return f"_mm512_max_ps(_mm512_min_ps({value}, {bounds[0]}), {bounds[1]})"
+        case steps.Relu():
+            return f"_mm512_max_ps({value}, _mm512_setzero_ps())"
+        case steps.MultiplyAdd(factor):
+            number = f"_mm512_set1_ps({literal(factor, DType.FLOAT32)})"
+            return f"_mm512_fmadd_ps({value}, {number}, {operand})"
+    if type(step) in _FLOAT and operand is not None:
+        return _FLOAT[type(step)](value, operand)
+    raise NoVector(f"{step.name} of float32")
+
+
+def _integer(step: Step, value: str, operand: str | None, dtype: DType) -> str:
+    match step:
+        case steps.Clip(low, high):
+            bounds = [f"_mm512_set1_epi32({literal(b, DType.INT32)})" for b in (high, low)]
+            return f"_mm512_max_epi32(_mm512_min_epi32({value}, {bounds[0]}), {bounds[1]})"
+        case steps.Relu():
+            return f"_mm512_max_epi32({value}, _mm512_setzero_si512())"
+    if operand is not None and type(step) in _CHOICE:
+        return _CHOICE[type(step)](value, operand)
+    if operand is not None and type(step) in _INTEGER and dtype is DType.INT32:
+        return _INTEGER[type(step)](value, operand)
+    raise NoVector(f"{step.name} of {dtype}")
+
+
+def write_lanes(
+    epilogue: Epilogue, acc: str, taken: str, place: str, axes: Sequence[Axis]
+) -> str | None:
+    """A loop over the last axis, 16 lanes at a time, that takes the accumulators ``acc[taken]``
+    through the steps to ``out[place]``; None where a step has no vector form. Behind the last
+    accumulator there are others, to a whole number of lanes."""
+    last = axes[-1]
+    writer = VectorSteps(epilogue, axes)
+    before = (list(epilogue.params), list(epilogue.arrays))
+    try:
+        result, dtype = writer.write(f"_mm512_loadu_si512({acc} + {taken})", DType.INT32)
+        stored = store(f"out + {place}", result, dtype)
+    except NoVector:
+        epilogue.params, epilogue.arrays = before
+        return None
+    rest = (1 << last.count % LANES) - 1
+    mask = f"{last.count} - {last.var} >= 16 ? 0xffff : {rest:#x}" if rest else "0xffff"
+    return "\n".join(
+        [
+            f"for (ptrdiff_t {last.var} = 0; {last.var} < {last.count}; {last.var} += {LANES}) {{",
+            f"const __mmask16 lanes = {mask};",
+            *writer.lines,
+            stored,
+            "}",
+        ]
+    )
+
+
+def write_scalar(epilogue: Epilogue, taken: str, place: str, axes: Sequence[Axis]) -> str:
+    """The same, one accumulator at a time."""
+    steps = epilogue.write(f"acc[{taken}]", DType.INT32, axes)
+    return "\n".join(
+        [
+            f"for (ptrdiff_t c = 0; c < {axes[-1].count}; ++c) {{",
+            steps,
+            f"out[{place}] = {epilogue.result};",
+            "}",
+        ]
+    )

@@ -25,6 +25,7 @@ from tinyai.ir import Array, Builder, DType, Graph, Node, Operand, Type
 from tinyai.ops import OPS, Conv2d, Elementwise, Reshape, Transpose
 from tinyai.ops.steps import STEP_KINDS, Add, Cast, Clip, Relu, RightShift, Subtract
 from tinyai.ops.window import Window
+from tinyai.passes import optimize
 from tinyai.plan import Room
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
@@ -42,8 +43,8 @@ def served_examples(kernel: Kernel, epilogue: str) -> Graph:
     examples = list(kernel.op.examples())
     served = []
     for example in examples:
-        graph = examples_graph([example], epilogue)
-        if graph.nodes and serves(kernel, graph, graph.nodes[0]):
+        graph = optimize(examples_graph([example], epilogue))
+        if graph.nodes and serves(kernel, graph, graph.nodes[-1]):
             served.append(example)
     return examples_graph(served, epilogue)
 
@@ -59,8 +60,9 @@ def rows() -> list[tuple[str, str]]:
 
 
 def _fits(kernel: Kernel, epilogue: str) -> bool:
-    """Whether the epilogue works on a type that the kernel's operator computes."""
-    return bool(examples_graph(list(kernel.op.examples()), epilogue).nodes)
+    """Whether the epilogue works on a type that the kernel's operator computes, and the kernel
+    has a form for it."""
+    return bool(served_examples(kernel, epilogue).nodes)
 
 
 def assert_equal(found: Array, expected: Array, what: object) -> None:

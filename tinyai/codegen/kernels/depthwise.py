@@ -186,7 +186,8 @@ def _core(epilogue: Epilogue, isa: str, s: Slicing, form: Requantization | str) 
         isa,
     ]
     name = f"tinyai_depthwise_{'_'.join(said)}"
-    epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
+    if isa != "packed":
+        epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
     epilogue.cores[name] = render(
         f"depthwise_{isa}.c.j2",
         name=name,
@@ -208,16 +209,17 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     epilogue.helpers.add("tinyai_slice")
     if s.copied:
         epilogue.helpers |= {"string.h", "tinyai_add_border"}
-    steps = ""
+    steps: str | None = None
     if raw:
         pixel = g.c if s.flat else s.blocks * LANES
         taken = f"x * {pixel} + c"
         sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
         axes = [Axis(name, (size,)) for name, size in sizes]
         place = f"((n * {g.oh} + y) * {g.ow} + x) * {g.c} + c"
-        steps = write_lanes(epilogue, "acc", taken, place, axes) or write_scalar(
-            epilogue, taken, place, axes
-        )
+        if isa != "packed":
+            steps = write_lanes(epilogue, "acc", taken, place, axes)
+        if steps is None:
+            steps = write_scalar(epilogue, taken, place, axes)
     arrays = {"start": epilogue.array(s.lanes(numbers.start).reshape(-1))}
     if not isinstance(form, str):
         for name in ("left", "multiplier", "offset", "right"):
@@ -254,5 +256,5 @@ KERNELS = tuple(
         scratch=scratch,
         pack={1: pack},
     )
-    for isa in ("avx512vnni",)
+    for isa in ("avx512vnni", "packed")
 )

@@ -229,7 +229,8 @@ def _core(
         options["unsigned"] = form.dtype is DType.UINT8
     said = "_".join(name for name, chosen in options.items() if chosen)
     name = f"tinyai_tile_{pixels}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
-    epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
+    if isa != "packed":
+        epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
     epilogue.cores[name] = render(
         f"tile_{isa}.c.j2", name=name, pixels=pixels, blocks=blocks, **options
     )
@@ -243,7 +244,7 @@ def _calls(
     calls = []
     at = 0
     for panel in t.panels:
-        pixels = PIXELS[panel.blocks]
+        pixels = 1 if isa == "packed" else PIXELS[panel.blocks]
         rest = t.outputs % stripe
         first, others = cover(stripe, pixels)
         last_first, last_others = cover(rest, pixels) if rest else (first, others)
@@ -272,16 +273,17 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     form = numbers.requantization
     raw = isinstance(form, str)
     stripe = t.stripe(raw=raw)
-    epilogue.helpers.add("tinyai_panel")
+    epilogue.helpers |= {"string.h", "tinyai_panel"}
     if t.copied:
-        epilogue.helpers |= {"string.h", "tinyai_add_border"}
+        epilogue.helpers.add("tinyai_add_border")
     steps: str | None = None
     if isinstance(form, str):
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
         taken = f"(q - first) * {t.channels} + c"
         place = f"(n * {t.outputs} + q) * {g.oc} + {channel}"
         axes = output_axes(g, node.op, "q", channel)
-        steps = write_lanes(epilogue, "acc", taken, place, axes) if g.groups == 1 else None
+        if g.groups == 1 and isa != "packed":
+            steps = write_lanes(epilogue, "acc", taken, place, axes)
         if steps is None:
             steps = write_scalar(epilogue, taken, place, axes)
     arrays = {"start": epilogue.array(_by_block(t, numbers.start))}
@@ -317,6 +319,6 @@ KERNELS = tuple(
         scratch=scratch,
         pack={1: pack},
     )
-    for isa in ("avx512vnni",)
+    for isa in ("avx512vnni", "packed")
     for op in (Conv2d, Dense)
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tinyai.codegen.borders import with_borders
 from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes
 from tinyai.errors import LimitError
 from tinyai.ir import Graph
@@ -44,13 +45,15 @@ def compile_graph(graph: Graph, target: Target, *, abi: str | None = None) -> Co
 
     1. ``optimize``: Graph -> Graph. Constants folded, elementwise nodes fused into epilogues.
     2. ``choose_kernels``: a row of the kernel table for each node, and with it its scratch.
-    3. ``plan_memory``: offsets in one arena.
-    4. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena).
+    3. ``with_borders``: images that are made with the border that their readers need.
+    4. ``plan_memory``: offsets in one arena.
+    5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena).
 
     Raises ``GraphError``, ``UnsupportedError`` or ``LimitError``.
     """
     graph = optimize(graph)
     kernels = choose_kernels(graph, target)
+    graph = with_borders(graph, kernels)
     plan = plan_memory(graph, scratch_bytes(graph, kernels))
     source = emit(graph, plan, kernels, target, abi=abi or target.abi)
     _check_limit("arena", "arena_limit", source.arena_bytes, target.arena_limit)

@@ -87,15 +87,41 @@ class QParams:
 
 
 @dataclass(frozen=True)
+class Border:
+    """Rows and columns that an image in NHWC is stored with around it, all of one value, so that
+    a window may reach over its edge. Whole words behind the last row may be read."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+    value: int
+
+    def bytes(self, of: Type) -> int:
+        """Bytes of the stored tensor."""
+        n, h, w, c = of.shape
+        rows, columns = h + self.top + self.bottom, w + self.left + self.right
+        return n * rows * columns * c * of.dtype.bytes + BORDER_SLACK
+
+
+BORDER_SLACK = 128
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A named value: what a node writes, an input, or a constant."""
 
     name: str
     type: Type
     quant: QParams | None = None
+    border: Border | None = None
 
     def __str__(self) -> str:
         return f"%{self.name}: {self.type}" + (f" <{self.quant}>" if self.quant else "")
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.border.bytes(self.type) if self.border else self.type.bytes
 
 
 def _said(what: Any) -> Iterator[tuple[str, Any]]:

@@ -102,7 +102,7 @@ def _host(
         (source,) = node.inputs
         fixed = set(graph.outputs) | (set(graph.inputs) if node.output in graph.outputs else set())
         return None if owner[source] in fixed or source in graph.constants else source
-    if node.output in graph.outputs:
+    if node.output in graph.outputs or graph.tensors[node.output].border:
         return None
     candidates = [step.operand.tensor for step in node.epilogue if step.operand]
     if isinstance(node.op, Elementwise):
@@ -113,6 +113,7 @@ def _host(
     for name in candidates:
         if (
             graph.type(name) == graph.type(node.output)
+            and graph.tensors[name].border is None
             and owner[name] not in kept
             and group_last[owner[name]] <= index
         ):
@@ -147,7 +148,7 @@ def _tensor_blocks(
         if node.output in outside:
             continue
         root, end = owner[node.output], last.get(node.output, index)
-        size = _aligned(graph.type(node.output).bytes)
+        size = _aligned(graph.tensors[node.output].stored_bytes)
         block = blocks.get(root, Block(root, size, index, end))
         blocks[root] = replace(block, bytes=max(block.bytes, size), last=max(block.last, end))
     return list(blocks.values())

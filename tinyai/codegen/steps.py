@@ -126,6 +126,19 @@ ptrdiff_t last;
 ptrdiff_t width;
 } tinyai_slice;
 """,
+    "tinyai_write_border": """
+/* The border of an image that is written into the middle: rows of bytes, borders included. */
+static inline void tinyai_write_border(uint8_t *out, ptrdiff_t rows, ptrdiff_t bytes,
+ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value) {
+memset(out, value, (size_t)(top * bytes + left));
+out += top * bytes;
+for (ptrdiff_t row = 0; row < rows; ++row) {
+out += bytes;
+memset(out - right, value, (size_t)(right + (row < rows - 1 ? left : 0)));
+}
+memset(out, value, (size_t)(bottom * bytes));
+}
+""",
     "tinyai_panel": """
 /* A panel of a convolution: what its core needs to compute the outputs first .. last - 1 of one
    image, 16 channels a block. Steps of the window are four bytes of the input: rows, columns and

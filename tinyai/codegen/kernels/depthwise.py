@@ -12,7 +12,6 @@ packing to bytes puts right; weights and numbers of the channels are stored in i
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +19,9 @@ import numpy as np
 
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.geometry import Geometry
+from tinyai.codegen.kernels.image import image_in, image_out
 from tinyai.codegen.kernels.table import Kernel, Values
-from tinyai.codegen.kernels.tile import SLACK, Numbers
+from tinyai.codegen.kernels.tile import Numbers
 from tinyai.codegen.requantization import Requantization
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
@@ -105,20 +105,9 @@ class Slicing:
         return [Column(f"{at} * p->channels", tuple(seen[at])) for at in sorted(seen)]
 
     @property
-    def padded(self) -> tuple[int, int]:
-        """Height and width of the input with its border."""
-        top, left, bottom, right = self.g.window.padding
-        return self.g.h + top + bottom, self.g.w + left + right
-
-    @property
-    def copied(self) -> bool:
-        """Whether the input is copied: for its border, or because a load reaches behind it."""
-        return any(self.g.window.padding) or self.g.c % LANES != 0
-
-    @property
-    def image_bytes(self) -> int:
-        size = math.prod(self.padded) * self.g.c + 2 * SLACK if self.copied else 0
-        return -(-size // 64) * 64
+    def reaches_behind(self) -> bool:
+        """Whether 64 bytes from the last pixel on reach behind the input."""
+        return self.g.c % LANES != 0
 
     def lanes(self, values: Array) -> Array:
         """[…, channels] -> […, blocks, 4, 16] in the order of the lanes; zeros fill up."""
@@ -155,7 +144,8 @@ def demands(graph: Graph, node: Node) -> str | None:
 def scratch(graph: Graph, node: Node) -> int:
     s = Slicing(Geometry.of(graph, node))
     raw = isinstance(_numbers(graph, node).requantization, str)
-    return s.image_bytes + (4 * s.width * s.blocks * LANES if raw else 0)
+    source = image_in(graph, node, s.g, reaches_behind=s.reaches_behind)
+    return source.copy_bytes + (4 * s.width * s.blocks * LANES if raw else 0)
 
 
 def _numbers(graph: Graph, node: Node) -> Numbers:
@@ -207,15 +197,17 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     form = numbers.requantization
     raw = isinstance(form, str)
     epilogue.helpers.add("tinyai_slice")
-    if s.copied:
-        epilogue.helpers |= {"string.h", "tinyai_add_border"}
+    source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
+    out = image_out(graph, node, g)
+    epilogue.helpers |= {"string.h", "tinyai_add_border"} if source.copy_bytes else set()
+    epilogue.helpers |= {"string.h", "tinyai_write_border"} if out.border else set()
     steps: str | None = None
     if raw:
         pixel = g.c if s.flat else s.blocks * LANES
         taken = f"x * {pixel} + c"
         sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
         axes = [Axis(name, (size,)) for name, size in sizes]
-        place = f"((n * {g.oh} + y) * {g.ow} + x) * {g.c} + c"
+        place = f"n * {out.image} + {out.first} + y * {out.row} + x * {g.c} + c"
         if isa != "packed":
             steps = write_lanes(epilogue, "acc", taken, place, axes)
         if steps is None:
@@ -237,7 +229,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "core": _core(epilogue, isa, s, form),
         "flip": "(-2139062143 - 1)" if data is DType.INT8 else "0",
         "fill": g.zero_point,
-        "row_bytes": s.padded[1] * g.c,
+        "source": source,
+        "target": out,
         "mask": f"0x{(1 << whole) - 1:x}ULL",
         "last_mask": f"0x{(1 << last) - 1:x}ULL",
         "block_weights": s.groups * g.window.kernel[1] * LANES * ROWS,
@@ -254,6 +247,7 @@ KERNELS = tuple(
         demands=demands,
         values=functools.partial(values, isa=isa),
         scratch=scratch,
+        bordered=True,
         pack={1: pack},
     )
     for isa in ("avx512vnni", "packed")

@@ -28,6 +28,7 @@ class Kernel:
       complaint serves.
     - ``values`` are the numbers and texts of the template; all computing is done here.
     - ``scratch`` is the bytes of working memory, aligned to 64.
+    - ``bordered``: whether it reads and writes images that are stored with a border.
     - ``pack`` rearranges the constant at an input's position at code-generation time.
     """
 
@@ -38,4 +39,5 @@ class Kernel:
     isa: str = "scalar"
     demands: Callable[[Graph, Node], str | None] = no_demand
     scratch: Callable[[Graph, Node], int] = no_scratch
+    bordered: bool = False
     pack: Mapping[int, Callable[[Graph, Node, Array], Array]] = field(default_factory=dict)

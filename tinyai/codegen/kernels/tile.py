@@ -12,13 +12,13 @@ on the way into a register (their sign bit is turned), which adds 128 to the zer
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
+from tinyai.codegen.kernels.image import image_in, image_out
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Epilogue
@@ -39,7 +39,6 @@ COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
 # push the input out of the cache.
 CACHE_BYTES = 512 * 1024
 STRIPE = 192
-SLACK = 64
 
 
 @dataclass(frozen=True)
@@ -102,25 +101,10 @@ class Tiling:
         return self.g.window.kernel[0] * self.columns * self.bytes
 
     @property
-    def padded(self) -> tuple[int, int]:
-        """Height and width of the input with its border."""
-        top, left, bottom, right = self.g.window.padding
-        height, width = self.g.window.spread((self.g.h, self.g.w))
-        return height + top + bottom, width + left + right
-
-    @property
-    def copied(self) -> bool:
-        """Whether the input is copied: to give it a border, or bytes behind its last one, which
-        whole words may reach."""
+    def reaches_behind(self) -> bool:
+        """Whether the last word of a window may reach behind the input."""
         width = self.g.window.kernel[1] if self.joined else 1
-        plain = not any(self.g.window.padding) and self.g.window.upsample == (1, 1)
-        return not plain or width * self.g.group_in % 4 != 0
-
-    @property
-    def image_bytes(self) -> int:
-        """Bytes of the copy of one image."""
-        size = math.prod(self.padded) * self.g.c + SLACK if self.copied else 0
-        return -(-size // 64) * 64
+        return width * self.g.group_in % 4 != 0
 
     @property
     def outputs(self) -> int:
@@ -214,7 +198,8 @@ def demands(graph: Graph, node: Node) -> str | None:
 def scratch(graph: Graph, node: Node) -> int:
     t = Tiling.of(graph, node)
     raw = isinstance(Numbers.of(graph, node, t.g).requantization, str)
-    return t.image_bytes + (t.accumulator_bytes() if raw else 0)
+    source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
+    return source.copy_bytes + (t.accumulator_bytes() if raw else 0)
 
 
 def _core(
@@ -274,13 +259,17 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     raw = isinstance(form, str)
     stripe = t.stripe(raw=raw)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
-    if t.copied:
-        epilogue.helpers.add("tinyai_add_border")
+    source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
+    out = image_out(graph, node, g)
+    epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
+    epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     steps: str | None = None
     if isinstance(form, str):
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
         taken = f"(q - first) * {t.channels} + c"
-        place = f"(n * {t.outputs} + q) * {g.oc} + {channel}"
+        place = f"n * {out.image} + {out.first} + q / {g.ow} * {out.row} + q % {g.ow} * {g.oc} + {channel}"
+        if out.border is None:
+            place = f"(n * {t.outputs} + q) * {g.oc} + {channel}"
         axes = output_axes(g, node.op, "q", channel)
         if g.groups == 1 and isa != "packed":
             steps = write_lanes(epilogue, "acc", taken, place, axes)
@@ -301,8 +290,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "stripe": stripe,
         "flip": "(-2139062143 - 1)" if data is DType.INT8 else "0",
         "fill": g.zero_point,
-        "copied": t.copied,
-        "row_bytes": t.padded[1] * g.c,
+        "source": source,
+        "target": out,
         "steps": steps,
         "group_weights": t.k * t.channels,
     }
@@ -317,6 +306,7 @@ KERNELS = tuple(
         demands=demands,
         values=functools.partial(values, isa=isa),
         scratch=scratch,
+        bordered=op is Conv2d,
         pack={1: pack},
     )
     for isa in ("avx512vnni", "packed")

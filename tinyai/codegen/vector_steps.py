@@ -25,6 +25,7 @@ _INTEGER: dict[type[Step], Callable[[str, str], str]] = {
     steps.Subtract: lambda a, b: f"_mm512_sub_epi32({a}, {b})",
     steps.SubtractFrom: lambda a, b: f"_mm512_sub_epi32({b}, {a})",
     steps.Multiply: lambda a, b: f"_mm512_mullo_epi32({a}, {b})",
+    steps.Divide: lambda a, b: f"tinyai_divide_16({a}, {b})",
     steps.RightShift: lambda a, b: f"_mm512_srav_epi32({a}, {b})",
     steps.LeftShift: lambda a, b: f"_mm512_sllv_epi32({a}, {b})",
 }

@@ -92,17 +92,14 @@ class Slicing:
             pair[1]
             for pair in (self.g.window.kernel, self.g.window.strides, self.g.window.dilation)
         )
-        if self.flat:
-            return [
-                Column(f"{LANES * o} + {kx * dilation} * p->channels", ((o, kx),))
-                for o in range(outputs)
-                for kx in range(kernel)
-            ]
+        if self.flat:  # distances in bytes; else in pixels
+            stride, dilation = LANES, dilation * self.g.c
         seen: dict[int, list[tuple[int, int]]] = {}
         for o in range(outputs):
             for kx in range(kernel):
                 seen.setdefault(o * stride + kx * dilation, []).append((o, kx))
-        return [Column(f"{at} * p->channels", tuple(seen[at])) for at in sorted(seen)]
+        unit = "" if self.flat else " * p->channels"
+        return [Column(f"{at}{unit}", tuple(seen[at])) for at in sorted(seen)]
 
     @property
     def reaches_behind(self) -> bool:
@@ -172,6 +169,7 @@ def _core(epilogue: Epilogue, isa: str, s: Slicing, form: Requantization | str) 
         f"s{window.strides[1]}",
         *([f"d{window.dilation[1]}"] if window.dilation[1] > 1 else []),
         f"{line}_{rest}",
+        *([f"c{s.g.c}"] if s.flat else []),
         *(name for name, chosen in options.items() if chosen),
         isa,
     ]

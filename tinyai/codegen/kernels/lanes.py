@@ -1,18 +1,20 @@
 """Kernels that take 16 neighbouring elements of the output at a time through the epilogue:
-elementwise nodes and sums."""
+elementwise nodes, sums, pooling in NHWC."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tinyai.codegen.c import literal
 from tinyai.codegen.index import Axis, element, merge_dims
 from tinyai.codegen.kernels.reduce import SumLoops
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.vector_steps import NoVector, VectorSteps, load, store
-from tinyai.ir import Graph, Node, Op, operand_tensors
-from tinyai.ops import Elementwise, Sum
+from tinyai.ir import DType, Graph, Node, Op, operand_tensors
+from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, MaxPool2d, Sum
+from tinyai.ops.window import NHWC
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,61 @@ def _demands(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    """The same for pooling: lanes are channels."""
+    op = node.op
+    assert isinstance(op, MaxPool2d | AvgPool2d | AdaptivePool2d)
+    (source,) = graph.types(node.inputs)
+    out = graph.type(node.output)
+    window = None if isinstance(op, AdaptivePool2d) else op.window
+    if op.layout != NHWC or (window and window.dilation != (1, 1)):
+        raise NoVector(f"layout {op.layout}, or a dilated window")
+    if source.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.INT32):
+        raise NoVector(f"pooling of {source.dtype}")
+    n, h, w, c = source.shape
+    _, oh, ow, _ = out.shape
+    writer = VectorSteps(
+        epilogue, [Axis(*each) for each in (("n", (n,)), ("y", (oh,)), ("x", (ow,)), ("c", (c,)))]
+    )
+    average = isinstance(op, AvgPool2d) or (isinstance(op, AdaptivePool2d) and op.kind == "avg")
+    result, dtype = writer.write("total", op.infer(source).dtype)
+    return {
+        "n": n,
+        "h": h,
+        "w": w,
+        "c": c,
+        "oh": oh,
+        "ow": ow,
+        "window": window,
+        "average": average,
+        "include": isinstance(op, AvgPool2d) and op.count_include_pad,
+        "rounded": isinstance(op, AvgPool2d) and op.rounded,
+        "start": literal(0 if average else source.dtype.range[0], DType.INT32),
+        "value": load(f"in0 + ((n * {h} + row) * {w} + column) * {c} + c", source.dtype),
+        "lines": writer.lines,
+        "store": store(f"out + ((n * {oh} + y) * {ow} + x) * {c} + c", result, dtype),
+    }
+
+
+def _pool_demands(graph: Graph, node: Node) -> str | None:
+    try:
+        _write_pool(graph, node, Epilogue(graph, node))
+    except NoVector as reason:
+        return str(reason)
+    return None
+
+
 KERNELS = tuple(
+    Kernel(
+        name=f"{op.name}_lanes_avx512vnni",
+        op=op,
+        isa="avx512vnni",
+        template="pool2d_lanes_avx512vnni.c.j2",
+        demands=_pool_demands,
+        values=_write_pool,
+    )
+    for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
+) + tuple(
     Kernel(
         name=f"{op.name}_lanes_avx512vnni",
         op=op,

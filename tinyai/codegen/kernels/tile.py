@@ -267,9 +267,10 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     if isinstance(form, str):
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
         taken = f"(q - first) * {t.channels} + c"
-        place = f"n * {out.image} + {out.first} + q / {g.ow} * {out.row} + q % {g.ow} * {g.oc} + {channel}"
-        if out.border is None:
-            place = f"(n * {t.outputs} + q) * {g.oc} + {channel}"
+        pixel = f"q * {g.oc}"
+        if out.border:
+            pixel = f"{out.first} + q / {g.ow} * {out.row} + q % {g.ow} * {g.oc}"
+        place = f"n * {out.image} + {pixel} + {channel}"
         axes = output_axes(g, node.op, "q", channel)
         if g.groups == 1 and isa != "packed":
             steps = write_lanes(epilogue, "acc", taken, place, axes)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
+from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.ir import Array, Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
 from tinyai.ops import (
     OPS,
@@ -422,6 +424,12 @@ EDGE_FLOATS = np.array(
     ],
     np.float32,
 )
+
+
+def require_isa(name: str) -> None:
+    """Skip a test that runs code which this CPU has not the instructions for."""
+    if name not in ("scalar", "packed", *instruction_sets(cpu_description())):
+        pytest.skip(f"the CPU lacks {name}")
 
 
 def random_array(rng: np.random.Generator, of: Type) -> Array:

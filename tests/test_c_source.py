@@ -34,6 +34,7 @@ from tests.example_graphs import (
     all_examples,
     examples_graph,
     random_inputs,
+    require_isa,
     small_network,
 )
 from tinyai.backend import Compiled, compile_graph
@@ -48,6 +49,7 @@ from tinyai.ops.window import Window
 from tinyai.reference import run_graph
 from tinyai.target import Target
 
+SCALAR = Target(isa="scalar")
 GOLDEN = Path(__file__).parent / "golden"
 ABIS = ("plain", "packed", "unpacked")
 
@@ -317,7 +319,7 @@ def test_constants_are_the_same_bytes_behind_the_compiler(compiler: str, tmp_pat
 
 def test_a_small_region_is_emitted_as_in_the_golden_file(request: pytest.FixtureRequest) -> None:
     """``pytest --update-golden`` writes the file anew: read the difference before you commit."""
-    text = compile_graph(small_network(), Target()).source.text
+    text = compile_graph(small_network(), SCALAR).source.text
     file = GOLDEN / "small_network.c"
     if request.config.getoption("--update-golden"):
         beside = file.with_suffix(".new")
@@ -333,7 +335,7 @@ def test_comments_name_operator_types_epilogue_sources_and_quantization() -> Non
     pooled = graph.nodes[-2].output
     tensors[pooled] = Tensor(pooled, graph.type(pooled), QParams((0.25,), 3))
     graph = replace(graph, tensors=tensors, outputs=(pooled, output))
-    text = compile_graph(graph, Target(), abi="plain").source.text
+    text = compile_graph(graph, SCALAR, abi="plain").source.text
     for line in (
         "1: conv2d  int8[1,4,4,2], int8[2,3,3,2] -> int8[1,4,4,2]",
         "from conv, residual",
@@ -354,7 +356,7 @@ def test_equal_layers_share_a_function_and_equal_constants_a_definition() -> Non
             op = Conv2d(Window((1, 1), padding=(0, 0, 0, 0)))
             steps = (Add(operand=Operand(number)),)
             outputs.append(builder.add(op, [x, builder.constant(weight)], steps))
-        return compile_graph(builder.graph(outputs), Target(), abi="plain").source.text
+        return compile_graph(builder.graph(outputs), SCALAR, abi="plain").source.text
 
     for same, constants_wanted in ((True, 2), (False, 4)):
         text = three_layers(same_shift=same)
@@ -365,29 +367,35 @@ def test_equal_layers_share_a_function_and_equal_constants_a_definition() -> Non
 # --- Compilers -----------------------------------------------------------------------------------
 
 
+# Instruction sets whose code is run; "auto" would run but the strongest of the machine.
+RUN = ["scalar", "packed", "avx512vnni"]
+
+
 @functools.cache
-def compiled_examples(epilogue: str) -> Compiled:
+def compiled_examples(epilogue: str, isa: str) -> Compiled:
     """Behind "nothing" every example; behind an epilogue every third, which is enough to meet each
     template with each kind of step."""
     examples = all_examples()
     examples = examples if epilogue == "nothing" else examples[::3]
-    return compile_graph(examples_graph(examples, epilogue), Target(), abi="plain")
+    return compile_graph(examples_graph(examples, epilogue), Target(isa=isa), abi="plain")
 
 
 @functools.cache
-def compiled_network(name: str, abi: str) -> Compiled:
-    return compile_graph(NETWORKS[name](), Target(), abi=abi)
+def compiled_network(name: str, abi: str, isa: str) -> Compiled:
+    return compile_graph(NETWORKS[name](), Target(isa=isa), abi=abi)
 
 
+@pytest.mark.parametrize("isa", ["scalar", "auto"])
 @pytest.mark.parametrize("epilogue", EPILOGUES)
-def test_examples_compile_without_a_warning(epilogue: str, compiler: str) -> None:
-    assert_warning_free(compiled_examples(epilogue).source.text, compiler)
+def test_examples_compile_without_a_warning(epilogue: str, isa: str, compiler: str) -> None:
+    assert_warning_free(compiled_examples(epilogue, isa).source.text, compiler)
 
 
+@pytest.mark.parametrize("isa", ["scalar", "auto"])
 @pytest.mark.parametrize("abi", ABIS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_compile_without_a_warning(name: str, abi: str, compiler: str) -> None:
-    assert_warning_free(compiled_network(name, abi).source.text, compiler)
+def test_networks_compile_without_a_warning(name: str, abi: str, isa: str, compiler: str) -> None:
+    assert_warning_free(compiled_network(name, abi, isa).source.text, compiler)
 
 
 @pytest.mark.parametrize("abi", ABIS)
@@ -427,15 +435,21 @@ def assert_sanitized(compiled: Compiled, compiler: str, **options: str) -> None:
         np.testing.assert_array_equal(got, want, node)
 
 
+@pytest.mark.parametrize("isa", RUN)
 @pytest.mark.parametrize("epilogue", EPILOGUES)
-def test_examples_are_clean_under_the_sanitizers(epilogue: str, sanitizer: str) -> None:
-    assert_sanitized(compiled_examples(epilogue), sanitizer, optimize="-O0")
+def test_examples_are_clean_under_the_sanitizers(epilogue: str, isa: str, sanitizer: str) -> None:
+    require_isa(isa)
+    assert_sanitized(compiled_examples(epilogue, isa), sanitizer, optimize="-O0")
 
 
+@pytest.mark.parametrize("isa", RUN)
 @pytest.mark.parametrize("abi", ["plain", "packed"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_are_clean_under_the_sanitizers(name: str, abi: str, sanitizer: str) -> None:
-    assert_sanitized(compiled_network(name, abi), sanitizer, abi=abi)
+def test_networks_are_clean_under_the_sanitizers(
+    name: str, abi: str, isa: str, sanitizer: str
+) -> None:
+    require_isa(isa)
+    assert_sanitized(compiled_network(name, abi, isa), sanitizer, abi=abi)
 
 
 @pytest.mark.parametrize(
@@ -455,7 +469,7 @@ def test_networks_are_clean_under_the_sanitizers(name: str, abi: str, sanitizer:
 )
 def test_the_sanitized_run_sees_faults(right: str, wrong: str, said: str, sanitizer: str) -> None:
     """Proves the driver: code made faulty on purpose is found out."""
-    compiled = compiled_network("small NHWC", "plain")
+    compiled = compiled_network("small NHWC", "plain", "scalar")
     assert compiled.source.text.count(right) == 1
     text = compiled.source.text.replace(right, wrong)
     faulty = replace(compiled, source=replace(compiled.source, text=text))
@@ -483,7 +497,7 @@ def entry_region() -> Graph:
 
 @pytest.fixture(scope="module")
 def entry_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiled = compile_graph(entry_region(), Target(), abi="packed")
+    compiled = compile_graph(entry_region(), SCALAR, abi="packed")
     assert compiled.source.arena_bytes > 0
     folder = tmp_path_factory.mktemp("entry")
     return build_sanitized(compiled.source.text, "refusals.c", folder, "gcc", optimize="-O1")

@@ -13,13 +13,13 @@ from tests.example_graphs import (
     NETWORKS,
     examples_graph,
     random_inputs,
+    require_isa,
     step_kinds,
 )
 from tinyai import backend
 from tinyai.codegen.emit import choose_kernels
-from tinyai.codegen.isa import SCALAR, Isa, isas_of
+from tinyai.codegen.isa import SCALAR, isas_of
 from tinyai.codegen.kernels import KERNELS, Kernel, choose
-from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Array, Builder, DType, Graph, Node, Operand, Type
 from tinyai.ops import OPS, Conv2d, Elementwise, Reshape, Transpose
@@ -78,19 +78,14 @@ def assert_runs_as_reference(graph: Graph, runner: Runner, draws: int = 2) -> No
             assert_equal(found, expected, node)
 
 
-def require_on_this_machine(isa: Isa) -> None:
-    if isa.features and isa.name not in instruction_sets(cpu_description()):
-        pytest.skip(f"the CPU lacks {isa.name}")
-
-
 @pytest.mark.parametrize(("name", "epilogue"), rows())
 def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = BY_NAME[name]
     graph = served_examples(kernel, epilogue)
     assert graph.nodes, f"no example for {name}: add one to {kernel.op.__name__}.examples"
-    target = Target(isa="auto" if kernel.isa == "packed" else kernel.isa)
-    (isa,) = (isa for isa in isas_of(target) if kernel.isa in isa.rows)
-    require_on_this_machine(isa)
+    require_isa(kernel.isa)
+    target = Target(isa=kernel.isa)
+    (isa,) = isas_of(target)
     forced = {isa: {node.output: kernel for node in graph.nodes}}
     monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
     runner = Runner(graph, target)

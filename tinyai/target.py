@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tinyai.errors import OptionError
 
-ISAS = ("scalar", "avx512vnni", "native", "auto")
+ISAS = ("auto", "native", "avx512vnni", "packed", "scalar")
 ROUNDINGS = ("upward", "tflite", "onnx")
 ABIS = ("packed", "unpacked")
 _ATTRIBUTE_PREFIX = "tinyai."
@@ -50,8 +50,9 @@ class Target:
     """Options of the code generator; each may be given as a value or as its string.
 
     - ``isa``: instruction set of the kernels. ``auto`` holds those of every x86-64 machine and
-      chooses by the CPU at run time, ``native`` is the strongest of this machine, ``scalar`` is
-      portable C.
+      chooses by the CPU at run time, ``native`` is the strongest of this machine, ``packed`` is
+      what ``auto`` runs elsewhere (portable C over the weights that the others read), ``scalar``
+      is portable C to be read.
     - ``threads``: threads that a region may use (the scalar kernels use one).
     - ``rounding``: meaning of a requantization that names none of its own: TVM's ("upward", its
       default, in int64), or that of TFLite's reference kernels or of ONNX Runtime.
@@ -62,7 +63,7 @@ class Target:
     Raises ``OptionError`` for a value that is not allowed.
     """
 
-    isa: str = "scalar"
+    isa: str = "auto"
     threads: int = 1
     rounding: str = "upward"
     abi: str = "packed"

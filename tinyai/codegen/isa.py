@@ -35,6 +35,7 @@ AVX512VNNI = Isa(
 _FILES: dict[str, tuple[Isa, ...]] = {
     "auto": (AVX512VNNI, PACKED),
     "avx512vnni": (AVX512VNNI,),
+    "packed": (PACKED,),
     "scalar": (SCALAR,),
 }
 

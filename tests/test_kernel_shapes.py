@@ -1,0 +1,205 @@
+"""SIMD kernels around the edges of their tiles: random shapes, types, zero points and epilogues,
+each node equal to the numpy reference bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.example_graphs import (
+    EPILOGUES,
+    Site,
+    random_array,
+    random_inputs,
+    require_isa,
+)
+from tests.test_kernels import assert_equal, serves
+from tinyai import backend
+from tinyai.codegen.isa import isas_of
+from tinyai.codegen.kernels import KERNELS, Kernel
+from tinyai.ir import Builder, DType, Example, Graph, Op, Type, verify
+from tinyai.ops import (
+    AdaptivePool2d,
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Elementwise,
+    MaxPool2d,
+    Sum,
+)
+from tinyai.ops.window import Window
+from tinyai.passes import optimize
+from tinyai.reference import run_graph
+from tinyai.runtime.runner import Runner
+from tinyai.source import Refusal
+from tinyai.target import Target
+
+SHAPES = 200
+A_FILE = 50
+# Numbers of channels at, before and behind whole vectors and panels.
+CHANNELS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 80, 96)
+WIDE = (*CHANNELS, 112, 127, 128, 129, 144, 192, 200)
+# Epilogues that SIMD rows have a form of, and one that only scalar steps have.
+MIXED = (
+    "nothing",
+    "qnn",
+    "qnn unsigned",
+    "requantize",
+    "residual",
+    "fixed point",
+    "exit",
+    "small types",
+)
+Rng = np.random.Generator
+
+
+def pick(rng: Rng, values: tuple[int, ...]) -> int:
+    return int(rng.choice(values))
+
+
+def window(rng: Rng, largest: int) -> Window:
+    kernel = pick(rng, (1, 1, 2, 3, 3, 4, 5, largest)), pick(rng, (1, 1, 2, 3, 3, 5, largest))
+    padding = tuple(int(rng.integers(0, k)) for k in (*kernel, *kernel))
+    padding = padding if rng.random() < 0.6 else (0, 0, 0, 0)
+    strides = pick(rng, (1, 1, 2, 3)), pick(rng, (1, 1, 2, 3))
+    dilation = (1, 1) if rng.random() < 0.8 else (pick(rng, (1, 2)), pick(rng, (1, 2, 3)))
+    return Window(kernel, strides, dilation, (padding[0], padding[1], padding[2], padding[3]))
+
+
+def quantized(rng: Rng) -> tuple[DType, int]:
+    dtype = DType.INT8 if rng.random() < 0.7 else DType.UINT8
+    low, high = dtype.range
+    return dtype, pick(rng, (low, 0, high, int(rng.integers(low, high + 1))))
+
+
+def convolution(rng: Rng) -> Example:
+    dtype, zero_point = quantized(rng)
+    groups = pick(rng, (1, 1, 1, 1, 2, 3))
+    per_group = pick(rng, CHANNELS[3:14] if groups > 1 else CHANNELS[:14])
+    out = pick(rng, CHANNELS if groups > 1 else WIDE)
+    n, h, w = pick(rng, (1, 1, 1, 2)), int(rng.integers(1, 12)), int(rng.integers(1, 15))
+    each = window(rng, 7)
+    if rng.random() < 0.1:
+        each = Window(each.kernel, upsample=(pick(rng, (1, 2)), pick(rng, (2, 3))))
+    weight = Type((out * groups, *each.kernel, per_group), DType.INT8)
+    op = Conv2d(each, groups, zero_point=zero_point)
+    return op, (Type((n, h, w, per_group * groups), dtype), weight)
+
+
+def depthwise(rng: Rng) -> Example:
+    dtype, zero_point = quantized(rng)
+    channels = pick(rng, WIDE[1:])
+    n, h, w = pick(rng, (1, 1, 2)), int(rng.integers(1, 9)), int(rng.integers(1, 24))
+    each = window(rng, 9)
+    weight = Type((channels, *each.kernel, 1), DType.INT8)
+    return Conv2d(each, channels, zero_point=zero_point), (Type((n, h, w, channels), dtype), weight)
+
+
+def dense(rng: Rng) -> Example:
+    dtype, zero_point = quantized(rng)
+    k, out = pick(rng, WIDE), pick(rng, WIDE)
+    rows = pick(rng, (1, 1, 2, 5, 6, 7, 11, 13, 25))
+    return Dense(zero_point), (Type((rows, k), dtype), Type((out, k), DType.INT8))
+
+
+def image(rng: Rng, dtypes: tuple[DType, ...]) -> Type:
+    shape = pick(rng, (1, 2)), int(rng.integers(1, 9)), int(rng.integers(1, 9)), pick(rng, CHANNELS)
+    return Type(shape, dtypes[int(rng.integers(len(dtypes)))])
+
+
+def max_pool(rng: Rng) -> Example:
+    return MaxPool2d(window(rng, 3)), (image(rng, (DType.INT8, DType.UINT8, DType.INT32)),)
+
+
+def avg_pool(rng: Rng) -> Example:
+    each = window(rng, 3)
+    op = AvgPool2d(
+        each, count_include_pad=bool(rng.random() < 0.5), rounded=bool(rng.random() < 0.5)
+    )
+    return op, (image(rng, (DType.INT8, DType.UINT8, DType.INT32)),)
+
+
+def adaptive_pool(rng: Rng) -> Example:
+    kind = "avg" if rng.random() < 0.5 else "max"
+    size = pick(rng, (1, 1, 2, 3)), pick(rng, (1, 1, 2, 3))
+    return AdaptivePool2d(kind, size), (image(rng, (DType.INT8, DType.UINT8, DType.INT32)),)
+
+
+def elementwise(rng: Rng) -> Example:
+    of = image(rng, (DType.INT8, DType.UINT8, DType.INT32, DType.FLOAT32))
+    return Elementwise(of.shape), (of,)
+
+
+def total(rng: Rng) -> Example:
+    of = image(rng, (DType.INT8, DType.UINT8, DType.INT32))
+    axes = ((1,), (2,), (1, 2), (0, 1))[int(rng.integers(4))]
+    return Sum(axes, keepdims=bool(rng.random() < 0.5)), (of,)
+
+
+DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
+    Dense: dense,
+    MaxPool2d: max_pool,
+    AvgPool2d: avg_pool,
+    AdaptivePool2d: adaptive_pool,
+    Elementwise: elementwise,
+    Sum: total,
+}
+
+
+def drawn(kernel: Kernel, rng: Rng) -> Example:
+    if kernel.op is Conv2d:
+        return depthwise(rng) if "depthwise" in kernel.name else convolution(rng)
+    return DRAWS[kernel.op](rng)
+
+
+def served_graph(kernel: Kernel, seed: int) -> Graph:
+    """``A_FILE`` nodes that the kernel serves, each with an epilogue that fits."""
+    rng = np.random.default_rng(seed)
+    builder, outputs = Builder(f"shapes_{seed}"), []
+    while len(outputs) < A_FILE:
+        op, types = drawn(kernel, rng)
+        epilogue = MIXED[int(rng.integers(len(MIXED)))]
+        try:
+            op.infer(*types)
+        except (ValueError, Refusal):
+            continue
+        trial = Builder("trial")
+        add(trial, op, types, epilogue, np.random.default_rng(0))
+        graph = optimize(verify(trial.graph([trial.nodes[-1].output])))
+        if len(graph.nodes) == 1 and serves(kernel, graph, graph.nodes[0]):
+            outputs.append(add(builder, op, types, epilogue, rng))
+    return verify(builder.graph(outputs))
+
+
+def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: Rng) -> str:
+    result = op.infer(*types)
+    inputs = [builder.input(types[0])]
+    inputs += [builder.constant(random_array(rng, of)) for of in types[1:]]
+    if result.dtype.is_float:
+        epilogue = "exit"
+    site = Site(builder, result, "NHWC", rng)
+    return builder.add(op, inputs, tuple(EPILOGUES[epilogue](site)))
+
+
+SIMD = [kernel for kernel in KERNELS if kernel.isa != "scalar"]
+
+
+@pytest.mark.parametrize("number", range(SHAPES // A_FILE))
+@pytest.mark.parametrize("kernel", SIMD, ids=lambda kernel: kernel.name)
+def test_a_simd_kernel_equals_the_reference_around_the_edges_of_its_tiles(
+    kernel: Kernel, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_isa(kernel.isa)
+    graph = served_graph(kernel, number)
+    target = Target(isa=kernel.isa)
+    (isa,) = isas_of(target)
+    forced = {isa: {node.output: kernel for node in graph.nodes}}
+    monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
+    runner = Runner(graph, target)
+    for seed in range(2):
+        inputs = random_inputs(graph, seed)
+        results = zip(graph.nodes, runner(*inputs), run_graph(graph, inputs), strict=True)
+        for node, found, expected in results:
+            assert_equal(found, expected, (node.op, graph.types(node.inputs)))

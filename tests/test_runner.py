@@ -156,6 +156,22 @@ def test_a_graph_without_arena_and_a_scalar_run_too() -> None:
     assert_equal(runner(np.array(-5, np.int32)), [np.array(0, np.int32)])
 
 
+def test_a_bound_call_reads_and_writes_the_same_memory_each_time(
+    graph: Graph, runner: Runner
+) -> None:
+    inputs, others = (random_inputs(graph, seed) for seed in (1, 2))
+    call = runner.bound(*inputs)
+    call()
+    assert_equal(call.outputs, run_graph(graph, inputs))
+    for mine, other in zip(inputs, others, strict=True):
+        mine[...] = other
+    call()
+    assert_equal(call.outputs, run_graph(graph, others))
+    assert call.entry != 0
+    with pytest.raises(OptionError, match="inputs"):
+        runner.bound()
+
+
 def test_two_threads_that_run_one_runner_get_their_own_results() -> None:
     graph = residual(size=24, channels=8)
     runner = Runner(graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,28 @@ from tinyai.ir import Array, Graph, Type
 from tinyai.plan import ALIGNMENT
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class BoundCall:
+    """One call of a compiled function, ready to be made again and again: what the entry takes.
+
+    ``outputs`` are the arrays that each call writes. ``entry`` is the address of
+    ``void (*)(const void *const *inputs, void *const *outputs, void *arena)``;
+    ``input_pointers``, ``output_pointers`` and ``arena`` are its arguments. They stay valid as long
+    as this object lives. Calls of one object must not overlap.
+    """
+
+    outputs: list[Array]
+    entry: int
+    input_pointers: Any
+    output_pointers: Any
+    arena: int
+    _kept: Any  # what the pointers point to, and the library
+
+    def __call__(self) -> None:
+        """Make the call from Python."""
+        self._kept[0](self.input_pointers, self.output_pointers, self.arena)
 
 
 class Runner:
@@ -38,9 +61,20 @@ class Runner:
         self._library = _load(self.source.text, toolchain or Toolchain())
         self._entry = getattr(self._library, self.source.symbol)
         self._entry.restype = None
+        self._entry.argtypes = [ctypes.c_void_p] * 3
 
     def __call__(self, *inputs: Array) -> list[Array]:
         """Raises ``OptionError`` where an input's number, shape or dtype is not the graph's."""
+        call = self.bound(*inputs)
+        call()
+        return call.outputs
+
+    def bound(self, *inputs: Array) -> BoundCall:
+        """A call on these inputs, not made yet: to measure the entry without Python's share.
+
+        Inputs that are dense are read where they are, at each call. Raises ``OptionError`` as a
+        call does.
+        """
         if len(inputs) != len(self.inputs):
             raise OptionError("inputs", found=len(inputs), allowed=len(self.inputs))
         arrays = [
@@ -48,8 +82,14 @@ class Runner:
         ]
         outputs = [np.empty(t.shape, t.dtype.numpy) for t in self.outputs]
         arena = _aligned_bytes(self.source.arena_bytes)
-        self._entry(_pointers(arrays), _pointers(outputs), arena.ctypes.data_as(ctypes.c_void_p))
-        return outputs
+        return BoundCall(
+            outputs=outputs,
+            entry=ctypes.cast(self._entry, ctypes.c_void_p).value or 0,
+            input_pointers=_pointers(arrays),
+            output_pointers=_pointers(outputs),
+            arena=arena.ctypes.data,
+            _kept=(self._entry, self._library, arrays, arena),
+        )
 
 
 def _load(text: str, toolchain: Toolchain) -> ctypes.CDLL:

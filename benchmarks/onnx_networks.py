@@ -188,6 +188,12 @@ MOBILENET_V2 = (
     Stage(6, 160, 3, 2),
     Stage(6, 320, 1, 1),
 )
+# Channels and stride of each depthwise separable block.
+MOBILENET_V1 = (
+    *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
+    *((512, 1),) * 5,
+    *((1024, 2), (1024, 1)),
+)
 EFFICIENTNET_LITE0 = (
     Stage(1, 16, 1, 1),
     Stage(6, 24, 2, 2),
@@ -197,6 +203,21 @@ EFFICIENTNET_LITE0 = (
     Stage(6, 192, 4, 2, kernel=5),
     Stage(6, 320, 1, 1),
 )
+
+
+def mobilenet_v1(
+    size: int = 224,
+    width: float = 1.0,
+    blocks: Sequence[Sequence[int]] = MOBILENET_V1,
+    classes: int = 1000,
+) -> onnx.ModelProto:
+    """Depthwise separable convolutions with relu6 (Howard et al., 2017)."""
+    net = Net("mobilenet_v1", size)
+    x = net.conv(net.image, _scaled(32, width), 3, stride=2, activation="relu6", gain=STEM_GAIN)
+    for channels, stride in blocks:
+        x = net.conv(x, x.channels, 3, stride=stride, groups=x.channels, activation="relu6")
+        x = net.conv(x, _scaled(channels, width), activation="relu6")
+    return net.classify(x, classes)
 
 
 def mobilenet_v2(
@@ -366,6 +387,12 @@ class Network:
 
 # TVM's importer with freeze_params folds constants anew at each node: the small ones are shallow.
 NETWORKS = (
+    Network(
+        "mobilenet_v1",
+        mobilenet_v1,
+        {"size": 32, "width": 0.25, "blocks": MOBILENET_V1[:4], "classes": 10},
+        {},
+    ),
     Network(
         "mobilenet_v2",
         mobilenet_v2,

@@ -28,6 +28,10 @@ QDQ = {"qnn.quantize", "qnn.dequantize", "nn.conv2d", "nn.bias_add"}
 QOPERATOR = {"qnn.quantize", "qnn.dequantize", "qnn.conv2d", "nn.bias_add", "qnn.requantize"}
 CLASSIFIER = {"nn.global_avg_pool2d", "nn.batch_flatten"}
 IMPORTED = {
+    "mobilenet_v1": (
+        QDQ | CLASSIFIER | {"add", "nn.dense"},
+        QOPERATOR | CLASSIFIER | {"add", "qnn.dense"},
+    ),
     "mobilenet_v2": (
         QDQ | CLASSIFIER | {"add", "nn.dense"},
         QOPERATOR | CLASSIFIER | {"add", "qnn.dense"},
@@ -133,9 +137,17 @@ def operators(mod: tvm.IRModule) -> set[str]:
     return names
 
 
-def test_mobilenet_v2_has_the_size_of_the_paper() -> None:
-    macs, parameters = 300_774_272, 3_487_816
-    assert onnx_networks.cost(onnx_networks.mobilenet_v2()) == Cost(macs, parameters)
+@pytest.mark.parametrize(
+    ("build", "macs", "parameters"),
+    [
+        (onnx_networks.mobilenet_v1, 568_740_352, 4_221_032),
+        (onnx_networks.mobilenet_v2, 300_774_272, 3_487_816),
+    ],
+)
+def test_the_mobilenets_have_the_sizes_of_the_papers(
+    build: Any, macs: int, parameters: int
+) -> None:
+    assert onnx_networks.cost(build()) == Cost(macs, parameters)
 
 
 def test_the_table_of_forms_and_types_is_what_quantize_takes() -> None:

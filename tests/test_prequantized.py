@@ -101,6 +101,7 @@ def test_a_mobilenet_equals_tflites_reference_kernels_up_to_its_softmax(name: st
 BY_NAME = {network.name: network for network in NETWORKS}
 # Each network once in `make test`, forms and types in turn; every combination in `make test-all`.
 QUICK = [
+    OnnxCase(BY_NAME["mobilenet_v1"], "qoperator", "uint8"),
     OnnxCase(BY_NAME["mobilenet_v2"], "qdq", "uint8"),
     OnnxCase(BY_NAME["resnet50"], "qoperator", "uint8", per_channel=False),
     OnnxCase(BY_NAME["efficientnet_lite0"], "qdq", "int8", per_channel=False),

@@ -12,7 +12,7 @@ INPUTS := pyproject.toml tests/requirements.txt tools/relay_tvm.py $(shell find 
 export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-all lint format clean pytest pytest-all
+.PHONY: help env demo bench test test-all lint format clean pytest pytest-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -23,6 +23,9 @@ env: ## make .venv: a TVM with Relay, the pinned packages, tinyai
 
 demo: env ## quantize, partition, build and run two networks; compare with TVM
 	$(BIN)/python benchmarks/demo.py
+
+bench: env ## compare speed with LiteRT, ONNX Runtime and TVM; BENCH="--help" shows the options
+	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 test: lint pytest ## format, lint, types and the tests that are not slow
 

@@ -133,7 +133,7 @@ def demo(
     report = {
         "equal": not problems,
         "machine": {
-            "cpu": _cpu_name(),
+            "cpu": cpu_name(),
             "tvm": tvm.__version__,
             "tvm_target": host,
             "disabled_passes": list(workloads.DISABLED_PASSES),
@@ -356,7 +356,8 @@ def _step(console: Console, what: str) -> Iterator[None]:
     console.print(f"{what}: {time.perf_counter() - start:.1f} s")
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The processor as the system calls it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

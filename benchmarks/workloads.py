@@ -22,7 +22,7 @@ import psutil
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
-from tvm.relay.testing import mobilenet
+from tvm.relay.testing import mobilenet, resnet
 
 from benchmarks.digits.data import load_split
 from tinyai.doctor import instruction_sets
@@ -85,12 +85,32 @@ def mobilenet_v1(cache: Path | None = None) -> Workload:
     and the eight samples are random numbers of fixed seeds."""
     shape = (1, 224, 224, 3)
     mod, _ = mobilenet.get_workload(1, 1000, shape[1:], layout="NHWC")
+    return _under_one_scale("mobilenet_v1", "MobileNetV1 224", mod, shape, cache)
+
+
+def mobilenet_v1_nchw(cache: Path | None = None) -> Workload:
+    """The same network in TVM's own layout."""
+    shape = (1, 3, 224, 224)
+    mod, _ = mobilenet.get_workload(1, 1000, shape[1:])
+    return _under_one_scale("mobilenet_v1_nchw", "MobileNetV1 224 NCHW", mod, shape, cache)
+
+
+def resnet18(cache: Path | None = None) -> Workload:
+    """ResNet-18 of relay.testing (224, NCHW); parameters and samples as ``mobilenet_v1``'s."""
+    shape = (1, 3, 224, 224)
+    mod, _ = resnet.get_workload(1, 1000, 18, shape[1:])
+    return _under_one_scale("resnet18", "ResNet-18 224", mod, shape, cache)
+
+
+def _under_one_scale(
+    name: str, title: str, mod: tvm.IRModule, shape: tuple[int, ...], cache: Path | None
+) -> Workload:
     mod = bind(mod, he_parameters(mod))
     quantized = quantize(
         mod, cache=cache, calibrate_mode="global_scale", global_scale=8.0, skip_conv_layers=[]
     )
     samples = np.random.default_rng(1).standard_normal((8, *shape), np.float32)
-    return Workload("mobilenet_v1", "MobileNetV1 224", mod, quantized, "data", samples)
+    return Workload(name, title, mod, quantized, "data", samples)
 
 
 def he_parameters(
@@ -193,16 +213,26 @@ def build_with_tvm(mod: tvm.IRModule, target: str) -> Any:
         return relay.build(mod, target=target)
 
 
-def tvm_library(mod: tvm.IRModule, target: str, cache: Path) -> tvm.runtime.Module:
+def tvm_library(
+    mod: tvm.IRModule, target: str, cache: Path, **requantize: str
+) -> tvm.runtime.Module:
     """TVM's own library of ``mod``, loaded; kept in ``cache`` under the hash of what it is made of.
 
-    LLVM needs two minutes to turn MobileNetV1 into machine code, whether it is run or exported.
+    ``requantize`` goes to TVM's ``requantize_config``. LLVM needs two minutes to turn MobileNetV1
+    into machine code, whether it is run or exported.
     """
-    key = repr((tvm.__version__, target, DISABLED_PASSES)) + tvm.ir.save_json(mod)
-    path = cache / f"tvm-{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
+    path = tvm_library_path(mod, target, cache, **requantize)
     if not path.exists():
-        export_whole(build_with_tvm(mod, target), path)
+        with relay.qnn.op.qnn.requantize_config(**requantize):
+            export_whole(build_with_tvm(mod, target), path)
     return tvm.runtime.load_module(str(path))
+
+
+def tvm_library_path(mod: tvm.IRModule, target: str, cache: Path, **requantize: str) -> Path:
+    """Where ``tvm_library`` keeps it."""
+    options = sorted(requantize.items())
+    key = repr((tvm.__version__, target, DISABLED_PASSES, options)) + tvm.ir.save_json(mod)
+    return cache / f"tvm-{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
 
 
 def export_whole(factory: Any, path: Path) -> None:
@@ -240,13 +270,13 @@ def outputs(executor: graph_executor.GraphModule, name: str, samples: Array) -> 
     return np.stack(results)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write beside ``path`` and rename, so that nobody ever reads half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.chmod(beside, 0o644)  # mkstemp makes it private
         os.replace(beside, path)
     except BaseException:

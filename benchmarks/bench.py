@@ -1,0 +1,324 @@
+"""`make bench`: our libraries against LiteRT, ONNX Runtime and TVM's own int8, network by network.
+
+    python benchmarks/bench.py [options] [FILE.tflite | FILE.onnx ...]
+
+Same network, same input, same number of threads, in short slices that take turns in one process.
+Results are compared before anything is timed. Prints two tables and writes a JSON file; the exit
+code is 1 where a result differs or a network could not be measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import workloads
+from benchmarks.bench_measure import Figures, Row, Settings, measured
+from benchmarks.bench_networks import MODELS, Case, chosen, known, of_files
+from benchmarks.demo import cpu_name
+from benchmarks.peers import versions
+from benchmarks.timing import geometric_mean, vnni_peak
+from tinyai.errors import TinyAIError
+from tinyai.report import safe
+from tinyai.target import Target
+
+PICTURE = workloads.ROOT / "docs" / "bench.svg"
+NOTHING = "–"
+WIDTH = 150
+Peaks = dict[int, tuple[float | None, str]]
+
+
+@click.command(help=__doc__.split("\n")[0])
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--networks", default="", help="Names, with commas; all that are known by default.")
+@click.option("--threads", default="1,2", show_default=True, help="Numbers, with commas.")
+@click.option("--isa", default=None, help="-isa= of the target instead of its default.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="Time for each contender on each network.",
+)
+@click.option("--tvm", is_flag=True, help="TVM's own int8 as a peer: minutes a network to build.")
+@click.option("--relay", is_flag=True, help="Networks of relay.quantize, against TVM, as well.")
+@click.option(
+    "--oracle",
+    type=click.Choice(["auto", "tvm", "peer"]),
+    default="auto",
+    show_default=True,
+    help="Compare with TVM's integers, or with the peer's within limits; auto: TVM if cheap.",
+)
+@click.option(
+    "--models",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=MODELS,
+    help="Folder of TFLite files whose README.md names them.",
+)
+@click.option(
+    "--json",
+    "output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=workloads.BUILD / "bench.json",
+    help="Where the figures go (build/bench.json).",
+)
+@click.option("--picture", is_flag=True, help="Draw docs/bench.svg.")
+@click.option("--list", "only_list", is_flag=True, help="Print the names of the networks.")
+def main(
+    files: tuple[Path, ...],
+    networks: str,
+    threads: str,
+    isa: str | None,
+    seconds: float,
+    relay: bool,
+    tvm: bool,
+    oracle: str,
+    models: Path,
+    output: Path,
+    picture: bool,
+    only_list: bool,
+) -> None:
+    os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+    wide = max(WIDTH, Console().width)  # a narrow terminal wraps lines; cells would be unreadable
+    console = Console(highlight=False, width=wide)
+    try:
+        counts = [Target(threads=each).threads for each in words(threads)]  # type: ignore[arg-type]
+        if isa is not None:
+            Target(isa=isa)
+        cases, notes = cases_of(files, words(networks), models, relay=relay)
+    except TinyAIError as error:
+        raise click.UsageError(str(error)) from None
+    for note in notes:
+        console.print(note)
+    if only_list:
+        console.print("\n".join(case.name for case in cases))
+        return
+    folder = workloads.BUILD / "bench"
+    settings = Settings(seconds, isa, tvm, oracle, workloads.BUILD / "cache", folder)
+    sys.exit(bench(cases, counts, settings, notes, output, PICTURE if picture else None, console))
+
+
+def words(text: str) -> list[str]:
+    """What stands between the commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def cases_of(
+    files: Sequence[Path], names: Sequence[str], models: Path, *, relay: bool
+) -> tuple[list[Case], list[str]]:
+    """The user's files, and the networks that he names; all known ones where he names neither."""
+    own = of_files(files)
+    if own and not names and not relay:
+        return own, []
+    cases, notes = known(models, relay=relay or any(name.startswith("relay_") for name in names))
+    return own + chosen(cases, names), notes if not names else []
+
+
+def bench(
+    cases: Sequence[Case],
+    threads: Sequence[int],
+    settings: Settings,
+    notes: Sequence[str],
+    output: Path,
+    picture: Path | None,
+    console: Console,
+) -> int:
+    """Measure every case on every number of threads; print, write ``output``; the exit code."""
+    peaks = {count: vnni_peak(count) for count in threads}
+    rows = []
+    for number, case in enumerate(cases):
+        for count in threads:
+            what = f"{number + 1} of {len(cases)}: {safe(case.name)}, {_plural(count, 'thread')}"
+            with console.status(f"{what} …"):
+                rows.append(in_a_process(case, count, settings))
+            console.print(f"{what}: {_summary(rows[-1])}")
+    report = {
+        "schema": "tinyai.bench/1",
+        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "versions": versions()},
+        "settings": _plain(settings),
+        "left_out": list(notes),
+        "vnni_peak_gmacs": {str(count): peak for count, (peak, _) in peaks.items()},
+        "networks": [_with_share(row, peaks) for row in rows],
+        "geometric_means": means(rows),
+    }
+    workloads.write_whole(output, json.dumps(report, indent=2) + "\n")
+    for table in (latencies(rows, peaks), costs(rows)):
+        console.print(table)
+    _print_means(rows, console)
+    for count, (peak, why) in peaks.items():
+        console.print(
+            f"vpdpbusd peak, {_plural(count, 'thread')}: "
+            + (f"{peak:.0f} GMAC/s" if peak else f"not measured, {why}")
+        )
+    console.print(f"The figures are in {output}.")
+    if picture is not None:
+        from benchmarks.bench_picture import draw  # brings matplotlib, which takes a while
+
+        draw(rows, picture, cpu_name())
+        console.print(f"The picture is {picture}.")
+    return int(any(row.problem for row in rows))
+
+
+def in_a_process(case: Case, threads: int, settings: Settings) -> Row:
+    """``measured`` in a process of its own: TVM reads its number of threads once, and a peer that
+    crashes takes nobody along."""
+    before = os.environ.get("TVM_NUM_THREADS")
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    try:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            return pool.submit(measured, case, threads, settings).result()
+    except BrokenProcessPool:
+        problem = "the process that measured it crashed"
+        return Row(case.name, case.kind, threads, problem=problem)
+    finally:
+        if before is None:
+            del os.environ["TVM_NUM_THREADS"]
+        else:
+            os.environ["TVM_NUM_THREADS"] = before
+
+
+# --- Ratios ------------------------------------------------------------------------------------
+
+
+def means(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
+    """Geometric mean of the ratios, by peer and number of threads."""
+    ratios: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        for peer in row.figures.peers if row.figures else ():
+            ratios.setdefault(peer.name, {}).setdefault(str(row.threads), []).append(peer.ratio)
+    return {
+        name: {count: mean for count, each in counts.items() if (mean := geometric_mean(each))}
+        for name, counts in ratios.items()
+    }
+
+
+def _print_means(rows: Sequence[Row], console: Console) -> None:
+    for name, counts in means(rows).items():
+        text = ", ".join(
+            f"{mean:.2f} on {_plural(int(count), 'thread')}" for count, mean in counts.items()
+        )
+        console.print(f"Geometric mean of {name} / tinyai: {text}")
+
+
+# --- What is shown -----------------------------------------------------------------------------
+
+
+def latencies(rows: Sequence[Row], peaks: Peaks) -> Table:
+    """One line for each row and peer; ratios below 1 are red."""
+    table = Table(title="Latency: medians in ms; ratio = peer / run", title_justify="left")
+    for column in ("network", "threads", "run", "C entry", "Python", "peer", "ms", "ratio",
+                   "GMAC/s", "of peak", "checked against"):  # fmt: skip
+        text = column in ("network", "peer", "checked against")
+        table.add_column(column, justify="left" if text else "right", overflow="fold")
+    for row in rows:
+        figures = row.figures
+        name = safe(row.name)
+        if figures is None:
+            problem = f"[red]{safe(row.problem or '')}[/red]"
+            table.add_row(name, str(row.threads), *[NOTHING] * 8, problem)
+            continue
+        share = share_of_peak(figures, peaks[row.threads][0])
+        own = [
+            name,
+            str(row.threads),
+            *map(_ms, (figures.run_ms, figures.entry_ms)),
+            _ms(figures.python_ms),
+        ]
+        rest = [
+            f"{figures.gmacs:.1f}",
+            NOTHING if share is None else f"{share:.0%}",
+            _check(figures),
+        ]
+        for number, peer in enumerate(figures.peers):
+            ratio = f"{peer.ratio:.2f}"
+            shown = [peer.name, _ms(peer.ms), ratio if peer.ratio >= 1 else f"[red]{ratio}[/red]"]
+            table.add_row(*(own if not number else [""] * 5), *shown, *(rest if not number else []))
+    return table
+
+
+def costs(rows: Sequence[Row]) -> Table:
+    """Memory, and the time to compile; of each network with its fewest threads."""
+    table = Table(
+        title="Memory in KiB; seconds from the quantized module to the loaded library",
+        title_justify="left",
+    )
+    table.add_column("network", overflow="fold")
+    for column in ("threads", "MMAC", "arena", "lower bound", "weights", "partition", "codegen",
+                   "C compiler", "load", "sum", "peak MiB"):  # fmt: skip
+        table.add_column(column, justify="right")
+    for row in rows:
+        figures = row.figures
+        if figures is None:
+            continue
+        cost = figures.compile
+        sizes = (figures.arena_bytes, figures.arena_lower_bound, figures.weight_bytes)
+        stages = (cost.partition, cost.codegen, cost.compiler, cost.load, cost.seconds)
+        table.add_row(
+            safe(row.name),
+            str(row.threads),
+            f"{figures.macs / 1e6:.2f}",
+            *(f"{size / 1024:,.1f}" for size in sizes),
+            *(f"{stage:.2f}" for stage in stages),
+            f"{cost.peak_mib:.0f}",
+        )
+    return table
+
+
+def share_of_peak(figures: Figures, peak: float | None) -> float | None:
+    """Of what the cores could multiply at most, None where that is not known."""
+    return figures.gmacs / peak if peak else None
+
+
+def _check(figures: Figures) -> str:
+    check = figures.check
+    if check.limit == 0:
+        return f"{check.against}: equal, {_plural(check.inputs, 'input')}"
+    return f"{check.against}: within {check.largest:.1f} of 255 (allowed {check.limit:g})"
+
+
+def _ms(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _summary(row: Row) -> str:
+    if row.figures is None:
+        return f"[red]{safe(row.problem or '')}[/red]"
+    others = (f"{peer.name} {_ms(peer.ms)} ms ({peer.ratio:.2f})" for peer in row.figures.peers)
+    return ", ".join([f"{_ms(row.figures.run_ms)} ms", *others])
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """A frozen value for JSON; paths become text."""
+    fields = dataclasses.asdict(value)
+    return {name: str(each) if isinstance(each, Path) else each for name, each in fields.items()}
+
+
+def _with_share(row: Row, peaks: Peaks) -> dict[str, Any]:
+    result = dataclasses.asdict(row)
+    if row.figures is not None:
+        peak, _ = peaks[row.threads]
+        result["figures"]["share_of_peak"] = share_of_peak(row.figures, peak)
+    return result
+
+
+if __name__ == "__main__":
+    main()

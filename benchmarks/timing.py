@@ -1,0 +1,119 @@
+"""Times of contenders that take turns, and what the processor could do at most."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tinyai.doctor import instruction_sets
+from tinyai.errors import TinyAIError
+from tinyai.runtime.runner import BoundCall
+from tinyai.runtime.toolchain import Toolchain
+
+# Mean seconds of one run over a number of runs.
+Contender = Callable[[int], float]
+
+ROUNDS = 15
+FEWEST_ROUNDS = 3
+# Threads of a pool spin for a while when their work is done: the next contender waits that long.
+SETTLE_SECONDS = 0.005
+
+PEAK_SECONDS = 0.05
+PEAK_REPEATS = 5
+_GIGA = 1e9
+
+
+def in_turn(contenders: Sequence[Contender], seconds: float) -> list[float]:
+    """Median seconds of a run of each contender; ``seconds`` is about what each may take in all.
+
+    They take turns in short slices, every second round backwards, because clocks drift; each
+    slice begins with a run that does not count. However slow they are, there are
+    ``FEWEST_ROUNDS`` rounds of one run.
+    """
+    first = [_after_warming_up(each, 1) for each in contenders]
+    slice_seconds = seconds / ROUNDS
+    numbers = [max(1, round(slice_seconds / max(each, 1e-9))) for each in first]
+    longest = max((n * each for n, each in zip(numbers, first, strict=True)), default=0)
+    rounds = min(ROUNDS, max(FEWEST_ROUNDS, int(seconds / max(longest, 1e-9))))
+    times: list[list[float]] = [[] for _ in contenders]
+    order = list(range(len(contenders)))
+    for _ in range(rounds):
+        for position in order:
+            found = _after_warming_up(contenders[position], numbers[position])
+            times[position].append(found)
+        order.reverse()
+    return [statistics.median(each) for each in times]
+
+
+def _after_warming_up(contender: Contender, number: int) -> float:
+    time.sleep(SETTLE_SECONDS)
+    contender(1)
+    return contender(number)
+
+
+def loop(run: Callable[[], object]) -> Contender:
+    """Calls of a Python function in a tight loop, by the wall clock."""
+
+    def seconds(number: int) -> float:
+        turns = range(number)
+        start = time.perf_counter()
+        for _ in turns:
+            run()
+        return (time.perf_counter() - start) / number
+
+    return seconds
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """None of no values."""
+    return math.exp(statistics.fmean(map(math.log, values))) if values else None
+
+
+# --- C -----------------------------------------------------------------------------------------
+
+
+def c_calls(call: BoundCall) -> Contender:
+    """Calls of an entry in a loop in C. Raises ``ToolchainError`` without a C compiler."""
+    mean = _library("entry_calls.c", ("-O2",)).mean_seconds
+    mean.restype = ctypes.c_double
+    mean.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long]
+
+    def seconds(number: int) -> float:
+        pointers = call.input_pointers, call.output_pointers
+        return float(mean(call.entry, *pointers, call.arena, number))
+
+    return seconds
+
+
+def vnni_peak(threads: int) -> tuple[float | None, str]:
+    """Multiply-accumulates a second (10**9) of ``vpdpbusd`` on ``threads`` cores, and None with
+    the reason where that cannot be measured."""
+    try:
+        found = instruction_sets(Path("/proc/cpuinfo").read_text())
+    except OSError:
+        found = ()
+    if "avx512vnni" not in found:
+        return None, "this CPU has no AVX512-VNNI"
+    try:
+        peak = _library("vnni_peak.c", ("-O2", "-pthread")).macs_a_second
+    except TinyAIError as error:
+        return None, error.what
+    peak.restype = ctypes.c_double
+    peak.argtypes = [ctypes.c_int, ctypes.c_double]
+    best = max(peak(threads, PEAK_SECONDS) for _ in range(PEAK_REPEATS))
+    return (best / _GIGA, "") if best > 0 else (None, f"no {threads} threads could be started")
+
+
+@functools.cache
+def _library(name: str, flags: tuple[str, ...]) -> ctypes.CDLL:
+    """A C file beside this one, compiled and loaded."""
+    with tempfile.TemporaryDirectory(prefix="tinyai-bench-") as folder:
+        library = Path(folder) / "bench.so"
+        Toolchain(flags=flags).shared_library(library, [Path(__file__).with_name(name)])
+        return ctypes.CDLL(str(library))

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import workloads
@@ -38,6 +39,7 @@ from tinyai.target import Target
 
 PICTURE = workloads.ROOT / "docs" / "bench.svg"
 NOTHING = "–"
+BUSY = 0.05  # a spread from which on a ratio is noise
 WIDTH = 150
 Peaks = dict[int, tuple[float | None, str]]
 
@@ -142,23 +144,25 @@ def bench(
     rows = []
     for number, case in enumerate(cases):
         for count in threads:
-            what = f"{number + 1} of {len(cases)}: {safe(case.name)}, {_plural(count, 'thread')}"
+            what = f"{number + 1} of {len(cases)}: {shown(case.name)}, {_plural(count, 'thread')}"
             with console.status(f"{what} …"):
                 rows.append(in_a_process(case, count, settings))
             console.print(f"{what}: {_summary(rows[-1])}")
     report = {
         "schema": "tinyai.bench/1",
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "versions": versions()},
-        "settings": _plain(settings),
+        "settings": {name: getattr(settings, name) for name in ("seconds", "isa", "tvm", "oracle")},
         "left_out": list(notes),
         "vnni_peak_gmacs": {str(count): peak for count, (peak, _) in peaks.items()},
         "networks": [_with_share(row, peaks) for row in rows],
         "geometric_means": means(rows),
+        "largest_spread": spread(rows),
     }
     workloads.write_whole(output, json.dumps(report, indent=2) + "\n")
     for table in (latencies(rows, peaks), costs(rows)):
         console.print(table)
     _print_means(rows, console)
+    _print_spread(rows, console)
     for count, (peak, why) in peaks.items():
         console.print(
             f"vpdpbusd peak, {_plural(count, 'thread')}: "
@@ -215,6 +219,20 @@ def _print_means(rows: Sequence[Row], console: Console) -> None:
         console.print(f"Geometric mean of {name} / tinyai: {text}")
 
 
+def spread(rows: Iterable[Row]) -> float:
+    """The largest distance of the quartiles of a latency, as a share of its median."""
+    measured = [row.figures for row in rows if row.figures is not None]
+    spreads = [each.spread for figures in measured for each in (figures, *figures.peers)]
+    return max(spreads, default=0.0)
+
+
+def _print_spread(rows: Iterable[Row], console: Console) -> None:
+    largest = spread(rows)
+    console.print(f"Largest distance of the quartiles of a latency: {largest:.0%} of its median")
+    if largest > BUSY:
+        console.print("[yellow]The machine is busy or unsteady: these ratios are noise in part.")
+
+
 # --- What is shown -----------------------------------------------------------------------------
 
 
@@ -227,32 +245,31 @@ def latencies(rows: Sequence[Row], peaks: Peaks) -> Table:
         table.add_column(column, justify="left" if text else "right", overflow="fold")
     for row in rows:
         figures = row.figures
-        name = safe(row.name)
+        name = shown(row.name)
         if figures is None:
-            problem = f"[red]{safe(row.problem or '')}[/red]"
+            problem = f"[red]{shown(row.problem or '')}[/red]"
             table.add_row(name, str(row.threads), *[NOTHING] * 8, problem)
             continue
-        share = share_of_peak(figures, peaks[row.threads][0])
-        own = [
-            name,
-            str(row.threads),
-            *map(_ms, (figures.run_ms, figures.entry_ms)),
-            _ms(figures.python_ms),
-        ]
-        rest = [
-            f"{figures.gmacs:.1f}",
-            NOTHING if share is None else f"{share:.0%}",
-            _check(figures),
-        ]
+        own = [name, str(row.threads), *_own_times(figures)]
+        rest = [*_rates(figures, peaks[row.threads][0]), _check(figures)]
         for number, peer in enumerate(figures.peers):
             ratio = f"{peer.ratio:.2f}"
-            shown = [peer.name, _ms(peer.ms), ratio if peer.ratio >= 1 else f"[red]{ratio}[/red]"]
-            table.add_row(*(own if not number else [""] * 5), *shown, *(rest if not number else []))
+            cells = [peer.name, _ms(peer.ms), ratio if peer.ratio >= 1 else f"[red]{ratio}[/red]"]
+            table.add_row(*(own if not number else [""] * 5), *cells, *(rest if not number else []))
     return table
 
 
+def _own_times(figures: Figures) -> list[str]:
+    return [_ms(each) for each in (figures.run_ms, figures.entry_ms, figures.python_ms)]
+
+
+def _rates(figures: Figures, peak: float | None) -> list[str]:
+    share = share_of_peak(figures, peak)
+    return [f"{figures.gmacs:.1f}", NOTHING if share is None else f"{share:.0%}"]
+
+
 def costs(rows: Sequence[Row]) -> Table:
-    """Memory, and the time to compile; of each network with its fewest threads."""
+    """Memory, and the time to compile."""
     table = Table(
         title="Memory in KiB; seconds from the quantized module to the loaded library",
         title_justify="left",
@@ -269,7 +286,7 @@ def costs(rows: Sequence[Row]) -> Table:
         sizes = (figures.arena_bytes, figures.arena_lower_bound, figures.weight_bytes)
         stages = (cost.partition, cost.codegen, cost.compiler, cost.load, cost.seconds)
         table.add_row(
-            safe(row.name),
+            shown(row.name),
             str(row.threads),
             f"{figures.macs / 1e6:.2f}",
             *(f"{size / 1024:,.1f}" for size in sizes),
@@ -277,6 +294,11 @@ def costs(rows: Sequence[Row]) -> Table:
             f"{cost.peak_mib:.0f}",
         )
     return table
+
+
+def shown(text: str) -> str:
+    """Text of the user's on a line of its own, and not as rich's markup."""
+    return escape(safe(text, 240))
 
 
 def share_of_peak(figures: Figures, peak: float | None) -> float | None:
@@ -297,19 +319,13 @@ def _ms(value: float | None) -> str:
 
 def _summary(row: Row) -> str:
     if row.figures is None:
-        return f"[red]{safe(row.problem or '')}[/red]"
+        return f"[red]{shown(row.problem or '')}[/red]"
     others = (f"{peer.name} {_ms(peer.ms)} ms ({peer.ratio:.2f})" for peer in row.figures.peers)
     return ", ".join([f"{_ms(row.figures.run_ms)} ms", *others])
 
 
 def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    """A frozen value for JSON; paths become text."""
-    fields = dataclasses.asdict(value)
-    return {name: str(each) if isinstance(each, Path) else each for name, each in fields.items()}
 
 
 def _with_share(row: Row, peaks: Peaks) -> dict[str, Any]:

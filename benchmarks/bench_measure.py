@@ -99,18 +99,20 @@ class CompileCost:
 
 @dataclass(frozen=True)
 class PeerTime:
-    """Milliseconds of a run, and how many times ours that is."""
+    """Milliseconds of a run, how far they spread, and how many times ours they are."""
 
     name: str
     ms: float
     ratio: float
+    spread: float
 
 
 @dataclass(frozen=True)
 class Figures:
     """Latencies are medians in milliseconds, of runs in turn.
 
-    - ``run_ms``: the graph executor's ``run`` by TVM's ``time_evaluator``; ``ratio`` is of this.
+    - ``run_ms``: the graph executor's ``run`` by TVM's ``time_evaluator``; ratios are to this.
+      ``spread`` is the distance of its quartiles as a share of it.
     - ``entry_ms``: the C entry without TVM in a loop in C; None where the host computes too.
     - ``python_ms``: the executor's ``run`` called from Python.
     - ``macs``: of one run; ``gmacs`` 10**9 of them a second, in the graph executor.
@@ -118,6 +120,7 @@ class Figures:
     """
 
     run_ms: float
+    spread: float
     entry_ms: float | None
     python_ms: float
     peers: tuple[PeerTime, ...]
@@ -397,14 +400,19 @@ def _figures(
     if ours.entry is not None:
         call = ours.entry(network.inputs[0])
         contenders.append(c_calls(call))
-    run, *others = (1000 * each for each in in_turn(contenders, seconds))
+    times = in_turn(contenders, seconds)
+    run, *others = (1000 * each.median for each in times)
     names = [peer.name for peer in peers]
     rows = ours.report.regions
     return Figures(
         run_ms=run,
+        spread=times[0].spread,
         entry_ms=others[len(names) + 1] if ours.entry is not None else None,
         python_ms=others[len(names)],
-        peers=tuple(PeerTime(n, ms, ms / run) for n, ms in zip(names, others, strict=False)),
+        peers=tuple(
+            PeerTime(name, ms, ms / run, each.spread)
+            for name, ms, each in zip(names, others, times[1:], strict=False)
+        ),
         macs=ours.macs,
         gmacs=ours.macs / run / 1e6,
         regions=len(rows),

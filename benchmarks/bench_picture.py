@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import workloads
 from benchmarks.bench_measure import Row
+from tinyai.report import safe
 
 OURS = "tinyai"
 COLOURS = {OURS: "#1f4e9c", "LiteRT": "#e0862f", "ONNX Runtime": "#4f9d69", "TVM": "#9a9a9a"}
@@ -71,7 +72,8 @@ def _panel(axes: Any, rows: Sequence[Row], networks: Sequence[str]) -> None:
         axes.bar_label(drawn, labels, padding=1, fontsize=7)
     axes.set_yscale("log")
     axes.set_ylabel("ms a run (log)")
-    axes.set_xticks(range(len(networks)), networks, rotation=30, ha="right")
+    labels = [safe(name).replace("$", r"\$") for name in networks]  # $ begins a formula
+    axes.set_xticks(range(len(networks)), labels, rotation=30, ha="right")
     axes.legend(frameon=False, ncols=len(COLOURS), loc="upper left", fontsize=8)
     axes.margins(y=0.15)
 

@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tinyai.doctor import instruction_sets
@@ -29,8 +30,17 @@ PEAK_REPEATS = 5
 _GIGA = 1e9
 
 
-def in_turn(contenders: Sequence[Contender], seconds: float) -> list[float]:
-    """Median seconds of a run of each contender; ``seconds`` is about what each may take in all.
+@dataclass(frozen=True)
+class Times:
+    """Median seconds of a run over the rounds; ``spread`` is the distance of the quartiles as a
+    share of it. On a quiet machine that is a few hundredths."""
+
+    median: float
+    spread: float
+
+
+def in_turn(contenders: Sequence[Contender], seconds: float) -> list[Times]:
+    """Times of each contender; ``seconds`` is about what each may take in all.
 
     They take turns in short slices, every second round backwards, because clocks drift; each
     slice begins with a run that does not count. However slow they are, there are
@@ -48,7 +58,12 @@ def in_turn(contenders: Sequence[Contender], seconds: float) -> list[float]:
             found = _after_warming_up(contenders[position], numbers[position])
             times[position].append(found)
         order.reverse()
-    return [statistics.median(each) for each in times]
+    return [_times(each) for each in times]
+
+
+def _times(values: Sequence[float]) -> Times:
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Times(median, (high - low) / median)
 
 
 def _after_warming_up(contender: Contender, number: int) -> float:

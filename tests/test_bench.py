@@ -23,6 +23,7 @@ from benchmarks import bench, bench_measure, bench_networks, onnx_networks, timi
 from benchmarks.bench_measure import Differs, Settings, difference
 from benchmarks.bench_networks import MODELS, Case
 from benchmarks.peers import LiteRT, OnnxRuntime
+from benchmarks.timing import Times
 from tests.oracle import cache_folder
 from tinyai.codegen import emit
 from tinyai.errors import OptionError
@@ -93,6 +94,7 @@ def test_the_report_has_every_figure_of_a_network(shown) -> None:
     share = figures["share_of_peak"]
     assert share == (pytest.approx(figures["gmacs"] / peak) if peak else None)
     assert report["left_out"] == ["a note"]
+    assert report["largest_spread"] == max(figures["spread"], figures["peers"][0]["spread"])
     assert KWS in text
 
 
@@ -105,12 +107,13 @@ def test_a_process_that_crashes_is_a_row_with_its_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "measured", crash)
-    code, text, report = run([Case("unlucky", "onnx")], tmp_path)
+    code, text, report = run([Case("[red]unlucky", "onnx")], tmp_path)
     (row,) = report["networks"]
     assert code == 1
     assert row["figures"] is None
     assert row["problem"] == "the process that measured it crashed"
     assert text.count("the process that measured it crashed") == 2
+    assert text.count("[red]unlucky") == 2
     assert report["geometric_means"] == {}
 
 
@@ -250,9 +253,17 @@ def test_contenders_take_turns_and_every_second_round_goes_backwards(
         return run
 
     found = timing.in_turn([contender("a", 0.25), contender("b", 1.0)], seconds=15.0)
-    assert found == [0.25, 1.0]
+    assert found == [Times(0.25, 0), Times(1.0, 0)]
     slices = [call for call in calls[4:] if call != ("a", 1)][: 2 * timing.ROUNDS]
     assert slices[:8] == [("a", 4), *[("b", 1)] * 2, *[("b", 1)] * 2, ("a", 4), ("a", 4), ("b", 1)]
+
+
+def test_a_time_is_the_median_and_its_spread_the_distance_of_the_quartiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timing, "SETTLE_SECONDS", 0)
+    values = iter([10.0, 10.0, 0.0, 1.0, 0.0, 2.0, 0.0, 9.0])
+    assert timing.in_turn([lambda _: next(values)], seconds=1.0) == [Times(2.0, 4 / 2)]
 
 
 def test_a_slow_contender_has_the_fewest_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +274,7 @@ def test_a_slow_contender_has_the_fewest_rounds(monkeypatch: pytest.MonkeyPatch)
         calls.append(number)
         return 100.0
 
-    assert timing.in_turn([slow], seconds=1.0) == [100.0]
+    assert timing.in_turn([slow], seconds=1.0) == [Times(100.0, 0)]
     assert calls == [1] * (2 + 2 * timing.FEWEST_ROUNDS)
 
 
@@ -286,7 +297,7 @@ def test_the_picture_is_whole_and_the_same_each_time(shown, tmp_path: Path) -> N
     cost = bench_measure.CompileCost(**figures["compile"])
     fields = {k: v for k, v in figures.items() if k != "share_of_peak"}
     made = bench_measure.Figures(**fields | {"peers": peers, "check": check, "compile": cost})
-    rows = [bench_measure.Row("a", "tflite", 1, made), bench_measure.Row("b", "tflite", 1)]
+    rows = [bench_measure.Row("a$b", "tflite", 1, made), bench_measure.Row("c", "tflite", 1)]
     texts = []
     for name in ("first.svg", "second.svg"):
         draw(rows, tmp_path / name, "a CPU")
@@ -294,4 +305,5 @@ def test_the_picture_is_whole_and_the_same_each_time(shown, tmp_path: Path) -> N
     assert texts[0] == texts[1]
     assert "LiteRT" in texts[0]
     assert "a CPU" in texts[0]
+    assert "a$b" in texts[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.svg", "second.svg"]

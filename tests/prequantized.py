@@ -113,9 +113,10 @@ class LiteRT:
         )
         self._interpreter.allocate_tensors()
 
-    def __call__(self, value: Array) -> list[Array]:
-        (given,) = self._interpreter.get_input_details()
-        self._interpreter.set_tensor(given["index"], value)
+    def __call__(self, *values: Array) -> list[Array]:
+        """The outputs for inputs in the order of the file."""
+        for given, value in zip(self._interpreter.get_input_details(), values, strict=True):
+            self._interpreter.set_tensor(given["index"], value)
         self._interpreter.invoke()
         details = self._interpreter.get_output_details()
         return [self._interpreter.get_tensor(each["index"]) for each in details]

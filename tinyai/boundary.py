@@ -395,6 +395,10 @@ _HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
         "hand its values over: partition_for_tinyai(mod, params), or bind_params_by_name",
     ),
     (
+        lambda reason: reason.clause.startswith("TFLite's arithmetic of"),
+        'rounding="upward", which computes it as TVM does',
+    ),
+    (
         lambda reason: reason.clause.startswith("pattern: "),
         "write the edge of the quantized part as the composite has it, or quantize this part",
     ),

@@ -27,6 +27,7 @@ from tinyai.ops import (
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.passes import optimize
 from tinyai.source import (
+    CURRENT_ROUNDING,
     Call,
     Constant,
     Expr,
@@ -286,10 +287,25 @@ def _refusal(calls: Collection[Call], root: Expr, *, floats: bool) -> Refusal | 
                         of.dtype,
                         "integers; float32 only where a region begins or ends",
                     )
+        if CURRENT_ROUNDING.get().mode == "tflite":
+            _require_requantized_means(calls)
         _try_lowering(calls)
     except Refusal as refusal:
         return refusal
     return None
+
+
+def _require_requantized_means(calls: Collection[Call]) -> None:
+    """TFLite's mean divides and rescales at once: without its requantization there is none.
+
+    This alone is not left to a builder, for it is about who reads the result.
+    """
+    rescaled = {call.args[0] for call in calls if call.op == "qnn.requantize"}
+    for call in calls:
+        with blaming(call):
+            found = "one without a requantization of its own"
+            fits = call.op != "mean" or call in rescaled
+            require(fits, "TFLite's arithmetic of mean", found, "mean, then qnn.requantize")
 
 
 def _try_lowering(calls: Collection[Call]) -> None:

@@ -29,14 +29,24 @@ def explain(mod: tvm.IRModule, params: dict[str, Any] | None = None, **options: 
     changed. Raises what ``partition_for_tinyai`` raises, and ``UnsupportedError`` where a region
     that the user made himself cannot be built.
     """
-    return report_of(partition_for_tinyai(mod, params, **options))  # type: ignore[arg-type]
+    partitioned = partition_for_tinyai(mod, params, **options)  # type: ignore[arg-type]
+    return report_of(partitioned, Target.from_options(_of_target(options)).rounding)
 
 
-def report_of(partitioned: tvm.IRModule) -> Report:
-    """The report of a module that is partitioned already."""
+def _of_target(options: Mapping[str, object]) -> dict[str, object]:
+    """Without the arguments that are ``partition_for_tinyai``'s own."""
+    own = ("mod_name", "prune", "strict")
+    return {name: value for name, value in options.items() if name not in own}
+
+
+def report_of(partitioned: tvm.IRModule, mode: str = Target.rounding) -> Report:
+    """The report of a module that is partitioned already, for the rounding ``mode`` where it has no
+    region to say it."""
     mod = relay.transform.InferType()(partitioned)
     inside = regions(mod)
-    with using(rounding_of(next(iter(inside.values()), None))):
+    first = next(iter(inside.values()), None)
+    rounding = rounding_of(first)
+    with using(rounding if first is not None else replace(rounding, mode=mode)):
         return _report(mod, inside)
 
 
@@ -45,9 +55,10 @@ def _report(mod: tvm.IRModule, inside: Mapping[tvm.ir.GlobalVar, relay.Function]
     return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}), rows)
 
 
-def check_boundary(partitioned: tvm.IRModule) -> None:
-    """Raise ``BoundaryError`` where an operator that computes stays on the host."""
-    report = report_of(partitioned)
+def check_boundary(partitioned: tvm.IRModule, mode: str) -> None:
+    """Raise ``BoundaryError`` where an operator that computes stays on the host; ``mode`` as in
+    ``report_of``."""
+    report = report_of(partitioned, mode)
     if report.computing:
         names = Counter(row.operator for row in report.computing)
         raise BoundaryError(

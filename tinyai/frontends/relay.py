@@ -59,7 +59,7 @@ def partition_for_tinyai(
     if whole:
         from tinyai.frontends.explain import check_boundary
 
-        check_boundary(partitioned)
+        check_boundary(partitioned, Target.from_options(options).rounding)
     return partitioned
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tinyai.ir import DType, Step
-from tinyai.ops import reduce, steps
+from tinyai.ops import functions_tflite, reduce, steps
 from tinyai.ops.elementwise import Elementwise, apply
+from tinyai.ops.functions import FUNCTIONS
 from tinyai.ops.layout import Concatenate
 from tinyai.ops.rounding_onnx import OnnxArithmetic
-from tinyai.ops.rounding_tflite import TfliteArithmetic, mean_steps
+from tinyai.ops.rounding_tflite import TfliteArithmetic, mean_steps, relu_limits
 from tinyai.ops.rounding_tvm import TvmArithmetic, multiply_step
 from tinyai.ops.scales import (
     NARROW,
@@ -49,6 +50,16 @@ FRAMEWORKS: Mapping[str, type[Arithmetic]] = MappingProxyType(
     {"tflite": TfliteArithmetic, "onnx": OnnxArithmetic}
 )
 WIDE = (*NARROW, DType.INT32)
+# Float operators that work value by value or along an axis, as between dequantize and quantize.
+OF_VALUES = frozenset(
+    {
+        *FUNCTIONS,
+        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "round"),
+        *("nn.relu", "nn.leaky_relu", "nn.prelu", "nn.softmax"),
+    }
+)
+# What TFLite's int8 kernel tabulates, by the name of TVM's operator.
+TFLITE_FUNCTIONS: Mapping[str, str] = MappingProxyType({"sigmoid": "sigmoid", "tanh": "tanhf"})
 
 
 def arithmetic(attrs: Mapping[str, Any], default: Rounding) -> Arithmetic:
@@ -93,7 +104,19 @@ def lower_requantize(call: Call, lowering: Lowering) -> str:
     if isinstance(how, TfliteArithmetic) and isinstance(mean, Call) and mean.op == "mean":
         return _tflite_mean(call, mean, lowering, source, target)
     chain = how.requantize(lowering.builder, source, target, data.dtype, to, rank)
-    return apply(call, lowering, call.args[0], *chain, quant=target.qparams)
+    value = call.args[0]
+    if isinstance(how, TfliteArithmetic) and (relu := _of_same_operator(call)):
+        bounds = float(relu.attrs["a_min"]), float(relu.attrs["a_max"])
+        chain += relu_limits(bounds, source, target, data.dtype, to)
+        value = relu.args[0]
+    return apply(call, lowering, value, *chain, quant=target.qparams)
+
+
+def _of_same_operator(requantize: Call) -> Call | None:
+    """The clip that a requantization is of, where both are one operator of the source model."""
+    clip = requantize.args[0]
+    same = isinstance(clip, Call) and clip.op == "clip" and clip.name == requantize.name != ""
+    return clip if same and isinstance(clip, Call) else None
 
 
 def _tflite_mean(call: Call, mean: Call, lowering: Lowering, source: Scale, target: Scale) -> str:
@@ -115,46 +138,77 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
     rank = len(data.shape)
     target = axis_scale_of(call, 1, "output", rank)
     how = arithmetic({}, lowering.rounding)
-    if isinstance(how, TfliteArithmetic) and (function := _of_dequantized(call.args[0])):
-        return _tflite_function(call, function, lowering, target, to)
+    if isinstance(how, TfliteArithmetic) and (functions := _of_dequantized(call.args[0])):
+        return _tflite_function(call, functions, lowering, target, to)
     chain = how.quantize(lowering.builder, target, to, rank)
     return apply(call, lowering, call.args[0], *chain, quant=target.qparams)
 
 
-def _of_dequantized(value: Expr) -> Call | None:
-    """``value``, where it is a function of a dequantized tensor."""
-    if not isinstance(value, Call) or value.op == "qnn.dequantize":
-        return None
-    inner = value.args[0]
-    return value if isinstance(inner, Call) and inner.op == "qnn.dequantize" else None
+def _of_dequantized(value: Expr) -> list[Call]:
+    """The float functions between ``value`` and a dequantize, last first; none where no dequantize
+    is behind functions alone."""
+    found: dict[Call, None] = {}
+    stack, dequantized = [value], False
+    while stack:
+        each = stack.pop()
+        if not isinstance(each, Call) or each in found:
+            continue
+        if each.op == "qnn.dequantize":
+            dequantized = True
+        elif each.op in OF_VALUES:
+            found[each] = None
+            stack += each.args
+    return list(found) if dequantized else []
 
 
 def _tflite_function(
-    call: Call, function: Call, lowering: Lowering, target: Scale, to: DType
+    call: Call, functions: list[Call], lowering: Lowering, target: Scale, to: DType
 ) -> str:
-    """A float function between dequantize and quantize, as TFLite's int8 kernel computes it."""
-    inner = function.args[0]
-    assert isinstance(inner, Call)
-    data = inner.args[0]
-    source = scale_of(inner, 1, "input")
+    """Float functions between dequantize and quantize that are one operator of TFLite's, as its
+    int8 kernel computes it.
+
+    (The float operator between a dequantize and a quantize of their own imports the same.)
+    """
+    last = functions[0]
+    known = ", ".join((*TFLITE_FUNCTIONS, "nn.leaky_relu", "nn.softmax, hard-swish"))
     require(to is DType.INT8, "dtype of the result", to, "int8")
-    if function.op == "nn.softmax":
-        found = float(target.scale), target.zero_point
-        require(found == (1 / 256, -128), "quantization of a softmax", found, (1 / 256, -128))
-        return add_tflite_softmax(function, lowering, data, float(source.scale))
-    known = ("sigmoid", "tanh")
-    require(function.op in known, "TFLite's arithmetic of", function.op, ", ".join(known))
+    dequantized = _dequantize_below(functions)
+    data = dequantized.args[0]
+    source = scale_of(dequantized, 1, "input")
+    table = functions_tflite.lookup_of(last, source, target)
+    if table is not None:
+        found = lowering.type(data).dtype
+        require(found is DType.INT8, "dtype of the function's input", found, "int8")
+        return apply(call, lowering, data, table, quant=target.qparams)
+    names = " of ".join(each.op for each in functions)
+    require(len(functions) == 1, "TFLite's arithmetic of", names, known)
+    if last.op == "nn.softmax":
+        quantization = float(target.scale), target.zero_point
+        allowed = 1 / 256, -128
+        require(quantization == allowed, "quantization of a softmax", quantization, allowed)
+        return add_tflite_softmax(last, lowering, data, float(source.scale))
+    require(last.op in TFLITE_FUNCTIONS, "TFLite's arithmetic of", last.op, known)
     builder = lowering.builder
     inverse = np.asarray(np.float32(1) / target.scale)
     chain = (
         *dequantize(builder, source, lowering.type(data).dtype, 0),
-        steps.Function({"sigmoid": "sigmoid", "tanh": "tanhf"}[function.op]),
+        steps.Function(TFLITE_FUNCTIONS[last.op]),
         *times(builder, inverse),
         steps.Round(),
         *plus(builder, target.zero_point, DType.FLOAT32),
         *narrow(to),
     )
     return apply(call, lowering, data, *chain, quant=target.qparams)
+
+
+def _dequantize_below(functions: list[Call]) -> Call:
+    """The first dequantize that ``functions`` read."""
+    return next(
+        arg
+        for each in functions
+        for arg in each.args
+        if isinstance(arg, Call) and arg.op == "qnn.dequantize"
+    )
 
 
 def lower_dequantize(call: Call, lowering: Lowering) -> str:

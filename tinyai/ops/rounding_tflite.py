@@ -38,6 +38,8 @@ class TfliteArithmetic(Arithmetic):
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
     ) -> Steps:
         require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
+        # LiteRT's own sum of int8 leaves its result unset for some scales.
+        require(source.maker != "sum", "TFLite's arithmetic of", "a requantized sum", "a mean")
         factors = [factor.astype(np.float64) for factor in source.factors or (source.scale,)]
         ratios = np.asarray(math.prod(factors[1:], start=factors[0]) / np.float64(target.scale))
         axis = source.axis if ratios.size > 1 else None
@@ -105,6 +107,44 @@ def mean_steps(builder: Builder, source: Scale, target: Scale, count: int, to: D
         *plus(builder, target.zero_point),
         *narrow(to),
     )
+
+
+RELUS = ((0.0, math.inf), (0.0, 6.0), (-1.0, 1.0))
+
+
+def relu_limits(
+    bounds: tuple[float, float], source: Scale, target: Scale, found: DType, to: DType
+) -> Steps:
+    """The bounds of a ReLU of its own (``RELUS``) behind its requantization to ``target``.
+
+    TVM's importer clips before it, so ``bounds`` are on ``source``; TFLite clips after it. Refuses
+    bounds of which it can not be told which ReLU they are of, where that makes a difference.
+    """
+
+    def imported(real: float) -> float:
+        return source.zero_point + (real if math.isinf(real) else round(real / source.scale.item()))
+
+    def wanted(real: float) -> float:
+        places = np.asarray(np.float32(real) / np.float32(target.scale))
+        return target.zero_point + (real if math.isinf(real) else int(_round_away(places)))
+
+    def within(pair: tuple[float, float], dtype: DType) -> tuple[int, int]:
+        low, high = (int(min(max(bound, dtype.range[0]), dtype.range[1])) for bound in pair)
+        return low, high
+
+    relus = [
+        pair for pair in RELUS if within((imported(pair[0]), imported(pair[1])), found) == bounds
+    ]
+    require(bool(relus), "TFLite's arithmetic of", f"a clip to {bounds}", "a ReLU")
+    ratio = float(source.scale) / float(target.scale)
+    ends = [(end - source.zero_point) * ratio + target.zero_point for end in found.range]
+    reached = math.floor(ends[0]), math.ceil(ends[1])
+    limits = {
+        within((max(wanted(low), reached[0]), min(wanted(high), reached[1])), to)
+        for low, high in relus
+    }
+    require(len(limits) == 1, "TFLite's arithmetic of", f"one of the ReLUs {relus}", "one of them")
+    return (steps.Clip(*limits.pop()),)
 
 
 def _one(ratio: float) -> FixedPoint:

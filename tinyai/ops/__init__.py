@@ -11,7 +11,7 @@ from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
 from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, MaxPool2d
 from tinyai.ops.reduce import Sum
 from tinyai.ops.resize import Resize
-from tinyai.ops.softmax import IntegerSoftmax, Softmax
+from tinyai.ops.softmax import IntegerSoftmax, Softmax, TableSoftmax
 
 __all__ = [
     "OPS",
@@ -29,6 +29,7 @@ __all__ = [
     "Slice",
     "Softmax",
     "Sum",
+    "TableSoftmax",
     "Transpose",
 ]
 
@@ -41,6 +42,7 @@ OPS: tuple[type[Op], ...] = (
     Sum,
     Softmax,
     IntegerSoftmax,
+    TableSoftmax,
     Elementwise,
     Concatenate,
     Pad,

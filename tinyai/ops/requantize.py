@@ -29,7 +29,7 @@ from tinyai.ops.scales import (
     times,
     with_factors,
 )
-from tinyai.ops.softmax import add_tflite_softmax
+from tinyai.ops.softmax import add_onnx_softmax, add_tflite_softmax
 from tinyai.source import (
     Call,
     Constant,
@@ -138,8 +138,15 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
     rank = len(data.shape)
     target = axis_scale_of(call, 1, "output", rank)
     how = arithmetic({}, lowering.rounding)
-    if isinstance(how, TfliteArithmetic) and (functions := _of_dequantized(call.args[0])):
+    functions = _of_dequantized(call.args[0])
+    if isinstance(how, TfliteArithmetic) and functions:
         return _tflite_function(call, functions, lowering, target, to)
+    if isinstance(how, OnnxArithmetic) and [each.op for each in functions] == ["nn.softmax"]:
+        inner = _dequantize_below(functions)
+        # Of two types ONNX Runtime computes it in float.
+        if lowering.type(inner.args[0]).dtype is to:
+            source = scale_of(inner, 1, "input")
+            return add_onnx_softmax(functions[0], lowering, inner.args[0], source, target)
     chain = how.quantize(lowering.builder, target, to, rank)
     return apply(call, lowering, call.args[0], *chain, quant=target.qparams)
 

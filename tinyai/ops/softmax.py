@@ -1,4 +1,5 @@
-"""``softmax`` in float32, as TVM's CPU code computes it, and in TFLite's fixed point."""
+"""``softmax`` in float32, as TVM's CPU code computes it, in TFLite's fixed point, and from ONNX
+Runtime's table."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ops import steps
 from tinyai.ops.functions import exp
-from tinyai.ops.scales import fixed_point
+from tinyai.ops.scales import Scale, fixed_point, narrow, plus
 from tinyai.ops.steps import FixedPointMultiply
 from tinyai.source import Call, Expr, Lowering, require, sources
 
@@ -92,6 +94,46 @@ class IntegerSoftmax(Op):
         return f"{self.name}(axis={self.axis}, 256 powers)"
 
 
+@dataclass(frozen=True)
+class TableSoftmax(Op):
+    """Softmax of 8 bits in float32, times ``factor``, as ONNX Runtime's QLinearSoftmax computes it:
+    ``powers[255 + x - max] * factor / total``, summed from the first element on.
+
+    in: int8 or uint8; out: float32 of its shape.
+    """
+
+    name: ClassVar[str] = "table_softmax"
+    takes_epilogue: ClassVar[bool] = True
+    axis: int
+    powers: tuple[float, ...]
+    factor: float
+
+    def infer(self, *inputs: Type) -> Type:
+        (data,) = inputs
+        narrow = data.dtype in (DType.INT8, DType.UINT8)
+        if not narrow or not 0 <= self.axis < len(data.shape):
+            raise ValueError(f"softmax of {data} along axis {self.axis}: 8 bits, an axis of it")
+        if len(self.powers) != 256 or not all(0 <= p < math.inf for p in self.powers):
+            raise ValueError("softmax needs 256 finite powers")
+        return Type(data.shape, DType.FLOAT32)
+
+    def reference(self, *inputs: Array) -> Array:
+        x = np.moveaxis(inputs[0], self.axis, -1).astype(np.int64)
+        powers = np.array(self.powers, np.float32)[255 + x - x.max(axis=-1, keepdims=True)]
+        total = np.add.accumulate(powers, axis=-1, dtype=np.float32)[..., -1:]
+        return np.moveaxis(powers * np.float32(self.factor) / total, -1, self.axis)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        for scale in (0.004, 0.1, 1.5):
+            powers = onnx_powers(scale, 10)
+            yield TableSoftmax(1, powers, 256.0), (Type((2, 10), DType.INT8),)
+            yield TableSoftmax(0, powers, 64.0), (Type((3, 4), DType.UINT8),)
+
+    def __str__(self) -> str:
+        return f"{self.name}(axis={self.axis}, 256 powers, factor={self.factor})"
+
+
 # The sum of so many powers in Q12.19 fits 32 bits.
 MOST_POWERS = 2**12
 
@@ -157,6 +199,38 @@ def add_tflite_softmax(call: Call, lowering: Lowering, data: Expr, scale: float)
     require(of.shape[axis] <= MOST_POWERS, "length of softmax", of.shape[axis], f"<= {MOST_POWERS}")
     op = IntegerSoftmax(axis, tflite_powers(scale))
     return lowering.builder.add(op, [lowering.tensor(data)], sources=sources(call))
+
+
+def onnx_powers(scale: float, count: int) -> tuple[float, ...]:
+    """exp(scale * d) for d = -255 .. 0, all times a power of e that leaves room for the sum of
+    ``count``: in double precision, then as float32."""
+    largest = float(np.finfo(np.float32).max / np.float32(count))
+    shift = max(0.0, math.log(largest) - 5) / scale
+    return tuple(float(np.float32(math.exp((i - 255 + shift) * scale))) for i in range(256))
+
+
+def add_onnx_softmax(
+    call: Call, lowering: Lowering, data: Expr, source: Scale, target: Scale
+) -> str:
+    """The softmax ``call`` of the tensor ``data`` of 8 bits at ``source``, of the same type at
+    ``target``. ONNX Runtime cuts the output's reciprocal scale to a whole number, and what it
+    stores in an int8 wraps."""
+    of = lowering.type(data)
+    axis = int(call.attrs["axis"]) % len(of.shape)
+    powers = onnx_powers(float(np.float32(source.scale)), of.shape[axis])
+    factor = float(np.floor(np.float32(1) / np.float32(target.scale)))
+    fits = factor * powers[-1] <= float(np.finfo(np.float32).max)
+    found = f"1 / {factor}, of {of.shape[axis]} values"
+    require(fits, "scale of a softmax", found, "one by which ONNX Runtime's float32 is no infinity")
+    builder = lowering.builder
+    chain = (
+        steps.Round("even"),
+        *plus(builder, target.zero_point, DType.FLOAT32),
+        *narrow(of.dtype),
+    )
+    op = TableSoftmax(axis, powers, factor)
+    name = lowering.tensor(data)
+    return builder.add(op, [name], chain, sources(call), target.qparams)
 
 
 def lower_softmax(call: Call, lowering: Lowering) -> str:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.index import Axis, element, strides
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Graph, Node
-from tinyai.ops import IntegerSoftmax, Softmax, Sum
+from tinyai.ops import IntegerSoftmax, Softmax, Sum, TableSoftmax
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,25 @@ def _integer_softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Val
     }
 
 
+def _table_softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    op = node.op
+    assert isinstance(op, TableSoftmax)
+    (data,) = graph.types(node.inputs)
+    axes = _three_loops(data.shape, op.axis)
+    powers = epilogue.array(np.array(op.powers, np.float32))
+    steps = epilogue.write("acc", DType.FLOAT32, axes)
+    return {
+        "type": C_TYPES[data.dtype],
+        "outer": axes[0].count,
+        "count": axes[1].count,
+        "inner": axes[2].count,
+        "powers": powers,
+        "factor": literal(np.float32(op.factor), DType.FLOAT32),
+        "steps": steps,
+        "result": epilogue.result,
+    }
+
+
 KERNELS = (
     Kernel(name="sum_scalar", op=Sum, template="sum_scalar.c.j2", values=_sum_values),
     Kernel(
@@ -116,5 +136,11 @@ KERNELS = (
         op=IntegerSoftmax,
         template="integer_softmax_scalar.c.j2",
         values=_integer_softmax_values,
+    ),
+    Kernel(
+        name="table_softmax_scalar",
+        op=TableSoftmax,
+        template="table_softmax_scalar.c.j2",
+        values=_table_softmax_values,
     ),
 )

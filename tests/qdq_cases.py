@@ -57,6 +57,16 @@ def convolution(
     )
 
 
+def one_dimension(*nodes: NodeProto, axis: int | None = 0) -> Model:
+    """A convolution along one dimension, and what follows."""
+    return Model(
+        nodes,
+        {"x": (1, 4, 9)},
+        weights={"w": (normal(6, 4, 3), axis)},
+        biases={"b": (normal(6, seed=2), "x", "w")},
+    )
+
+
 def transposed(axis: int | None, *, group: int = 1, **attrs: Any) -> Model:
     weights = normal(4, 6 // group, 3, 2)
     if axis is None or group == 1:
@@ -130,6 +140,37 @@ INTEGERS: dict[str, Model] = {
         weights={"w": (normal(6, 4, 3, 3), 0)},
         plain={"pads": PADS},
     ),
+    "conv1d": one_dimension(node("Conv", "x w b", pads=[1, 2], strides=[2])),
+    "conv1d_relu": one_dimension(
+        node("Conv", "x w b", "c", dilations=[2]), node("Relu", "c"), axis=None
+    ),
+    "conv1d_add_bias": Model(
+        (node("Conv", "x w", "c"), node("Add", "c b")),
+        {"x": (2, 4, 9)},
+        weights={"w": (normal(6, 4, 3), 0)},
+        plain={"b": normal(6, 1, seed=2)},
+    ),
+    "conv1d_add_positions": Model(
+        (node("Conv", "x w", "c"), node("Add", "b c")),
+        {"x": (2, 4, 9)},
+        weights={"w": (normal(6, 4, 3), 0)},
+        plain={"b": normal(6, 7, seed=2)},
+    ),
+    "conv1d_depthwise": Model(
+        (node("Conv", "x w", group=4, pads=[1, 1]),),
+        {"x": (1, 4, 9)},
+        weights={"w": (normal(4, 1, 3), 0)},
+    ),
+    "conv1d_max_pool": one_dimension(
+        node("Conv", "x w b", "c"), node("MaxPool", "c", kernel_shape=[3], pads=[1, 0])
+    ),
+    "max_pool_1d": single("MaxPool", shape=(1, 4, 9), kernel_shape=[2], strides=[2]),
+    "avg_pool_1d": single("AveragePool", shape=(1, 4, 9), kernel_shape=[3], pads=[1, 1]),
+    "avg_pool_1d_pads_counted": single(
+        "AveragePool", shape=(1, 4, 9), kernel_shape=[3], pads=[2, 1], count_include_pad=1
+    ),
+    "global_max_pool_1d": single("GlobalMaxPool", shape=(1, 4, 9)),
+    "global_avg_pool_1d": single("GlobalAveragePool", shape=(1, 4, 9)),
     "conv_transpose": transposed(1, strides=[2, 2]),
     "conv_transpose_per_tensor": transposed(None, strides=[2, 1], pads=[1, 0, 0, 1]),
     "conv_transpose_output_padding": transposed(1, strides=[2, 2], output_padding=[1, 0]),

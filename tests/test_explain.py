@@ -265,6 +265,13 @@ def test_an_operator_that_nobody_annotated():
     assert clause(row)[:2] == ("partition", "not annotated for tinyai")
 
 
+def test_attributes_without_a_class_in_python_are_read():
+    pooled = relay.nn.adaptive_avg_pool1d(nets.data((1, 4, 9), "float32"), [1])
+    call = Source()(typed(pooled))
+    assert call.attrs == {"layout": "NCW", "out_layout": "", "output_size": (1,)}
+    assert only(explain(pooled), "nn.adaptive_avg_pool1d").reason.clause == "operator"
+
+
 def test_branches_and_closures_of_the_host_are_looked_into():
     x = nets.data((2,), "float32", "x")
     flag = relay.var("flag", shape=(), dtype="bool")

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from tvm import relay
 
@@ -24,6 +24,7 @@ from tests.onnx_models import Array, Model, quantized, run_onnx
 from tests.oracle import REQUANTIZE, runner
 from tests.qdq_cases import INTEGERS, TABLES, node, normal
 from tinyai.frontends.qdq import float_operators, integers_from_qdq
+from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import post_order, span_name
 
 # What is tried with int8 values, and (if it has weights) with uint8 weights as well.
@@ -375,3 +376,61 @@ def test_quantize_static(form: QuantFormat, activations: QuantType, tmp_path: Pa
     (got,), (want,) = computed(mod, inputs), run_onnx(proto, inputs)
     scale = next(numpy_helper.to_array(t) for t in proto.graph.initializer if t.name == "y_scale")
     assert np.abs(got - want).max() <= 2.01 * scale
+
+
+def of_image(weights: dict[str, Array], *nodes: NodeProto) -> onnx.ModelProto:
+    """A float model from "x" of shape [1, 4, 8, 8] to "y"."""
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
+        for name, shape in (("x", (1, 4, 8, 8)), ("y", None))
+    ]
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "network", *ends, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+
+
+def squeeze_and_excite(gate: str) -> onnx.ModelProto:
+    """Channels times a function of their means."""
+    return of_image(
+        {"w": normal(6, 4, 3, 3), "v": normal(6, 6, 1, 1), "u": normal(2, 6, 1, 1)},
+        node("Conv", "x w", "c"),
+        node("GlobalAveragePool", "c", "p"),
+        node("Conv", "p v", "d"),
+        node(gate, "d", "g"),
+        node("Mul", "c g", "m"),
+        node("Conv", "m u"),
+    )
+
+
+def along_time() -> onnx.ModelProto:
+    """Convolutions and pooling along one dimension."""
+    return of_image(
+        {"s": np.array([1, 32, 8]), "w": normal(6, 32, 3), "b": normal(6), "v": normal(3, 6, 2)},
+        node("Reshape", "x s", "r"),
+        node("Conv", "r w b", "c", pads=[1, 1]),
+        node("Relu", "c", "e"),
+        node("MaxPool", "e", "p", kernel_shape=[2], strides=[2]),
+        node("Conv", "p v", "d"),
+        node("GlobalAveragePool", "d"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("proto", "form"),
+    [
+        (squeeze_and_excite("Sigmoid"), QuantFormat.QDQ),
+        (squeeze_and_excite("HardSigmoid"), QuantFormat.QDQ),
+        (squeeze_and_excite("Sigmoid"), QuantFormat.QOperator),
+        (along_time(), QuantFormat.QDQ),  # TVM's importer takes no QLinearConv of one dimension
+    ],
+    ids=["sigmoid-qdq", "hard_sigmoid-qdq", "sigmoid-qoperator", "along_time-qdq"],
+)
+def test_a_quantized_file_is_one_region(
+    proto: onnx.ModelProto, form: QuantFormat, tmp_path: Path
+) -> None:
+    """quantize_static quantizes each edge, also that between a gate and its product."""
+    float_file, quantized_file = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    onnx.save(proto, float_file)
+    quantize_static(float_file, quantized_file, Samples(), quant_format=form, per_channel=True)
+    mod = partition_for_tinyai(imported(onnx.load(quantized_file)), strict=True)
+    assert len(regions(mod)) == 1

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relay
 
 from tinyai.frontends.qdq_values import (
@@ -116,27 +117,67 @@ def _quantization(data: Integers, weights: Integers) -> tuple[relay.Expr, ...]:
 
 
 def _convolution(make: Callable[..., relay.Call], kernel_axis: str) -> Accumulate:
-    """``nn.conv2d`` or ``nn.conv2d_transpose``, whose kernels name their output channels O."""
+    """A convolution, as ``make`` of ``relay.qnn.op`` computes it. The kernel's layout names its
+    output channels ``kernel_axis``. One dimension becomes two, the height 1."""
 
     def accumulate(view: View, call: relay.Call) -> Integers:
         view.alone(call)
         attrs = attributes(call.attrs)
         layout, kernel_layout = attrs["data_layout"], attrs["kernel_layout"]
-        plain = len(layout) == len(kernel_layout) == 4 and attrs["out_layout"] in ("", layout)
-        require(plain, "layouts", f"{layout}, {kernel_layout}", "data and kernel of 4 dimensions")
+        plain = len(layout) == len(kernel_layout) <= 4 and attrs["out_layout"] in ("", layout)
+        require(plain, "layouts", f"{layout}, {kernel_layout}", "no blocks of channels")
         data = _data(view, call.args[0])
         weights = _weights(view, call.args[1], kernel_layout.index(kernel_axis))
+        shape, added = shape_of(call), None
+        if "H" not in layout:
+            attrs, added = _in_two_dimensions(attrs), layout.index("W")
+            data = replace(data, expr=_with_height(data.expr, added, call.span))
+            weights = _kernel_with_height(weights, kernel_layout.index("W"))
+            shape = _lengthened(shape, added)
+        layout, kernel_layout = attrs["data_layout"], attrs["kernel_layout"]
         channels = layout.index("C")
-        attrs["channels"] = shape_of(call)[channels]
+        attrs["channels"] = shape[channels]
         # A grouped transposed convolution has scales for one group, which QNN does not take.
         fits = len(weights.scales) in (1, attrs["channels"])
         require(fits, "scales of the weights", len(weights.scales), attrs["channels"])
         attrs["kernel_size"] = tuple(weights.shape[kernel_layout.index(d)] for d in "HW")
         attrs["out_dtype"] = "int32"
         product = make(data.expr, weights.expr, *_quantization(data, weights), **attrs)
-        return _sums(product, call, data, weights, channels)
+        sums = _sums(product, call, data, weights, channels)
+        return replace(sums, shape=shape, added=added)
 
     return accumulate
+
+
+def _in_two_dimensions(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of a convolution or pooling along W as those of one along H and W."""
+    wide = dict(attrs)
+    for key in attrs.keys() & {"layout", "data_layout", "kernel_layout", "out_layout"}:
+        wide[key] = attrs[key].replace("W", "HW")
+    for key in attrs.keys() & {"strides", "dilation", "pool_size", "kernel_size"}:
+        wide[key] = (1, *attrs[key])
+    pads = attrs["padding"]
+    wide["padding"] = (0, pads[0], 0, pads[-1])
+    return wide
+
+
+def _with_height(value: relay.Expr, at: int, span: Any) -> relay.Expr:
+    return spanned(relay.expand_dims(value, at), span)
+
+
+def _without_height(value: relay.Expr, at: int, span: Any) -> relay.Expr:
+    return spanned(relay.squeeze(value, [at]), span)
+
+
+def _kernel_with_height(weights: Integers, at: int) -> Integers:
+    values = np.expand_dims(weights.expr.data.numpy(), at)
+    expr = relay.Constant(tvm.nd.array(values), weights.expr.span)
+    return replace(weights, expr=expr, shape=values.shape)
+
+
+def _lengthened(shape: tuple[int, ...], at: int | None) -> tuple[int, ...]:
+    """``shape`` with a dimension of length 1 more, if it is to have one."""
+    return shape if at is None else (*shape[:at], 1, *shape[at:])
 
 
 def _dense(view: View, call: relay.Call) -> Integers:
@@ -169,9 +210,11 @@ def _bias(view: View, call: relay.Call) -> Integers:
     if view.is_constant(below):
         below, bias = bias, below
     sums = accumulator(view, below)
-    shape = shape_of(call)
+    shape = _lengthened(shape_of(call), sums.added)
     require(shape == sums.shape, "shape with bias", shape, sums.shape)
     values = _bias_values(view, bias, call)
+    if sums.added is not None and values.ndim >= (behind := len(shape) - 1 - sums.added):
+        values = np.expand_dims(values, values.ndim - behind)
     assert sums.axis is not None
     along = [len(shape) - values.ndim + d for d, size in enumerate(values.shape) if size > 1]
     if along not in ([], [sums.axis]):
@@ -216,12 +259,13 @@ def _reshaped(view: View, call: relay.Call) -> Integers:
     view.alone(call)
     sums, shape = accumulator(view, call.args[0]), shape_of(call)
     last = sums.axis == len(sums.shape) - 1 and shape[-1:] == sums.shape[-1:]
+    last = last and sums.added is None
     require(last, "reshape of sums", f"{sums.shape} to {shape}", "channels that stay last")
     return replace(sums, expr=again(call, sums.expr), shape=shape, axis=len(shape) - 1)
 
 
 PRODUCTS: dict[str, Accumulate] = {
-    "nn.conv2d": _convolution(relay.qnn.op.conv2d, "O"),
+    **dict.fromkeys(("nn.conv1d", "nn.conv2d"), _convolution(relay.qnn.op.conv2d, "O")),
     "nn.conv2d_transpose": _convolution(relay.qnn.op.conv2d_transpose, "O"),
     "nn.dense": _dense,
     "nn.batch_matmul": _batch_matmul,
@@ -240,7 +284,9 @@ ACCUMULATORS = PRODUCTS | STEPS
 
 
 def _sums_rule(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
-    return requantize(accumulator(view, call), grid, call.span)
+    sums = accumulator(view, call)
+    value = requantize(sums, grid, call.span)
+    return value if sums.added is None else _without_height(value, sums.added, call.span)
 
 
 def _binary(make: Callable[..., relay.Call]) -> Rule:
@@ -295,7 +341,10 @@ def _reduced(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
     count = math.prod(value.shape) // math.prod(shape_of(call))
     _require_int32(255 * count)
     wide = spanned(relay.cast(value.expr, "int32"), call.span)
-    if is_call(call, "nn.global_avg_pool2d"):
+    if is_call(call, "nn.adaptive_avg_pool1d"):
+        _require_whole(call)
+        total = relay.sum(wide, [str(call.attrs.layout).index("W")], keepdims=True)
+    elif is_call(call, "nn.global_avg_pool2d"):
         layout = str(call.attrs.layout)
         total = relay.sum(wide, [layout.index("H"), layout.index("W")], keepdims=True)
     else:
@@ -303,6 +352,12 @@ def _reduced(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
         total = relay.sum(wide, **{key: attrs[key] for key in ("axis", "keepdims", "exclude")})
     divisor = 1 if is_call(call, "sum") else count
     return _average(value.grid, spanned(total, call.span), divisor, count, grid, call)
+
+
+def _require_whole(call: relay.Call) -> None:
+    """Refuse an adaptive pooling along one dimension that is not over all of it."""
+    sizes = [int(size) for size in call.attrs.output_size]
+    require(sizes == [1], f"output size of {call.op.name}", sizes, [1])
 
 
 def _average(
@@ -323,30 +378,35 @@ def _avg_pool(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
     multiple of all counts: then there is nothing to cut.
     """
     view.alone(call)
-    value = view.integers(call.args[0])
+    value, attrs, added = view.integers(call.args[0]), attributes(call.attrs), None
+    if is_call(call, "nn.avg_pool1d"):
+        added, attrs = attrs["layout"].index("W"), _in_two_dimensions(attrs)
     of = value.grid
-    counts = _window_counts(call, value.shape)
+    shape, out = (_lengthened(each, added) for each in (value.shape, shape_of(call)))
+    counts = _window_counts(attrs, shape, out)
     multiple = math.lcm(*counts)
     _require_int32(255 * multiple * max(counts))
-    wide = spanned(relay.cast(value.expr, "int32"), call.span)
+    wide = value.expr if added is None else _with_height(value.expr, added, call.span)
+    wide = spanned(relay.cast(wide, "int32"), call.span)
     counted = multiple
-    if call.attrs.count_include_pad and of.zero_point:
+    if attrs["count_include_pad"] and of.zero_point:
         # Padding counts as the float 0, which has to be the integer 0 then.
         wide = relay.subtract(wide, relay.const(of.zero_point, "int32"))
         wide, counted = spanned(wide, call.span), 0
     if multiple > 1:
         wide = spanned(relay.multiply(wide, relay.const(multiple, "int32")), call.span)
-    return _average(of, again(call, wide), multiple, counted, grid, call)
+    pooled = spanned(relay.nn.avg_pool2d(wide, **attrs), call.span)
+    result = _average(of, pooled, multiple, counted, grid, call)
+    return result if added is None else _without_height(result, added, call.span)
 
 
 def _require_int32(largest: int) -> None:
     require(largest <= INT32.max, "sum of the average", f"up to {largest}", "an int32")
 
 
-def _window_counts(call: relay.Call, shape: tuple[int, ...]) -> set[int]:
+def _window_counts(attrs: dict[str, Any], shape: tuple[int, ...], out: tuple[int, ...]) -> set[int]:
     """Of how many values the windows of an ``nn.avg_pool2d`` take averages."""
-    attrs = attributes(call.attrs)
-    layout, out = attrs["layout"], shape_of(call)
+    layout = attrs["layout"]
     pads = attrs["padding"]
     top, left, bottom, right = (
         pads if len(pads) == 4 else (*pads, *pads) if len(pads) == 2 else (pads * 4)
@@ -372,8 +432,9 @@ RULES: dict[str, Rule] = {
     "subtract": _binary(relay.qnn.op.subtract),
     "multiply": _binary(relay.qnn.op.mul),
     "concatenate": _concatenate,
-    "nn.avg_pool2d": _avg_pool,
-    **dict.fromkeys(("nn.global_avg_pool2d", "mean", "sum"), _reduced),
+    **dict.fromkeys(("nn.avg_pool1d", "nn.avg_pool2d"), _avg_pool),
+    **dict.fromkeys(("nn.global_avg_pool2d", "nn.adaptive_avg_pool1d"), _reduced),
+    **dict.fromkeys(("mean", "sum"), _reduced),
 }
 
 
@@ -397,11 +458,25 @@ def _resize(view: View, call: relay.Call, grid: Grid, value: relay.Expr) -> rela
     return _move(view, call, grid, value)
 
 
+def _max_pool1d(view: View, call: relay.Call, grid: Grid, value: relay.Expr) -> relay.Expr:
+    """By way of two dimensions, the height 1."""
+    attrs = attributes(call.attrs)
+    at = attrs["layout"].index("W")
+    wide = _with_height(value, at, call.span)
+    if is_call(call, "nn.adaptive_max_pool1d"):
+        _require_whole(call)
+        pooled = relay.nn.global_max_pool2d(wide, layout=attrs["layout"].replace("W", "HW"))
+    else:
+        pooled = relay.nn.max_pool2d(wide, **_in_two_dimensions(attrs))
+    return _without_height(spanned(pooled, call.span), at, call.span)
+
+
 MOVES: dict[str, Move] = {
     **dict.fromkeys((*RESHAPES, "transpose", "strided_slice", "copy", "take", "tile"), _move),
     **dict.fromkeys(("nn.depth_to_space", "nn.space_to_depth", "layout_transform"), _move),
     **dict.fromkeys(("nn.max_pool2d", "nn.global_max_pool2d", "broadcast_to"), _move),
     **dict.fromkeys(("reverse", "repeat", "max", "min"), _move),
+    **dict.fromkeys(("nn.max_pool1d", "nn.adaptive_max_pool1d"), _max_pool1d),
     "nn.pad": _pad,
     "image.resize2d": _resize,
 }

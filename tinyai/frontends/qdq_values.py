@@ -49,7 +49,9 @@ class Grid:
 class Integers:
     """A value as integers. There is one scale, or one for each index along ``axis``.
 
-    ``axis`` of an accumulator is its channels', whether there are many scales or one.
+    ``axis`` of an accumulator is its channels', whether there are many scales or one. ``added``
+    is a dimension of length 1 that the float value does not have: the height of a convolution
+    along one dimension.
     """
 
     expr: relay.Expr
@@ -58,6 +60,7 @@ class Integers:
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
     axis: int | None = None
+    added: int | None = None
 
     @property
     def per_channel(self) -> bool:

@@ -84,7 +84,13 @@ def source_types(of: relay.Type) -> Iterator[SourceType]:
 
 def attributes(attrs: Any) -> dict[str, Any]:
     """A call's attributes as plain Python values."""
-    return {} if attrs is None else {str(key): _plain(attrs[key]) for key in list(attrs.keys())}
+    if attrs is None:
+        return {}
+    if not hasattr(attrs, "keys"):
+        # A few operators' attributes have no Python class, only fields.
+        names = sorted(set(dir(attrs)) - set(dir(type(attrs))))
+        return {name: _plain(getattr(attrs, name)) for name in names}
+    return {str(key): _plain(attrs[key]) for key in list(attrs.keys())}
 
 
 def _plain(value: Any) -> Any:

@@ -353,6 +353,9 @@ EXAMPLES: dict[str, Call] = {
         axes=None,
         slice_mode="end",
     ),
+    "take": call(
+        "take", var("int8[2]"), const([1, 0]), to="int8[2]", axis=0, batch_dims=0, mode="clip"
+    ),
     "split": call("split", var("int8[2]"), to="int8[2]", indices_or_sections=1, axis=0),
     "stack": stack(var("int8[2,3]"), var("int8[2,3]")),
     "reverse": call("reverse", var("int8[2]"), to="int8[2]", axis=0),
@@ -864,6 +867,9 @@ REASONS: list[tuple[Call, str, str, str]] = [
     (with_arg("sum", 0, var("int8[2,3]")), "dtype of sum", "int8", "int32"),
     (with_arg("mean", 0, var("int8[2,3]")), "dtype of mean", "int8", "int32"),
     (example("sum", axis=()), "axes", "none", "at least one"),
+    (with_arg("take", 1, var("int32[2]")), "indices", "computed at run time", "a constant"),
+    (example("take", batch_dims=1), "batch_dims", "1", "0"),
+    (with_arg("take", 1, const([0, 0] * 33)), "runs of indices at one distance", "66", "64"),
     (example("mean", axis=(0, 1), exclude=True), "axes", "none", "at least one"),
 ]
 

@@ -26,7 +26,6 @@ MODELS = INTEGERS | TABLES
 # What tinyai leaves on the host, or TVM's importer computes before it gets there.
 NOT_ONE_REGION = {
     *("matmul_scaled", "matmul_of_two", "matmul_batched_constant"),  # products of two values
-    "gather",  # a take
     "reshape_same_scale",  # moves values only: not worth a region
 }
 

@@ -435,6 +435,21 @@ def move_family() -> Family:
     add("pad a vector in front", lambda x: relay.nn.pad(x, ((2, 0),), 1), Input((3,), "int64"))
     add("pad by nothing", lambda x: relay.nn.pad(x, ((0, 0),) * 4, 1))
 
+    for name, indices, attrs in (
+        ("in order", [0, 1, 3], {"axis": 1}),
+        ("one index", 2, {"axis": -1}),
+        ("shuffled", [0, 3, 1, 4, 2, 2, 2], {"axis": 1}),
+        ("backwards, in two dimensions", [[4, 3], [2, 1]], {"axis": 1}),
+        ("beyond the ends", [-1, 9, 1], {"axis": 1}),
+        ("round and round", [-1, 9, 1], {"axis": 1, "mode": "wrap"}),
+        ("of all elements", [5, 7, 9, 0], {}),
+        ("fast", [1, 0], {"axis": 0, "mode": "fast"}),
+    ):
+        add(
+            f"take {name}",
+            lambda x, i=indices, a=attrs: relay.take(x, const(np.array(i), "int32"), **a),
+        )
+
     def part(name: str, *args: Any, **attrs: Any) -> None:
         add(f"slice {name}", lambda x: relay.strided_slice(x, *args, **attrs))
 

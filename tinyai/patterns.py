@@ -93,6 +93,7 @@ OPERATORS: dict[str, OperatorRow] = {
     "concatenate": OperatorRow(layout.lower_concatenate),
     "strided_slice": OperatorRow(layout.lower_strided_slice),
     "split": OperatorRow(layout.lower_split),
+    "take": OperatorRow(layout.lower_take),
     "stack": OperatorRow(layout.lower_stack),
     "reverse": OperatorRow(layout.lower_reverse),
     "broadcast_to": OperatorRow(elementwise.lower_broadcast_to),

@@ -215,6 +215,60 @@ def lower_split(call: Call, lowering: Lowering) -> tuple[str, ...]:
     return tuple(fields)
 
 
+MOST_RUNS = 64  # slices that a take may become: each is a loop of its own
+
+
+def lower_take(call: Call, lowering: Lowering) -> str:
+    """take by constant indices: a slice for each run of them at one distance, one behind the
+    other."""
+    value, shape = lowering.tensor(call.args[0]), lowering.type(call.args[0]).shape
+    indices = constant_of(call, 1, "indices")
+    require(int(call.attrs["batch_dims"]) == 0, "batch_dims", call.attrs["batch_dims"], 0)
+    if call.attrs["axis"] is None:
+        shape, axis = (lowering.type(call.args[0]).elements,), 0
+        value = lowering.builder.add(Reshape(shape), [value], sources=sources(call))
+    else:
+        axis = int(call.attrs["axis"]) % len(shape)
+    found = _in_range(indices.reshape(-1).astype(np.int64), shape[axis], str(call.attrs["mode"]))
+    runs = list(_runs(found.tolist()))
+    require(len(runs) <= MOST_RUNS, "runs of indices at one distance", len(runs), MOST_RUNS)
+    parts = []
+    for first, distance, count in runs:
+        begin = tuple(first if d == axis else 0 for d in range(len(shape)))
+        strides = tuple(distance if d == axis else 1 for d in range(len(shape)))
+        op = Slice(begin, strides, (*shape[:axis], count, *shape[axis + 1 :]))
+        parts.append(lowering.builder.add(op, [value], sources=sources(call)))
+    if len(parts) > 1:
+        parts = [lowering.builder.add(Concatenate(axis), parts, sources=sources(call))]
+    whole = Reshape(fixed_type(call.type, "result").shape)
+    return lowering.builder.add(whole, parts, sources=sources(call))
+
+
+def _in_range(indices: Array, size: int, mode: str) -> Array:
+    """Indices as TVM takes them: the nearest that exists, or counted round and round."""
+    if mode == "wrap":
+        return np.asarray(indices % size)
+    if mode == "clip":
+        return np.clip(indices, 0, size - 1)
+    fits = bool(indices.min() >= 0 and indices.max() < size)
+    require(fits, "indices", f"{indices.min()} .. {indices.max()}", f"0 .. {size - 1}")
+    return indices
+
+
+def _runs(indices: list[int]) -> Iterator[tuple[int, int, int]]:
+    """First index, distance and length of each run of indices at one distance. Neighbours that are
+    equal are in different runs, for a slice has no distance of 0."""
+    start = 0
+    while start < len(indices):
+        end, distance = start + 1, 1
+        if end < len(indices) and indices[end] != indices[start]:
+            distance = indices[end] - indices[start]
+            while end < len(indices) and indices[end] - indices[end - 1] == distance:
+                end += 1
+        yield indices[start], distance, end - start
+        start = end
+
+
 def lower_reverse(call: Call, lowering: Lowering) -> str:
     """reverse: a slice from the last element backwards."""
     shape = lowering.type(call.args[0]).shape

@@ -25,7 +25,7 @@ from tinyai.passes import optimize
 from tinyai.reference import run_graph
 
 SHAPE = (1, 4, 8, 8)  # 256 elements: every int8 once
-TRIALS = 12
+TRIALS = 6
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,11 @@ ALONE = {
         lambda: of_values(lambda x: relay.tanh(relay.sigmoid(x))),
         "tanh",
         "tanh of sigmoid",
+    ),
+    "chain_that_ends_in_one": (
+        lambda: of_values(lambda x: relay.nn.leaky_relu(relay.sigmoid(x), 0.1)),
+        "sigmoid",
+        "nn.leaky_relu of sigmoid",
     ),
     "not_hard_swish": (
         lambda: of_values(lambda x: hard_swish(x, 5.0)),

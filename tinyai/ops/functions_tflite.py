@@ -18,12 +18,12 @@ _VALUES = np.arange(-128, 128)
 
 def lookup_of(value: Call, source: Scale, target: Scale) -> Lookup | None:
     """The table of the float function ``value`` of a dequantized tensor, from int8 at ``source``
-    to int8 at ``target``; None where it is no function that is known here.
+    to int8 at ``target``; None where it is another function, or one of another float.
 
     Raises ``Refusal`` for scales that TFLite itself does not take.
     """
     x = _VALUES - source.zero_point
-    if value.op == "nn.leaky_relu":
+    if value.op == "nn.leaky_relu" and _is_dequantize(value.args[0]):
         results = _leaky_relu(float(value.attrs["alpha"]), x, source, target)
     elif _is_hard_swish(value):
         results = _hard_swish(x, source, target)
@@ -65,8 +65,12 @@ def _is_hard_swish(value: Expr) -> bool:
             bounds = float(gate.attrs["a_min"]), float(gate.attrs["a_max"])
             above = gate.args[0]
             if bounds == (0, 6) and isinstance(above, Call) and _is_by(above, "add", 3):
-                return x.op == "qnn.dequantize" and above.args[0] is x
+                return _is_dequantize(x) and above.args[0] is x
     return False
+
+
+def _is_dequantize(value: Expr) -> bool:
+    return isinstance(value, Call) and value.op == "qnn.dequantize"
 
 
 def _is_by(value: Expr, op: str, number: float) -> bool:

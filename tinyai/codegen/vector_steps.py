@@ -266,12 +266,14 @@ def write_lanes(
     )
 
 
-def write_scalar(epilogue: Epilogue, taken: str, place: str, axes: Sequence[Axis]) -> str:
-    """The same, one accumulator at a time."""
+def write_scalar(
+    epilogue: Epilogue, taken: str, place: str, axes: Sequence[Axis], count: int
+) -> str:
+    """The same, one accumulator at a time, for ``count`` values of the variable c."""
     steps = epilogue.write(f"acc[{taken}]", DType.INT32, axes)
     return "\n".join(
         [
-            f"for (ptrdiff_t c = 0; c < {axes[-1].count}; ++c) {{",
+            f"for (ptrdiff_t c = 0; c < {count}; ++c) {{",
             steps,
             f"out[{place}] = {epilogue.result};",
             "}",

@@ -209,7 +209,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         if isa != "packed":
             steps = write_lanes(epilogue, "acc", taken, place, axes)
         if steps is None:
-            steps = write_scalar(epilogue, taken, place, axes)
+            steps = write_scalar(epilogue, taken, place, axes, g.c)
     arrays = {"start": epilogue.array(s.lanes(numbers.start).reshape(-1))}
     if not isinstance(form, str):
         for name in ("left", "multiplier", "offset", "right"):

@@ -275,7 +275,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         if g.groups == 1 and isa != "packed":
             steps = write_lanes(epilogue, "acc", taken, place, axes)
         if steps is None:
-            steps = write_scalar(epilogue, taken, place, axes)
+            steps = write_scalar(epilogue, taken, place, axes, g.group_out)
     arrays = {"start": epilogue.array(_by_block(t, numbers.start))}
     if not isinstance(form, str):
         for name in ("left", "multiplier", "offset", "right"):

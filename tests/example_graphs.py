@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from tinyai import backend
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.ir import Array, Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
 from tinyai.ops import (
@@ -44,6 +47,7 @@ from tinyai.ops.steps import (
     SubtractFrom,
 )
 from tinyai.ops.window import Window
+from tinyai.passes import PIPELINE, merge_permutes, permute
 
 # Inputs that kernels want to be constant.
 WEIGHTS: dict[type[Op], tuple[int, ...]] = {Conv2d: (1,), Dense: (1,)}
@@ -277,6 +281,20 @@ def examples_graph(examples: Iterable[Example], epilogue: str) -> Graph:
         site = Site(builder, result, getattr(op, "layout", "NHWC"), rng)
         outputs.append(builder.add(op, inputs, tuple(EPILOGUES[epilogue](site)), (f"{op.name}",)))
     return verify(builder.graph(outputs))
+
+
+@contextmanager
+def orders_as_given() -> Iterator[None]:
+    """Within, the back end leaves every operator in its own layout and every transposition in its
+    place, so that kernels meet what the examples say."""
+
+    def optimize(graph: Graph) -> Graph:
+        for run in PIPELINE:
+            graph = graph if run in (permute, merge_permutes) else verify(run(graph))
+        return graph
+
+    with mock.patch.object(backend, "optimize", optimize):
+        yield
 
 
 def all_examples() -> list[Example]:

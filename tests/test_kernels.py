@@ -12,6 +12,7 @@ from tests.example_graphs import (
     EPILOGUES,
     NETWORKS,
     examples_graph,
+    orders_as_given,
     random_inputs,
     require_isa,
     step_kinds,
@@ -78,6 +79,7 @@ def assert_runs_as_reference(graph: Graph, runner: Runner, draws: int = 2) -> No
             assert_equal(found, expected, node)
 
 
+@orders_as_given()
 @pytest.mark.parametrize(("name", "epilogue"), rows())
 def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = BY_NAME[name]
@@ -228,6 +230,7 @@ def half(builder: Builder) -> Operand:
     return Operand(builder.constant(np.array(1, np.int16)))
 
 
+@orders_as_given()
 @pytest.mark.parametrize(
     "build",
     [
@@ -252,6 +255,7 @@ def test_results_that_take_an_operands_place_are_right(build: object) -> None:
         assert_equal(runner(*inputs)[0], run_graph(graph, inputs)[0], build)
 
 
+@orders_as_given()
 def test_a_broadcast_operand_keeps_its_place() -> None:
     builder = Builder("region")
     x, y = materialized(builder, DType.INT32), materialized(builder, DType.INT32, (1, 4, 1, 3))

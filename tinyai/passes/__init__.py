@@ -10,6 +10,8 @@ from tinyai.passes.fold_pads import fold_pads
 from tinyai.passes.fuse_epilogues import fuse_epilogues
 from tinyai.passes.make_tables import make_tables
 from tinyai.passes.merge_equal import merge_equal
+from tinyai.passes.merge_permutes import merge_permutes
+from tinyai.passes.permute import permute
 from tinyai.passes.remove_unused import remove_unused
 from tinyai.passes.sink_widening import sink_widening
 
@@ -20,6 +22,12 @@ PIPELINE = (
     merge_equal,
     remove_unused,
     fold_pads,
+    fuse_epilogues,
+    # After fusion, for only what is stored can be transposed on the way. Before all that asks who
+    # reads a value: a transposition between two nodes hides the one from the other.
+    permute,
+    merge_permutes,
+    # Again, for nodes that transpositions of the source model kept apart.
     fuse_epilogues,
     # After fusion has shown which values have to be stored: store them narrow.
     sink_widening,

@@ -1,0 +1,380 @@
+"""As few transpositions as there can be.
+
+Most operators work in any order of dimensions: elementwise ones, concatenations, sums, pads. The
+pass chooses an order for each of them, so that the fewest values are read in another order than
+they are written in. Each such order of a value is one transposition.
+
+Where two orders meet (NCHW and NHWC) the choice is binary and its cost a cut of a graph:
+
+* A vertex is a node that may choose. Its side of the cut is its order, A (source) or B (sink).
+  Nodes that cannot choose, inputs and outputs are the source or the sink.
+* A value that is written in A and read in B costs one transposition, however many readers it has:
+  an edge from its maker to a vertex of its own, and from there edges that cannot be cut to its
+  readers. The same with all edges reversed for a value that is written in B.
+
+So a minimum cut is the best of all choices between A and B. And a third order never helps when
+nodes that cannot choose are in A or B: moving all choices of a third order to A makes no value
+need more orders. With more orders among those that cannot choose, the problem is the multiway cut,
+which is NP-hard; the pass takes the best pair then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from tinyai.ir import Graph, Node, operand_tensors
+from tinyai.ops import (
+    Concatenate,
+    Dense,
+    Elementwise,
+    IntegerSoftmax,
+    Pad,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Sum,
+    Transpose,
+)
+from tinyai.ops.resize import LAYOUTS
+from tinyai.passes.min_cut import Edge, min_cut
+from tinyai.passes.orders import (
+    Order,
+    Part,
+    Ports,
+    View,
+    full_rank,
+    key_in,
+    key_of,
+    plain,
+    rewrite,
+    shape_of,
+    tidy,
+    turn_to,
+)
+
+# The dimensions of their results are those of their inputs, if of another size.
+ALIGNED = (Elementwise, Concatenate, Pad, Slice, Softmax, IntegerSoftmax, Resize)
+FREE = (*ALIGNED, Sum, Reshape, Dense)
+
+# One transposition outweighs all bytes; among the cuts with the fewest, fewest bytes are moved.
+ONE = 1 << 48
+NEVER = 1 << 100
+
+
+def merge_permutes(graph: Graph) -> Graph:
+    """The graph with the fewest transpositions, and of those the ones that move fewest bytes.
+
+    Opposite pairs cancel; orders are pulled through what works in any order, and through a reshape
+    that flattens an image into the constant weights of the dense layers behind it. Constants are
+    turned at once. Where dimensions of size 1 move only, a reshape is left.
+    """
+    if not any(isinstance(node.op, Transpose) for node in graph.nodes):
+        return graph
+    graph = full_rank(graph, lambda node: isinstance(node.op, FREE))
+    frames = _Frames(graph)
+    orders: dict[str, Order] = {}
+    for frame, values in _values(frames).items():
+        orders |= _choose(frames, frame, values)
+    ports = {}
+    for node in graph.nodes:
+        if node.output in orders:
+            found = frames.ports(node, orders[node.output])
+            assert found is not None
+            ports[node.output] = found
+    return tidy(rewrite(graph, frames.views, frames.roots, ports))
+
+
+# --- Which axes are the same ---------------------------------------------------------------------
+
+
+class _Frames:
+    """The views of all tensors but constants, in as few frames as possible.
+
+    ``free`` holds the nodes that may choose an order; ``roots`` the results of transpositions, each
+    with the tensor of which it is another order.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.views: dict[str, View] = {}
+        self.frame: dict[str, int] = {}
+        self.count = 0
+        self.near: dict[str, list[Node]] = defaultdict(list)
+        for node in graph.nodes:
+            for name in self.tied(node):
+                self.near[name].append(node)
+        names = [*graph.inputs, *(node.output for node in graph.nodes)]
+        # A frame begins with its tensor of most dimensions: views are made of parts, not joined.
+        for name in sorted(names, key=lambda name: -len(graph.type(name).shape)):
+            if name not in self.views:
+                self.fill(name)
+        tied = [node for node in graph.nodes if self.is_tied(node)]
+        self.free = {node.output: node for node in tied if not isinstance(node.op, Transpose)}
+        self.roots: dict[str, str] = {}
+        for node in tied:
+            if isinstance(node.op, Transpose):
+                self.roots[node.output] = self.root(node.inputs[0])
+
+    def root(self, name: str) -> str:
+        return self.roots.get(name, name)
+
+    def tied(self, node: Node) -> list[str]:
+        """The tensors of a node that change their order together; none where it cannot choose."""
+        constants = self.graph.constants
+        data = [name for name in node.inputs if name not in constants]
+        if isinstance(node.op, Dense):
+            return data if len(data) == 1 and node.inputs[1] in constants else []
+        if not isinstance(node.op, (*FREE, Transpose)):
+            return []
+        if not data and not isinstance(node.op, Elementwise):
+            return []
+        read = [name for name in operand_tensors(node.epilogue) if name not in constants]
+        return list(dict.fromkeys((*data, node.output, *read)))
+
+    def fill(self, seed: str) -> None:
+        """A new frame: all that is tied to ``seed``, directly or not, and has no frame yet."""
+        self.views[seed] = plain(self.graph.type(seed).shape)
+        self.frame[seed] = self.count
+        queue = [seed]
+        for name in queue:
+            for node in self.near[name]:
+                for other, view in self.beside(node, name).items():
+                    if other not in self.views and view is not None:
+                        self.views[other], self.frame[other] = view, self.count
+                        queue.append(other)
+        self.count += 1
+
+    def beside(self, node: Node, name: str) -> dict[str, View | None]:
+        """The views of a node's tensors, as far as they follow from that of one of them; None
+        where a dimension cannot be told apart into parts."""
+        view, op, result = self.views[name], node.op, node.output
+        behind = [other for other in self.tied(node) if other not in node.inputs]
+        if isinstance(op, Dense):
+            return {}
+        if isinstance(op, Transpose):
+            if name == result:
+                return {node.inputs[0]: tuple(view[op.axes.index(d)] for d in range(len(view)))}
+            return {result: tuple(view[axis] for axis in op.axes)}
+        if isinstance(op, ALIGNED) or (isinstance(op, Sum) and op.keepdims):
+            return {other: self.alike(view, other) for other in self.tied(node)}
+        found: View | None = view
+        if name in node.inputs:
+            found = self.reduced(node, view)
+        return {other: found and self.alike(found, other) for other in behind}
+
+    def reduced(self, node: Node, view: View) -> View | None:
+        """The view of the result of a sum that drops dimensions, or of a reshape."""
+        if isinstance(node.op, Sum):
+            return tuple(parts for dim, parts in enumerate(view) if dim not in node.op.axes)
+        return _flattened(view, self.graph.type(node.output).shape)
+
+    def alike(self, view: View, name: str) -> View | None:
+        """``view`` with the sizes of another tensor of as many dimensions."""
+        shape = self.graph.type(name).shape
+        if len(shape) != len(view):
+            return None
+        found: list[tuple[Part, ...]] = []
+        for parts, size, own in zip(view, shape, shape_of(view), strict=True):
+            if size == own:
+                found.append(parts)
+            elif len(parts) == 1:
+                found.append(((parts[0][0], size),))
+            elif size == 1:
+                found.append(tuple((axis, 1) for axis, _ in parts))
+            else:
+                return None
+        return tuple(found)
+
+    def is_tied(self, node: Node) -> bool:
+        """Whether all its tensors have the views that follow from the one that leads, and the
+        operator does not look into dimensions of several parts."""
+        names = self.tied(node)
+        if not names:
+            return False
+        leads = self.leads(node)
+        beside = self.beside(node, leads)
+        for name, view in beside.items():
+            if self.views[name] != view or self.frame[name] != self.frame[leads]:
+                return False
+        if not isinstance(node.op, Dense) and not {*names} <= {leads, *beside}:
+            return False
+        whole = [len(parts) == 1 for parts in self.views[leads]]
+        return all(whole[dim] for dim in _acts_on(node))
+
+    def leads(self, node: Node) -> str:
+        """The tensor from whose view those of the others follow."""
+        return node.output if isinstance(node.op, ALIGNED) else node.inputs[0]
+
+    def ports(self, node: Node, order: Order) -> Ports | None:
+        """A free node in ``order``; None where it cannot work so."""
+        turn = turn_to(self.views[self.leads(node)], order)
+        if turn is None:
+            return None
+        if isinstance(node.op, Dense):
+            stays = turn.dims == (0, 1) and list(turn.parts[0]) == sorted(turn.parts[0])
+            return Ports(turn, None) if stays else None
+        if isinstance(node.op, Resize):
+            layout = "".join(node.op.layout[dim] for dim in turn.dims)
+            return Ports(turn, turn) if layout in LAYOUTS else None
+        if isinstance(node.op, Sum) and not node.op.keepdims:
+            return Ports(turn, turn.without(node.op.axes))
+        if isinstance(node.op, Reshape):
+            after = turn_to(self.views[node.output], order)
+            return Ports(turn, after) if after else None
+        return Ports(turn, turn)
+
+
+def _acts_on(node: Node) -> Iterator[int]:
+    """Dimensions along which elements do not all meet the same."""
+    match node.op:
+        case Concatenate() | Softmax() | IntegerSoftmax():
+            yield node.op.axis
+        case Pad():
+            yield from (dim for dim, width in enumerate(node.op.widths) if any(width))
+        case Slice() | Resize():
+            yield from range(4 if isinstance(node.op, Resize) else len(node.op.shape))
+
+
+def _flattened(view: View, shape: tuple[int, ...]) -> View | None:
+    """The view of a reshape that makes one dimension of neighbours; None for another."""
+    rest = [part for parts in view for part in parts]
+    result: list[list[Part]] = []
+    for size in shape:
+        parts: list[Part] = []
+        while rest and (not parts or _elements(parts) < size):
+            parts.append(rest.pop(0))
+        if not parts or _elements(parts) != size:
+            return None
+        result.append(parts)
+    if not result or any(size != 1 for _, size in rest):
+        return None
+    result[-1] += rest
+    return tuple(map(tuple, result))
+
+
+def _elements(parts: list[Part]) -> int:
+    return math.prod(size for _, size in parts)
+
+
+# --- The choice ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A tensor and all transpositions of it: who writes it and who reads it, as (node that may
+    choose, or None; tensor)."""
+
+    maker: tuple[str | None, str]
+    readers: tuple[tuple[str | None, str], ...]
+    weight: int
+
+
+def _values(frames: _Frames) -> dict[int, list[_Value]]:
+    """The values of each frame."""
+    graph = frames.graph
+    readers: dict[str, list[tuple[str | None, str]]] = defaultdict(list)
+    for node in graph.nodes:
+        if node.output in frames.roots:
+            continue
+        tied = frames.tied(node) if node.output in frames.free else []
+        for name in node.reads():
+            if name not in graph.constants:
+                readers[frames.root(name)].append((node.output if name in tied else None, name))
+    for name in graph.outputs:
+        readers[frames.root(name)].append((None, name))
+    values: dict[int, list[_Value]] = defaultdict(list)
+    for root, ports in readers.items():
+        maker = (_chooser(frames, root), root)
+        weight = ONE + graph.type(root).bytes
+        values[frames.frame[root]].append(_Value(maker, tuple(dict.fromkeys(ports)), weight))
+    return values
+
+
+def _chooser(frames: _Frames, name: str) -> str | None:
+    """The node that writes a tensor, where it may choose in which order."""
+    node = frames.free.get(name)
+    return None if node is None or isinstance(node.op, Dense) else name
+
+
+def _cost(frames: _Frames, values: list[_Value], orders: Mapping[str, Order]) -> int:
+    """Transpositions that a choice needs, with their weights."""
+
+    def key(port: tuple[str | None, str]) -> Order:
+        node, name = port
+        view = frames.views[name]
+        order = orders.get(node) if node is not None else None
+        return key_in(view, order) if order is not None else key_of(view)
+
+    return sum(
+        value.weight * len({key(port) for port in value.readers} - {key(value.maker)})
+        for value in values
+    )
+
+
+def _choose(frames: _Frames, frame: int, values: list[_Value]) -> dict[str, Order]:
+    """The best order for each free node of a frame; none where the given ones are as good."""
+    best: dict[str, Order] = {}
+    least = _cost(frames, values, best)
+    if not least:
+        return best
+    views = [view for name, view in frames.views.items() if frames.frame[name] == frame]
+    rank = max(map(len, views))
+    full = (view for view in views if len(view) == rank and all(len(parts) == 1 for parts in view))
+    orders = dict.fromkeys(tuple(axis for ((axis, _),) in view) for view in full)
+    for pair in combinations(orders, 2):
+        found = _cut(frames, values, pair)
+        cost = _cost(frames, values, found)
+        if cost < least:
+            best, least = found, cost
+    return best
+
+
+def _cut(frames: _Frames, values: list[_Value], pair: tuple[Order, Order]) -> dict[str, Order]:
+    """The best choice between two orders."""
+    possible: dict[str, list[Order]] = {}
+    for value in values:
+        for node, _ in (value.maker, *value.readers):
+            if node is not None and node not in possible:
+                ports = {order: frames.ports(frames.free[node], order) for order in pair}
+                possible[node] = [order for order in pair if ports[order] is not None]
+    edges = [edge for value in values for edge in _edges(frames, value, pair, possible)]
+    side = min_cut(edges, pair[0], pair[1])
+    return {
+        node: (allowed[0] if len(allowed) == 1 else pair[0] if node in side else pair[1])
+        for node, allowed in possible.items()
+        if allowed
+    }
+
+
+def _edges(
+    frames: _Frames,
+    value: _Value,
+    pair: tuple[Order, Order],
+    possible: Mapping[str, list[Order]],
+) -> Iterator[Edge]:
+    """The edges of one value. The orders themselves are the source and the sink."""
+    keys = {key_in(frames.views[value.maker[1]], order): order for order in pair}
+    if len(keys) == 1:  # what moves has size 1
+        return
+
+    def vertex(port: tuple[str | None, str]) -> str | Order | None:
+        node, name = port
+        allowed = possible[node] if node is not None else []
+        if node is not None and allowed:
+            return node if len(allowed) == 2 else allowed[0]
+        return keys.get(key_of(frames.views[name]))  # None: in a third order, whatever is chosen
+
+    maker = vertex(value.maker)
+    readers = {vertex(port): None for port in value.readers}
+    readers.pop(None, None)
+    in_a, in_b = (value.maker[1], "in A"), (value.maker[1], "in B")
+    yield pair[0] if maker is None else maker, in_b, value.weight
+    yield in_a, pair[1] if maker is None else maker, value.weight
+    for reader in readers:
+        yield in_b, reader, NEVER
+        yield reader, in_a, NEVER

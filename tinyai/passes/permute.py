@@ -1,0 +1,40 @@
+"""Images in the order that kernels want."""
+
+from __future__ import annotations
+
+from tinyai.ir import Graph, Node
+from tinyai.passes.orders import Ports, Turn, full_rank, plain, rewrite, tidy
+
+# Passes know no kernels. The rows of the kernel table that read and write images are best in this
+# order, all of them: channels last, so that a register holds channels of one pixel.
+BEST = "NHWC"
+
+
+def permute(graph: Graph) -> Graph:
+    """Every operator with a layout works in ``BEST``, between transpositions of what it reads and
+    writes. What its steps say of an axis, and constants, are turned.
+
+    Two such operators, one behind the other, have no transposition between them. The others are
+    left to ``merge_permutes``.
+    """
+    if not any(map(_is_to_turn, graph.nodes)):
+        return graph
+    graph = full_rank(graph, _is_to_turn)
+    views = {
+        name: plain(tensor.type.shape)
+        for name, tensor in graph.tensors.items()
+        if name not in graph.constants
+    }
+    ports = {node.output: _ports(node) for node in graph.nodes if _is_to_turn(node)}
+    return tidy(rewrite(graph, views, {}, ports))
+
+
+def _is_to_turn(node: Node) -> bool:
+    return getattr(node.op, "layout", BEST) != BEST
+
+
+def _ports(node: Node) -> Ports:
+    """The same turn for all: weights have none, and are left alone."""
+    layout = getattr(node.op, "layout", BEST)
+    turn = Turn.of(tuple(layout.index(axis) for axis in BEST))
+    return Ports(turn, turn)

@@ -297,6 +297,26 @@ def orders_as_given() -> Iterator[None]:
         yield
 
 
+def assert_transposed_at_the_ends(graph: Graph) -> None:
+    """Every operator works in NHWC, and at most one transposition belongs to each input and output:
+    it meets nothing else than elementwise nodes on the way there."""
+    assert {getattr(node.op, "layout", "NHWC") for node in graph.nodes} == {"NHWC"}
+    moving = [node for node in graph.nodes if isinstance(node.op, Transpose)]
+    simple = {node.output: node for node in graph.nodes if isinstance(node.op, Elementwise)}
+    readers = {name: node for node in simple.values() for name in node.inputs}
+    ends: set[str] = set()
+    for node in moving:
+        first, last = node.inputs[0], node.output
+        while first in simple:
+            first = simple[first].inputs[0]
+        while last in readers and last not in graph.outputs:
+            last = readers[last].output
+        found = {first} & set(graph.inputs) or {last} & set(graph.outputs)
+        assert found, f"inside: {node}"
+        assert not found & ends, f"a second one: {node}"
+        ends |= found
+
+
 def all_examples() -> list[Example]:
     return [example for op in OPS for example in op.examples()]
 

@@ -19,12 +19,14 @@ import tests.relay_nets as nets
 import tinyai
 from tests import oracle as oracles
 from tests.c_checks import assert_warning_free, missing_sanitizers, run_sanitized
+from tests.example_graphs import assert_transposed_at_the_ends
 from tests.networks import NETWORKS, Network, as_plain_module, quantized, random_inputs
 from tests.oracle import oracle, runner
 from tinyai import reference
 from tinyai.backend import Compiled, compile_graph
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay_source import graph_from_region
+from tinyai.passes import optimize
 from tinyai.runtime.tvm_module import c_sources
 from tinyai.target import Target
 
@@ -112,6 +114,12 @@ def test_the_network_is_cut_as_its_row_says(network, record_property):
     record_property(str(network), found)
     print(f"{network}: {found}")
     assert (len(regions(mod)), tuple(host)) == (network.regions, network.host)
+
+
+@EACH
+def test_images_are_transposed_at_the_ends_of_a_region_only(network):
+    for func in regions(partitioned(network)).values():
+        assert_transposed_at_the_ends(optimize(graph_from_region(func)))
 
 
 # --- Equal to TVM ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tvm import relay
 
 import tinyai
 from benchmarks.onnx_networks import INPUT, NETWORKS
+from tests.example_graphs import assert_transposed_at_the_ends
 from tests.oracle import REQUANTIZE, oracle, runner
 from tests.prequantized import (
     LARGE,
@@ -32,6 +33,8 @@ from tests.prequantized import (
 )
 from tinyai.frontends.qdq import integers_from_qdq
 from tinyai.frontends.relay import partition_for_tinyai, regions
+from tinyai.frontends.relay_source import graph_from_region
+from tinyai.passes import optimize
 
 # TVM gives the same integers at every level of LLVM's; its unscheduled NHWC convolutions take
 # minutes to optimize.
@@ -159,6 +162,12 @@ def test_an_onnx_network_is_one_region_and_equals_tvm_and_onnx_runtime(case: Onn
         assert list(found) == [0] * len(images)
         results = [result[0] for result in map(onnx_runtime(case), images)]
         assert len(np.unique(np.stack(results))) > 2 * len(images), "dead network"
+
+
+@pytest.mark.parametrize("case", QUICK, ids=str)
+def test_an_onnx_network_is_transposed_at_its_ends_only(case: OnnxCase) -> None:
+    for func in regions(partition_for_tinyai(case.module)).values():
+        assert_transposed_at_the_ends(optimize(graph_from_region(func)))
 
 
 def test_the_input_of_an_onnx_network_is_called_as_the_tests_call_it() -> None:

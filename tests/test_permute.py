@@ -297,6 +297,15 @@ def test_elementwise_nodes_between_a_flattened_image_and_dense_layers_are_turned
     assert after.nodes[4].inputs[1] == after.nodes[5].inputs[1]
 
 
+def test_a_flattened_image_that_is_added_to_its_own_dense_layer_is_read_in_two_orders() -> None:
+    b = Nchw()
+    flat = b.add(Reshape((2, 60)), [b.conv(b.image())])
+    y = b.add(Dense(), [flat, b.values(60, 60)], (Cast(INT8), Add(operand=Operand(flat))))
+    after = merged(b.graph([y]))
+    assert_same(b.graph([y]), after)
+    assert transposes(after) == 2
+
+
 def test_a_flattened_image_that_is_an_output_is_transposed() -> None:
     b = Nchw()
     flat = b.each(b.add(Reshape((2, 60)), [b.conv(b.image())]))

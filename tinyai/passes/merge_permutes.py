@@ -60,6 +60,7 @@ from tinyai.passes.orders import (
 # The dimensions of their results are those of their inputs, if of another size.
 ALIGNED = (Elementwise, Concatenate, Pad, Slice, Softmax, IntegerSoftmax, Resize)
 FREE = (*ALIGNED, Sum, Reshape, Dense)
+IMAGE = 4  # dimensions
 
 # One transposition outweighs all bytes; among the cuts with the fewest, fewest bytes are moved.
 ONE = 1 << 48
@@ -109,8 +110,8 @@ class _Frames:
             for name in self.tied(node):
                 self.near[name].append(node)
         names = [*graph.inputs, *(node.output for node in graph.nodes)]
-        # A frame begins with its tensor of most dimensions: views are made of parts, not joined.
-        for name in sorted(names, key=lambda name: -len(graph.type(name).shape)):
+        # What is flattened joins the frame of the image, so images come first.
+        for name in sorted(names, key=self.precedence):
             if name not in self.views:
                 self.fill(name)
         tied = [node for node in graph.nodes if self.is_tied(node)]
@@ -119,6 +120,10 @@ class _Frames:
         for node in tied:
             if isinstance(node.op, Transpose):
                 self.roots[node.output] = self.root(node.inputs[0])
+
+    def precedence(self, name: str) -> tuple[bool, int]:
+        rank = len(self.graph.type(name).shape)
+        return rank != IMAGE, -rank
 
     def root(self, name: str) -> str:
         return self.roots.get(name, name)
@@ -236,8 +241,11 @@ def _acts_on(node: Node) -> Iterator[int]:
             yield node.op.axis
         case Pad():
             yield from (dim for dim, width in enumerate(node.op.widths) if any(width))
-        case Slice() | Resize():
-            yield from range(4 if isinstance(node.op, Resize) else len(node.op.shape))
+        case Slice():  # a dimension that gets shorter has another view already
+            rows = enumerate(zip(node.op.begin, node.op.strides, strict=True))
+            yield from (dim for dim, row in rows if row != (0, 1))
+        case Resize():
+            yield from range(IMAGE)
 
 
 def _flattened(view: View, shape: tuple[int, ...]) -> View | None:
@@ -281,17 +289,21 @@ def _values(frames: _Frames) -> dict[int, list[_Value]]:
     for node in graph.nodes:
         if node.output in frames.roots:
             continue
-        tied = frames.tied(node) if node.output in frames.free else []
-        for name in node.reads():
-            if name not in graph.constants:
-                readers[frames.root(name)].append((node.output if name in tied else None, name))
+        chooser = node.output if node.output in frames.free else None
+        ports = [(chooser, name) for name in node.inputs]
+        # What is added to the sums of a dense layer has an order of its own.
+        behind = None if isinstance(node.op, Dense) else chooser
+        ports += [(behind, name) for name in operand_tensors(node.epilogue)]
+        for port in ports:
+            if port[1] not in graph.constants:
+                readers[frames.root(port[1])].append(port)
     for name in graph.outputs:
         readers[frames.root(name)].append((None, name))
     values: dict[int, list[_Value]] = defaultdict(list)
-    for root, ports in readers.items():
+    for root, each in readers.items():
         maker = (_chooser(frames, root), root)
         weight = ONE + graph.type(root).bytes
-        values[frames.frame[root]].append(_Value(maker, tuple(dict.fromkeys(ports)), weight))
+        values[frames.frame[root]].append(_Value(maker, tuple(dict.fromkeys(each)), weight))
     return values
 
 

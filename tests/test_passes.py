@@ -41,6 +41,7 @@ from tinyai.passes import (
     fold_pads,
     fuse_epilogues,
     make_tables,
+    make_unsigned,
     merge_equal,
     optimize,
     remove_unused,
@@ -49,7 +50,7 @@ from tinyai.passes import (
 from tinyai.reference import run_graph
 
 Pass = Callable[[Graph], Graph]
-PASSES: tuple[Pass, ...] = (*dict.fromkeys(PIPELINE), optimize)
+PASSES: tuple[Pass, ...] = (*dict.fromkeys(PIPELINE), make_unsigned, optimize)
 INT8, INT32, FLOAT32 = DType.INT8, DType.INT32, DType.FLOAT32
 SHAPE = (1, 2, 2, 2)
 CONV = "conv2d(1×1)"
@@ -784,3 +785,69 @@ def test_optimize_tells_a_pass_that_breaks_a_rule(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tinyai.passes, "PIPELINE", (breaks, *PIPELINE))
     with pytest.raises(GraphError, match="output %t1 of graph g"):
         optimize(graph)
+
+
+# --- make_unsigned -----------------------------------------------------------------------------
+
+
+def requantized(builder: Builder, low: int = -128, zero_point: int = -5) -> tuple[Step, ...]:
+    number = builder.constant(np.array(zero_point, np.int32))
+    scale = FixedPointMultiply((2**30,), (-7,))
+    return (scale, Add(operand=Operand(number)), Clip(low, 127), Cast(INT8))
+
+
+def two_convolutions(**options: int) -> Builder:
+    builder = Builder("region")
+    x = builder.input(Type(SHAPE, INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    first = builder.add(Conv2d(Window((1, 1))), [x, weight], requantized(builder, **options))
+    builder.add(Conv2d(Window((1, 1)), zero_point=-5), [first, weight], requantized(builder))
+    return builder
+
+
+def test_an_image_between_two_convolutions_becomes_unsigned() -> None:
+    before = two_convolutions().graph(["t5"])
+    after = verify(make_unsigned(before))
+    first, second = after.nodes
+    assert after.type(first.output).dtype is DType.UINT8
+    assert [step.text(str) for step in first.epilogue[-3:]] == [
+        "add(number_123_)",
+        "clip(0, 255)",
+        "cast(uint8)",
+    ]
+    assert second.op == Conv2d(Window((1, 1)), zero_point=123)
+    assert after.type(after.outputs[0]).dtype is INT8
+    assert_same_meaning(before, after)
+
+
+def test_both_branches_of_a_sum_become_unsigned() -> None:
+    builder = two_convolutions()
+    x, y = "t3", "t5"
+    five = builder.constant(np.array(-5, np.int32))
+    centred = (Cast(INT32), Subtract(operand=Operand(five)))
+    chain = (*centred, Add(operand=Operand(y, centred)), *requantized(builder))
+    total = builder.add(Elementwise(SHAPE), [x], chain)
+    before = builder.graph([total])
+    after = verify(make_unsigned(before))
+    assert [after.type(node.output).dtype for node in after.nodes] == ["uint8", "uint8", "int8"]
+    assert_same_meaning(before, after)
+
+
+def test_an_image_that_somebody_else_reads_or_that_is_returned_stays_signed() -> None:
+    builder = two_convolutions()
+    before = builder.graph(["t3", "t5"])
+    assert str(make_unsigned(before)) == str(before)
+    builder.add(Elementwise(SHAPE), ["t3"], (Cast(INT32),))
+    before = builder.graph(["t5", "t6"])
+    assert str(make_unsigned(before)) == str(before)
+
+
+def test_an_image_whose_larger_zero_point_could_wrap_stays_signed() -> None:
+    builder = Builder("region")
+    x = builder.input(Type(SHAPE, INT32))
+    number = Operand(builder.constant(np.array(-5, np.int32)))
+    steps = (Add(operand=number), Clip(-128, 127), Cast(INT8))
+    image = builder.add(Elementwise(SHAPE), [x], steps)
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    before = builder.graph([builder.add(Conv2d(Window((1, 1))), [image, weight])])
+    assert str(make_unsigned(before)) == str(before)

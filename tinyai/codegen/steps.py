@@ -83,15 +83,19 @@ HELPERS = {
 #include <string.h>
 """,
     "tinyai_add_border": """
-/* A copy of an image, rows of bytes, with a border of one value, and a word of it behind. */
+/* A copy of an image, rows of bytes, with a border of one value, and a word of it behind. ``flip``
+   turns bits of every byte of the image: 128 makes signed ones unsigned. */
 static inline void tinyai_add_border(const uint8_t *in, uint8_t *out, ptrdiff_t rows,
-ptrdiff_t bytes, ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value) {
+ptrdiff_t bytes, ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value,
+int flip) {
 const ptrdiff_t whole = left + bytes + right;
 memset(out, value, (size_t)(top * whole));
 out += top * whole;
 for (ptrdiff_t row = 0; row < rows; ++row) {
 memset(out, value, (size_t)left);
-memcpy(out + left, in, (size_t)bytes);
+for (ptrdiff_t i = 0; i < bytes; ++i) {
+out[left + i] = (uint8_t)(in[i] ^ flip);
+}
 memset(out + left + bytes, value, (size_t)right);
 in += bytes;
 out += whole;

@@ -9,6 +9,7 @@ from tinyai.passes.fold_constants import fold_constants
 from tinyai.passes.fold_pads import fold_pads
 from tinyai.passes.fuse_epilogues import fuse_epilogues
 from tinyai.passes.make_tables import make_tables
+from tinyai.passes.make_unsigned import make_unsigned
 from tinyai.passes.merge_equal import merge_equal
 from tinyai.passes.merge_permutes import merge_permutes
 from tinyai.passes.permute import permute
@@ -44,3 +45,6 @@ def optimize(graph: Graph) -> Graph:
     for run in PIPELINE:
         graph = verify(run(graph))
     return graph
+
+
+__all__ = ["make_unsigned", "optimize"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.codegen.kernels.image import image_in, image_out
+from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.kernels.tile import Numbers
 from tinyai.codegen.requantization import Requantization
@@ -149,7 +149,9 @@ def _numbers(graph: Graph, node: Node) -> Numbers:
     return Numbers.of(graph, node, Geometry.of(graph, node))
 
 
-def _core(epilogue: Epilogue, isa: str, s: Slicing, form: Requantization | str) -> str:
+def _core(
+    epilogue: Epilogue, isa: str, s: Slicing, form: Requantization | str, *, flipped: bool
+) -> str:
     """Name of the core, which the file then holds."""
     options: dict[str, Any] = {
         "raw": isinstance(form, str),
@@ -157,6 +159,7 @@ def _core(epilogue: Epilogue, isa: str, s: Slicing, form: Requantization | str) 
         "bounded": False,
         "unsigned": False,
         "flat": s.flat,
+        "flipped": flipped,
     }
     if not isinstance(form, str):
         options["shifted"] = bool(np.any(form.left))
@@ -215,6 +218,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         for name in ("left", "multiplier", "offset", "right"):
             arrays[name] = epilogue.array(s.lanes(getattr(form, name)).reshape(-1))
     data = graph.type(node.inputs[0]).dtype
+    flipped = data is DType.INT8 and not source.copy_bytes
     valid = g.c - LANES * (s.blocks - 1)
     whole = LANES if s.flat else valid
     last = g.ow * g.c - LANES * (s.width - 1) if s.flat else valid
@@ -224,9 +228,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "raw": raw,
         "form": form,
         "arrays": arrays,
-        "core": _core(epilogue, isa, s, form),
-        "flip": "(-2139062143 - 1)" if data is DType.INT8 else "0",
-        "fill": g.zero_point,
+        "core": _core(epilogue, isa, s, form, flipped=flipped),
+        **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,
         "target": out,
         "mask": f"0x{(1 << whole) - 1:x}ULL",

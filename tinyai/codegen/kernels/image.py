@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.ir import BORDER_SLACK, Border, Graph, Node
+from tinyai.ir import BORDER_SLACK, Border, DType, Graph, Node
 
 ALIGNMENT = 64
 
@@ -50,3 +50,14 @@ def image_out(graph: Graph, node: Node, g: Geometry) -> Image:
     row = (g.ow + border.left + border.right) * g.oc
     rows = g.oh + border.top + border.bottom
     return Image(row, rows * row, border.top * row + border.left * g.oc, border)
+
+
+def signs(data: DType, zero_point: int, *, copied: bool) -> dict[str, object]:
+    """How signed values become unsigned: by a copy that is made anyway, or at each load (``flip``:
+    128 in every byte of an int32). ``fill`` is the value of a copy's border."""
+    signed = data is DType.INT8
+    return {
+        "flip": "(-2139062143 - 1)" if signed and not copied else "0",
+        "copy_flip": 128 if signed else 0,
+        "fill": zero_point + 128 if signed else zero_point,
+    }

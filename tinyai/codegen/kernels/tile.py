@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
-from tinyai.codegen.kernels.image import image_in, image_out
+from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Epilogue
@@ -203,11 +203,18 @@ def scratch(graph: Graph, node: Node) -> int:
 
 
 def _core(
-    epilogue: Epilogue, isa: str, pixels: int, blocks: int, form: Requantization | str
+    epilogue: Epilogue,
+    isa: str,
+    pixels: int,
+    blocks: int,
+    form: Requantization | str,
+    *,
+    flipped: bool,
 ) -> str:
     """Name of the core, which the file then holds."""
     raw = isinstance(form, str)
     options: dict[str, Any] = {"raw": raw, "shifted": False, "bounded": False, "unsigned": False}
+    options["flipped"] = flipped
     if not isinstance(form, str):
         options["shifted"] = bool(np.any(form.left))
         options["bounded"] = (form.low, form.high) != form.dtype.range
@@ -223,7 +230,13 @@ def _core(
 
 
 def _calls(
-    t: Tiling, epilogue: Epilogue, isa: str, form: Requantization | str, stripe: int
+    t: Tiling,
+    epilogue: Epilogue,
+    isa: str,
+    form: Requantization | str,
+    stripe: int,
+    *,
+    flipped: bool,
 ) -> list[dict[str, Any]]:
     """For each panel the cores that cover a stripe of outputs, and where its weights begin."""
     calls = []
@@ -236,8 +249,8 @@ def _calls(
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
         calls.append(
             {
-                "core": _core(epilogue, isa, pixels, panel.blocks, form),
-                "other": _core(epilogue, isa, pixels - 1, panel.blocks, form)
+                "core": _core(epilogue, isa, pixels, panel.blocks, form, flipped=flipped),
+                "other": _core(epilogue, isa, pixels - 1, panel.blocks, form, flipped=flipped)
                 if others or last_others
                 else None,
                 "first": first,
@@ -263,6 +276,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     out = image_out(graph, node, g)
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
+    data = graph.type(node.inputs[0]).dtype
+    flipped = data is DType.INT8 and not source.copy_bytes
     steps: str | None = None
     if isinstance(form, str):
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
@@ -280,17 +295,15 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     if not isinstance(form, str):
         for name in ("left", "multiplier", "offset", "right"):
             arrays[name] = epilogue.array(_by_block(t, getattr(form, name)))
-    data = graph.type(node.inputs[0]).dtype
     return {
         "t": t,
         "g": g,
         "raw": raw,
         "form": form,
         "arrays": arrays,
-        "calls": _calls(t, epilogue, isa, form, stripe),
+        "calls": _calls(t, epilogue, isa, form, stripe, flipped=flipped),
         "stripe": stripe,
-        "flip": "(-2139062143 - 1)" if data is DType.INT8 else "0",
-        "fill": g.zero_point,
+        **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,
         "target": out,
         "steps": steps,

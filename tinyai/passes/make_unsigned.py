@@ -1,0 +1,189 @@
+"""Signed images become unsigned ones where nobody sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Graph, Node, Operand, Step, Tensor, Type
+from tinyai.ops import Conv2d, Dense, steps
+
+OFFSET = 128
+INT32_MAX = 2**31 - 1
+
+
+def make_unsigned(graph: Graph) -> Graph:
+    """An int8 tensor is stored as uint8, each value and zero point 128 larger, where a
+    requantization makes it and all its readers take a zero point off: convolutions, dense layers,
+    sums of branches.
+
+    Products of unsigned by signed bytes are what SIMD instructions compute; a signed input costs
+    them an instruction for every load.
+    """
+    trial = _Rewriting(graph)
+    chosen = {node.output for node in graph.nodes if trial.fits(node)}
+    return _Rewriting(graph).run(chosen)
+
+
+class _Rewriting:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.constants: dict[str, Array] = dict(graph.constants)
+        self.tensors = dict(graph.tensors)
+        self.readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.reads():
+                self.readers.setdefault(name, []).append(node)
+
+    def fits(self, node: Node) -> bool:
+        name = node.output
+        readers = self.readers.get(name, [])
+        return (
+            self.graph.type(name).dtype is DType.INT8
+            and name not in self.graph.outputs
+            and bool(readers)
+            and self._tail(node) is not None
+            and all(self._takes(reader, name) for reader in readers)
+        )
+
+    def _tail(self, node: Node) -> tuple[Step, ...] | None:
+        """The epilogue that makes values 128 larger: zero point, bounds and cast at its end."""
+        chain = list(node.epilogue)
+        at = len(chain)
+        while at and isinstance(chain[at - 1], steps.Clip | steps.Cast):
+            at -= 1
+        zero, bounds = chain[at - 1] if at else None, chain[at:]
+        casts = [step for step in bounds if isinstance(step, steps.Cast)]
+        known = _number(self.graph, zero)
+        bounded = bool(bounds) and isinstance(bounds[0], steps.Clip)
+        if not isinstance(zero, steps.Add) or known is None or len(casts) != 1 or not bounded:
+            return None
+        if casts[0].to is not DType.INT8 or known.dtype != np.int32:
+            return None
+        start = node.op.infer(*self.graph.types(node.inputs)).dtype
+        if _size(self.graph, chain[:at], start) + OFFSET > INT32_MAX:
+            return None  # the larger zero point might wrap where the other one does not
+        moved = [
+            replace(step, low=step.low + OFFSET, high=step.high + OFFSET)
+            if isinstance(step, steps.Clip)
+            else steps.Cast(DType.UINT8)
+            for step in bounds
+        ]
+        larger = replace(zero, operand=Operand(self._constant(known + np.int32(OFFSET))))
+        return (*chain[: at - 1], larger, *moved)
+
+    def _takes(self, reader: Node, name: str) -> bool:
+        """Whether a node takes a zero point off the tensor at each place where it reads it."""
+        op = reader.op
+        if name in reader.inputs:
+            if isinstance(op, Conv2d | Dense):
+                if reader.inputs[0] != name or name in reader.inputs[1:]:
+                    return False
+            elif (
+                reader.inputs != (name,)
+                or not self._centred(reader.epilogue)
+                or op.name != "elementwise"
+            ):
+                return False
+        return all(self._centred(o.steps) for o in _operands(reader.epilogue) if o.tensor == name)
+
+    def _centred(self, chain: tuple[Step, ...]) -> bool:
+        """Whether steps begin with a widening and a subtraction of one number."""
+        return (
+            len(chain) >= 2
+            and chain[0] == steps.Cast(DType.INT32)
+            and isinstance(chain[1], steps.Subtract)
+            and _number(self.graph, chain[1]) is not None
+        )
+
+    def _moved(self, chain: tuple[Step, ...]) -> tuple[Step, ...]:
+        number = _number(self.graph, chain[1])
+        assert number is not None
+        operand = Operand(self._constant(number + np.int32(OFFSET)))
+        return (chain[0], replace(chain[1], operand=operand), *chain[2:])
+
+    def _constant(self, value: Array) -> str:
+        """Name of a constant number; made where there is none."""
+        name = f"number_{int(value.reshape(-1)[0])}_{'x'.join(map(str, value.shape))}"
+        if name not in self.constants:
+            self.constants[name] = value
+            self.tensors[name] = Tensor(name, Type(value.shape, DType.INT32))
+        return name
+
+    def run(self, chosen: set[str]) -> Graph:
+        nodes = tuple(self._node(node, chosen) for node in self.graph.nodes)
+        for name in chosen:
+            old = self.tensors[name]
+            quant = old.quant and replace(old.quant, zero_point=old.quant.zero_point + OFFSET)
+            of = replace(old.type, dtype=DType.UINT8)
+            self.tensors[name] = replace(old, type=of, quant=quant)
+        return replace(self.graph, nodes=nodes, tensors=self.tensors, constants=self.constants)
+
+    def _node(self, node: Node, chosen: set[str]) -> Node:
+        if node.output in chosen:
+            tail = self._tail(node)
+            assert tail is not None
+            node = replace(node, epilogue=tail)
+        if node.inputs and node.inputs[0] in chosen:
+            if isinstance(node.op, Conv2d | Dense):
+                op = replace(node.op, zero_point=node.op.zero_point + OFFSET)
+                node = replace(node, op=op)
+            else:
+                node = replace(node, epilogue=self._moved(node.epilogue))
+        return replace(node, epilogue=tuple(self._step(step, chosen) for step in node.epilogue))
+
+    def _step(self, step: Step, chosen: set[str]) -> Step:
+        operand = step.operand
+        if operand is None:
+            return step
+        chain = self._moved(operand.steps) if operand.tensor in chosen else operand.steps
+        chain = tuple(self._step(inner, chosen) for inner in chain)
+        return replace(step, operand=Operand(operand.tensor, chain))
+
+
+def _size(graph: Graph, chain: Iterable[Step], dtype: DType) -> int:
+    """The largest absolute value that integer steps can give, from any value of ``dtype``."""
+    if dtype.is_float:
+        return INT32_MAX
+    size = max(-dtype.range[0], dtype.range[1])
+    for step in chain:
+        dtype = step.result(dtype)
+        if dtype.is_float:
+            return INT32_MAX
+        limit = max(-dtype.range[0], dtype.range[1])
+        match step:
+            case steps.Cast():
+                pass
+            case steps.Clip(low, high):
+                size = int(max(abs(low), abs(high)))
+            case steps.Add() | steps.Subtract() if step.operand is not None:
+                value = graph.constants.get(step.operand.tensor)
+                if value is not None and not step.operand.steps:
+                    size += int(np.abs(value.astype(np.int64)).max())
+                else:
+                    of = graph.type(step.operand.tensor).dtype
+                    size += _size(graph, step.operand.steps, of)
+            case steps.FixedPointMultiply():
+                factors = zip(step.multiplier, step.shift, strict=True)
+                size = max(-(-size * abs(m) * 2 ** (31 + s) >> 62) for m, s in factors) + 1
+            case _:
+                size = limit
+        size = min(size, limit)
+    return size
+
+
+def _operands(chain: Iterable[Step]) -> Iterable[Operand]:
+    for step in chain:
+        if step.operand is not None:
+            yield step.operand
+            yield from _operands(step.operand.steps)
+
+
+def _number(graph: Graph, step: Step | None) -> Array | None:
+    """The operand of a step, where it is one constant number."""
+    if step is None or step.operand is None or step.operand.steps:
+        return None
+    value = graph.constants.get(step.operand.tensor)
+    return value if value is not None and value.size == 1 else None

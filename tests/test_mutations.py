@@ -212,7 +212,8 @@ def test_all_broken_files_end_in_a_clear_error_or_a_correct_result(tmp_path: Pat
     print(*(f"{count:4} {what}" for what, count in histogram.most_common()), sep="\n")
     assert histogram["refused by a check"] > 150
     assert histogram["C compiles with names"] > 10
-    assert histogram["equal to TVM"] > 5
+    # Of 36 that are chosen by their number; the hostile names show in the C of most that are left.
+    assert histogram["equal to TVM"] + histogram["equal to TVM with names"] > 5
 
 
 @needs_models

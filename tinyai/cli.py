@@ -12,6 +12,7 @@ from rich.text import Text
 from tinyai import doctor as doctor_
 from tinyai.errors import BoundaryError, EnvironmentProblem, TinyAIError
 from tinyai.report import Report
+from tinyai.runtime.layers import LayerTime, times_table
 from tinyai.target import split_target
 
 
@@ -67,6 +68,61 @@ def explain(
     else:
         click.echo(report.json() if style == "json" else str(report))
     context.exit(int(strict and bool(report.computing)))
+
+
+@main.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--target", default="tinyai", show_default=True, help="Options: 'tinyai -isa=..., llvm'."
+)
+@click.option("--input-shapes", default="", help="As tvmc's: 'data:[1,3,32,32] other:[1,8]'.")
+@click.option("--runs", default=100, show_default=True, type=click.IntRange(min=1))
+@click.option("--layers", is_flag=True, help="One row a layer, under the source model's names.")
+@click.option("--json", "as_json", is_flag=True, help="Print every layer as JSON.")
+@click.pass_context
+def bench(
+    context: click.Context,
+    file: str,
+    target: str,
+    input_shapes: str,
+    runs: int,
+    layers: bool,
+    as_json: bool,
+) -> None:
+    """Time the regions of FILE (.onnx, .tflite) on random input, by a clock behind every layer.
+
+    Times are medians of all runs. The exit code is 2 where FILE or an option is bad, or there is no
+    TVM with Relay.
+    """
+    try:
+        times = _bench(file, target, input_shapes, runs)
+    except TinyAIError as error:
+        click.echo(f"error: {error}", err=True)
+        context.exit(2)
+    if as_json:
+        rows = {name: [dataclasses.asdict(each) for each in row] for name, row in times.items()}
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for name, row in times.items():
+        Console(highlight=False).print(times_table(name, row, layers=layers))
+
+
+def _bench(
+    file: str, target: str, input_shapes: str, runs: int
+) -> dict[str, tuple[LayerTime, ...]]:
+    try:
+        from tinyai.frontends.bench import bench_layers
+        from tinyai.frontends.load import load_model
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "bench needs a TVM with Relay",
+            found=error,
+            allowed="TVM 0.8 to 0.19",
+            hint="python -m tinyai doctor",
+        ) from None
+    options, _ = split_target(target)
+    mod, params = load_model(file, input_shapes)
+    return bench_layers(mod, params, options, runs=runs)
 
 
 def _explain(file: str, target: str, input_shapes: str) -> Report:

@@ -58,7 +58,7 @@ class Runner:
         self.source = compiled.source
         self.inputs = graph.types(graph.inputs)
         self.outputs = graph.types(graph.outputs)
-        self._library = _load(self.source.text, toolchain or Toolchain())
+        self._library = load(self.source.text, toolchain or Toolchain())
         self._entry = getattr(self._library, self.source.symbol)
         self._entry.restype = None
         self._entry.argtypes = [ctypes.c_void_p] * 3
@@ -81,18 +81,18 @@ class Runner:
             _checked(i, a, t) for i, (a, t) in enumerate(zip(inputs, self.inputs, strict=True))
         ]
         outputs = [np.empty(t.shape, t.dtype.numpy) for t in self.outputs]
-        arena = _aligned_bytes(self.source.arena_bytes)
+        arena = aligned_bytes(self.source.arena_bytes)
         return BoundCall(
             outputs=outputs,
             entry=ctypes.cast(self._entry, ctypes.c_void_p).value or 0,
-            input_pointers=_pointers(arrays),
-            output_pointers=_pointers(outputs),
+            input_pointers=pointers(arrays),
+            output_pointers=pointers(outputs),
             arena=arena.ctypes.data,
             _kept=(self._entry, self._library, arrays, arena),
         )
 
 
-def _load(text: str, toolchain: Toolchain) -> ctypes.CDLL:
+def load(text: str, toolchain: Toolchain) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         source, library = Path(folder) / "region.c", Path(folder) / "region.so"
         source.write_text(text)
@@ -108,10 +108,10 @@ def _checked(index: int, array: Array, expected: Type) -> Array:
     return np.ascontiguousarray(array)
 
 
-def _aligned_bytes(size: int) -> Array:
+def aligned_bytes(size: int) -> Array:
     room = np.empty(size + ALIGNMENT, np.uint8)
     return room[-room.ctypes.data % ALIGNMENT :]
 
 
-def _pointers(arrays: Sequence[Array]) -> Any:
+def pointers(arrays: Sequence[Array]) -> Any:
     return (ctypes.c_void_p * max(len(arrays), 1))(*(array.ctypes.data for array in arrays))

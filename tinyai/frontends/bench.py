@@ -25,7 +25,7 @@ def bench_layers(
     """Times of the layers of each region of ``mod``, by the region's name; the host's operators are
     not run. ``options`` are those of ``partition_for_tinyai``. Raises what it and ``time_layers``
     raise."""
-    partitioned = partition_for_tinyai(mod, params, **(options or {}))  # type: ignore[arg-type]
+    partitioned = partition_for_tinyai(mod, params, **(options or {}))
     return {
         variable.name_hint: time_layers(
             graph_from_region(func), _target(func), toolchain, runs=runs
@@ -35,6 +35,5 @@ def bench_layers(
 
 
 def _target(func: Any) -> Target:
-    return Target.from_attributes(
-        {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
-    )
+    names = list(func.attrs.keys())
+    return Target.from_attributes({str(name): str(func.attrs[name]) for name in names})

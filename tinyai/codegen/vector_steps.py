@@ -17,6 +17,7 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
 from tinyai.ir import DType, Operand, Step
 from tinyai.ops import steps
+from tinyai.ops.bounds import INT32_MAX, largest_size
 
 LANES = 16
 
@@ -99,21 +100,47 @@ class VectorSteps:
 
         Raises ``NoVector`` with the reason where a step has no form.
         """
+        self.epilogue.cores["simd_avx512vnni"] = render("simd_avx512vnni.c.j2")
         self.epilogue.cores["vector"] = render("vector_avx512vnni.c.j2")
         value = self._name(value, dtype)
         return self._chain(self.epilogue.node.epilogue, value, dtype)
 
     def _chain(self, chain: Sequence[Step], value: str, dtype: DType) -> tuple[str, DType]:
         bounded: tuple[float, float] | None = None  # by the clip before
-        for step in chain:
+        start = dtype
+        for number, step in enumerate(chain):
             operand = self._operand(step.operand) if step.operand else None
             result = step.result(dtype)
             if not (isinstance(step, steps.Cast) and _holds(step.to, bounded)):
-                value = self._name(self._expression(step, value, operand, dtype), result)
+                expression = self._short_scale(step, value, chain[:number], start)
+                if expression is None:
+                    expression = self._expression(step, value, operand, dtype)
+                value = self._name(expression, result)
             clips = isinstance(step, steps.Clip) and not dtype.is_float
             bounded = (step.low, step.high) if clips and isinstance(step, steps.Clip) else None
             dtype = result
         return value, dtype
+
+    def _short_scale(
+        self, step: Step, value: str, before: Sequence[Step], start: DType
+    ) -> str | None:
+        """A fixed-point multiplication in six operations, where the value is known to be small
+        enough (``codegen/requantization.py`` says why that is exact)."""
+        if not isinstance(step, steps.FixedPointMultiply) or step.rounding != "upward":
+            return None
+        if len(step.multiplier) > 1 or step.result(DType.INT32) is not DType.INT32:
+            return None
+        left, right = step.left[0], step.right[0]
+        more = max(33 - right, 0)
+        left, right = left + more, right + more
+        if largest_size(self.epilogue.graph, before, start) << left > INT32_MAX:
+            return None
+        shifted = f"_mm512_slli_epi32({value}, {left})" if left else value
+        multiplier, offset, places = (
+            f"_mm512_set1_epi32({literal(number, DType.INT32)})"
+            for number in (step.multiplier[0], 1 << (right - 33), right - 32)
+        )
+        return f"tinyai_scale({shifted}, {multiplier}, {multiplier}, {offset}, {places})"
 
     def _name(self, expression: str, dtype: DType) -> str:
         name = self.epilogue.name()

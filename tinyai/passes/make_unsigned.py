@@ -9,9 +9,9 @@ import numpy as np
 
 from tinyai.ir import Array, DType, Graph, Node, Operand, Step, Tensor, Type
 from tinyai.ops import Conv2d, Dense, steps
+from tinyai.ops.bounds import INT32_MAX, largest_size
 
 OFFSET = 128
-INT32_MAX = 2**31 - 1
 
 
 def make_unsigned(graph: Graph) -> Graph:
@@ -63,7 +63,7 @@ class _Rewriting:
         if casts[0].to is not DType.INT8 or known.dtype != np.int32:
             return None
         start = node.op.infer(*self.graph.types(node.inputs)).dtype
-        if _size(self.graph, chain[:at], start) + OFFSET > INT32_MAX:
+        if largest_size(self.graph, chain[:at], start) + OFFSET > INT32_MAX:
             return None  # the larger zero point might wrap where the other one does not
         moved = [
             replace(step, low=step.low + OFFSET, high=step.high + OFFSET)
@@ -141,37 +141,6 @@ class _Rewriting:
         chain = self._moved(operand.steps) if operand.tensor in chosen else operand.steps
         chain = tuple(self._step(inner, chosen) for inner in chain)
         return replace(step, operand=Operand(operand.tensor, chain))
-
-
-def _size(graph: Graph, chain: Iterable[Step], dtype: DType) -> int:
-    """The largest absolute value that integer steps can give, from any value of ``dtype``."""
-    if dtype.is_float:
-        return INT32_MAX
-    size = max(-dtype.range[0], dtype.range[1])
-    for step in chain:
-        dtype = step.result(dtype)
-        if dtype.is_float:
-            return INT32_MAX
-        limit = max(-dtype.range[0], dtype.range[1])
-        match step:
-            case steps.Cast():
-                pass
-            case steps.Clip(low, high):
-                size = int(max(abs(low), abs(high)))
-            case steps.Add() | steps.Subtract() if step.operand is not None:
-                value = graph.constants.get(step.operand.tensor)
-                if value is not None and not step.operand.steps:
-                    size += int(np.abs(value.astype(np.int64)).max())
-                else:
-                    of = graph.type(step.operand.tensor).dtype
-                    size += _size(graph, step.operand.steps, of)
-            case steps.FixedPointMultiply():
-                factors = zip(step.multiplier, step.shift, strict=True)
-                size = max(-(-size * abs(m) * 2 ** (31 + s) >> 62) for m, s in factors) + 1
-            case _:
-                size = limit
-        size = min(size, limit)
-    return size
 
 
 def _operands(chain: Iterable[Step]) -> Iterable[Operand]:

@@ -12,7 +12,7 @@ packing to bytes puts right; weights and numbers of the channels are stored in i
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,18 @@ class Column:
 
     distance: str
     seen: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One or two neighbouring columns of a line of code. They are in registers together, so that
+    each weight is loaded once: ``uses`` are, for a column of the window, the outputs and which of
+    the columns they see there. Some outputs ``begin`` here, and some are ``done`` behind it."""
+
+    columns: tuple[Column, ...]
+    begin: tuple[int, ...]
+    uses: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    done: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,35 @@ class Slicing:
                 seen.setdefault(o * stride + kx * dilation, []).append((o, kx))
         unit = "" if self.flat else " * p->channels"
         return [Column(f"{at}{unit}", tuple(seen[at])) for at in sorted(seen)]
+
+    def stretches(self, outputs: int) -> list[Stretch]:
+        """The columns of so many outputs. Where neighbours meet the same weights (stride 1) they
+        come in twos; outputs are requantized in twos, which share the channels' numbers."""
+        columns = self.columns(outputs)
+        width = 2 if self.g.window.strides[1] == 1 else 1
+        stretches = [
+            self._stretch(columns[at : at + width]) for at in range(0, len(columns), width)
+        ]
+        waiting: tuple[int, ...] = ()
+        for number, stretch in enumerate(stretches):
+            waiting += stretch.done
+            ready = len(waiting) > 1 or number == len(stretches) - 1
+            stretches[number] = replace(stretch, done=waiting if ready else ())
+            waiting = () if ready else waiting
+        return stretches
+
+    def _stretch(self, columns: list[Column]) -> Stretch:
+        uses: dict[int, list[tuple[int, int]]] = {}
+        for number, column in enumerate(columns):
+            for output, kx in column.seen:
+                uses.setdefault(kx, []).append((output, number))
+        last = self.g.window.kernel[1] - 1
+        return Stretch(
+            tuple(columns),
+            tuple(output for output, _ in uses.get(0, ())),
+            tuple((kx, tuple(uses[kx])) for kx in sorted(uses)),
+            tuple(output for output, _ in uses.get(last, ())),
+        )
 
     @property
     def reaches_behind(self) -> bool:
@@ -184,7 +225,7 @@ def _core(
         name=name,
         window=window,
         groups=s.groups,
-        lines=[(n, s.columns(n)) for n in (line, rest) if n],
+        lines=[(n, s.stretches(n)) for n in (line, rest) if n],
         line=line,
         **options,
     )

@@ -12,6 +12,7 @@ on the way into a register (their sign bit is turned), which adds 128 to the zer
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,8 @@ COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
 # push the input out of the cache.
 CACHE_BYTES = 512 * 1024
 STRIPE = 192
+# Windows of at most so many words are written out: loops of a few turns cost more than they do.
+UNROLLED = 16
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,17 @@ class Tiling:
         """Whether the last word of a window may reach behind the input."""
         width = self.g.window.kernel[1] if self.joined else 1
         return width * self.g.group_in % 4 != 0
+
+    @property
+    def unrolled(self) -> tuple[int, int] | None:
+        """Rows and words of a window that is written out."""
+        rows, words = self.g.window.kernel[0], self.bytes // 4
+        return (rows, words) if self.columns == 1 and rows * words <= UNROLLED else None
+
+    @property
+    def turn(self) -> int:
+        """Words in one turn of the loop over the words of a window's row."""
+        return math.gcd(self.bytes // 4, 4)
 
     @property
     def outputs(self) -> int:
@@ -203,6 +217,7 @@ def scratch(graph: Graph, node: Node) -> int:
 
 
 def _core(
+    t: Tiling,
     epilogue: Epilogue,
     isa: str,
     pixels: int,
@@ -215,16 +230,25 @@ def _core(
     raw = isinstance(form, str)
     options: dict[str, Any] = {"raw": raw, "shifted": False, "bounded": False, "unsigned": False}
     options["flipped"] = flipped
+    unrolled = t.unrolled if isa != "packed" else None
     if not isinstance(form, str):
         options["shifted"] = bool(np.any(form.left))
         options["bounded"] = (form.low, form.high) != form.dtype.range
         options["unsigned"] = form.dtype is DType.UINT8
     said = "_".join(name for name, chosen in options.items() if chosen)
+    turn = 1 if unrolled or isa == "packed" else t.turn
+    said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
     name = f"tinyai_tile_{pixels}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
     if isa != "packed":
         epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
     epilogue.cores[name] = render(
-        f"tile_{isa}.c.j2", name=name, pixels=pixels, blocks=blocks, **options
+        f"tile_{isa}.c.j2",
+        name=name,
+        pixels=pixels,
+        blocks=blocks,
+        unrolled=unrolled,
+        turn=turn,
+        **options,
     )
     return name
 
@@ -249,8 +273,8 @@ def _calls(
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
         calls.append(
             {
-                "core": _core(epilogue, isa, pixels, panel.blocks, form, flipped=flipped),
-                "other": _core(epilogue, isa, pixels - 1, panel.blocks, form, flipped=flipped)
+                "core": _core(t, epilogue, isa, pixels, panel.blocks, form, flipped=flipped),
+                "other": _core(t, epilogue, isa, pixels - 1, panel.blocks, form, flipped=flipped)
                 if others or last_others
                 else None,
                 "first": first,

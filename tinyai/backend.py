@@ -57,7 +57,7 @@ def compile_graph(graph: Graph, target: Target, *, abi: str | None = None) -> Co
         graph = verify(make_unsigned(graph))
     kernels = choose_kernels(graph, target)
     graph = with_borders(graph, kernels)
-    plan = plan_memory(graph, scratch_bytes(graph, kernels))
+    plan = plan_memory(graph, scratch_bytes(graph, kernels, target))
     source = emit(graph, plan, kernels, target, abi=abi or target.abi)
     _check_limit("arena", "arena_limit", source.arena_bytes, target.arena_limit)
     _check_limit("weights", "weight_limit", source.weight_bytes, target.weight_limit)

@@ -42,10 +42,19 @@ def choose_kernels(graph: Graph, target: Target) -> Kernels:
     }
 
 
-def scratch_bytes(graph: Graph, kernels: Kernels) -> dict[str, int]:
+def threads_of(kernels: Kernels, target: Target) -> int:
+    """Threads that the code is written for: one where no kernel has work for more."""
+    shared = any(kernel.split for rows in kernels.values() for kernel in rows.values())
+    return target.threads if shared else 1
+
+
+def scratch_bytes(graph: Graph, kernels: Kernels, target: Target) -> dict[str, int]:
     """Working memory that each node's kernels ask for at most, by the node's output."""
+    threads = threads_of(kernels, target)
     return {
-        node.output: max(rows[node.output].scratch(graph, node) for rows in kernels.values())
+        node.output: max(
+            rows[node.output].scratch(graph, node, threads) for rows in kernels.values()
+        )
         for node in graph.nodes
     }
 
@@ -55,13 +64,17 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
     the code tells when each layer ended.
 
     The file is C99 and C++17, includes nothing but the standard's headers (and the intrinsics
-    where it has SIMD code), and is the same, byte for byte, for the same arguments.
+    where it has SIMD code; those of POSIX threads where it is written for several), and is the
+    same, byte for byte, for the same arguments.
     """
     constants = _Constants()
     symbol = identifier(graph.name, "name of a region")
     inputs = [_port(graph, name) for name in graph.inputs]
     outputs = [_port(graph, name) for name in graph.outputs]
-    sections = [_Section(graph, plan, isa, rows, constants) for isa, rows in kernels.items()]
+    threads = threads_of(kernels, target)
+    sections = [
+        _Section(graph, plan, isa, rows, constants, threads) for isa, rows in kernels.items()
+    ]
     bodies = [
         render(
             "section.c.j2",
@@ -70,7 +83,8 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
             timed=abi == "timed",
             inputs=inputs,
             outputs=outputs,
-            calls=[section.call(number, node) for number, node in enumerate(graph.nodes)],
+            threads=threads,
+            calls=section.calls(),
             cores=section.cores.values(),
             functions=[text for _, text in section.functions.values()],
         )
@@ -90,6 +104,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
         macs=graph.macs(),
         abi=abi,
         timed=abi == "timed",
+        threads=threads,
     )
     text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
     return CSource(symbol, text, plan.arena_bytes, constants.bytes)
@@ -139,18 +154,33 @@ class _Section:
     isa: Isa
     kernels: Mapping[str, Kernel]
     constants: _Constants
+    threads: int
     functions: dict[str, tuple[str, str]] = field(default_factory=dict)
     cores: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
+
+    def calls(self) -> list[str]:
+        """The calls of all nodes. Threads meet behind a node that they share and in front of it;
+        nodes of one thread follow each other without."""
+        texts = [self.call(number, node) for number, node in enumerate(self.graph.nodes)]
+        if self.threads == 1:
+            return texts
+        busy = [i for i, node in enumerate(self.graph.nodes) if not self._is_free(node)]
+        shared = {i: self.kernels[self.graph.nodes[i].output].split for i in busy}
+        for index, behind in zip(busy, [*busy[1:], None], strict=True):
+            if shared[index] or (behind is not None and shared[behind]):
+                texts[index] += "\ntinyai_wait(part);"
+        return texts
 
     def call(self, number: int, node: Node) -> str:
         """The comment and the call of one node; its function and constants on the way."""
         kernel = self.kernels[node.output]
         if self._is_free(node):
             return f"{self._comment(number, node)}\n/* The same memory: nothing to do. */"
-        epilogue = Epilogue(self.graph, node)
+        shared = kernel.split and self.threads > 1
+        epilogue = Epilogue(self.graph, node, self.threads if shared else 1)
         values = kernel.values(self.graph, node, epilogue)
-        body = render(kernel.template, **values)
+        body = render(kernel.template, threads=epilogue.threads, **values)
         self.helpers |= epilogue.helpers
         self.cores |= epilogue.cores
         scratch = node.output in self.plan.scratch
@@ -165,7 +195,11 @@ class _Section:
         arguments += [self.constants.add(value) for value in epilogue.arrays]
         arguments.append(self._write(node.output))
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
-        return f"{self._comment(number, node)}\n{name}({', '.join(arguments)});"
+        arguments += ["part"] if shared else []
+        call = f"{name}({', '.join(arguments)});"
+        if self.threads > 1 and not shared:
+            call = f"if (part->task == 0) {{\n{call}\n}}"
+        return f"{self._comment(number, node)}\n{call}"
 
     def _is_free(self, node: Node) -> bool:
         """A reshape whose input and output share memory."""
@@ -185,6 +219,7 @@ class _Section:
         ]
         parameters.append(f"{self._c_type(node.output)} *out")
         parameters += ["void *scratch"] if scratch else []
+        parameters += ["const tinyai_part *part"] if epilogue.threads > 1 else []
         signature = f"({', '.join(parameters)})"
         key = hashlib.sha256(f"{kernel.name}{signature}{body}".encode()).hexdigest()
         if key not in self.functions:

@@ -143,6 +143,17 @@ memset(out - right, value, (size_t)(right + (row < rows - 1 ? left : 0)));
 memset(out, value, (size_t)(bottom * bytes));
 }
 """,
+    "tinyai_cover": """
+/* How many of count outputs go to tiles of so many pixels, where tiles of one pixel less take the
+   others and leave no place idle; all of them where there is no such way. */
+static inline ptrdiff_t tinyai_cover(ptrdiff_t count, ptrdiff_t pixels) {
+ptrdiff_t tiles = count / pixels;
+while (tiles >= 0 && (count - tiles * pixels) % (pixels - 1) != 0) {
+--tiles;
+}
+return tiles < 0 ? count : tiles * pixels;
+}
+""",
     "tinyai_panel": """
 /* A panel of a convolution: what its core needs to compute the outputs first .. last - 1 of one
    image, 16 channels a block. Steps of the window are four bytes of the input: rows, columns and
@@ -297,10 +308,12 @@ class Epilogue:
     """Writes the steps of one node. Operands become parameters ``p0``, ``p1`` … in order of use;
     constants of one element become literals. Numbers of a step's own (tables, multipliers) become
     parameters ``a0``, ``a1`` …. ``helpers`` collects what the C file must hold, ``cores`` the
-    functions, by name, that layers of one instruction set share."""
+    functions, by name, that layers of one instruction set share. ``threads`` is how many may work
+    on the node at most."""
 
     graph: Graph
     node: Node
+    threads: int = 1
     params: list[str] = field(default_factory=list)
     arrays: list[Array] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)

@@ -71,5 +71,5 @@ class Toolchain:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-") as folder:
             beside = Path(folder) / output.name
             files = [str(source) for source in sources]
-            self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options, "-lm"])
+            self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options, "-lm", "-lpthread"])
             os.replace(beside, output)

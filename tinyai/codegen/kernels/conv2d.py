@@ -24,7 +24,7 @@ def _patch_pack(graph: Graph, node: Node, weight: Array) -> Array:
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % VECTOR)))
 
 
-def _patch_scratch(graph: Graph, node: Node) -> int:
+def _patch_scratch(graph: Graph, node: Node, threads: int) -> int:
     g = Geometry.of(graph, node)
     return PATCHES * (g.k * DType.INT16.bytes + g.group_out * DType.INT32.bytes)
 
@@ -91,7 +91,7 @@ def _depthwise_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _depthwise_scratch(graph: Graph, node: Node) -> int:
+def _depthwise_scratch(graph: Graph, node: Node, threads: int) -> int:
     g = Geometry.of(graph, node)
     return (g.oc if g.layout == NHWC else g.ow) * DType.INT32.bytes
 

@@ -142,6 +142,15 @@ class Slicing:
             tuple(output for output, _ in uses.get(last, ())),
         )
 
+    def by_blocks(self, threads: int, *, raw: bool) -> bool:
+        """Whether threads share the blocks of channels, because the rows would leave more to one
+        of them. Raw sums meet their epilogue row by row."""
+
+        def most(count: int) -> float:
+            return -(-count // threads) / count
+
+        return threads > 1 and not raw and most(self.blocks) < most(self.g.oh)
+
     @property
     def reaches_behind(self) -> bool:
         """Whether 64 bytes from the last pixel on reach behind the input."""
@@ -179,11 +188,11 @@ def demands(graph: Graph, node: Node) -> str | None:
     return f"a window of {g.window.kernel}" if max(g.window.kernel) > 16 else None
 
 
-def scratch(graph: Graph, node: Node) -> int:
+def scratch(graph: Graph, node: Node, threads: int) -> int:
     s = Slicing(Geometry.of(graph, node))
     raw = isinstance(_numbers(graph, node).requantization, str)
     source = image_in(graph, node, s.g, reaches_behind=s.reaches_behind)
-    return source.copy_bytes + (4 * s.width * s.blocks * LANES if raw else 0)
+    return source.copy_bytes + (threads * 4 * s.width * s.blocks * LANES if raw else 0)
 
 
 def _numbers(graph: Graph, node: Node) -> Numbers:
@@ -277,6 +286,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "last_mask": f"0x{(1 << last) - 1:x}ULL",
         "block_weights": s.groups * g.window.kernel[1] * LANES * ROWS,
         "steps": steps,
+        "by_blocks": s.by_blocks(epilogue.threads, raw=raw),
     }
 
 
@@ -290,6 +300,7 @@ KERNELS = tuple(
         values=functools.partial(values, isa=isa),
         scratch=scratch,
         bordered=True,
+        split=True,
         pack={1: pack},
     )
     for isa in ("avx512vnni", "packed")

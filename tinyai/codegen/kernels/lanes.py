@@ -16,6 +16,9 @@ from tinyai.ir import DType, Graph, Node, Op, operand_tensors
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, MaxPool2d, Sum
 from tinyai.ops.window import NHWC
 
+# Elements that threads do not part, so that no two of them write to one line of the cache.
+CACHE_LINE = 64
+
 
 @dataclass(frozen=True)
 class Loops:
@@ -72,7 +75,17 @@ def _write(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "lines": writer.lines,
         "store": store(f"out + {element(out.shape, loops.places)}", result, dtype),
         "last": loops.axes[-1],
+        "cut": _cut(loops, epilogue.threads),
     }
+
+
+def _cut(loops: Loops, threads: int) -> str | None:
+    """The loop that threads share: the first, or the last, in steps of a cache line, where the
+    first has too little to share. None for a single thread."""
+    first, last = loops.axes[0], loops.axes[-1]
+    if threads == 1:
+        return None
+    return last.var if first.count < 4 * threads <= last.count // 16 else first.var
 
 
 def _demands(graph: Graph, node: Node) -> str | None:
@@ -110,6 +123,7 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "ow": ow,
         "window": window,
         "average": average,
+        "by_rows": oh >= 4 * epilogue.threads or c <= CACHE_LINE,
         "include": isinstance(op, AvgPool2d) and op.count_include_pad,
         "rounded": isinstance(op, AvgPool2d) and op.rounded,
         "start": literal(0 if average else source.dtype.range[0], DType.INT32),
@@ -135,6 +149,7 @@ KERNELS = tuple(
         template="pool2d_lanes_avx512vnni.c.j2",
         demands=_pool_demands,
         values=_write_pool,
+        split=True,
     )
     for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
 ) + tuple(
@@ -145,6 +160,7 @@ KERNELS = tuple(
         template="lanes_avx512vnni.c.j2",
         demands=_demands,
         values=_write,
+        split=True,
     )
     for op in KINDS
 )

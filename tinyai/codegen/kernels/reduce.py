@@ -79,7 +79,7 @@ def _softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _softmax_scratch(graph: Graph, node: Node) -> int:
+def _softmax_scratch(graph: Graph, node: Node, threads: int) -> int:
     op = node.op
     assert isinstance(op, Softmax)
     return graph.type(node.inputs[0]).shape[op.axis] * DType.FLOAT32.bytes

@@ -16,7 +16,7 @@ def no_demand(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def no_scratch(graph: Graph, node: Node) -> int:
+def no_scratch(graph: Graph, node: Node, threads: int) -> int:
     return 0
 
 
@@ -27,7 +27,9 @@ class Kernel:
     - ``demands`` says what a node lacks for this kernel, or None; the first row that has no
       complaint serves.
     - ``values`` are the numbers and texts of the template; all computing is done here.
-    - ``scratch`` is the bytes of working memory, aligned to 64.
+    - ``scratch`` is the bytes of working memory, aligned to 64, for a number of threads.
+    - ``split``: whether threads share a node; its template gets ``threads`` and, where these are
+      several, C's ``part``. Of other kernels one thread computes all.
     - ``bordered``: whether it reads and writes images that are stored with a border.
     - ``pack`` rearranges the constant at an input's position at code-generation time.
     """
@@ -38,6 +40,7 @@ class Kernel:
     values: Callable[[Graph, Node, Epilogue], Values]
     isa: str = "scalar"
     demands: Callable[[Graph, Node], str | None] = no_demand
-    scratch: Callable[[Graph, Node], int] = no_scratch
+    scratch: Callable[[Graph, Node, int], int] = no_scratch
     bordered: bool = False
+    split: bool = False
     pack: Mapping[int, Callable[[Graph, Node, Array], Array]] = field(default_factory=dict)

@@ -136,6 +136,20 @@ class Tiling:
         large = self.outputs * self.g.oc > CACHE_BYTES and len(self.panels) > 1
         return STRIPE if large else self.outputs
 
+    def by_panels(self, threads: int) -> bool:
+        """Whether threads share the panels, each with all outputs: where these are few, or where
+        the weights are more than the input and the panels can be dealt out evenly."""
+        panels = self.g.groups * len(self.panels)
+        if threads == 1 or panels < threads:
+            return False
+        shares = [0.0] * threads
+        for number in range(panels):
+            panel = self.panels[number % len(self.panels)]
+            shares[number % threads] += panel.blocks * COST.get(panel.blocks, 1.0)
+        even = max(shares) <= 1.1 * sum(shares) / threads
+        heavy = self.k * self.channels > self.g.h * self.g.w * self.g.group_in
+        return self.outputs < 12 * threads or (heavy and even)
+
     def accumulator_bytes(self) -> int:
         return 4 * self.stripe(raw=True) * self.channels
 
@@ -209,11 +223,12 @@ def demands(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def scratch(graph: Graph, node: Node) -> int:
+def scratch(graph: Graph, node: Node, threads: int) -> int:
     t = Tiling.of(graph, node)
     raw = isinstance(Numbers.of(graph, node, t.g).requantization, str)
     source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
-    return source.copy_bytes + (t.accumulator_bytes() if raw else 0)
+    areas = 1 if t.by_panels(threads) else threads
+    return source.copy_bytes + (areas * t.accumulator_bytes() if raw else 0)
 
 
 def _core(
@@ -261,8 +276,10 @@ def _calls(
     stripe: int,
     *,
     flipped: bool,
+    ranges: bool,
 ) -> list[dict[str, Any]]:
-    """For each panel the cores that cover a stripe of outputs, and where its weights begin."""
+    """For each panel the cores that cover a stripe of outputs, and where its weights begin.
+    ``ranges`` says that stripes of any length come, because threads share the outputs."""
     calls = []
     at = 0
     for panel in t.panels:
@@ -273,9 +290,10 @@ def _calls(
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
         calls.append(
             {
+                "pixels": pixels,
                 "core": _core(t, epilogue, isa, pixels, panel.blocks, form, flipped=flipped),
                 "other": _core(t, epilogue, isa, pixels - 1, panel.blocks, form, flipped=flipped)
-                if others or last_others
+                if others or last_others or (ranges and pixels > 1)
                 else None,
                 "first": first,
                 "last_first": last_first,
@@ -302,6 +320,9 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
+    by_panels = t.by_panels(epilogue.threads)
+    ranges = epilogue.threads > 1 and not by_panels
+    epilogue.helpers |= {"tinyai_cover"} if ranges and isa != "packed" else set()
     steps: str | None = None
     if isinstance(form, str):
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
@@ -325,7 +346,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "raw": raw,
         "form": form,
         "arrays": arrays,
-        "calls": _calls(t, epilogue, isa, form, stripe, flipped=flipped),
+        "calls": _calls(t, epilogue, isa, form, stripe, flipped=flipped, ranges=ranges),
+        "by_panels": by_panels,
         "stripe": stripe,
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,
@@ -345,6 +367,7 @@ KERNELS = tuple(
         values=functools.partial(values, isa=isa),
         scratch=scratch,
         bordered=op is Conv2d,
+        split=True,
         pack={1: pack},
     )
     for isa in ("avx512vnni", "packed")

@@ -101,7 +101,20 @@ def run_sanitized(
 def build_sanitized(
     text: str, driver: str, folder: Path, compiler: str, *options: str, optimize: str
 ) -> Path:
-    """Program of the emitted C and a driver of the folder ``drivers``, sanitized.
+    """Program of the emitted C and a driver of the folder ``drivers``, sanitized."""
+    return build_with(_SANITIZE, text, driver, folder, compiler, *options, optimize=optimize)
+
+
+def build_with(
+    sanitizers: Sequence[str],
+    text: str,
+    driver: str,
+    folder: Path,
+    compiler: str,
+    *options: str,
+    optimize: str,
+) -> Path:
+    """The same with sanitizers of one's own.
 
     The pragma that asks for -O3 is left out: what the sanitizers look for is in the text, and
     they need minutes at -O3.
@@ -110,7 +123,7 @@ def build_sanitized(
     program = folder / "program"
     files = [str(folder / "region.c"), str(_DRIVERS / driver)]
     run_command(
-        [compiler, "-std=c99", optimize, *_SANITIZE, *options, *files, "-lm", "-o", str(program)]
+        [compiler, "-std=c99", optimize, *sanitizers, *options, *files, "-lm", "-o", str(program)]
     )
     return program
 
@@ -118,7 +131,11 @@ def build_sanitized(
 def run_command(command: Sequence[str]) -> str:
     """Standard output of a command; an ``AssertionError`` with all it said where it fails."""
     # Leaks are counted by the drivers: the leak sanitizer cannot run where ptrace is forbidden.
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    environment = {
+        **os.environ,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "TSAN_OPTIONS": "halt_on_error=1",
+    }
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     said = f"{result.stdout}{result.stderr}"
     assert result.returncode == 0, f"{' '.join(command)}: {result.returncode}\n{said[:20_000]}"

@@ -1,0 +1,397 @@
+"""Regions on several threads: the same results whatever their number, from calls that overlap, in
+children of fork, under the thread sanitizer and on TVM's own threads."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tests.test_kernel_shapes as shapes
+from tests.c_checks import assert_warning_free, build_with, run_command
+from tests.example_graphs import NETWORKS, Network, random_inputs, require_isa
+from tests.prequantized import from_tflite, tflite_file
+from tinyai import backend
+from tinyai.backend import compile_graph
+from tinyai.codegen.isa import isas_of
+from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.kernels.depthwise import Slicing
+from tinyai.codegen.kernels.geometry import Geometry
+from tinyai.codegen.kernels.tile import Tiling, cover
+from tinyai.codegen.steps import HELPERS
+from tinyai.frontends.relay import partition_for_tinyai, regions
+from tinyai.frontends.relay_source import graph_from_region
+from tinyai.ir import Builder, DType, Graph, Step, Type
+from tinyai.ops import AdaptivePool2d, Dense, Reshape
+from tinyai.ops.steps import Cast, Clip, FixedPointMultiply
+from tinyai.passes import optimize
+from tinyai.reference import run_graph
+from tinyai.runtime.runner import Runner
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.target import Target
+
+SPLIT_ISAS = ("packed", "avx512vnni")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Qnn(Network):
+    """Layers that requantize in registers."""
+
+    def requantize(self, shift: int) -> tuple[Step, ...]:
+        return FixedPointMultiply((1518500250,), (-shift,)), Clip(-128, 127), Cast(DType.INT8)
+
+
+def deep_network() -> Graph:
+    """Every way to share a layer by two: rows, blocks of channels, outputs, panels (of many outputs
+    and of one), channels of a pooling; with sums that stay in registers and others."""
+    b = Builder("deep_network")
+    net, qnn = (kind(b, "NHWC", np.random.default_rng(8)) for kind in (Network, Qnn))
+    x = net.conv(b.input(Type((2, 19, 19, 3), DType.INT8)), 16, 3, "outputs", stride=2)
+    x = net.conv(x, 16, 3, "rows", groups=16)
+    x = qnn.conv(x, 16, 3, "more rows", groups=16)
+    x = qnn.conv(x, 256, 3, "more outputs", stride=2)
+    x = qnn.conv(x, 256, 3, "blocks", groups=256)
+    x = qnn.conv(x, 256, 1, "panels")
+    x = net.conv(x, 256, 1, "more panels")
+    mean = b.add(AdaptivePool2d("max", (1, 1), "NHWC"), [x])
+    flat = b.add(Reshape((2, 256)), [mean])
+    weight = b.constant(net.rng.integers(-127, 128, (300, 256), np.int8))
+    return b.graph([b.add(Dense(), [flat, weight], (Cast(DType.FLOAT32),), ("one output",))])
+
+
+GRAPHS = {**NETWORKS, "deep": deep_network}
+
+
+def assert_equals_reference(graph: Graph, runner: Runner, draws: int = 2) -> None:
+    for seed in range(draws):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+            assert found.tobytes() == expected.tobytes()
+
+
+@functools.cache
+def deep_runner(threads: int = 3) -> Runner:
+    return Runner(deep_network(), Target(threads=threads))
+
+
+# --- Results -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("isa", SPLIT_ISAS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_network_equals_the_reference_on_any_number_of_threads(
+    name: str, isa: str, threads: int
+) -> None:
+    require_isa(isa)
+    graph = GRAPHS[name]()
+    runner = Runner(graph, Target(isa=isa, threads=threads))
+    assert "tinyai_wait(part);" in runner.source.text
+    assert_equals_reference(graph, runner)
+
+
+SPLITTING = [(k, 2 + n % 2) for n, k in enumerate(k for k in shapes.SIMD if k.split)]
+
+
+@pytest.mark.parametrize(("kernel", "threads"), SPLITTING, ids=lambda it: getattr(it, "name", it))
+def test_a_kernel_that_splits_equals_the_reference(
+    kernel: Kernel, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_isa(kernel.isa)
+    monkeypatch.setattr(shapes, "A_FILE", 20)
+    graph = shapes.served_graph(kernel, 7)
+    target = Target(isa=kernel.isa, threads=threads)
+    (isa,) = isas_of(target)
+    forced = {isa: {node.output: kernel for node in graph.nodes}}
+    monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
+    assert_equals_reference(graph, Runner(graph, target))
+
+
+@functools.cache
+def keyword_spotting() -> Graph:
+    (region,) = regions(partition_for_tinyai(from_tflite(tflite_file("kws_ref_model")))).values()
+    return graph_from_region(region)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("isa", ["scalar", *SPLIT_ISAS])
+def test_a_tflite_network_equals_the_reference_on_any_number_of_threads(
+    isa: str, threads: int
+) -> None:
+    require_isa(isa)
+    runner = Runner(keyword_spotting(), Target(isa=isa, threads=threads))
+    assert_equals_reference(keyword_spotting(), runner, draws=1)
+
+
+# --- How layers are shared -----------------------------------------------------------------------
+
+
+def test_layers_are_shared_in_every_way() -> None:
+    graph = optimize(deep_network())
+    by_name = {node.sources[0]: node for node in graph.nodes if node.sources}
+    for name, by_panels in (("outputs", False), ("panels", True), ("one output", True)):
+        assert Tiling.of(graph, by_name[name]).by_panels(2) == by_panels, name
+        assert not Tiling.of(graph, by_name[name]).by_panels(1)
+    for name, by_blocks in (("rows", False), ("more rows", False), ("blocks", True)):
+        slicing = Slicing(Geometry.of(graph, by_name[name]))
+        assert slicing.by_blocks(2, raw=False) == by_blocks, name
+        assert not slicing.by_blocks(2, raw=True)
+        assert not slicing.by_blocks(1, raw=False)
+
+
+def test_panels_that_cannot_be_dealt_out_evenly_are_not_shared() -> None:
+    b = Builder("uneven")
+    net = Network(b, "NHWC", np.random.default_rng(8))
+    x = net.conv(b.input(Type((1, 7, 7, 128), DType.INT8)), 160, 1, "uneven")  # 4, 3 and 3 blocks
+    graph = optimize(b.graph([x]))
+    assert not Tiling.of(graph, graph.nodes[0]).by_panels(2)
+    assert Tiling.of(graph, graph.nodes[0]).by_panels(5) is False  # fewer panels than threads
+
+
+def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:
+    text = "#include <stddef.h>\n" + HELPERS["tinyai_cover"]
+    text += "ptrdiff_t covered(ptrdiff_t n, ptrdiff_t p) { return tinyai_cover(n, p); }\n"
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+        source, library = Path(folder) / "cover.c", Path(folder) / "cover.so"
+        source.write_text(text)
+        Toolchain().shared_library(library, [source])
+        covered = ctypes.CDLL(str(library)).covered
+    covered.restype, covered.argtypes = ctypes.c_ssize_t, [ctypes.c_ssize_t] * 2
+    for pixels in (6, 8):
+        for count in range(200):
+            assert covered(count, pixels) == cover(count, pixels)[0], (count, pixels)
+
+
+@pytest.mark.parametrize("abi", ["plain", "timed", "packed", "unpacked"])
+def test_code_for_threads_has_no_warning_and_is_deterministic(abi: str, compiler: str) -> None:
+    texts = {
+        compile_graph(deep_network(), Target(threads=3), abi=abi).source.text for _ in range(2)
+    }
+    (text,) = texts
+    assert_warning_free(text, compiler)
+
+
+@pytest.mark.parametrize("target", [Target(threads=1), Target(threads=4, isa="scalar")], ids=str)
+def test_code_that_one_thread_runs_knows_nothing_of_threads(target: Target) -> None:
+    text = compile_graph(deep_network(), target, abi="plain").source.text
+    assert not any(word in text for word in ("pthread", "sched", "tinyai_part", "tinyai_wait"))
+
+
+# --- The library's own threads -------------------------------------------------------------------
+
+
+def test_calls_of_one_runner_from_four_threads_get_their_own_results() -> None:
+    runner, graph = deep_runner(), deep_network()
+    inputs = [random_inputs(graph, seed) for seed in range(4)]
+    expected = [[each.tobytes() for each in run_graph(graph, arrays)] for arrays in inputs]
+    start = threading.Barrier(4)
+    wrong: list[int] = []
+
+    def work(who: int) -> None:
+        start.wait()
+        for _ in range(50):
+            if [each.tobytes() for each in runner(*inputs[who])] != expected[who]:
+                wrong.append(who)
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def in_a_process(script: str, **environment: str) -> str:
+    """What a script prints that has a process of its own."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout.strip()
+
+
+PREAMBLE = """
+    import _ctypes, gc, os, signal
+    from tests.example_graphs import random_inputs
+    from tests.test_threads import deep_network
+    from tinyai.reference import run_graph
+    from tinyai.runtime.runner import Runner
+    from tinyai.target import Target
+
+    graph = deep_network()
+    runner = Runner(graph, Target(threads=3))
+    inputs = random_inputs(graph, 1)
+    expected = [each.tobytes() for each in run_graph(graph, inputs)]
+
+    def right():
+        return [each.tobytes() for each in runner(*inputs)] == expected
+
+    def running():
+        return len(os.listdir("/proc/self/task"))
+
+    before = running()
+"""
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
+
+
+@needs_proc
+def test_a_child_of_fork_makes_threads_of_its_own() -> None:
+    script = """
+    assert right() and right() and running() == before + 2
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # a child that hangs is one that fails
+            alone = running()
+            os._exit(0 if right() and right() and running() == alone + 2 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert right()
+    print("done")
+    """
+    assert in_a_process(PREAMBLE + script) == "done"
+
+
+@needs_proc
+def test_threads_begin_with_the_first_call_and_end_with_the_library() -> None:
+    script = """
+    import time
+    assert running() == before
+    assert right() and running() == before + 2
+    time.sleep(0.2)  # they sleep
+    assert right() and running() == before + 2
+    _ctypes.dlclose(runner._library._handle)
+    assert running() == before
+    os._exit(0)  # ctypes still believes in the library
+    """
+    in_a_process(PREAMBLE + script)
+
+
+# --- The thread sanitizer ------------------------------------------------------------------------
+
+TSAN = ("-fsanitize=thread", "-g", "-DTINYAI_INTRINSICS")
+
+
+@functools.cache
+def missing_thread_sanitizer() -> str | None:
+    """Why the test below skips: TSan needs its library and an address space as it expects it."""
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+        source = Path(folder) / "empty.c"
+        source.write_text("int main(void) { return 0; }\n")
+        program = source.with_suffix("")
+        try:
+            run_command(["gcc", *TSAN, str(source), "-o", str(program)])
+            run_command([str(program)])
+        except (AssertionError, OSError) as error:
+            return f"the thread sanitizer does not run: {str(error)[:200]}"
+    return None
+
+
+@pytest.mark.parametrize("isa", SPLIT_ISAS)
+@pytest.mark.parametrize("name", ["deep", "branching NHWC"])
+def test_the_thread_sanitizer_finds_nothing(name: str, isa: str, tmp_path: Path) -> None:
+    require_isa(isa)
+    reason = missing_thread_sanitizer()
+    if reason:
+        pytest.skip(reason)
+    graph = GRAPHS[name]()
+    source = compile_graph(graph, Target(isa=isa, threads=3), abi="plain").source
+    program = tsan_program(source.text, graph, source.symbol, tmp_path)
+    assert run_command([str(program)]) == "0 wrong\n"
+
+
+def tsan_program(text: str, graph: Graph, symbol: str, folder: Path) -> Path:
+    """Three threads that call the region 20 times each."""
+    sizes = [
+        ",".join(str(of.bytes) for of in graph.types(n)) for n in (graph.inputs, graph.outputs)
+    ]
+    definitions = [f"-DENTRY={symbol}", "-DCALLERS=3", "-DRUNS=20"]
+    definitions += [f"-DINPUT_BYTES={sizes[0]}", f"-DOUTPUT_BYTES={sizes[1]}", "-lpthread"]
+    return build_with(TSAN, text, "shared.c", folder, "gcc", *definitions, optimize="-O1")
+
+
+def test_the_thread_sanitizer_would_find_a_layer_that_does_not_wait(tmp_path: Path) -> None:
+    reason = missing_thread_sanitizer()
+    if reason:
+        pytest.skip(reason)
+    source = compile_graph(deep_network(), Target(isa="packed", threads=3), abi="plain").source
+    text = source.text.replace("tinyai_wait(part);", "(void)part;")
+    with pytest.raises(AssertionError, match="data race"):
+        run_command([str(tsan_program(text, deep_network(), source.symbol, tmp_path))])
+
+
+# --- TVM's threads -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", [1, 2, 3, 5])
+def test_the_unpacked_entry_shares_a_call_among_the_threads_that_it_gets(
+    pool: int, tmp_path: Path
+) -> None:
+    graph = deep_network()
+    source = compile_graph(graph, Target(isa="packed", threads=3), abi="unpacked").source
+    region, library = tmp_path / "region.c", tmp_path / "region.so"
+    region.write_text(source.text)
+    files = [region, Path(__file__).parent / "drivers" / "launch.c"]
+    Toolchain().shared_library(library, files, f"-DPOOL={pool}")
+    entry = getattr(ctypes.CDLL(str(library)), source.symbol)
+    inputs = random_inputs(graph, 1)
+    outputs = [np.empty(of.shape, of.dtype.numpy) for of in graph.types(graph.outputs)]
+    assert entry(*(each.ctypes.data_as(ctypes.c_void_p) for each in (*inputs, *outputs))) == 0
+    for found, expected in zip(outputs, run_graph(graph, inputs), strict=True):
+        assert found.tobytes() == expected.tobytes()
+
+
+WITH_TVM = """
+    import os, threading
+    import numpy as np
+    import tvm
+    import tests.relay_nets as nets
+    import tinyai
+    from tests.oracle import oracle
+    from tvm.contrib import graph_executor
+
+    mod = nets.module(nets.residual())
+    library = tinyai.build(mod, target="tinyai -threads=2, llvm")
+    samples = [nets.random_inputs(mod, seed) for seed in range(2)]
+    expected = [oracle(mod, each) for each in samples]
+    wrong = []
+
+    def work(who):
+        executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        for _ in range(30):
+            executor.run(**samples[who])
+            found = [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
+            if [each.tobytes() for each in found] != [each.tobytes() for each in expected[who]]:
+                wrong.append(who)
+"""
+
+
+@pytest.mark.parametrize("pool", ["1", "2", "3"])
+def test_executors_run_a_region_on_tvms_threads(pool: str) -> None:
+    """Of fewer threads than the code may use, of as many, and of more."""
+    script = """
+    work(0)
+    both = [threading.Thread(target=work, args=(who,)) for who in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    print("wrong:", *wrong)
+    """
+    assert in_a_process(WITH_TVM + script, TVM_NUM_THREADS=pool) == "wrong:"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 
 import click
 from rich.console import Console
@@ -110,35 +112,35 @@ def bench(
 def _bench(
     file: str, target: str, input_shapes: str, runs: int
 ) -> dict[str, tuple[LayerTime, ...]]:
-    try:
+    with _relay_for("bench"):
         from tinyai.frontends.bench import bench_layers
         from tinyai.frontends.load import load_model
-    except ImportError as error:
-        raise EnvironmentProblem(
-            "bench needs a TVM with Relay",
-            found=error,
-            allowed="TVM 0.8 to 0.19",
-            hint="python -m tinyai doctor",
-        ) from None
     options, _ = split_target(target)
     mod, params = load_model(file, input_shapes)
     return bench_layers(mod, params, options, runs=runs)
 
 
 def _explain(file: str, target: str, input_shapes: str) -> Report:
-    try:
+    with _relay_for("explain"):
         from tinyai.frontends.explain import explain
         from tinyai.frontends.load import load_model
+    options, _ = split_target(target)
+    mod, params = load_model(file, input_shapes)
+    return explain(mod, params, **options)
+
+
+@contextlib.contextmanager
+def _relay_for(command: str) -> Iterator[None]:
+    """Imports within need a TVM with Relay: without one the error says so."""
+    try:
+        yield
     except ImportError as error:
         raise EnvironmentProblem(
-            "explain needs a TVM with Relay",
+            f"{command} needs a TVM with Relay",
             found=error,
             allowed="TVM 0.8 to 0.19",
             hint="python -m tinyai doctor",
         ) from None
-    options, _ = split_target(target)
-    mod, params = load_model(file, input_shapes)
-    return explain(mod, params, **options)
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})

@@ -88,14 +88,6 @@ def _cut(loops: Loops, threads: int) -> str | None:
     return last.var if first.count < 4 * threads <= last.count // 16 else first.var
 
 
-def _demands(graph: Graph, node: Node) -> str | None:
-    try:
-        _write(graph, node, Epilogue(graph, node))
-    except NoVector as reason:
-        return str(reason)
-    return None
-
-
 def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     """The same for pooling: lanes are channels."""
     op = node.op
@@ -133,34 +125,29 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _pool_demands(graph: Graph, node: Node) -> str | None:
-    try:
-        _write_pool(graph, node, Epilogue(graph, node))
-    except NoVector as reason:
-        return str(reason)
-    return None
+def _row(op: type[Op], template: str, write: Callable[[Graph, Node, Epilogue], Values]) -> Kernel:
+    def demands(graph: Graph, node: Node) -> str | None:
+        try:
+            write(graph, node, Epilogue(graph, node))
+        except NoVector as reason:
+            return str(reason)
+        return None
 
-
-KERNELS = tuple(
-    Kernel(
+    return Kernel(
         name=f"{op.name}_lanes_avx512vnni",
         op=op,
         isa="avx512vnni",
-        template="pool2d_lanes_avx512vnni.c.j2",
-        demands=_pool_demands,
-        values=_write_pool,
+        template=template,
+        demands=demands,
+        values=write,
         split=True,
     )
-    for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
-) + tuple(
-    Kernel(
-        name=f"{op.name}_lanes_avx512vnni",
-        op=op,
-        isa="avx512vnni",
-        template="lanes_avx512vnni.c.j2",
-        demands=_demands,
-        values=_write,
-        split=True,
-    )
-    for op in KINDS
+
+
+KERNELS = (
+    *(_row(op, "lanes_avx512vnni.c.j2", _write) for op in KINDS),
+    *(
+        _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool)
+        for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
+    ),
 )

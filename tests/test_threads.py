@@ -39,6 +39,8 @@ from tinyai.runtime.runner import Runner
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
+# A call waits for every thread of its pool, however long that takes on a busy machine.
+PATIENT = "-DTINYAI_PATIENCE=10000000000"
 SPLIT_ISAS = ("packed", "avx512vnni")
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -81,7 +83,7 @@ def assert_equals_reference(graph: Graph, runner: Runner, draws: int = 2) -> Non
 
 @functools.cache
 def deep_runner(threads: int = 3) -> Runner:
-    return Runner(deep_network(), Target(threads=threads))
+    return Runner(deep_network(), Target(threads=threads), Toolchain(flags=(PATIENT,)))
 
 
 # --- Results -----------------------------------------------------------------------------------
@@ -95,7 +97,7 @@ def test_a_network_equals_the_reference_on_any_number_of_threads(
 ) -> None:
     require_isa(isa)
     graph = GRAPHS[name]()
-    runner = Runner(graph, Target(isa=isa, threads=threads))
+    runner = Runner(graph, Target(isa=isa, threads=threads), Toolchain(flags=(PATIENT,)))
     assert "tinyai_wait(part);" in runner.source.text
     assert_equals_reference(graph, runner)
 
@@ -114,7 +116,7 @@ def test_a_kernel_that_splits_equals_the_reference(
     (isa,) = isas_of(target)
     forced = {isa: {node.output: kernel for node in graph.nodes}}
     monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
-    assert_equals_reference(graph, Runner(graph, target))
+    assert_equals_reference(graph, Runner(graph, target, Toolchain(flags=(PATIENT,))))
 
 
 @functools.cache
@@ -129,7 +131,8 @@ def test_a_tflite_network_equals_the_reference_on_any_number_of_threads(
     isa: str, threads: int
 ) -> None:
     require_isa(isa)
-    runner = Runner(keyword_spotting(), Target(isa=isa, threads=threads))
+    toolchain = Toolchain(flags=(PATIENT,) if threads == 3 else ())
+    runner = Runner(keyword_spotting(), Target(isa=isa, threads=threads), toolchain)
     assert_equals_reference(keyword_spotting(), runner, draws=1)
 
 
@@ -230,13 +233,14 @@ def in_a_process(script: str, **environment: str) -> str:
 PREAMBLE = """
     import _ctypes, gc, os, signal
     from tests.example_graphs import random_inputs
-    from tests.test_threads import deep_network
+    from tests.test_threads import PATIENT, deep_network
     from tinyai.reference import run_graph
     from tinyai.runtime.runner import Runner
+    from tinyai.runtime.toolchain import Toolchain
     from tinyai.target import Target
 
     graph = deep_network()
-    runner = Runner(graph, Target(threads=3))
+    runner = Runner(graph, Target(threads=3), Toolchain(flags=(PATIENT,)))
     inputs = random_inputs(graph, 1)
     expected = [each.tobytes() for each in run_graph(graph, inputs)]
 
@@ -285,7 +289,7 @@ def test_threads_begin_with_the_first_call_and_end_with_the_library() -> None:
 
 # --- The thread sanitizer ------------------------------------------------------------------------
 
-TSAN = ("-fsanitize=thread", "-g", "-DTINYAI_INTRINSICS")
+TSAN = ("-fsanitize=thread", "-g", "-DTINYAI_INTRINSICS", PATIENT)
 
 
 @functools.cache

@@ -80,6 +80,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
             "section.c.j2",
             symbol=symbol,
             isa=section.isa,
+            suffix=f"_{section.isa.name}" if len(sections) > 1 else "",
             timed=abi == "timed",
             inputs=inputs,
             outputs=outputs,

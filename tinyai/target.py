@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tinyai.errors import OptionError
 
-ISAS = ("auto", "native", "avx512vnni", "packed", "scalar")
+ISAS = ("auto", "native", "avx512vnni", "avx2", "packed", "scalar")
 ROUNDINGS = ("upward", "tflite", "onnx")
 ABIS = ("packed", "unpacked")
 _ATTRIBUTE_PREFIX = "tinyai."

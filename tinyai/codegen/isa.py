@@ -31,10 +31,12 @@ AVX512VNNI = Isa(
     ("avx512vnni", "scalar"),
     ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"),
 )
+AVX2 = Isa("avx2", ("avx2", "scalar"), ("avx2",))
 # From the strongest to the weakest; the last one serves every machine.
 _FILES: dict[str, tuple[Isa, ...]] = {
-    "auto": (AVX512VNNI, PACKED),
+    "auto": (AVX512VNNI, AVX2, PACKED),
     "avx512vnni": (AVX512VNNI,),
+    "avx2": (AVX2,),
     "packed": (PACKED,),
     "scalar": (SCALAR,),
 }
@@ -49,4 +51,4 @@ def isas_of(target: Target) -> tuple[Isa, ...]:
 def best_of_this_machine() -> str:
     """The strongest value of the option ``isa`` that this machine's CPU has."""
     here = instruction_sets(cpu_description())
-    return next(name for name in ("avx512vnni", "scalar") if name in here)
+    return next(name for name in ("avx512vnni", "avx2", "scalar") if name in here)

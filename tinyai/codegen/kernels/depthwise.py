@@ -247,11 +247,11 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     numbers = _numbers(graph, node)
     form = numbers.requantization
     raw = isinstance(form, str)
-    epilogue.helpers.add("tinyai_slice")
+    epilogue.helpers |= {"tinyai_slice", "string.h"}
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
     out = image_out(graph, node, g)
-    epilogue.helpers |= {"string.h", "tinyai_add_border"} if source.copy_bytes else set()
-    epilogue.helpers |= {"string.h", "tinyai_write_border"} if out.border else set()
+    epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
+    epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     steps: str | None = None
     if raw:
         pixel = g.c if s.flat else s.blocks * LANES
@@ -259,7 +259,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
         axes = [Axis(name, (size,)) for name, size in sizes]
         place = f"n * {out.image} + {out.first} + y * {out.row} + x * {g.c} + c"
-        if isa != "packed":
+        if isa == "avx512vnni":
             steps = write_lanes(epilogue, "acc", taken, place, axes)
         if steps is None:
             steps = write_scalar(epilogue, taken, place, axes, g.c)
@@ -303,5 +303,5 @@ KERNELS = tuple(
         split=True,
         pack={1: pack},
     )
-    for isa in ("avx512vnni", "packed")
+    for isa in ("avx512vnni", "avx2", "packed")
 )

@@ -34,6 +34,8 @@ LANES = 16
 # the input fit 32 registers. Panels of eight blocks serve a single output: enough sums that do not
 # wait for each other.
 PIXELS = {1: 8, 2: 8, 3: 8, 4: 6, 8: 1}
+# AVX2 has 16 registers: three outputs by one block, whatever the panel.
+PIXELS_AVX2 = {1: 3, 2: 3, 3: 3, 4: 3, 8: 1}
 # What a block costs in a panel of so many: narrow panels load an input for few products.
 COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
 # Outputs that are computed for all channels before the next ones, where the whole result would
@@ -283,7 +285,7 @@ def _calls(
     calls = []
     at = 0
     for panel in t.panels:
-        pixels = 1 if isa == "packed" else PIXELS[panel.blocks]
+        pixels = {"packed": 1, "avx2": PIXELS_AVX2[panel.blocks]}.get(isa, PIXELS[panel.blocks])
         rest = t.outputs % stripe
         first, others = cover(stripe, pixels)
         last_first, last_others = cover(rest, pixels) if rest else (first, others)
@@ -332,7 +334,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
             pixel = f"{out.first} + q / {g.ow} * {out.row} + q % {g.ow} * {g.oc}"
         place = f"n * {out.image} + {pixel} + {channel}"
         axes = output_axes(g, node.op, "q", channel)
-        if g.groups == 1 and isa != "packed":
+        if g.groups == 1 and isa == "avx512vnni":
             steps = write_lanes(epilogue, "acc", taken, place, axes)
         if steps is None:
             steps = write_scalar(epilogue, taken, place, axes, g.group_out)
@@ -370,6 +372,6 @@ KERNELS = tuple(
         split=True,
         pack={1: pack},
     )
-    for isa in ("avx512vnni", "packed")
+    for isa in ("avx512vnni", "avx2", "packed")
     for op in (Conv2d, Dense)
 )

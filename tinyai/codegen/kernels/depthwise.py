@@ -217,12 +217,13 @@ def _core(
         options["unsigned"] = form.dtype is DType.UINT8
     window = s.g.window
     line, rest = s.lines()
+    straight = isa == "avx512vnni"  # the others have loops over outputs and columns
     said = [
         "x".join(map(str, window.kernel)),
         f"s{window.strides[1]}",
         *([f"d{window.dilation[1]}"] if window.dilation[1] > 1 else []),
-        f"{line}_{rest}",
-        *([f"c{s.g.c}"] if s.flat else []),
+        *([f"{line}_{rest}"] if straight else []),
+        *([f"c{s.g.c}"] if s.flat and straight else []),
         *(name for name, chosen in options.items() if chosen),
         isa,
     ]

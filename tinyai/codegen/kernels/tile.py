@@ -34,8 +34,8 @@ LANES = 16
 # the input fit 32 registers. Panels of eight blocks serve a single output: enough sums that do not
 # wait for each other.
 PIXELS = {1: 8, 2: 8, 3: 8, 4: 6, 8: 1}
-# AVX2 has 16 registers: three outputs by one block, whatever the panel.
-PIXELS_AVX2 = {1: 3, 2: 3, 3: 3, 4: 3, 8: 1}
+# AVX2 has 16 registers: three outputs by one block, whatever the panel (one, where there is but one).
+PIXELS_AVX2 = 3
 # What a block costs in a panel of so many: narrow panels load an input for few products.
 COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
 # Outputs that are computed for all channels before the next ones, where the whole result would
@@ -258,6 +258,11 @@ def _core(
     name = f"tinyai_tile_{pixels}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
     if isa != "packed":
         epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
+    if isa == "avx2":  # one block at a time: a core serves every width
+        shared = f"tinyai_tile_{pixels}_{said}_{isa}".replace("__", "_")
+        epilogue.cores[shared] = render("tile_avx2.c.j2", name=shared, pixels=pixels, **options)
+        epilogue.cores[name] = render("tile_width.c.j2", name=name, shared=shared, blocks=blocks)
+        return name
     epilogue.cores[name] = render(
         f"tile_{isa}.c.j2",
         name=name,
@@ -268,6 +273,13 @@ def _core(
         **options,
     )
     return name
+
+
+def _pixels(t: Tiling, panel: Panel, isa: str) -> int:
+    """Outputs at a time."""
+    if isa == "avx512vnni":
+        return PIXELS[panel.blocks]
+    return PIXELS_AVX2 if isa == "avx2" and t.outputs > 1 else 1
 
 
 def _calls(
@@ -285,10 +297,11 @@ def _calls(
     calls = []
     at = 0
     for panel in t.panels:
-        pixels = {"packed": 1, "avx2": PIXELS_AVX2[panel.blocks]}.get(isa, PIXELS[panel.blocks])
+        pixels = _pixels(t, panel, isa)
         rest = t.outputs % stripe
-        first, others = cover(stripe, pixels)
-        last_first, last_others = cover(rest, pixels) if rest else (first, others)
+        kinds = pixels if isa == "avx512vnni" else 1  # the other rows have one core a width
+        first, others = cover(stripe, kinds)
+        last_first, last_others = cover(rest, kinds) if rest else (first, others)
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
         calls.append(
             {

@@ -387,6 +387,15 @@ def compiled_network(name: str, abi: str, isa: str) -> Compiled:
     return compile_graph(NETWORKS[name](), Target(isa=isa), abi=abi)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_default_file_stores_its_weights_once(name: str) -> None:
+    """The sections of a file for every machine read the same arrays."""
+    alone = compiled_network(name, "plain", "avx512vnni").source
+    default = compiled_network(name, "plain", "auto").source
+    assert default.text.count("static void " + default.symbol + "_run_") == 3
+    assert default.weight_bytes == alone.weight_bytes > 0
+
+
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_examples_compile_without_a_warning(epilogue: str, isa: str, compiler: str) -> None:

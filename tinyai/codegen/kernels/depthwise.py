@@ -203,13 +203,14 @@ def _core(
     epilogue: Epilogue, isa: str, s: Slicing, form: Requantization | str, *, flipped: bool
 ) -> str:
     """Name of the core, which the file then holds."""
+    straight = isa == "avx512vnni"  # the others have loops, and ask at run time
     options: dict[str, Any] = {
         "raw": isinstance(form, str),
         "shifted": False,
         "bounded": False,
         "unsigned": False,
         "flat": s.flat,
-        "flipped": flipped,
+        "flipped": flipped and straight,
     }
     if not isinstance(form, str):
         options["shifted"] = bool(np.any(form.left))
@@ -217,7 +218,6 @@ def _core(
         options["unsigned"] = form.dtype is DType.UINT8
     window = s.g.window
     line, rest = s.lines()
-    straight = isa == "avx512vnni"  # the others have loops over outputs and columns
     said = [
         "x".join(map(str, window.kernel)),
         f"s{window.strides[1]}",

@@ -34,8 +34,9 @@ LANES = 16
 # the input fit 32 registers. Panels of eight blocks serve a single output: enough sums that do not
 # wait for each other.
 PIXELS = {1: 8, 2: 8, 3: 8, 4: 6, 8: 1}
-# AVX2 has 16 registers: three outputs by one block, whatever the panel (one, where there is but one).
-PIXELS_AVX2 = 3
+# AVX2: outputs by one block, whatever the panel. Some of the 16 sums are in memory then, which is
+# still faster than fewer outputs that share a load of weights.
+PIXELS_AVX2 = 4
 # What a block costs in a panel of so many: narrow panels load an input for few products.
 COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
 # Outputs that are computed for all channels before the next ones, where the whole result would
@@ -246,14 +247,14 @@ def _core(
     """Name of the core, which the file then holds."""
     raw = isinstance(form, str)
     options: dict[str, Any] = {"raw": raw, "shifted": False, "bounded": False, "unsigned": False}
-    options["flipped"] = flipped
-    unrolled = t.unrolled if isa != "packed" else None
+    options["flipped"] = flipped and isa != "packed"  # it asks at run time
+    unrolled = t.unrolled if isa == "avx512vnni" else None
     if not isinstance(form, str):
         options["shifted"] = bool(np.any(form.left))
         options["bounded"] = (form.low, form.high) != form.dtype.range
         options["unsigned"] = form.dtype is DType.UINT8
     said = "_".join(name for name, chosen in options.items() if chosen)
-    turn = 1 if unrolled or isa == "packed" else t.turn
+    turn = 1 if unrolled or isa != "avx512vnni" else t.turn
     said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
     name = f"tinyai_tile_{pixels}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
     if isa != "packed":

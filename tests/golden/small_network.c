@@ -19,6 +19,12 @@ const type name[count]
 #else
 #define TINYAI_CONSTANT(type, name, count) static const type name[count]
 #endif
+#if defined(__GNUC__)
+/* Without -O, as TVM compiles, gcc inlines nothing that does not ask for it so. */
+#define TINYAI_INLINE static inline __attribute__((always_inline))
+#else
+#define TINYAI_INLINE static inline
+#endif
 #if defined(__GNUC__) && !defined(__clang__)
 /* TVM compiles C sources without -O; the kernels are written for the vectorizer. */
 #pragma GCC optimize("O3", "fp-contract=off")
@@ -64,7 +70,7 @@ ptrdiff_t rows, int32_t *acc) {
 }
 
 /* Nearest integer, halves away from zero. A float beyond 2^23 has no fraction. */
-static inline float tinyai_round_away(float x) {
+TINYAI_INLINE float tinyai_round_away(float x) {
     if (!(x > -8388608.0f && x < 8388608.0f)) {
         return x;
     }

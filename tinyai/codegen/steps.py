@@ -85,7 +85,7 @@ HELPERS = {
     "tinyai_add_border": """
 /* A copy of an image, rows of bytes, with a border of one value, and a word of it behind. ``flip``
    turns bits of every byte of the image: 128 makes signed ones unsigned. */
-static inline void tinyai_add_border(const uint8_t *in, uint8_t *out, ptrdiff_t rows,
+TINYAI_INLINE void tinyai_add_border(const uint8_t *in, uint8_t *out, ptrdiff_t rows,
 ptrdiff_t bytes, ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value,
 int flip) {
 const ptrdiff_t whole = left + bytes + right;
@@ -132,7 +132,7 @@ ptrdiff_t width;
 """,
     "tinyai_write_border": """
 /* The border of an image that is written into the middle: rows of bytes, borders included. */
-static inline void tinyai_write_border(uint8_t *out, ptrdiff_t rows, ptrdiff_t bytes,
+TINYAI_INLINE void tinyai_write_border(uint8_t *out, ptrdiff_t rows, ptrdiff_t bytes,
 ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value) {
 memset(out, value, (size_t)(top * bytes + left));
 out += top * bytes;
@@ -146,7 +146,7 @@ memset(out, value, (size_t)(bottom * bytes));
     "tinyai_cover": """
 /* How many of count outputs go to tiles of so many pixels, where tiles of one pixel less take the
    others and leave no place idle; all of them where there is no such way. */
-static inline ptrdiff_t tinyai_cover(ptrdiff_t count, ptrdiff_t pixels) {
+TINYAI_INLINE ptrdiff_t tinyai_cover(ptrdiff_t count, ptrdiff_t pixels) {
 ptrdiff_t tiles = count / pixels;
 while (tiles >= 0 && (count - tiles * pixels) % (pixels - 1) != 0) {
 --tiles;
@@ -188,18 +188,18 @@ ptrdiff_t last;
 """,
     "tinyai_softmax": """
 /* a * b / 2^31, rounded half up. */
-static inline int64_t tinyai_high_product(int64_t a, int64_t b) {
+TINYAI_INLINE int64_t tinyai_high_product(int64_t a, int64_t b) {
 return (a * b + (1 << 30)) >> 31;
 }
 
 /* x / 2^places, halves away from zero. */
-static inline int64_t tinyai_shift_rounded(int64_t x, int places) {
+TINYAI_INLINE int64_t tinyai_shift_rounded(int64_t x, int places) {
 const int64_t mask = ((int64_t)1 << places) - 1;
 return (x >> places) + ((x & mask) > (mask >> 1) + (x < 0));
 }
 
 /* 1 / (1 + a), both in Q0.31, by three steps of Newton's method. */
-static inline int64_t tinyai_reciprocal(int64_t a) {
+TINYAI_INLINE int64_t tinyai_reciprocal(int64_t a) {
 const int64_t half = (a + ((int64_t)1 << 31)) >> 1;
 int64_t x = 1515870810 + tinyai_high_product(half, -1010580540);
 for (int step = 0; step < 3; ++step) {
@@ -220,7 +220,7 @@ return x * 2 > INT32_MAX ? INT32_MAX : x * 2;
     },
     "tinyai_round_away": """
 /* Nearest integer, halves away from zero. A float beyond 2^23 has no fraction. */
-static inline float tinyai_round_away(float x) {
+TINYAI_INLINE float tinyai_round_away(float x) {
 if (!(x > -8388608.0f && x < 8388608.0f)) {
 return x;
 }
@@ -232,7 +232,7 @@ return nearest == 0.0f ? x * 0.0f : nearest; /* keeps the sign of a zero */
 """,
     "tinyai_round_even": """
 /* Nearest integer, halves to even. A float beyond 2^23 has no fraction. */
-static inline float tinyai_round_even(float x) {
+TINYAI_INLINE float tinyai_round_even(float x) {
 if (!(x > -8388608.0f && x < 8388608.0f)) {
 return x;
 }
@@ -246,7 +246,7 @@ return nearest == 0.0f ? x * 0.0f : nearest; /* keeps the sign of a zero */
 """,
     "tinyai_round_floor": """
 /* The largest integer that is at most x + 0.5. */
-static inline float tinyai_round_floor(float x) {
+TINYAI_INLINE float tinyai_round_floor(float x) {
 const float y = x + 0.5f;
 if (!(y > -8388608.0f && y < 8388608.0f)) {
 return y;
@@ -258,7 +258,7 @@ return below == 0.0f ? y * 0.0f : below; /* keeps the sign of a zero */
 """,
     "tinyai_round_cut": """
 /* x + 0.5 or x - 0.5, away from zero, cut towards zero. */
-static inline float tinyai_round_cut(float x) {
+TINYAI_INLINE float tinyai_round_cut(float x) {
 const float y = x + (x < 0.0f ? -0.5f : 0.5f);
 if (!(y > -8388608.0f && y < 8388608.0f)) {
 return y;
@@ -269,14 +269,14 @@ return whole == 0.0f ? y * 0.0f : whole; /* keeps the sign of a zero */
 """,
     "tinyai_fixed_point": """
 /* x * multiplier * 2^(left - right), rounded half up in 64 bits, cut to 32. */
-static inline int32_t tinyai_fixed_point(int64_t x, int32_t multiplier, int left, int right) {
+TINYAI_INLINE int32_t tinyai_fixed_point(int64_t x, int32_t multiplier, int left, int right) {
 const uint64_t product = ((uint64_t)x << left) * (uint64_t)(int64_t)multiplier;
 return (int32_t)((int64_t)(product + ((uint64_t)1 << (right - 1))) >> right);
 }
 """,
     "tinyai_fixed_point_nearest": """
 /* x * multiplier * 2^(left - right), halves away from zero, in 64 bits, cut to 32. */
-static inline int32_t tinyai_fixed_point_nearest(int64_t x, int32_t multiplier, int left,
+TINYAI_INLINE int32_t tinyai_fixed_point_nearest(int64_t x, int32_t multiplier, int left,
 int right) {
 const uint64_t product = ((uint64_t)x << left) * (uint64_t)(int64_t)multiplier;
 const uint64_t half = ((uint64_t)1 << (right - 1)) - ((int64_t)product < 0);
@@ -285,7 +285,7 @@ return (int32_t)((int64_t)(product + half) >> right);
 """,
     "tinyai_fixed_point_tflite": """
 /* x * multiplier * 2^(left - right) as TFLite rounds it: to 2^-31 first, then by the rest. */
-static inline int32_t tinyai_fixed_point_tflite(int64_t x, int32_t multiplier, int left,
+TINYAI_INLINE int32_t tinyai_fixed_point_tflite(int64_t x, int32_t multiplier, int left,
 int right) {
 const int64_t product = (int64_t)(int32_t)((uint32_t)x << left) * multiplier;
 const int64_t high = (product + (product < 0 ? 1 - (1 << 30) : 1 << 30)) / ((int64_t)1 << 31);

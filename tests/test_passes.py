@@ -22,6 +22,7 @@ from tinyai.ops.steps import (
     Cast,
     Clip,
     FixedPointMultiply,
+    Function,
     LeftShift,
     Lookup,
     Maximum,
@@ -685,6 +686,35 @@ def test_a_product_of_a_value_and_a_function_of_it_becomes_a_table() -> None:
         "%t1: uint8[4] = elementwise(shape=(4,)) [%in0] >> lookup(256 values of uint8)",
     )
     assert lookups(after) == [table_of(lambda v: min(v * v, 255), DType.UINT8)]
+
+
+def test_a_function_of_an_operand_becomes_a_table() -> None:
+    """The second side of a sum or of a gate: sigmoid alone, or a product that reads it twice."""
+    for product in (False, True):
+        b = Small()
+        x, y = b.input(Type((1, 4), INT8)), b.input(Type((3, 4), INT32))
+        scale = Multiply(operand=Operand(b.constant(np.array(1 / 16, np.float32))))
+        back = Multiply(operand=Operand(b.constant(np.array(16, np.float32))))
+        sigmoid = Function("sigmoid")
+        gate = Multiply(operand=Operand(x, (*TO_FLOAT, scale, sigmoid)))
+        inner = (*TO_FLOAT, scale, gate if product else sigmoid, back, Round(), *NARROWED)
+        graph = b.graph([b.step(y, Add(operand=Operand(x, (*inner, Cast(INT32)))))])
+        after = assert_becomes(
+            make_tables,
+            graph,
+            "%t4: int32[3,4] = elementwise(shape=(3, 4)) [%in1]"
+            " >> add(%in0 >> lookup(256 values of int8) >> cast(int32))",
+        )
+        assert_same_meaning(graph, after)
+
+
+def test_integer_steps_of_an_operand_stay() -> None:
+    b = Small()
+    x, y = b.input(Type((4,), INT8)), b.input(Type((4,), INT32))
+    by = Multiply(operand=Operand(b.number(3)))
+    inner = (Cast(INT32), by, by, *NARROWED, Cast(INT32))
+    graph = b.graph([b.step(y, Add(operand=Operand(x, inner)))])
+    assert str(make_tables(graph)) == str(graph)
 
 
 def test_integer_steps_become_a_table_from_four_on() -> None:

@@ -225,10 +225,15 @@ class Node:
 
 def operand_tensors(steps: Iterable[Step]) -> Iterator[str]:
     """Names of the tensors that steps read, in the order of use."""
+    return (step.operand.tensor for step in every_step(steps) if step.operand is not None)
+
+
+def every_step(steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps, and behind each those of its operand."""
     for step in steps:
+        yield step
         if step.operand is not None:
-            yield step.operand.tensor
-            yield from operand_tensors(step.operand.steps)
+            yield from every_step(step.operand.steps)
 
 
 def rename_steps(steps: tuple[Step, ...], rename: Callable[[str], str]) -> tuple[Step, ...]:

@@ -7,10 +7,10 @@ preference. A check is the builder itself, tried on the side: what is taken can 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from tinyai.ir import Builder, Node, Step
+from tinyai.ir import Builder, Node, every_step
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, match, op
 from tinyai.ops import (
     conv2d,
@@ -337,11 +337,4 @@ def _try_lowering(calls: Collection[Call]) -> None:
 
 def _has_function(node: Node) -> bool:
     """Whether a step is left that has no C, and has to become part of a table."""
-    return any(isinstance(step, steps.Function) for step in _all_steps(node.epilogue))
-
-
-def _all_steps(chain: Iterable[Step]) -> Iterator[Step]:
-    for step in chain:
-        yield step
-        if step.operand is not None:
-            yield from _all_steps(step.operand.steps)
+    return any(isinstance(step, steps.Function) for step in every_step(node.epilogue))

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Node, Step, operand_tensors
+from tinyai.ir import Array, DType, Graph, Node, Operand, Step, every_step, operand_tensors
 from tinyai.ops import Elementwise
-from tinyai.ops.steps import FixedPointMultiply, Lookup
+from tinyai.ops.steps import FixedPointMultiply, Function, Lookup
 from tinyai.reference import run_steps
 
 NARROW = (DType.INT8, DType.UINT8)
+# Whether a stretch, from its type at the start, is worth a look-up.
+Worth = Callable[[DType, Sequence[Step]], bool]
 FEWEST_STEPS = 4  # shorter chains of integers cost less than a look-up
 
 
 def make_tables(graph: Graph) -> Graph:
     """A stretch of an epilogue from 8 bits to 8 bits whose steps depend on the value alone becomes
     one look-up: rescaling, activation functions in float, any chain of such.
+
+    An operand's own steps become one only where they hold a ``Function``, which has no C: the
+    other steps have a form for several lanes at once, and a look-up has none.
 
     The table is what the steps' references compute, so it is exact.
     """
@@ -31,29 +36,55 @@ def _tabulate(graph: Graph, node: Node) -> Node:
     own = node.inputs[0] if isinstance(node.op, Elementwise) else None
     if own is not None and graph.type(own).shape != graph.type(node.output).shape:
         own = None
+    return replace(node, epilogue=_with_tables(graph, dtype, node.epilogue, own, _takes_long))
+
+
+def _with_tables(
+    graph: Graph, dtype: DType, chain: Sequence[Step], own: str | None, worth: Worth
+) -> tuple[Step, ...]:
+    """The chain on a value of ``dtype``; it begins as the tensor ``own``, if there is one."""
     steps: list[Step] = []
-    rest = list(node.epilogue)
+    rest = list(chain)
     while rest:
-        length = _longest(graph, dtype, rest, own) if dtype in NARROW else 0
+        length = _longest(graph, dtype, rest, own, worth) if dtype in NARROW else 0
         if length:
             steps.append(_lookup(graph, dtype, rest[:length], own))
         else:
-            steps.append(rest[0])
+            steps.append(_with_operand_tables(graph, rest[0]))
         dtype = steps[-1].result(dtype)
         del rest[: length or 1]
         own = None
-    return replace(node, epilogue=tuple(steps))
+    return tuple(steps)
 
 
-def _longest(graph: Graph, start: DType, steps: Sequence[Step], own: str | None) -> int:
+def _with_operand_tables(graph: Graph, step: Step) -> Step:
+    """An operand's steps begin with its tensor, and so do operands of theirs that read it again:
+    both are broadcast to the same shape."""
+    if step.operand is None:
+        return step
+    tensor, inner = step.operand.tensor, step.operand.steps
+    inner = _with_tables(graph, graph.type(tensor).dtype, inner, tensor, _has_function)
+    return replace(step, operand=Operand(tensor, inner))
+
+
+def _takes_long(start: DType, steps: Sequence[Step]) -> bool:
+    return len(steps) >= FEWEST_STEPS or any(dtype.is_float for dtype in _dtypes(start, steps))
+
+
+def _has_function(start: DType, steps: Sequence[Step]) -> bool:
+    return any(isinstance(step, Function) for step in every_step(steps))
+
+
+def _longest(
+    graph: Graph, start: DType, steps: Sequence[Step], own: str | None, worth: Worth
+) -> int:
     """How many steps the longest stretch has that is worth a table; 0 for none."""
     best, dtype = 0, start
     for count, step in enumerate(steps, 1):
         if not _depends_on_value_alone(graph, step, own):
             break
         dtype = step.result(dtype)
-        worth = count >= FEWEST_STEPS or any(d.is_float for d in _dtypes(start, steps[:count]))
-        if dtype in NARROW and worth:
+        if dtype in NARROW and worth(start, steps[:count]):
             best = count
     return best
 

@@ -13,8 +13,10 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,7 @@ import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
+Result = TypeVar("Result")
 Array = npt.NDArray[Any]
 Values = Mapping[str, Array]
 
@@ -76,6 +79,15 @@ def write_whole(path: Path, content: bytes) -> None:
         beside = Path(folder) / path.name
         beside.write_bytes(content)
         os.replace(beside, path)
+
+
+def in_a_child(function: Callable[..., Result], *args: Any) -> Result:
+    """``function(*args)`` in a process of its own, for TVM may crash.
+
+    Raises ``BrokenProcessPool`` where it does, and what ``function`` raises.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
 
 
 def digest(*parts: object) -> str:

@@ -467,6 +467,32 @@ def binary_family() -> Family:
             (x, x),
             lambda a, b, apply=apply: relay.clip(apply(a, b, usual), 3, 100),
         )
+    for name, function in (
+        ("sigmoid", relay.sigmoid),
+        ("silu", lambda y: relay.multiply(y, relay.sigmoid(y))),
+    ):
+        family.add(
+            f"{name} as the second side of a sum",
+            (Every((4, 64), "uint8"), Every((4, 64), "int8")),
+            lambda x, y, f=function: qnn.add(
+                x,
+                quantize(f(dequantize(y, (0.05, 3))), (0.02, 9), "uint8"),
+                *pair((0.1, 0)),
+                *pair((0.02, 9)),
+                *pair((0.12, 5)),
+            ),
+        )
+    family.add(
+        "a gate of each channel",
+        (Every((4, 8, 8), "int8"), Input((4, 1, 1), "int8")),
+        lambda x, y: qnn.mul(
+            x,
+            quantize(relay.sigmoid(dequantize(y, (0.05, 3))), (1 / 256, -128)),
+            *pair((0.1, 3)),
+            *pair((1 / 256, -128)),
+            *pair((0.1, 3)),
+        ),
+    )
     return family
 
 

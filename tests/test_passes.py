@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tinyai.passes
 from tests.random_graphs import graphs, random_inputs
 from tinyai.errors import GraphError
-from tinyai.ir import Builder, DType, Graph, Operand, Step, Type, print_graph, verify
+from tinyai.ir import Builder, DType, Graph, Operand, Step, Type, every_step, print_graph, verify
 from tinyai.ops import Conv2d, Elementwise, Pad, Reshape, Sum
 from tinyai.ops.steps import (
     Add,
@@ -47,6 +47,7 @@ from tinyai.passes import (
     optimize,
     remove_unused,
     sink_widening,
+    tabulate_functions,
 )
 from tinyai.reference import run_graph
 
@@ -688,33 +689,23 @@ def test_a_product_of_a_value_and_a_function_of_it_becomes_a_table() -> None:
     assert lookups(after) == [table_of(lambda v: min(v * v, 255), DType.UINT8)]
 
 
-def test_a_function_of_an_operand_becomes_a_table() -> None:
-    """The second side of a sum or of a gate: sigmoid alone, or a product that reads it twice."""
-    for product in (False, True):
-        b = Small()
-        x, y = b.input(Type((1, 4), INT8)), b.input(Type((3, 4), INT32))
-        scale = Multiply(operand=Operand(b.constant(np.array(1 / 16, np.float32))))
-        back = Multiply(operand=Operand(b.constant(np.array(16, np.float32))))
-        sigmoid = Function("sigmoid")
-        gate = Multiply(operand=Operand(x, (*TO_FLOAT, scale, sigmoid)))
-        inner = (*TO_FLOAT, scale, gate if product else sigmoid, back, Round(), *NARROWED)
-        graph = b.graph([b.step(y, Add(operand=Operand(x, (*inner, Cast(INT32)))))])
-        after = assert_becomes(
-            make_tables,
-            graph,
-            "%t4: int32[3,4] = elementwise(shape=(3, 4)) [%in1]"
-            " >> add(%in0 >> lookup(256 values of int8) >> cast(int32))",
-        )
-        assert_same_meaning(graph, after)
-
-
-def test_integer_steps_of_an_operand_stay() -> None:
+def test_a_table_takes_the_short_steps_around_it() -> None:
     b = Small()
-    x, y = b.input(Type((4,), INT8)), b.input(Type((4,), INT32))
-    by = Multiply(operand=Operand(b.number(3)))
-    inner = (Cast(INT32), by, by, *NARROWED, Cast(INT32))
-    graph = b.graph([b.step(y, Add(operand=Operand(x, inner)))])
-    assert str(make_tables(graph)) == str(graph)
+    table = Lookup(tuple(range(127, -129, -1)), INT8)
+    x = b.input(Type((4,), INT8))
+    after = verify(make_tables(verify(b.graph([b.step(x, Relu(), table, Clip(-9, 9))]))))
+    assert lookups(after) == [table_of(lambda v: max(-9, min(9, -1 - max(v, 0))))]
+
+
+def test_an_operands_product_a_channel_makes_no_table() -> None:
+    b = Small()
+    each = FixedPointMultiply((2**30 + 1, 2**30 + 7), (0, -3), 0)
+    x = b.input(Type((2,), INT8))
+    plus = Add(operand=Operand(x, (Cast(INT32), each)))
+    graph = verify(b.graph([b.step(x, Cast(INT32), plus, *NARROWED)]))
+    after = verify(make_tables(graph))
+    assert lookups(after) == []
+    assert_same_meaning(graph, after)
 
 
 def test_integer_steps_become_a_table_from_four_on() -> None:
@@ -760,6 +751,65 @@ def test_a_fixed_point_product_a_channel_is_no_table() -> None:
         after = verify(make_tables(verify(graph)))
         assert len(lookups(after)) == tables
         assert_same_meaning(graph, after)
+
+
+# --- tabulate_functions ------------------------------------------------------------------------
+
+
+def sigmoid_nodes(b: Small, x: str, *behind: Step, product: bool = False) -> str:
+    """What builders make of dequantize, sigmoid or swish, and quantize."""
+    y = b.step(x, *TO_FLOAT, Multiply(operand=Operand(b.constant(np.array(1 / 16, np.float32)))))
+    z = b.step(y, Function("sigmoid"))
+    z = b.step(y, Multiply(operand=Operand(z))) if product else z
+    by = Multiply(operand=Operand(b.constant(np.array(16, np.float32))))
+    return b.step(z, *behind, by, Round(), *NARROWED)
+
+
+def functions(graph: Graph) -> list[Step]:
+    steps = [step for node in graph.nodes for step in every_step(node.epilogue)]
+    return [step for step in steps if isinstance(step, Function)]
+
+
+@pytest.mark.parametrize("product", [False, True])
+def test_a_function_of_an_operand_becomes_a_table(product: bool) -> None:
+    """The second side of a sum, or a gate."""
+    b = Small()
+    x, y = b.input(Type((1, 4), INT8)), b.input(Type((3, 4), INT32))
+    gate = sigmoid_nodes(b, x, product=product)
+    graph = verify(b.graph([b.step(y, Add(operand=Operand(gate, (Cast(INT32),))))]))
+    after = optimize(graph)
+    (node,) = after.nodes
+    assert node.inputs == (y,)
+    assert "lookup(256 values of int8) >> cast(int32)" in str(after)
+    assert functions(after) == []
+    assert_same_meaning(graph, after)
+
+
+@pytest.mark.parametrize("products", [(True, True), (False, True), (False, False)])
+def test_a_function_whose_float_two_results_share_becomes_two_tables(
+    products: tuple[bool, bool],
+) -> None:
+    """Equal nodes have become one by then; their readers quantize to different scales."""
+    b = Small()
+    x = b.conv(b.input(Type(SHAPE, INT8)), *NARROWED)
+    found = [
+        sigmoid_nodes(b, x, *behind, product=product)
+        for product, behind in zip(products, ((), (Relu(), Clip(0, 0.4))), strict=True)
+    ]
+    graph = verify(b.graph(found))
+    after = optimize(graph)
+    assert functions(after) == []
+    assert len(lookups(after)) == 2
+    assert_same_meaning(graph, after)
+
+
+def test_a_function_behind_numbers_a_channel_stays() -> None:
+    b = Small()
+    x = b.input(Type((4,), INT8))
+    each = b.constant(np.arange(4, dtype=np.float32))
+    y = b.step(b.step(x, *TO_FLOAT, add(each)), Function("tanh"), Round(), *NARROWED)
+    graph = verify(b.graph([y]))
+    assert str(tabulate_functions(graph)) == str(graph)
 
 
 # --- The pipeline ------------------------------------------------------------------------------

@@ -467,10 +467,14 @@ def binary_family() -> Family:
             (x, x),
             lambda a, b, apply=apply: relay.clip(apply(a, b, usual), 3, 100),
         )
-    for name, function in (
-        ("sigmoid", relay.sigmoid),
-        ("silu", lambda y: relay.multiply(y, relay.sigmoid(y))),
-    ):
+
+    def swish(x: relay.Expr) -> relay.Expr:
+        return relay.multiply(x, relay.sigmoid(x))
+
+    def pooled(x: relay.Expr) -> relay.Expr:
+        return dequantize(relay.nn.max_pool2d(x, (2, 1)), (0.05, 3))
+
+    for name, function in (("sigmoid", relay.sigmoid), ("swish", swish)):
         family.add(
             f"{name} as the second side of a sum",
             (Every((4, 64), "uint8"), Every((4, 64), "int8")),
@@ -482,6 +486,17 @@ def binary_family() -> Family:
                 *pair((0.12, 5)),
             ),
         )
+    family.add(
+        "one swish at two scales",
+        Every((1, 4, 8, 8), "int8"),
+        lambda x: qnn.subtract(
+            quantize(swish(pooled(x)), (0.03, -9)),
+            quantize(swish(pooled(x)), (0.02, 9)),
+            *pair((0.03, -9)),
+            *pair((0.02, 9)),
+            *pair((0.04, 5)),
+        ),
+    )
     family.add(
         "a gate of each channel",
         (Every((4, 8, 8), "int8"), Input((4, 1, 1), "int8")),

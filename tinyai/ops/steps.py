@@ -398,8 +398,8 @@ class Lookup(Step):
 class Function(Step):
     """A float32 function of one value, by its name in ``ops/functions.py``.
 
-    It has no C: ``passes/make_tables.py`` turns the chain of 8-bit integers around it into a
-    table.
+    It has no C: ``passes/tabulate_functions.py`` turns the nodes from 8 bits to 8 bits around it
+    into a table.
     """
 
     name: ClassVar[str] = "function"

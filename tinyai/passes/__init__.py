@@ -15,12 +15,15 @@ from tinyai.passes.merge_permutes import merge_permutes
 from tinyai.passes.permute import permute
 from tinyai.passes.remove_unused import remove_unused
 from tinyai.passes.sink_widening import sink_widening
+from tinyai.passes.tabulate_functions import tabulate_functions
 
 PIPELINE = (
     # Constants first: what is known needs no code, and equal constants make equal nodes.
     fold_constants,
     # Before fusion, so that a value with two equal users has one user, and can be fused.
     merge_equal,
+    # Before fusion, while a function stands between two tensors of 8 bits.
+    tabulate_functions,
     remove_unused,
     fold_pads,
     fuse_epilogues,

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Node, Operand, Step, every_step, operand_tensors
+from tinyai.ir import Array, DType, Graph, Node, Step, every_step, operand_tensors
 from tinyai.ops import Elementwise
-from tinyai.ops.steps import FixedPointMultiply, Function, Lookup
+from tinyai.ops.steps import FixedPointMultiply, Lookup
 from tinyai.reference import run_steps
 
 NARROW = (DType.INT8, DType.UINT8)
-# Whether a stretch, from its type at the start, is worth a look-up.
-Worth = Callable[[DType, Sequence[Step]], bool]
 FEWEST_STEPS = 4  # shorter chains of integers cost less than a look-up
 
 
 def make_tables(graph: Graph) -> Graph:
     """A stretch of an epilogue from 8 bits to 8 bits whose steps depend on the value alone becomes
     one look-up: rescaling, activation functions in float, any chain of such.
-
-    An operand's own steps become one only where they hold a ``Function``, which has no C: the
-    other steps have a form for several lanes at once, and a look-up has none.
 
     The table is what the steps' references compute, so it is exact.
     """
@@ -36,57 +31,39 @@ def _tabulate(graph: Graph, node: Node) -> Node:
     own = node.inputs[0] if isinstance(node.op, Elementwise) else None
     if own is not None and graph.type(own).shape != graph.type(node.output).shape:
         own = None
-    return replace(node, epilogue=_with_tables(graph, dtype, node.epilogue, own, _takes_long))
-
-
-def _with_tables(
-    graph: Graph, dtype: DType, chain: Sequence[Step], own: str | None, worth: Worth
-) -> tuple[Step, ...]:
-    """The chain on a value of ``dtype``; it begins as the tensor ``own``, if there is one."""
     steps: list[Step] = []
-    rest = list(chain)
+    rest = list(node.epilogue)
     while rest:
-        length = _longest(graph, dtype, rest, own, worth) if dtype in NARROW else 0
+        length = _longest(graph, dtype, rest, own) if dtype in NARROW else 0
         if length:
             steps.append(_lookup(graph, dtype, rest[:length], own))
         else:
-            steps.append(_with_operand_tables(graph, rest[0]))
+            steps.append(rest[0])
         dtype = steps[-1].result(dtype)
         del rest[: length or 1]
         own = None
-    return tuple(steps)
+    return replace(node, epilogue=tuple(steps))
 
 
-def _with_operand_tables(graph: Graph, step: Step) -> Step:
-    """An operand's steps begin with its tensor, and so do operands of theirs that read it again:
-    both are broadcast to the same shape."""
-    if step.operand is None:
-        return step
-    tensor, inner = step.operand.tensor, step.operand.steps
-    inner = _with_tables(graph, graph.type(tensor).dtype, inner, tensor, _has_function)
-    return replace(step, operand=Operand(tensor, inner))
-
-
-def _takes_long(start: DType, steps: Sequence[Step]) -> bool:
-    return len(steps) >= FEWEST_STEPS or any(dtype.is_float for dtype in _dtypes(start, steps))
-
-
-def _has_function(start: DType, steps: Sequence[Step]) -> bool:
-    return any(isinstance(step, Function) for step in every_step(steps))
-
-
-def _longest(
-    graph: Graph, start: DType, steps: Sequence[Step], own: str | None, worth: Worth
-) -> int:
+def _longest(graph: Graph, start: DType, steps: Sequence[Step], own: str | None) -> int:
     """How many steps the longest stretch has that is worth a table; 0 for none."""
     best, dtype = 0, start
     for count, step in enumerate(steps, 1):
         if not _depends_on_value_alone(graph, step, own):
             break
         dtype = step.result(dtype)
-        if dtype in NARROW and worth(start, steps[:count]):
+        if dtype in NARROW and _is_worth_it(start, steps[:count]):
             best = count
     return best
+
+
+def _is_worth_it(start: DType, steps: Sequence[Step]) -> bool:
+    """Whether a look-up costs less: it does beside a function in float, or another look-up."""
+    return (
+        len(steps) >= FEWEST_STEPS
+        or any(isinstance(step, Lookup) for step in steps)
+        or any(dtype.is_float for dtype in _dtypes(start, steps))
+    )
 
 
 def _dtypes(dtype: DType, steps: Sequence[Step]) -> Iterator[DType]:
@@ -96,12 +73,16 @@ def _dtypes(dtype: DType, steps: Sequence[Step]) -> Iterator[DType]:
 
 
 def _depends_on_value_alone(graph: Graph, step: Step, own: str | None) -> bool:
-    if isinstance(step, FixedPointMultiply) and step.axis is not None:
+    if any(map(_is_by_channel, every_step([step]))):
         return False
     return all(
         name == own or (name in graph.constants and graph.constants[name].size == 1)
         for name in operand_tensors([step])
     )
+
+
+def _is_by_channel(step: Step) -> bool:
+    return isinstance(step, FixedPointMultiply) and step.axis is not None
 
 
 def _lookup(graph: Graph, dtype: DType, steps: Sequence[Step], own: str | None) -> Lookup:

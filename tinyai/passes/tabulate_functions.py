@@ -1,0 +1,78 @@
+"""Functions of one 8-bit tensor become tables before anything is fused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Graph, Node, every_step
+from tinyai.ops import Elementwise
+from tinyai.ops.steps import FixedPointMultiply, Function, Lookup
+from tinyai.reference import run_steps
+
+NARROW = (DType.INT8, DType.UINT8)
+
+
+def tabulate_functions(graph: Graph) -> Graph:
+    """An 8-bit result of elementwise nodes that hold a ``Function`` and depend on one 8-bit tensor
+    alone becomes a look-up in that tensor.
+
+    A function has no C, so it has to go wherever it stands. Once nodes are fused it may stand in an
+    operand, or behind a float that two readers share; here it is still between two tensors.
+    """
+    if not any(map(_has_function, graph.nodes)):
+        return graph
+    order = {node.output: number for number, node in enumerate(graph.nodes)}
+    return replace(graph, nodes=tuple(_as_table(graph, order, node) for node in graph.nodes))
+
+
+def _has_function(node: Node) -> bool:
+    return any(isinstance(step, Function) for step in every_step(node.epilogue))
+
+
+def _as_table(graph: Graph, order: dict[str, int], node: Node) -> Node:
+    """``node`` as a look-up, or as it is."""
+    if not isinstance(node.op, Elementwise) or graph.type(node.output).dtype not in NARROW:
+        return node
+    span = _span(graph, order, node)
+    made = {each.output for each in span}
+    read = {name for each in span for name in each.reads()} - made
+    starts = read - set(graph.constants)
+    numbers = {name: graph.constants[name] for name in read - starts}
+    if len(starts) != 1 or not any(map(_has_function, span)):
+        return node
+    (start,) = starts
+    dtype = graph.type(start).dtype
+    if dtype not in NARROW or not _are_of_single_values(span, numbers):
+        return node
+    values: dict[str, Array] = {name: array.reshape(-1) for name, array in numbers.items()}
+    values[start] = np.arange(dtype.range[0], dtype.range[1] + 1).astype(dtype.numpy)
+    for each in span:
+        value = np.broadcast_to(values[each.inputs[0]], 256)
+        values[each.output] = run_steps(each.epilogue, value, values)
+    table = Lookup(tuple(map(int, values[node.output])), graph.type(node.output).dtype)
+    sources = tuple(dict.fromkeys(name for each in span for name in each.sources))
+    return replace(node, inputs=(start,), epilogue=(table,), sources=sources)
+
+
+def _span(graph: Graph, order: dict[str, int], last: Node) -> list[Node]:
+    """``last`` and the elementwise nodes behind it, back to tensors of 8 bits; makers first."""
+    found = {last.output}
+    stack = [last]
+    while stack:
+        for name in stack.pop().reads():
+            if name in order and name not in found and graph.type(name).dtype not in NARROW:
+                maker = graph.nodes[order[name]]
+                if isinstance(maker.op, Elementwise):
+                    found.add(name)
+                    stack.append(maker)
+    return [graph.nodes[order[name]] for name in sorted(found, key=order.__getitem__)]
+
+
+def _are_of_single_values(span: list[Node], numbers: dict[str, Array]) -> bool:
+    """Whether the place of a value does not matter: every constant is one number, and no factor
+    belongs to a channel."""
+    steps = every_step(step for node in span for step in node.epilogue)
+    by_place = (isinstance(step, FixedPointMultiply) and step.axis is not None for step in steps)
+    return all(array.size == 1 for array in numbers.values()) and not any(by_place)

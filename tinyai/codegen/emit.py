@@ -99,6 +99,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
         inputs=inputs,
         outputs=outputs,
         helpers=[HELPERS[name] for name in sorted({n for s in sections for n in s.helpers})],
+        intrinsics=any(section.isa.features and section.cores for section in sections),
         sections=zip([section.isa for section in sections], bodies, strict=True),
         isas=[section.isa for section in sections],
         plan=plan,

@@ -240,7 +240,7 @@ def _dequantize(make: Maker, x: str) -> str:
 @st.composite
 def graphs(draw: st.DrawFn, most_nodes: int = 12) -> Graph:
     """A verified graph of one to ``most_nodes`` random nodes, any of whose results are outputs."""
-    builder = Builder("random")
+    builder = Builder("random_graph")  # <stdlib.h> has a function random
     make = Maker(draw, builder, np.random.default_rng(draw(st.integers(0, 2**16))), [])
     for dtype in draw(st.lists(st.sampled_from((DType.INT8, DType.INT32)), min_size=1, max_size=2)):
         make.pool.append(builder.input(Type(SHAPE, dtype)))

@@ -119,8 +119,8 @@ def test_regions_that_share_weights_store_them_once_in_the_library(tmp_path: Pat
         set(re.findall(r"^TINYAI_CONSTANT\(\w+, (\w+)", t, re.MULTILINE)) for t in c_sources(built)
     ]
     assert len(named) == 2
-    assert named[0] == named[1]
-    assert sorted(name for _, name in stored) == sorted(named[0])
+    assert named[0] & named[1], "the weights"
+    assert sorted(name for _, name in stored) == sorted(named[0] | named[1])
     assert len({address for address, _ in stored}) == len(stored)
 
 

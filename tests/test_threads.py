@@ -162,7 +162,7 @@ def test_panels_that_cannot_be_dealt_out_evenly_are_not_shared() -> None:
 
 
 def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:
-    text = "#include <stddef.h>\n" + HELPERS["tinyai_cover"]
+    text = "#include <stddef.h>\n#define TINYAI_INLINE static inline\n" + HELPERS["tinyai_cover"]
     text += "ptrdiff_t covered(ptrdiff_t n, ptrdiff_t p) { return tinyai_cover(n, p); }\n"
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         source, library = Path(folder) / "cover.c", Path(folder) / "cover.so"

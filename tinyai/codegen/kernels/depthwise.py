@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values
-from tinyai.codegen.kernels.tile import Numbers
-from tinyai.codegen.requantization import Requantization
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
 from tinyai.codegen.vector_steps import write_lanes, write_scalar
@@ -190,32 +188,15 @@ def demands(graph: Graph, node: Node) -> str | None:
 
 def scratch(graph: Graph, node: Node, threads: int) -> int:
     s = Slicing(Geometry.of(graph, node))
-    raw = isinstance(_numbers(graph, node).requantization, str)
+    raw = Channels.of(graph, node, s.g).raw
     source = image_in(graph, node, s.g, reaches_behind=s.reaches_behind)
     return source.copy_bytes + (threads * 4 * s.width * s.blocks * LANES if raw else 0)
 
 
-def _numbers(graph: Graph, node: Node) -> Numbers:
-    return Numbers.of(graph, node, Geometry.of(graph, node))
-
-
-def _core(
-    epilogue: Epilogue, isa: str, s: Slicing, form: Requantization | str, *, flipped: bool
-) -> str:
+def _core(epilogue: Epilogue, isa: str, s: Slicing, channels: Channels, *, flipped: bool) -> str:
     """Name of the core, which the file then holds."""
     straight = isa == "avx512vnni"  # the others have loops, and ask at run time
-    options: dict[str, Any] = {
-        "raw": isinstance(form, str),
-        "shifted": False,
-        "bounded": False,
-        "unsigned": False,
-        "flat": s.flat,
-        "flipped": flipped and straight,
-    }
-    if not isinstance(form, str):
-        options["shifted"] = bool(np.any(form.left))
-        options["bounded"] = (form.low, form.high) != form.dtype.range
-        options["unsigned"] = form.dtype is DType.UINT8
+    options = {**channels.options, "flat": s.flat, "flipped": flipped and straight}
     window = s.g.window
     line, rest = s.lines()
     said = [
@@ -245,9 +226,8 @@ def _core(
 def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     s = Slicing(Geometry.of(graph, node))
     g = s.g
-    numbers = _numbers(graph, node)
-    form = numbers.requantization
-    raw = isinstance(form, str)
+    channels = Channels.of(graph, node, g)
+    raw = channels.raw
     epilogue.helpers |= {"tinyai_slice", "string.h"}
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
     out = image_out(graph, node, g)
@@ -264,10 +244,6 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
             steps = write_lanes(epilogue, "acc", taken, place, axes)
         if steps is None:
             steps = write_scalar(epilogue, taken, place, axes, g.c)
-    arrays = {"start": epilogue.array(s.lanes(numbers.start).reshape(-1))}
-    if not isinstance(form, str):
-        for name in ("left", "multiplier", "offset", "right"):
-            arrays[name] = epilogue.array(s.lanes(getattr(form, name)).reshape(-1))
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
     valid = g.c - LANES * (s.blocks - 1)
@@ -277,9 +253,9 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "s": s,
         "g": g,
         "raw": raw,
-        "form": form,
-        "arrays": arrays,
-        "core": _core(epilogue, isa, s, form, flipped=flipped),
+        "form": channels.form,
+        "arrays": channels.arrays(epilogue, lambda values: s.lanes(values).reshape(-1)),
+        "core": _core(epilogue, isa, s, channels, flipped=flipped),
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,
         "target": out,

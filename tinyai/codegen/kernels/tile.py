@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values
-from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
 from tinyai.codegen.vector_steps import write_lanes, write_scalar
@@ -190,29 +190,6 @@ def _by_block(t: Tiling, values: Array) -> Array:
     return np.pad(grouped, ((0, 0), (0, t.channels - t.g.group_out))).reshape(-1)
 
 
-@dataclass(frozen=True, eq=False)
-class Numbers:
-    """Numbers of the channels: what accumulators start from, and their requantization or why
-    there is none."""
-
-    start: Array
-    requantization: Requantization | str
-
-    @classmethod
-    def of(cls, graph: Graph, node: Node, g: Geometry) -> Numbers:
-        weight = graph.constants[node.inputs[1]]
-        data = graph.type(node.inputs[0]).dtype
-        rows = weight.reshape(weight.shape[0], -1).astype(np.int64)
-        farthest = max(abs(bound - g.zero_point) for bound in data.range)
-        reach = np.abs(rows).sum(axis=1) * farthest
-        axis = len(graph.type(node.output).shape) - 1
-        form = requantization_of(graph, node, g.oc, axis, reach)
-        offset = g.zero_point + (128 if data is DType.INT8 else 0)
-        start = -offset * rows.sum(axis=1)
-        start = start + (0 if isinstance(form, str) else form.bias)
-        return cls(start.astype(np.int32), form)
-
-
 def demands(graph: Graph, node: Node) -> str | None:
     g = Geometry.of(graph, node)
     if g.layout != NHWC:
@@ -228,7 +205,7 @@ def demands(graph: Graph, node: Node) -> str | None:
 
 def scratch(graph: Graph, node: Node, threads: int) -> int:
     t = Tiling.of(graph, node)
-    raw = isinstance(Numbers.of(graph, node, t.g).requantization, str)
+    raw = Channels.of(graph, node, t.g).raw
     source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
     areas = 1 if t.by_panels(threads) else threads
     return source.copy_bytes + (areas * t.accumulator_bytes() if raw else 0)
@@ -240,19 +217,14 @@ def _core(
     isa: str,
     pixels: int,
     blocks: int,
-    form: Requantization | str,
+    channels: Channels,
     *,
     flipped: bool,
 ) -> str:
     """Name of the core, which the file then holds."""
-    raw = isinstance(form, str)
-    options: dict[str, Any] = {"raw": raw, "shifted": False, "bounded": False, "unsigned": False}
-    options["flipped"] = flipped and isa != "packed"  # it asks at run time
+    # The packed core asks at run time.
+    options = {**channels.options, "flipped": flipped and isa != "packed"}
     unrolled = t.unrolled if isa == "avx512vnni" else None
-    if not isinstance(form, str):
-        options["shifted"] = bool(np.any(form.left))
-        options["bounded"] = (form.low, form.high) != form.dtype.range
-        options["unsigned"] = form.dtype is DType.UINT8
     said = "_".join(name for name, chosen in options.items() if chosen)
     turn = 1 if unrolled or isa != "avx512vnni" else t.turn
     said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
@@ -287,7 +259,7 @@ def _calls(
     t: Tiling,
     epilogue: Epilogue,
     isa: str,
-    form: Requantization | str,
+    channels: Channels,
     stripe: int,
     *,
     flipped: bool,
@@ -307,8 +279,10 @@ def _calls(
         calls.append(
             {
                 "pixels": pixels,
-                "core": _core(t, epilogue, isa, pixels, panel.blocks, form, flipped=flipped),
-                "other": _core(t, epilogue, isa, pixels - 1, panel.blocks, form, flipped=flipped)
+                "core": _core(t, epilogue, isa, pixels, panel.blocks, channels, flipped=flipped),
+                "other": _core(
+                    t, epilogue, isa, pixels - 1, panel.blocks, channels, flipped=flipped
+                )
                 if others or last_others or (ranges and pixels > 1)
                 else None,
                 "first": first,
@@ -325,10 +299,8 @@ def _calls(
 def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     t = Tiling.of(graph, node)
     g = t.g
-    numbers = Numbers.of(graph, node, t.g)
-    form = numbers.requantization
-    raw = isinstance(form, str)
-    stripe = t.stripe(raw=raw)
+    channels = Channels.of(graph, node, g)
+    stripe = t.stripe(raw=channels.raw)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
     out = image_out(graph, node, g)
@@ -340,7 +312,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     ranges = epilogue.threads > 1 and not by_panels
     epilogue.helpers |= {"tinyai_cover"} if ranges and isa != "packed" else set()
     steps: str | None = None
-    if isinstance(form, str):
+    if channels.raw:
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
         taken = f"(q - first) * {t.channels} + c"
         pixel = f"q * {g.oc}"
@@ -352,17 +324,13 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
             steps = write_lanes(epilogue, "acc", taken, place, axes)
         if steps is None:
             steps = write_scalar(epilogue, taken, place, axes, g.group_out)
-    arrays = {"start": epilogue.array(_by_block(t, numbers.start))}
-    if not isinstance(form, str):
-        for name in ("left", "multiplier", "offset", "right"):
-            arrays[name] = epilogue.array(_by_block(t, getattr(form, name)))
     return {
         "t": t,
         "g": g,
-        "raw": raw,
-        "form": form,
-        "arrays": arrays,
-        "calls": _calls(t, epilogue, isa, form, stripe, flipped=flipped, ranges=ranges),
+        "raw": channels.raw,
+        "form": channels.form,
+        "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
+        "calls": _calls(t, epilogue, isa, channels, stripe, flipped=flipped, ranges=ranges),
         "by_panels": by_panels,
         "stripe": stripe,
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),

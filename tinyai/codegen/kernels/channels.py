@@ -1,0 +1,63 @@
+"""Numbers of a convolution's output channels, as SIMD kernels want them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinyai.codegen.kernels.geometry import Geometry
+from tinyai.codegen.requantization import Requantization, requantization_of
+from tinyai.codegen.steps import Epilogue
+from tinyai.ir import Array, DType, Graph, Node
+
+
+@dataclass(frozen=True, eq=False)
+class Channels:
+    """What accumulators start from, and their requantization or why there is none (the sums are
+    *raw* then, and meet the epilogue's steps one by one)."""
+
+    start: Array
+    form: Requantization | str
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node, g: Geometry) -> Channels:
+        """Accumulators start from the bias less the part of the zero point; a signed input, made
+        unsigned on its way, has a zero point 128 larger."""
+        weight = graph.constants[node.inputs[1]]
+        data = graph.type(node.inputs[0]).dtype
+        rows = weight.reshape(weight.shape[0], -1).astype(np.int64)
+        farthest = max(abs(bound - g.zero_point) for bound in data.range)
+        reach = np.abs(rows).sum(axis=1) * farthest
+        axis = len(graph.type(node.output).shape) - 1
+        form = requantization_of(graph, node, g.oc, axis, reach)
+        offset = g.zero_point + (128 if data is DType.INT8 else 0)
+        start = -offset * rows.sum(axis=1)
+        start = start + (0 if isinstance(form, str) else form.bias)
+        return cls(start.astype(np.int32), form)
+
+    @property
+    def raw(self) -> bool:
+        return isinstance(self.form, str)
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """What a core's text depends on."""
+        form = self.form
+        if isinstance(form, str):
+            return {"raw": True, "shifted": False, "bounded": False, "unsigned": False}
+        return {
+            "raw": False,
+            "shifted": bool(np.any(form.left)),
+            "bounded": (form.low, form.high) != form.dtype.range,
+            "unsigned": form.dtype is DType.UINT8,
+        }
+
+    def arrays(self, epilogue: Epilogue, order: Callable[[Array], Array]) -> dict[str, str]:
+        """Names of the pointer parameters of the numbers, each put in ``order``."""
+        names = {"start": epilogue.array(order(self.start))}
+        if not isinstance(self.form, str):
+            for name in ("left", "multiplier", "offset", "right"):
+                names[name] = epilogue.array(order(getattr(self.form, name)))
+        return names

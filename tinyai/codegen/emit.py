@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent
+from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_called
 from tinyai.codegen.constants import constant
 from tinyai.codegen.isa import Isa, isas_of
 from tinyai.codegen.kernels import Kernel, choose
@@ -86,8 +86,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
             outputs=outputs,
             threads=threads,
             calls=section.calls(),
-            cores=section.cores.values(),
-            functions=[text for _, text in section.functions.values()],
+            functions=section.text(),
         )
         for section in sections
     ]
@@ -202,6 +201,12 @@ class _Section:
         if self.threads > 1 and not shared:
             call = f"if (part->task == 0) {{\n{call}\n}}"
         return f"{self._comment(number, node)}\n{call}"
+
+    def text(self) -> str:
+        """The functions that the calls name, behind the cores that they name in turn."""
+        functions = "\n".join(text for _, text in self.functions.values())
+        cores = only_called("\n".join(self.cores.values()), functions)
+        return f"{cores}\n{functions}"
 
     def _is_free(self, node: Node) -> bool:
         """A reshape whose input and output share memory."""

@@ -129,6 +129,17 @@ def test_placements_other_than_by_size_are_tried_and_the_smallest_wins() -> None
     assert place(blocks)[1] == lower_bound(blocks)
 
 
+def test_blocks_that_end_above_the_bound_are_placed_first_in_another_round() -> None:
+    blocks = [
+        Block("a", 320, 0, 1),
+        Block("b", 256, 1, 2),
+        Block("c", 256, 2, 2),
+        Block("d", 192, 2, 5),
+    ]
+    assert greedy_by_size(blocks) > lower_bound(blocks)
+    assert place(blocks)[1] == lower_bound(blocks)
+
+
 def test_no_blocks_need_no_arena() -> None:
     assert place([]) == ({}, 0)
     assert lower_bound([]) == 0

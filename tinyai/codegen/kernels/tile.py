@@ -44,7 +44,7 @@ COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
 CACHE_BYTES = 512 * 1024
 STRIPE = 192
 # Windows of at most so many words are written out: loops of a few turns cost more than they do.
-UNROLLED = 16
+UNROLLED = 48
 
 
 @dataclass(frozen=True)

@@ -184,6 +184,21 @@ def _qnn_unsigned(site: Site) -> Iterator[Step]:
     yield Clip(9, 200)
 
 
+def branches(site: Site) -> Iterator[Step]:
+    """What qnn.add leaves behind a quantized convolution: both branches rescaled, then summed."""
+    rescale = FixedPointMultiply((2**30 + 12345,), (1,)), FixedPointMultiply((2**31 - 7,), (-1,))
+    yield from _qnn(site)
+    yield Cast(DType.INT32)
+    yield Subtract(operand=site.constant(-17, -17, DType.INT32, channels=False))
+    yield rescale[0]
+    zero_point = Subtract(operand=site.constant(131, 131, DType.INT32, channels=False))
+    second = (Cast(DType.INT32), zero_point, rescale[1])
+    yield Add(operand=site.tensor(site.value.shape, DType.UINT8, *second))
+    yield Add(operand=site.constant(3, 3, DType.INT32, channels=False))
+    yield Clip(0, 255)
+    yield Cast(DType.UINT8)
+
+
 def _fixed_point_64(site: Site) -> Iterator[Step]:
     yield from site.to(DType.INT32)
     yield Cast(DType.INT64)

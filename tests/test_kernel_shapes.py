@@ -11,6 +11,7 @@ import pytest
 from tests.example_graphs import (
     EPILOGUES,
     Site,
+    branches,
     random_array,
     random_inputs,
     require_isa,
@@ -51,7 +52,9 @@ MIXED = (
     "fixed point",
     "exit",
     "small types",
+    "branches",
 )
+WRITTEN = EPILOGUES | {"branches": branches}
 Rng = np.random.Generator
 
 
@@ -180,7 +183,7 @@ def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: R
     if result.dtype.is_float:
         epilogue = "exit"
     site = Site(builder, result, "NHWC", rng)
-    return builder.add(op, inputs, tuple(EPILOGUES[epilogue](site)))
+    return builder.add(op, inputs, tuple(WRITTEN[epilogue](site)))
 
 
 SIMD = [kernel for kernel in KERNELS if kernel.isa != "scalar"]

@@ -38,6 +38,7 @@ from tinyai.ops.window import Window
 from tinyai.passes import (
     PIPELINE,
     drop_copies,
+    drop_idle_steps,
     fold_constants,
     fold_pads,
     fuse_epilogues,
@@ -52,7 +53,7 @@ from tinyai.passes import (
 from tinyai.reference import run_graph
 
 Pass = Callable[[Graph], Graph]
-PASSES: tuple[Pass, ...] = (*dict.fromkeys(PIPELINE), make_unsigned, optimize)
+PASSES: tuple[Pass, ...] = (*dict.fromkeys(PIPELINE), make_unsigned, drop_idle_steps, optimize)
 INT8, INT32, FLOAT32 = DType.INT8, DType.INT32, DType.FLOAT32
 SHAPE = (1, 2, 2, 2)
 CONV = "conv2d(1×1)"
@@ -641,6 +642,49 @@ def test_a_copy_that_broadcasts_or_makes_an_output_stays() -> None:
     x = b.input(Type((2,), INT32))
     graph = b.graph([b.step(b.spread(x, SHAPE), Relu()), b.step(x)])
     assert str(drop_copies(graph)) == str(graph)
+
+
+# --- drop_idle_steps ---------------------------------------------------------------------------
+
+
+def test_steps_that_change_no_value_go_away() -> None:
+    b = Small()
+    x, y = b.input(Type((3,), DType.UINT8)), b.input(Type((3,), DType.UINT8))
+    zero = b.constant(np.zeros((), np.int32))
+    assert_becomes(
+        drop_idle_steps,
+        b.graph(
+            [
+                b.step(
+                    x,
+                    Cast(INT32),
+                    Subtract(operand=Operand(zero)),
+                    add(y, Cast(INT32), Cast(INT32), add(zero), Relu()),
+                    Clip(0, 255),
+                    Cast(DType.UINT8),
+                    Clip(0, 255),
+                )
+            ]
+        ),
+        """
+        %t3: uint8[3] = elementwise(shape=(3,)) [%in0] >> cast(int32) >> \
+add(%in1 >> cast(int32) >> relu()) >> clip(0, 255) >> cast(uint8)
+        """,
+    )
+
+
+def test_steps_that_change_a_value_or_a_float_stay() -> None:
+    b = Small()
+    x, f = b.input(Type((3,), INT32)), b.input(Type((3,), FLOAT32))
+    row = b.constant(np.array([0, 0, 1], np.int32))
+    nothing = b.constant(np.zeros((), np.float32))
+    graph = b.graph(
+        [
+            b.step(x, add(row), Clip(0, 255), Cast(DType.UINT8), Clip(0, 254)),
+            b.step(f, add(nothing), Clip(-1e30, 1e30)),
+        ]
+    )
+    assert str(drop_idle_steps(graph)) == str(graph)
 
 
 # --- make_tables -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from tinyai.codegen.borders import with_borders
 from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes
 from tinyai.errors import LimitError
 from tinyai.ir import Graph, verify
-from tinyai.passes import make_unsigned, optimize
+from tinyai.passes import drop_idle_steps, make_unsigned, optimize
 from tinyai.plan import MemoryPlan, plan_memory
 from tinyai.target import Target
 
@@ -44,7 +44,8 @@ def compile_graph(graph: Graph, target: Target, *, abi: str | None = None) -> Co
     """The pipeline.
 
     1. ``optimize``: Graph -> Graph. Constants folded, elementwise nodes fused into epilogues.
-       For SIMD kernels images become unsigned (``make_unsigned``).
+       For SIMD kernels images become unsigned (``make_unsigned``), which asks for zero points;
+       those of 0 go away behind it (``drop_idle_steps``).
     2. ``choose_kernels``: a row of the kernel table for each node, and with it its scratch.
     3. ``with_borders``: images that are made with the border that their readers need.
     4. ``plan_memory``: offsets in one arena.
@@ -55,6 +56,7 @@ def compile_graph(graph: Graph, target: Target, *, abi: str | None = None) -> Co
     graph = optimize(graph)
     if target.isa != "scalar":
         graph = verify(make_unsigned(graph))
+    graph = verify(drop_idle_steps(graph))
     kernels = choose_kernels(graph, target)
     graph = with_borders(graph, kernels)
     plan = plan_memory(graph, scratch_bytes(graph, kernels, target))

@@ -13,6 +13,7 @@ power of two, if that cannot overflow. The zero point goes in front of the last 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,13 +44,13 @@ class Requantization:
 
 
 def requantization_of(
-    graph: Graph, node: Node, channels: int, axis: int, reach: Array
+    graph: Graph, node: Node, epilogue: Sequence[Step], channels: int, axis: int, reach: Array
 ) -> Requantization | str:
-    """The numbers of a node's epilogue, or why it is none.
+    """The numbers of a node's ``epilogue``, or why it is none.
 
     ``reach`` (int64, one a channel) is the largest size of a sum of products, before the bias.
     """
-    chain = list(node.epilogue)
+    chain = list(epilogue)
     bias = np.zeros(channels, np.int64)
     rank = len(graph.type(node.output).shape)
     while chain and isinstance(chain[0], steps.Add):

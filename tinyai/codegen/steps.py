@@ -320,9 +320,13 @@ class Epilogue:
     cores: dict[str, str] = field(default_factory=dict)
     _count: int = 0
 
-    def write(self, value: str, dtype: DType, axes: Sequence[Axis]) -> str:
-        """Statements that take ``value`` through all steps; the result is ``result``'s."""
-        lines, self.result = self._chain(self.node.epilogue, value, dtype, axes)
+    def write(
+        self, value: str, dtype: DType, axes: Sequence[Axis], chain: Sequence[Step] | None = None
+    ) -> str:
+        """Statements that take ``value`` through all steps, or those of ``chain``; the result is
+        ``result``'s."""
+        chain = self.node.epilogue if chain is None else chain
+        lines, self.result = self._chain(chain, value, dtype, axes)
         return "\n".join(lines)
 
     def param(self, tensor: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.index import Axis, element
+from tinyai.codegen.line import line_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
 from tinyai.ir import DType, Operand, Step
@@ -68,6 +69,22 @@ _STORE = {
     DType.INT32: "_mm512_mask_storeu_epi32({}, lanes, {})",
     DType.FLOAT32: "_mm512_mask_storeu_ps({}, lanes, {})",
 }
+# The same for any 32-bit integers, cut to the type's bounds on the way.
+_SATURATE = {
+    DType.INT8: "_mm_mask_storeu_epi8({}, lanes, _mm512_cvtsepi32_epi8({}))",
+    DType.UINT8: (
+        "_mm_mask_storeu_epi8({}, lanes, "
+        "_mm512_cvtusepi32_epi8(_mm512_max_epi32({}, _mm512_setzero_si512())))"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Steps that elements of type ``start`` have before them."""
+
+    start: DType
+    steps: Sequence[Step]
 
 
 class NoVector(Exception):
@@ -81,12 +98,6 @@ def load(address: str, dtype: DType) -> str:
     return _LOAD[dtype].format(address)
 
 
-def store(address: str, value: str, dtype: DType) -> str:
-    if dtype not in _STORE:
-        raise NoVector(f"results of {dtype}")
-    return _STORE[dtype].format(address, value) + ";"
-
-
 @dataclass
 class VectorSteps:
     """Writes the steps of one node for lanes that run along the last of ``axes``."""
@@ -95,20 +106,37 @@ class VectorSteps:
     axes: Sequence[Axis]
     lines: list[str] = field(default_factory=list)
 
-    def write(self, value: str, dtype: DType) -> tuple[str, DType]:
-        """Take lanes of ``dtype`` through all steps: the name and type of the result.
+    def write(
+        self, value: str, dtype: DType, address: str, chain: Sequence[Step] | None = None
+    ) -> str:
+        """Take lanes of ``dtype`` through all steps, or those of ``chain``; the statement that
+        stores the result.
 
         Raises ``NoVector`` with the reason where a step has no form.
         """
         self.epilogue.cores["simd_avx512vnni"] = render("simd_avx512vnni.c.j2")
         self.epilogue.cores["vector"] = render("vector_avx512vnni.c.j2")
+        chain = self.epilogue.node.epilogue if chain is None else chain
         value = self._name(value, dtype)
-        return self._chain(self.epilogue.node.epilogue, value, dtype)
+        saturates = _saturates(chain)
+        value, dtype = self._chain(chain[:-2] if saturates else chain, value, dtype)
+        if saturates and dtype is DType.INT32:
+            dtype = chain[-1].result(dtype)
+            return _SATURATE[dtype].format(address, value) + ";"
+        value, dtype = self._chain(chain[-2:] if saturates else (), value, dtype)
+        if dtype not in _STORE:
+            raise NoVector(f"results of {dtype}")
+        return _STORE[dtype].format(address, value) + ";"
 
     def _chain(self, chain: Sequence[Step], value: str, dtype: DType) -> tuple[str, DType]:
         bounded: tuple[float, float] | None = None  # by the clip before
-        start = dtype
-        for number, step in enumerate(chain):
+        start, begin = dtype, 0
+        line = line_of(self.epilogue.graph, chain, dtype)
+        if line is not None:
+            begin, dtype = line.steps, DType.INT32
+            numbers = (f"_mm512_set1_ps({literal(n, DType.FLOAT32)})" for n in (line.a, line.b))
+            value = self._name(f"tinyai_line_16({value}, {', '.join(numbers)})", dtype)
+        for number, step in enumerate(chain[begin:], begin):
             operand = self._operand(step.operand) if step.operand else None
             result = step.result(dtype)
             if not (isinstance(step, steps.Cast) and _holds(step.to, bounded)):
@@ -201,6 +229,14 @@ class VectorSteps:
         return _integer(step, value, operand, dtype)
 
 
+def _saturates(chain: Sequence[Step]) -> bool:
+    """Whether a chain ends with the bounds of an 8-bit type and the cast to it."""
+    match chain[-2:]:
+        case [steps.Clip(low, high), steps.Cast(to)]:
+            return to in _SATURATE and (low, high) == to.range
+    return False
+
+
 def _holds(dtype: DType, bounds: tuple[float, float] | None) -> bool:
     """Whether every integer between the bounds is one of ``dtype``."""
     if bounds is None or dtype.is_float or dtype is DType.INT64:
@@ -266,17 +302,16 @@ def _integer(step: Step, value: str, operand: str | None, dtype: DType) -> str:
 
 
 def write_lanes(
-    epilogue: Epilogue, acc: str, taken: str, place: str, axes: Sequence[Axis]
+    epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis]
 ) -> str | None:
-    """A loop over the last axis, 16 lanes at a time, that takes the accumulators ``acc[taken]``
-    through the steps to ``out[place]``; None where a step has no vector form. Behind the last
-    accumulator there are others, to a whole number of lanes."""
+    """A loop over the last axis, 16 lanes at a time, that takes ``acc[taken]`` through the steps
+    of a chain to ``out[place]``; None where a step has no vector form."""
     last = axes[-1]
     writer = VectorSteps(epilogue, axes)
     before = (list(epilogue.params), list(epilogue.arrays))
     try:
-        result, dtype = writer.write(f"_mm512_loadu_si512({acc} + {taken})", DType.INT32)
-        stored = store(f"out + {place}", result, dtype)
+        value = load(f"acc + {taken}", chain.start)
+        stored = writer.write(value, chain.start, f"out + {place}", chain.steps)
     except NoVector:
         epilogue.params, epilogue.arrays = before
         return None
@@ -294,10 +329,10 @@ def write_lanes(
 
 
 def write_scalar(
-    epilogue: Epilogue, taken: str, place: str, axes: Sequence[Axis], count: int
+    epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis], count: int
 ) -> str:
-    """The same, one accumulator at a time, for ``count`` values of the variable c."""
-    steps = epilogue.write(f"acc[{taken}]", DType.INT32, axes)
+    """The same, one element at a time, for ``count`` values of the variable c."""
+    steps = epilogue.write(f"acc[{taken}]", chain.start, axes, chain.steps)
     return "\n".join(
         [
             f"for (ptrdiff_t c = 0; c < {count}; ++c) {{",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tinyai.ir import Graph, verify
 from tinyai.passes.drop_copies import drop_copies
+from tinyai.passes.drop_idle_steps import drop_idle_steps
 from tinyai.passes.fold_constants import fold_constants
 from tinyai.passes.fold_pads import fold_pads
 from tinyai.passes.fuse_epilogues import fuse_epilogues
@@ -50,4 +51,4 @@ def optimize(graph: Graph) -> Graph:
     return graph
 
 
-__all__ = ["make_unsigned", "optimize"]
+__all__ = ["drop_idle_steps", "make_unsigned", "optimize"]

@@ -10,16 +10,20 @@ import numpy as np
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.vector_steps import Chain
 from tinyai.ir import Array, DType, Graph, Node
+
+NARROW = (DType.INT8, DType.UINT8)
 
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """What accumulators start from, and their requantization or why there is none (the sums are
-    *raw* then, and meet the epilogue's steps one by one)."""
+    """What accumulators start from, their requantization or why there is none (the sums are *raw*
+    then), and the steps that are left to do behind it, one by one."""
 
     start: Array
     form: Requantization | str
+    rest: Chain
 
     @classmethod
     def of(cls, graph: Graph, node: Node, g: Geometry) -> Channels:
@@ -31,15 +35,20 @@ class Channels:
         farthest = max(abs(bound - g.zero_point) for bound in data.range)
         reach = np.abs(rows).sum(axis=1) * farthest
         axis = len(graph.type(node.output).shape) - 1
-        form = requantization_of(graph, node, g.oc, axis, reach)
+        form, rest = _longest(graph, node, g.oc, axis, reach)
         offset = g.zero_point + (128 if data is DType.INT8 else 0)
         start = -offset * rows.sum(axis=1)
         start = start + (0 if isinstance(form, str) else form.bias)
-        return cls(start.astype(np.int32), form)
+        return cls(start.astype(np.int32), form, rest)
 
     @property
     def raw(self) -> bool:
         return isinstance(self.form, str)
+
+    @property
+    def stepped(self) -> bool:
+        """Whether steps follow the core: what it stores waits for them in the scratch memory."""
+        return self.raw or bool(self.rest.steps)
 
     @property
     def options(self) -> dict[str, bool]:
@@ -61,3 +70,16 @@ class Channels:
             for name in ("left", "multiplier", "offset", "right"):
                 names[name] = epilogue.array(order(getattr(self.form, name)))
         return names
+
+
+def _longest(
+    graph: Graph, node: Node, channels: int, axis: int, reach: Array
+) -> tuple[Requantization | str, Chain]:
+    """The requantization that an epilogue is or begins with, and the steps behind it."""
+    whole = node.epilogue
+    ends = [i for i, step in enumerate(whole, 1) if step.result(DType.INT32) in NARROW]
+    for end in (len(whole), *ends[:1]):
+        form = requantization_of(graph, node, whole[:end], channels, axis, reach)
+        if not isinstance(form, str):
+            return form, Chain(form.dtype, whole[end:])
+    return form, Chain(DType.INT32, whole)

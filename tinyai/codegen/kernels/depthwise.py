@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry
@@ -140,14 +141,14 @@ class Slicing:
             tuple(output for output, _ in uses.get(last, ())),
         )
 
-    def by_blocks(self, threads: int, *, raw: bool) -> bool:
+    def by_blocks(self, threads: int, *, stepped: bool) -> bool:
         """Whether threads share the blocks of channels, because the rows would leave more to one
         of them. Raw sums meet their epilogue row by row."""
 
         def most(count: int) -> float:
             return -(-count // threads) / count
 
-        return threads > 1 and not raw and most(self.blocks) < most(self.g.oh)
+        return threads > 1 and not stepped and most(self.blocks) < most(self.g.oh)
 
     @property
     def reaches_behind(self) -> bool:
@@ -188,9 +189,10 @@ def demands(graph: Graph, node: Node) -> str | None:
 
 def scratch(graph: Graph, node: Node, threads: int) -> int:
     s = Slicing(Geometry.of(graph, node))
-    raw = Channels.of(graph, node, s.g).raw
+    channels = Channels.of(graph, node, s.g)
     source = image_in(graph, node, s.g, reaches_behind=s.reaches_behind)
-    return source.copy_bytes + (threads * 4 * s.width * s.blocks * LANES if raw else 0)
+    row = channels.rest.start.bytes * s.width * s.blocks * LANES
+    return source.copy_bytes + (threads * row if channels.stepped else 0)
 
 
 def _core(epilogue: Epilogue, isa: str, s: Slicing, channels: Channels, *, flipped: bool) -> str:
@@ -227,23 +229,22 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     s = Slicing(Geometry.of(graph, node))
     g = s.g
     channels = Channels.of(graph, node, g)
-    raw = channels.raw
     epilogue.helpers |= {"tinyai_slice", "string.h"}
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
     out = image_out(graph, node, g)
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     steps: str | None = None
-    if raw:
+    if channels.stepped:
         pixel = g.c if s.flat else s.blocks * LANES
         taken = f"x * {pixel} + c"
         sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
         axes = [Axis(name, (size,)) for name, size in sizes]
         place = f"n * {out.image} + {out.first} + y * {out.row} + x * {g.c} + c"
         if isa == "avx512vnni":
-            steps = write_lanes(epilogue, "acc", taken, place, axes)
+            steps = write_lanes(epilogue, channels.rest, taken, place, axes)
         if steps is None:
-            steps = write_scalar(epilogue, taken, place, axes, g.c)
+            steps = write_scalar(epilogue, channels.rest, taken, place, axes, g.c)
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
     valid = g.c - LANES * (s.blocks - 1)
@@ -252,7 +253,10 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     return {
         "s": s,
         "g": g,
-        "raw": raw,
+        "raw": channels.raw,
+        "stepped": channels.stepped,
+        "stored": channels.rest.start,
+        "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
         "arrays": channels.arrays(epilogue, lambda values: s.lanes(values).reshape(-1)),
         "core": _core(epilogue, isa, s, channels, flipped=flipped),
@@ -263,7 +267,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "last_mask": f"0x{(1 << last) - 1:x}ULL",
         "block_weights": s.groups * g.window.kernel[1] * LANES * ROWS,
         "steps": steps,
-        "by_blocks": s.by_blocks(epilogue.threads, raw=raw),
+        "by_blocks": s.by_blocks(epilogue.threads, stepped=channels.stepped),
     }
 
 

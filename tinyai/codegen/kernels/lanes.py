@@ -11,7 +11,7 @@ from tinyai.codegen.index import Axis, element, merge_dims
 from tinyai.codegen.kernels.reduce import SumLoops
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.vector_steps import NoVector, VectorSteps, load, store
+from tinyai.codegen.vector_steps import NoVector, VectorSteps, load
 from tinyai.ir import DType, Graph, Node, Op, operand_tensors
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, MaxPool2d, Sum
 from tinyai.ops.window import NHWC
@@ -67,13 +67,13 @@ def _write(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         raise NoVector("a sum of floats")
     value = load(f"in0 + {loops.taken}", source.dtype)
     start = node.op.infer(source).dtype
-    result, dtype = writer.write("total" if loops.inner else value, start)
-    assert dtype is out.dtype
+    place = f"out + {element(out.shape, loops.places)}"
+    stored = writer.write("total" if loops.inner else value, start, place)
     return {
         "loops": loops,
         "value": value,
         "lines": writer.lines,
-        "store": store(f"out + {element(out.shape, loops.places)}", result, dtype),
+        "store": stored,
         "last": loops.axes[-1],
         "cut": _cut(loops, epilogue.threads),
     }
@@ -105,7 +105,8 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         epilogue, [Axis(*each) for each in (("n", (n,)), ("y", (oh,)), ("x", (ow,)), ("c", (c,)))]
     )
     average = isinstance(op, AvgPool2d) or (isinstance(op, AdaptivePool2d) and op.kind == "avg")
-    result, dtype = writer.write("total", op.infer(source).dtype)
+    place = f"out + ((n * {oh} + y) * {ow} + x) * {c} + c"
+    stored = writer.write("total", op.infer(source).dtype, place)
     return {
         "n": n,
         "h": h,
@@ -121,7 +122,7 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "start": literal(0 if average else source.dtype.range[0], DType.INT32),
         "value": load(f"in0 + ((n * {h} + row) * {w} + column) * {c} + c", source.dtype),
         "lines": writer.lines,
-        "store": store(f"out + ((n * {oh} + y) * {ow} + x) * {c} + c", result, dtype),
+        "store": stored,
     }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import image_in, image_out, signs
@@ -132,10 +133,12 @@ class Tiling:
         """Channels of a group, whole blocks."""
         return LANES * sum(panel.blocks for panel in self.panels)
 
-    def stripe(self, *, raw: bool) -> int:
-        """Outputs that are computed for all channels before the next ones."""
-        if raw:
-            return min(self.outputs, max(24, 48 * 1024 // (4 * self.channels) // 24 * 24))
+    def stripe(self, stored: DType | None) -> int:
+        """Outputs that are computed for all channels before the next ones, or before the steps
+        that wait for what is ``stored``."""
+        if stored:
+            bytes_each = stored.bytes * self.channels
+            return min(self.outputs, max(24, 48 * 1024 // bytes_each // 24 * 24))
         large = self.outputs * self.g.oc > CACHE_BYTES and len(self.panels) > 1
         return STRIPE if large else self.outputs
 
@@ -153,8 +156,9 @@ class Tiling:
         heavy = self.k * self.channels > self.g.h * self.g.w * self.g.group_in
         return self.outputs < 12 * threads or (heavy and even)
 
-    def accumulator_bytes(self) -> int:
-        return 4 * self.stripe(raw=True) * self.channels
+    def waiting_bytes(self, stored: DType) -> int:
+        """What a stripe of outputs takes that steps wait for."""
+        return stored.bytes * self.stripe(stored) * self.channels
 
 
 def cover(outputs: int, pixels: int) -> tuple[int, int]:
@@ -205,10 +209,11 @@ def demands(graph: Graph, node: Node) -> str | None:
 
 def scratch(graph: Graph, node: Node, threads: int) -> int:
     t = Tiling.of(graph, node)
-    raw = Channels.of(graph, node, t.g).raw
+    channels = Channels.of(graph, node, t.g)
     source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
     areas = 1 if t.by_panels(threads) else threads
-    return source.copy_bytes + (areas * t.accumulator_bytes() if raw else 0)
+    waiting = t.waiting_bytes(channels.rest.start) if channels.stepped else 0
+    return source.copy_bytes + areas * waiting
 
 
 def _core(
@@ -300,7 +305,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     t = Tiling.of(graph, node)
     g = t.g
     channels = Channels.of(graph, node, g)
-    stripe = t.stripe(raw=channels.raw)
+    stripe = t.stripe(channels.rest.start if channels.stepped else None)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
     out = image_out(graph, node, g)
@@ -312,7 +317,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     ranges = epilogue.threads > 1 and not by_panels
     epilogue.helpers |= {"tinyai_cover"} if ranges and isa != "packed" else set()
     steps: str | None = None
-    if channels.raw:
+    if channels.stepped:
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
         taken = f"(q - first) * {t.channels} + c"
         pixel = f"q * {g.oc}"
@@ -321,13 +326,16 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         place = f"n * {out.image} + {pixel} + {channel}"
         axes = output_axes(g, node.op, "q", channel)
         if g.groups == 1 and isa == "avx512vnni":
-            steps = write_lanes(epilogue, "acc", taken, place, axes)
+            steps = write_lanes(epilogue, channels.rest, taken, place, axes)
         if steps is None:
-            steps = write_scalar(epilogue, taken, place, axes, g.group_out)
+            steps = write_scalar(epilogue, channels.rest, taken, place, axes, g.group_out)
     return {
         "t": t,
         "g": g,
         "raw": channels.raw,
+        "stepped": channels.stepped,
+        "stored": channels.rest.start,
+        "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
         "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
         "calls": _calls(t, epilogue, isa, channels, stripe, flipped=flipped, ranges=ranges),

@@ -1,0 +1,55 @@
+"""Steps that change no value go away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tinyai.ir import DType, Graph, Node, Operand, Step
+from tinyai.ops import steps
+
+
+def drop_idle_steps(graph: Graph) -> Graph:
+    """Epilogues without sums with zero, casts to the type that a value has, and bounds that hold
+    every value: what is left of zero points of 0 and of bounds that fusion brought together.
+
+    Behind all passes that look for a zero point.
+    """
+    return replace(graph, nodes=tuple(_shortened(graph, node) for node in graph.nodes))
+
+
+def _shortened(graph: Graph, node: Node) -> Node:
+    start = node.op.infer(*graph.types(node.inputs)).dtype
+    return replace(node, epilogue=_busy(graph, node.epilogue, start))
+
+
+def _busy(graph: Graph, chain: Iterable[Step], dtype: DType) -> tuple[Step, ...]:
+    kept = []
+    for step in chain:
+        if not _is_idle(graph, step, dtype):
+            kept.append(_with_busy_operand(graph, step))
+        dtype = step.result(dtype)
+    return tuple(kept)
+
+
+def _with_busy_operand(graph: Graph, step: Step) -> Step:
+    operand = step.operand
+    if operand is None or not operand.steps:
+        return step
+    chain = _busy(graph, operand.steps, graph.type(operand.tensor).dtype)
+    return replace(step, operand=Operand(operand.tensor, chain))
+
+
+def _is_idle(graph: Graph, step: Step, dtype: DType) -> bool:
+    """Floats keep all: adding zero changes -0.0, bounds change NaN."""
+    if dtype.is_float:
+        return False
+    match step:
+        case steps.Add(operand=operand) | steps.Subtract(operand=operand) if operand is not None:
+            value = graph.constants.get(operand.tensor)
+            return value is not None and not operand.steps and not value.any()
+        case steps.Cast(to):
+            return to is dtype
+        case steps.Clip(low, high):
+            return (low, high) == dtype.range
+    return False

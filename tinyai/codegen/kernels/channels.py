@@ -12,6 +12,7 @@ from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.vector_steps import Chain
 from tinyai.ir import Array, DType, Graph, Node
+from tinyai.ops.steps import Cast
 
 NARROW = (DType.INT8, DType.UINT8)
 
@@ -77,8 +78,8 @@ def _longest(
 ) -> tuple[Requantization | str, Chain]:
     """The requantization that an epilogue is or begins with, and the steps behind it."""
     whole = node.epilogue
-    ends = [i for i, step in enumerate(whole, 1) if step.result(DType.INT32) in NARROW]
-    for end in (len(whole), *ends[:1]):
+    casts = (i for i, step in enumerate(whole, 1) if isinstance(step, Cast) and step.to in NARROW)
+    for end in (len(whole), next(casts, len(whole))):
         form = requantization_of(graph, node, whole[:end], channels, axis, reach)
         if not isinstance(form, str):
             return form, Chain(form.dtype, whole[end:])

@@ -29,7 +29,15 @@ def _one_look_at_tvms_build_flags() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=COMPILERS)
+# One of each kind in `make test`: gcc takes the C as C99, clang++ as C++17.
+QUICK = ("gcc", "clang++")
+
+
+@pytest.fixture(
+    params=[
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMPILERS
+    ]
+)
 def compiler(request: pytest.FixtureRequest) -> str:
     """Each compiler that must take emitted C without a warning."""
     return _or_skip(request.param, missing(request.param))

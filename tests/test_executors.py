@@ -416,7 +416,10 @@ def run_threads(name, runs, folder, flags):
 
 
 # The second has more kinds of kernels, and takes longer.
-@pytest.mark.parametrize(("name", "runs"), [("residual", RUNS), ("digits_region", 20)])
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [("residual", RUNS), pytest.param("digits_region", 20, marks=pytest.mark.slow)],
+)
 def test_the_emitted_c_is_clean_under_thread_sanitizer(name, runs, thread_sanitizer, tmp_path):
     process = run_threads(name, runs, tmp_path, thread_sanitizer)
     assert process.stderr == b""

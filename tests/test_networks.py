@@ -47,15 +47,23 @@ def each_batch(is_slow: Callable[[Network, int], bool]) -> pytest.MarkDecorator:
     )
 
 
-# The scope keeps the tests of a network together, so that the caches below can be small.
-EACH = pytest.mark.parametrize(
-    "network",
-    [
-        pytest.param(network, id=str(network), marks=[pytest.mark.slow] if network.slow else [])
-        for network in NETWORKS
-    ],
-    scope="module",
-)
+def each(is_slow: Callable[[Network], bool]) -> pytest.MarkDecorator:
+    """The scope keeps the tests of a network together, so that the caches below can be small."""
+    return pytest.mark.parametrize(
+        "network",
+        [
+            pytest.param(
+                network, id=str(network), marks=[pytest.mark.slow] if is_slow(network) else []
+            )
+            for network in NETWORKS
+        ],
+        scope="module",
+    )
+
+
+EACH = each(lambda network: network.slow)
+# What takes minutes and differs little from network to network, in `make test` for one of them.
+ONE = each(lambda network: str(network) != "digits")
 
 
 @functools.lru_cache(maxsize=2)
@@ -75,7 +83,9 @@ def build(mod: tvm.IRModule, passes_off: tuple[str, ...] = ()):
 
 @functools.lru_cache(maxsize=2)
 def library(network: Network, batch: int = 1) -> tvm.runtime.Module:
-    return exported(built(network, batch))
+    """For this machine alone: compilers need a third of the time."""
+    mod = tinyai.partition_for_tinyai(quantized(network, batch), isa="native")
+    return exported(build(mod, network.passes_off))
 
 
 def exported(factory) -> tvm.runtime.Module:
@@ -125,7 +135,7 @@ def test_images_are_transposed_at_the_ends_of_a_region_only(network):
 # --- Equal to TVM ----------------------------------------------------------------------------
 
 
-@each_batch(lambda network, batch: network.slow)
+@each_batch(lambda network, batch: network.slow or batch > 1)
 def test_the_network_equals_tvm_on_ten_inputs(network, batch):
     mod = quantized(network, batch)
     run = runner(library(network, batch))
@@ -133,7 +143,7 @@ def test_the_network_equals_tvm_on_ten_inputs(network, batch):
         assert_same_bits(run(inputs), oracle(mod, inputs, passes_off=network.passes_off))
 
 
-@each_batch(lambda network, batch: network.slow or batch > 1)
+@each_batch(lambda network, batch: str(network) not in ("digits", "squeezenet") or batch > 1)
 def test_each_region_equals_tvm_on_ten_inputs(network, batch):
     for func in regions(partitioned(network, batch)).values():
         plain = as_plain_module(func)
@@ -168,13 +178,13 @@ def compiled_regions(network: Network) -> list[tuple[relay.Function, Compiled]]:
     ]
 
 
-@EACH
+@ONE
 def test_the_c_is_warning_free(network, compiler):
     for text in c_sources(built(network)):
         assert_warning_free(text, compiler)
 
 
-@EACH
+@ONE
 def test_the_c_is_clean_under_sanitizers_and_equals_tvm(network):
     if missing_sanitizers("gcc"):
         pytest.skip(missing_sanitizers("gcc"))
@@ -198,7 +208,7 @@ for variable, func in regions(mod).items():
 """
 
 
-@EACH
+@ONE
 def test_a_saved_module_gives_the_same_c_in_a_new_process(network, tmp_path):
     saved, folder = tmp_path / "partitioned.json", tmp_path / "sources"
     saved.write_text(tvm.ir.save_json(partitioned(network)))

@@ -57,7 +57,7 @@ small_first = pytest.mark.parametrize(
 
 def build(mod: tvm.IRModule, rounding: str = "upward"):
     with relay.qnn.op.qnn.requantize_config(**REQUANTIZE):
-        return runner(tinyai.build(mod, target=f"tinyai -rounding={rounding}, llvm"))
+        return runner(tinyai.build(mod, target=f"tinyai -isa=native -rounding={rounding}, llvm"))
 
 
 def differences(

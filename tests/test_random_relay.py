@@ -95,7 +95,7 @@ def built(mod: tvm.IRModule, target: str = "llvm", **context: Any) -> Run:
 def found(mod: tvm.IRModule, inputs: dict[str, Array]) -> list[Array]:
     """The partitioned module, of which the host computes nothing but what
     ``may_stay``."""
-    partitioned = partition_for_tinyai(mod)
+    partitioned = partition_for_tinyai(mod, isa="native")
     for row in report_of(partitioned).computing:
         if not may_stay(row):
             raise Fault(f"{row.operator} stays on the host", row)

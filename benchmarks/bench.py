@@ -32,9 +32,10 @@ from benchmarks.bench_measure import Figures, Row, Settings, measured
 from benchmarks.bench_networks import MODELS, Case, chosen, known, of_files
 from benchmarks.demo import cpu_name
 from benchmarks.peers import versions
-from benchmarks.timing import geometric_mean, vnni_peak
+from benchmarks.timing import geometric_mean
 from tinyai.errors import TinyAIError
 from tinyai.report import safe
+from tinyai.runtime.peak import vnni_peak
 from tinyai.target import Target
 
 PICTURE = workloads.ROOT / "docs" / "bench.svg"

@@ -1,4 +1,4 @@
-"""Times of contenders that take turns, and what the processor could do at most."""
+"""Times of contenders that take turns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinyai.doctor import instruction_sets
-from tinyai.errors import TinyAIError
 from tinyai.runtime.runner import BoundCall
 from tinyai.runtime.toolchain import Toolchain
 
@@ -24,10 +22,6 @@ ROUNDS = 15
 FEWEST_ROUNDS = 3
 # Threads of a pool spin for a while when their work is done: the next contender waits that long.
 SETTLE_SECONDS = 0.005
-
-PEAK_SECONDS = 0.05
-PEAK_REPEATS = 5
-_GIGA = 1e9
 
 
 @dataclass(frozen=True)
@@ -104,25 +98,6 @@ def c_calls(call: BoundCall) -> Contender:
         return float(mean(call.entry, *pointers, call.arena, number))
 
     return seconds
-
-
-def vnni_peak(threads: int) -> tuple[float | None, str]:
-    """Multiply-accumulates a second (10**9) of ``vpdpbusd`` on ``threads`` cores, and None with
-    the reason where that cannot be measured."""
-    try:
-        found = instruction_sets(Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = ()
-    if "avx512vnni" not in found:
-        return None, "this CPU has no AVX512-VNNI"
-    try:
-        peak = _library("vnni_peak.c", ("-O2", "-pthread")).macs_a_second
-    except TinyAIError as error:
-        return None, error.what
-    peak.restype = ctypes.c_double
-    peak.argtypes = [ctypes.c_int, ctypes.c_double]
-    best = max(peak(threads, PEAK_SECONDS) for _ in range(PEAK_REPEATS))
-    return (best / _GIGA, "") if best > 0 else (None, f"no {threads} threads could be started")
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.example_graphs import small_network
 from tinyai.cli import main
 from tinyai.errors import OptionError
-from tinyai.runtime.layers import time_layers
+from tinyai.runtime.layers import LayerTime, time_layers, times_table
 from tinyai.target import Target
 
 
@@ -28,6 +28,20 @@ def test_every_layer_has_its_time_name_and_cost(isa: str) -> None:
 def test_no_run_is_no_time() -> None:
     with pytest.raises(OptionError, match="runs"):
         time_layers(small_network(), runs=0)
+
+
+def test_the_table_tells_the_share_of_the_peak_where_it_is_known() -> None:
+    times = (
+        LayerTime(("a",), "conv2d", "int8[1]", 2.0, 100_000, 10),
+        LayerTime(("b",), "elementwise", "int8[1]", 2.0, 0, 10),
+    )
+
+    def shares(peak: float | None) -> list[str]:
+        (column,) = (c for c in times_table("r", times, peak=peak).columns if c.header == "of peak")
+        return [*map(str, column.cells), str(column.footer)]
+
+    assert shares(200.0) == ["25 %", "–", "12 %"]
+    assert shares(None) == ["–"] * 3
 
 
 def test_the_command_prints_a_row_a_layer_or_json(tflite_kws: str) -> None:

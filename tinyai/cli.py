@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 
 import click
@@ -15,7 +16,8 @@ from tinyai import doctor as doctor_
 from tinyai.errors import BoundaryError, EnvironmentProblem, TinyAIError
 from tinyai.report import Report
 from tinyai.runtime.layers import LayerTime, times_table
-from tinyai.target import split_target
+from tinyai.runtime.peak import vnni_peak
+from tinyai.target import Target, split_target
 
 
 @click.group()
@@ -105,8 +107,9 @@ def bench(
         rows = {name: [dataclasses.asdict(each) for each in row] for name, row in times.items()}
         click.echo(json.dumps(rows, indent=2))
         return
+    peak, _ = vnni_peak(Target.from_options(split_target(target)[0]).threads)
     for name, row in times.items():
-        Console(highlight=False).print(times_table(name, row, layers=layers))
+        _wide_console().print(times_table(name, row, layers=layers, peak=peak))
 
 
 def _bench(
@@ -118,6 +121,14 @@ def _bench(
     options, _ = split_target(target)
     mod, params = load_model(file, input_shapes)
     return bench_layers(mod, params, options, runs=runs)
+
+
+def _wide_console() -> Console:
+    """A file or a pipe has room for a row a layer."""
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 180
+    return console
 
 
 def _explain(file: str, target: str, input_shapes: str) -> Report:

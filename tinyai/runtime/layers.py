@@ -87,8 +87,11 @@ def _layer(graph: Graph, node: Node, microseconds: float) -> LayerTime:
     return LayerTime(node.sources, str(node.op), result, microseconds, macs, touched)
 
 
-def times_table(region: str, times: Sequence[LayerTime], *, layers: bool = True) -> Table:
-    """A region's times for a terminal: a row a layer, or only their sum."""
+def times_table(
+    region: str, times: Sequence[LayerTime], *, layers: bool = True, peak: float | None = None
+) -> Table:
+    """A region's times for a terminal: a row a layer, or only their sum. ``peak`` is what the
+    processor could do at most, in multiply-accumulates a nanosecond."""
     table = Table(title=Text(safe(region)), title_justify="left", show_footer=True)
     whole, macs = sum(each.microseconds for each in times), sum(each.macs for each in times)
     columns = (
@@ -99,6 +102,7 @@ def times_table(region: str, times: Sequence[LayerTime], *, layers: bool = True)
         ("share", "100 %", "right"),
         ("MMAC", f"{macs / 1e6:.3f}", "right"),
         ("GMAC/s", f"{macs / whole / 1e3 if whole else 0:.1f}", "right"),
+        ("of peak", _share(macs, whole, peak), "right"),
         ("kB", f"{sum(each.bytes for each in times) / 1e3:.1f}", "right"),
     )
     for name, footer, justify in columns:
@@ -112,7 +116,14 @@ def times_table(region: str, times: Sequence[LayerTime], *, layers: bool = True)
             f"{100 * each.microseconds / whole if whole else 0:.1f} %",
             f"{each.macs / 1e6:.3f}",
             f"{each.gmacs:.1f}",
+            _share(each.macs, each.microseconds, peak),
             f"{each.bytes / 1e3:.1f}",
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _share(macs: int, microseconds: float, peak: float | None) -> str:
+    if not peak or not macs or not microseconds:
+        return "–"
+    return f"{macs / microseconds / 10 / peak:.0f} %"

@@ -1,4 +1,4 @@
-/* How many multiply-accumulates of vpdpbusd the cores make in a second, for benchmarks/timing.py.
+/* How many multiply-accumulates of vpdpbusd the cores make in a second, for peak.py.
    Fourteen accumulators hide the instruction's latency, so that nothing but its throughput is left.
    One thread a core, all at the same time; each by its own processor time, so that other programs
    on the machine do not lower the peak. */

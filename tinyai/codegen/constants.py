@@ -13,7 +13,10 @@ from tinyai.ir import Array, DType
 _PER_LINE = {1: 128, 2: 16, 4: 12, 8: 6}
 _SHORT = 64
 # Letters stand for themselves; all else is a three-digit octal escape, which no digit can extend.
-_BYTES = [chr(b) if chr(b).isascii() and chr(b).isalpha() else f"\\{b:03o}" for b in range(256)]
+# Four bytes each, so that numpy can look them up; the zeros that fill up go away behind that.
+_BYTES = np.array(
+    [chr(b) if chr(b).isascii() and chr(b).isalpha() else f"\\{b:03o}" for b in range(256)], "S4"
+)
 
 
 def constant(name: str, value: Array) -> str:
@@ -33,13 +36,16 @@ def constant(name: str, value: Array) -> str:
 
 
 def _strings(value: Array) -> Iterator[str]:
-    data = np.ascontiguousarray(value).tobytes()
-    for start in range(0, len(data), _PER_LINE[1]):
-        yield '"' + "".join(_BYTES[b] for b in data[start : start + _PER_LINE[1]]) + '"'
+    data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    for start in range(0, data.size, _PER_LINE[1]):
+        line = _BYTES[data[start : start + _PER_LINE[1]]].tobytes().translate(None, b"\0")
+        yield f'"{line.decode()}"'
 
 
 def _numbers(value: Array, dtype: DType) -> Iterator[str]:
     flat = value.reshape(-1)
+    plain = dtype.bytes <= 4 and not dtype.is_float and not np.any(flat == dtype.range[0])
+    texts = [str(x) if plain else literal(x, dtype) for x in flat.tolist()]
     per_line = _PER_LINE[dtype.bytes]
-    for start in range(0, flat.size, per_line):
-        yield ", ".join(literal(x, dtype) for x in flat[start : start + per_line])
+    for start in range(0, len(texts), per_line):
+        yield ", ".join(texts[start : start + per_line])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -14,6 +15,13 @@ _TEMPLATES = Environment(
     keep_trailing_newline=True,
     autoescape=False,  # C, not HTML; every name passes codegen.c first
 )
+
+
+@functools.lru_cache(maxsize=512)
+def render_core(template: str, /, **values: Any) -> str:
+    """The same for functions that many layers share, from values that can be compared: rendered
+    once."""
+    return render(template, **values)
 
 
 def render(template: str, /, **values: Any) -> str:

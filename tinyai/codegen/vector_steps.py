@@ -15,7 +15,7 @@ from tinyai.codegen.c import literal
 from tinyai.codegen.index import Axis, element
 from tinyai.codegen.line import line_of
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render
+from tinyai.codegen.templates import render_core
 from tinyai.ir import DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
@@ -114,8 +114,8 @@ class VectorSteps:
 
         Raises ``NoVector`` with the reason where a step has no form.
         """
-        self.epilogue.cores["simd_avx512vnni"] = render("simd_avx512vnni.c.j2")
-        self.epilogue.cores["vector"] = render("vector_avx512vnni.c.j2")
+        self.epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
+        self.epilogue.cores["vector"] = render_core("vector_avx512vnni.c.j2")
         chain = self.epilogue.node.epilogue if chain is None else chain
         value = self._name(value, dtype)
         saturates = _saturates(chain)

@@ -23,7 +23,7 @@ from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render
+from tinyai.codegen.templates import render, render_core
 from tinyai.codegen.vector_steps import write_lanes, write_scalar
 from tinyai.ir import Array, DType, Graph, Node
 from tinyai.ops import Conv2d
@@ -212,7 +212,7 @@ def _core(epilogue: Epilogue, isa: str, s: Slicing, channels: Channels, *, flipp
     ]
     name = f"tinyai_depthwise_{'_'.join(said)}"
     if isa != "packed":
-        epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
+        epilogue.cores[f"simd_{isa}"] = render_core(f"simd_{isa}.c.j2")
     epilogue.cores[name] = render(
         f"depthwise_{isa}.c.j2",
         name=name,

@@ -24,7 +24,7 @@ from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render
+from tinyai.codegen.templates import render_core
 from tinyai.codegen.vector_steps import write_lanes, write_scalar
 from tinyai.ir import Array, DType, Graph, Node
 from tinyai.ops import Conv2d, Dense
@@ -44,8 +44,9 @@ COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
 # push the input out of the cache.
 CACHE_BYTES = 512 * 1024
 STRIPE = 192
-# Windows of at most so many words are written out: loops of a few turns cost more than they do.
-UNROLLED = 48
+# Windows of at most so many words are written out, by the blocks of a panel: loops of a few turns
+# cost more than they do, in narrow panels most. What is written out more costs the compiler time.
+UNROLLED = {1: 48, 2: 48, 3: 16, 4: 16, 8: 16}
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,10 @@ class Tiling:
         width = self.g.window.kernel[1] if self.joined else 1
         return width * self.g.group_in % 4 != 0
 
-    @property
-    def unrolled(self) -> tuple[int, int] | None:
-        """Rows and words of a window that is written out."""
+    def unrolled(self, blocks: int) -> tuple[int, int] | None:
+        """Rows and words of a window that is written out in panels of so many blocks."""
         rows, words = self.g.window.kernel[0], self.bytes // 4
-        return (rows, words) if self.columns == 1 and rows * words <= UNROLLED else None
+        return (rows, words) if self.columns == 1 and rows * words <= UNROLLED[blocks] else None
 
     @property
     def turn(self) -> int:
@@ -229,19 +229,23 @@ def _core(
     """Name of the core, which the file then holds."""
     # The packed core asks at run time.
     options = {**channels.options, "flipped": flipped and isa != "packed"}
-    unrolled = t.unrolled if isa == "avx512vnni" else None
+    unrolled = t.unrolled(blocks) if isa == "avx512vnni" else None
     said = "_".join(name for name, chosen in options.items() if chosen)
     turn = 1 if unrolled or isa != "avx512vnni" else t.turn
     said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
     name = f"tinyai_tile_{pixels}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
     if isa != "packed":
-        epilogue.cores[f"simd_{isa}"] = render(f"simd_{isa}.c.j2")
+        epilogue.cores[f"simd_{isa}"] = render_core(f"simd_{isa}.c.j2")
     if isa == "avx2":  # one block at a time: a core serves every width
         shared = f"tinyai_tile_{pixels}_{said}_{isa}".replace("__", "_")
-        epilogue.cores[shared] = render("tile_avx2.c.j2", name=shared, pixels=pixels, **options)
-        epilogue.cores[name] = render("tile_width.c.j2", name=name, shared=shared, blocks=blocks)
+        epilogue.cores[shared] = render_core(
+            "tile_avx2.c.j2", name=shared, pixels=pixels, **options
+        )
+        epilogue.cores[name] = render_core(
+            "tile_width.c.j2", name=name, shared=shared, blocks=blocks
+        )
         return name
-    epilogue.cores[name] = render(
+    epilogue.cores[name] = render_core(
         f"tile_{isa}.c.j2",
         name=name,
         pixels=pixels,

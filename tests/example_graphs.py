@@ -417,6 +417,15 @@ def small_network(layout: str = "NHWC", name: str = "small_network") -> Graph:
     return b.graph([b.add(Elementwise(b.type(y).shape), [y], steps, ("result",))])
 
 
+def tiled_network(name: str = "tiled_network") -> Graph:
+    """Two convolutions whose tiles are chosen, and between them a depthwise one."""
+    net = Network(Builder(name), "NHWC", np.random.default_rng(5))
+    x = net.builder.input(Type((1, 5, 5, 8), DType.INT8))
+    x = net.conv(x, 40, 1, "wide")
+    x = net.conv(x, 40, 3, "deep", groups=40)
+    return net.builder.graph([net.conv(x, 24, 3, "last")])
+
+
 def branching_network(layout: str) -> Graph:
     """Depthwise, grouped and strided convolutions, forks, every kind of movement, dense; two inputs
     and two outputs."""

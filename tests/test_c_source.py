@@ -353,7 +353,7 @@ def test_equal_layers_share_a_function_and_equal_constants_a_definition() -> Non
         weight = np.arange(64, dtype=np.int8).reshape(8, 1, 1, 8)
         outputs = []
         for shift in range(3):
-            number = builder.constant(np.full((8,), 5 if same_shift else shift, np.int32))
+            number = builder.constant(np.full((8,), 5 if same_shift else 1 + shift, np.int32))
             op = Conv2d(Window((1, 1), padding=(0, 0, 0, 0)))
             steps = (Add(operand=Operand(number)),)
             outputs.append(builder.add(op, [x, builder.constant(weight)], steps))

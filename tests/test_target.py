@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,7 @@ GOOD = [
     ("threads", 16, "0x10", 16),
     ("arena_limit", 0, "0", 0),
     ("weight_limit", 1 << 20, "1048576", 1 << 20),
+    ("tuning", Path("a b.json"), " a b.json ", "a b.json"),
 ]
 # An option, a value that it does not take, and a word of what is allowed.
 BAD = [
@@ -43,6 +45,8 @@ BAD = [
     ("arena_limit", "64k", "a whole number >= 0"),
     ("arena_limit", False, "a whole number >= 0"),
     ("weight_limit", "1e6", "a whole number >= 0"),
+    ("tuning", 1, "a file, or nothing"),
+    ("tuning", None, "a file, or nothing"),
 ]
 
 
@@ -103,7 +107,9 @@ def test_equal_targets_are_equal_and_hash_alike() -> None:
 
 # --- Attributes of a region --------------------------------------------------------------------
 
-FULL = Target(threads=4, arena_limit=1000, weight_limit=2000, abi="unpacked")
+FULL = Target(
+    threads=4, arena_limit=1000, weight_limit=2000, abi="unpacked", tuning="my own/tuning.json"
+)
 
 
 def test_attributes_are_strings_sorted_by_name_one_for_each_option() -> None:

@@ -26,14 +26,14 @@ from tinyai.codegen.isa import isas_of
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.depthwise import Slicing
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.codegen.kernels.tile import Tiling, cover
+from tinyai.codegen.kernels.tile import tiling_of
+from tinyai.codegen.kernels.tiling import cover
 from tinyai.codegen.steps import HELPERS
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import graph_from_region
 from tinyai.ir import Builder, DType, Graph, Step, Type
 from tinyai.ops import AdaptivePool2d, Dense, Reshape
 from tinyai.ops.steps import Cast, Clip, FixedPointMultiply
-from tinyai.passes import optimize
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.runtime.toolchain import Toolchain
@@ -140,25 +140,25 @@ def test_a_tflite_network_equals_the_reference_on_any_number_of_threads(
 
 
 def test_layers_are_shared_in_every_way() -> None:
-    graph = optimize(deep_network())
+    graph = compile_graph(deep_network(), Target(isa="packed")).graph
     by_name = {node.sources[0]: node for node in graph.nodes if node.sources}
     for name, by_panels in (("outputs", False), ("panels", True), ("one output", True)):
-        assert Tiling.of(graph, by_name[name]).by_panels(2) == by_panels, name
-        assert not Tiling.of(graph, by_name[name]).by_panels(1)
+        assert tiling_of(graph, by_name[name]).by_panels(2) == by_panels, name
+        assert not tiling_of(graph, by_name[name]).by_panels(1)
     for name, by_blocks in (("rows", False), ("more rows", False), ("blocks", True)):
         slicing = Slicing(Geometry.of(graph, by_name[name]))
-        assert slicing.by_blocks(2, raw=False) == by_blocks, name
-        assert not slicing.by_blocks(2, raw=True)
-        assert not slicing.by_blocks(1, raw=False)
+        assert slicing.by_blocks(2, stepped=False) == by_blocks, name
+        assert not slicing.by_blocks(2, stepped=True)
+        assert not slicing.by_blocks(1, stepped=False)
 
 
 def test_panels_that_cannot_be_dealt_out_evenly_are_not_shared() -> None:
     b = Builder("uneven")
     net = Network(b, "NHWC", np.random.default_rng(8))
     x = net.conv(b.input(Type((1, 7, 7, 128), DType.INT8)), 160, 1, "uneven")  # 4, 3 and 3 blocks
-    graph = optimize(b.graph([x]))
-    assert not Tiling.of(graph, graph.nodes[0]).by_panels(2)
-    assert Tiling.of(graph, graph.nodes[0]).by_panels(5) is False  # fewer panels than threads
+    graph = compile_graph(b.graph([x]), Target(isa="packed")).graph
+    assert not tiling_of(graph, graph.nodes[0]).by_panels(2)
+    assert tiling_of(graph, graph.nodes[0]).by_panels(5) is False  # fewer panels than threads
 
 
 def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:

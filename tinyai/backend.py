@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyai.codegen.borders import with_borders
-from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes
+from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes, threads_of
+from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.errors import LimitError
 from tinyai.ir import Graph, verify
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
@@ -41,23 +42,40 @@ class Compiled:
 
 
 def compile_graph(graph: Graph, target: Target, *, abi: str | None = None) -> Compiled:
-    """The pipeline.
+    """The pipeline: ``prepare``, then ``generate``.
 
-    1. ``optimize``: Graph -> Graph. Constants folded, elementwise nodes fused into epilogues.
-       For SIMD kernels images become unsigned (``make_unsigned``), which asks for zero points;
-       those of 0 go away behind it (``drop_idle_steps``).
-    2. ``choose_kernels``: a row of the kernel table for each node, and with it its scratch.
-    3. ``with_borders``: images that are made with the border that their readers need.
-    4. ``plan_memory``: offsets in one arena.
-    5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena).
+    Raises ``GraphError``, ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file
+    that is no such or does not fit.
+    """
+    return generate(prepare(graph, target), target, abi=abi)
 
-    Raises ``GraphError``, ``UnsupportedError`` or ``LimitError``.
+
+def prepare(graph: Graph, target: Target) -> Graph:
+    """Graph -> Graph.
+
+    1. ``optimize``: constants folded, elementwise nodes fused into epilogues.
+    2. ``make_unsigned``, for SIMD kernels: unsigned images, which ask for zero points.
+    3. ``drop_idle_steps``: zero points of 0 go away.
     """
     graph = optimize(graph)
     if target.isa != "scalar":
         graph = verify(make_unsigned(graph))
-    graph = verify(drop_idle_steps(graph))
+    return verify(drop_idle_steps(graph))
+
+
+def generate(graph: Graph, target: Target, *, abi: str | None = None) -> Compiled:
+    """C for a graph that ``prepare`` made.
+
+    1. ``choose_kernels``: a row of the kernel table for each node, and with it its scratch.
+    2. ``with_schedules``: how layers are cut up, by a cost model or the target's tuning file; a
+       node that has a schedule keeps it.
+    3. ``with_borders``: images that are made with the border that their readers need.
+    4. ``plan_memory``: offsets in one arena.
+    5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena).
+    """
     kernels = choose_kernels(graph, target)
+    tuning = read_tuning(target.tuning) if target.tuning else {}
+    graph = with_schedules(graph, kernels, threads_of(kernels, target), tuning)
     graph = with_borders(graph, kernels)
     plan = plan_memory(graph, scratch_bytes(graph, kernels, target))
     source = emit(graph, plan, kernels, target, abi=abi or target.abi)

@@ -209,14 +209,48 @@ Example = tuple[Op, tuple[Type, ...]]
 
 
 @dataclass(frozen=True)
+class Tile:
+    """Sums that are in registers at once: ``outputs`` of an image by ``channels``, whole blocks of
+    16."""
+
+    outputs: int
+    channels: int
+
+    def __str__(self) -> str:
+        return f"{self.outputs}x{self.channels}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a layer's work is cut up, where its kernel leaves a choice. Results do not depend on it.
+
+    - ``panels``: the channels of a group from the first on, and how many outputs meet them at a
+      time.
+    - ``stripe``: outputs that are computed for all panels before the next ones.
+    - ``unrolled``: whether the products of a window are written out, without a loop.
+    """
+
+    panels: tuple[Tile, ...]
+    stripe: int
+    unrolled: bool
+
+    def __str__(self) -> str:
+        window = "written out" if self.unrolled else "in a loop"
+        tiles = " ".join(map(str, self.panels))
+        return f"tiles {tiles}, stripes of {self.stripe} outputs, windows {window}"
+
+
+@dataclass(frozen=True)
 class Node:
-    """``output = epilogue(op(inputs))``. ``sources`` are names from the user's model."""
+    """``output = epilogue(op(inputs))``. ``sources`` are names from the user's model; code
+    generation chooses the ``schedule``."""
 
     op: Op
     inputs: tuple[str, ...]
     output: str
     epilogue: tuple[Step, ...] = ()
     sources: tuple[str, ...] = ()
+    schedule: Schedule | None = None
 
     def reads(self) -> tuple[str, ...]:
         """Every tensor that the node reads, inputs first, operands of steps after, each once."""

@@ -8,6 +8,7 @@ attributes of a region, because TVM's hook sees nothing but the region's functio
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,15 @@ def _integer(name: str, low: int, unit: str) -> Callable[[object], int]:
     return parse
 
 
+def _path(name: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if not isinstance(value, str | os.PathLike):
+            raise OptionError(f"option {name!r}", found=repr(value), allowed="a file, or nothing")
+        return str(os.fspath(value)).strip()
+
+    return parse
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Options of the code generator; each may be given as a value or as its string.
@@ -60,6 +70,8 @@ class Target:
     - ``abi``: how the host calls a region. ``packed`` is right for every executor but AOT with
       ``unpacked-api``, whose host code calls ``unpacked`` functions.
     - ``arena_limit``, ``weight_limit``: upper bounds in bytes, 0 for none.
+    - ``tuning``: a file that ``tinyai tune`` wrote, which says how layers are cut up; of other
+      layers, and without a file, a cost model says it. Results do not depend on it.
 
     Raises ``OptionError`` for a value that is not allowed.
     """
@@ -70,6 +82,7 @@ class Target:
     abi: str = "packed"
     arena_limit: int = 0
     weight_limit: int = 0
+    tuning: str = ""
 
     def __post_init__(self) -> None:
         for name, parse in _PARSERS.items():
@@ -114,8 +127,9 @@ class Target:
         return {self.attribute(name): str(value) for name, value in fields}
 
     def __str__(self) -> str:
-        options = (f"-{name}={value}" for name, value in dataclasses.asdict(self).items())
-        return " ".join(["tinyai", *options])
+        options = {name: str(value) for name, value in dataclasses.asdict(self).items()}
+        said = (f"-{name}={shlex.quote(value)}" for name, value in options.items() if value)
+        return " ".join(["tinyai", *said])
 
 
 _PARSERS: dict[str, Callable[[object], object]] = {
@@ -125,6 +139,7 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "abi": _choice("abi", ABIS),
     "arena_limit": _integer("arena_limit", 0, "bytes, 0 for no limit"),
     "weight_limit": _integer("weight_limit", 0, "bytes, 0 for no limit"),
+    "tuning": _path("tuning"),
 }
 
 

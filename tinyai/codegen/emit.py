@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_called
 from tinyai.codegen.constants import constant
@@ -93,7 +93,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
     text = render(
         "file.c.j2",
         symbol=symbol,
-        target=str(target),
+        target=str(replace(target, tuning="")),  # each layer says how it is cut up
         graph=graph,
         inputs=inputs,
         outputs=outputs,
@@ -248,6 +248,7 @@ class _Section:
         lines = [f"{number}: {node.op.name}  {self._types(node)}"]
         lines += [f"then {format_steps(node.epilogue, self._show)}"] if node.epilogue else []
         lines += [f"from {', '.join(node.sources)}"] if node.sources else []
+        lines += [f"cut into {node.schedule}"] if node.schedule else []
         quant = self.graph.tensors[node.output].quant
         lines += [f"quantized: {quant}"] if quant else []
         return "\n".join(f"/* {comment_text(line, 400)} */" for line in lines)

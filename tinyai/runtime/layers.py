@@ -53,7 +53,7 @@ def time_layers(
     if runs < 1:
         raise OptionError("runs", found=runs, allowed="1 or more")
     compiled = compile_graph(graph, target or Target(), abi="timed")
-    times = _run(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
+    times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3
     return tuple(
         _layer(compiled.graph, node, float(median))
@@ -61,14 +61,13 @@ def time_layers(
     )
 
 
-def _run(compiled: Compiled, library: ctypes.CDLL, runs: int) -> Array:
-    """Nanoseconds [runs, layers + 1]: before the first layer and behind each."""
+def run_timed(compiled: Compiled, library: ctypes.CDLL, runs: int) -> tuple[Array, list[Array]]:
+    """Run a library with the entry "timed" on random input, the same each time.
+
+    Nanoseconds [runs, layers + 1], before the first layer and behind each, and the outputs.
+    """
     graph = compiled.graph
-    rng = np.random.default_rng(0)
-    inputs = []
-    for of in graph.types(graph.inputs):
-        low, high = (-4, 4) if of.dtype.is_float else of.dtype.range
-        inputs.append(rng.integers(low, high, of.shape, endpoint=True).astype(of.dtype.numpy))
+    inputs = random_inputs(graph)
     outputs = [np.empty(of.shape, of.dtype.numpy) for of in graph.types(graph.outputs)]
     arena = aligned_bytes(compiled.source.arena_bytes)
     entry = getattr(library, compiled.source.symbol)
@@ -77,7 +76,17 @@ def _run(compiled: Compiled, library: ctypes.CDLL, runs: int) -> Array:
     for row in times:  # the first run finds cold caches: it does not count
         place = ctypes.c_void_p(row.ctypes.data)
         entry(pointers(inputs), pointers(outputs), ctypes.c_void_p(arena.ctypes.data), place)
-    return times[1:]
+    return times[1:], outputs
+
+
+def random_inputs(graph: Graph) -> list[Array]:
+    """Input to measure with: the whole range of integers, a few small floats."""
+    rng = np.random.default_rng(0)
+    inputs = []
+    for of in graph.types(graph.inputs):
+        low, high = (-4, 4) if of.dtype.is_float else of.dtype.range
+        inputs.append(rng.integers(low, high, of.shape, endpoint=True).astype(of.dtype.numpy))
+    return inputs
 
 
 def _layer(graph: Graph, node: Node, microseconds: float) -> LayerTime:

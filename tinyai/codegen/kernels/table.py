@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Array, Graph, Node, Op
+from tinyai.ir import Array, Graph, Node, Op, Schedule
 
 Values = Mapping[str, Any]
 
@@ -18,6 +18,14 @@ def no_demand(graph: Graph, node: Node) -> str | None:
 
 def no_scratch(graph: Graph, node: Node, threads: int) -> int:
     return 0
+
+
+def no_candidates(graph: Graph, node: Node, threads: int) -> tuple[Schedule, ...]:
+    return ()
+
+
+def no_complaint(graph: Graph, node: Node, schedule: Schedule) -> str | None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,9 @@ class Kernel:
       several, C's ``part``. Of other kernels one thread computes all.
     - ``bordered``: whether it reads and writes images that are stored with a border.
     - ``pack`` rearranges the constant at an input's position at code-generation time.
+    - ``candidates`` are the schedules that a node may have for a number of threads, the best by
+      the kernel's own cost model first; none where there is no choice. They are the same for all
+      kernels that read the same packed weights. ``complaint`` says why one does not fit, or None.
     """
 
     name: str
@@ -44,3 +55,5 @@ class Kernel:
     bordered: bool = False
     split: bool = False
     pack: Mapping[int, Callable[[Graph, Node, Array], Array]] = field(default_factory=dict)
+    candidates: Callable[[Graph, Node, int], tuple[Schedule, ...]] = no_candidates
+    complaint: Callable[[Graph, Node, Schedule], str | None] = no_complaint

@@ -12,8 +12,6 @@ on the way into a register (their sign bit is turned), which adds 128 to the zer
 from __future__ import annotations
 
 import functools
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,158 +21,45 @@ from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.tiling import LANES, Panel, Tiling, cover, schedules
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
 from tinyai.codegen.vector_steps import write_lanes, write_scalar
-from tinyai.ir import Array, DType, Graph, Node
+from tinyai.ir import Array, DType, Graph, Node, Schedule
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
-LANES = 16
-# Outputs at a time for a panel of so many blocks: their accumulators, the weights and one value of
-# the input fit 32 registers. Panels of eight blocks serve a single output: enough sums that do not
-# wait for each other.
-PIXELS = {1: 8, 2: 8, 3: 8, 4: 6, 8: 1}
 # AVX2: outputs by one block, whatever the panel. Some of the 16 sums are in memory then, which is
 # still faster than fewer outputs that share a load of weights.
 PIXELS_AVX2 = 4
-# What a block costs in a panel of so many: narrow panels load an input for few products.
-COST = {1: 1.5, 2: 1.15, 3: 1.03, 4: 1.0}
-# Outputs that are computed for all channels before the next ones, where the whole result would
-# push the input out of the cache.
-CACHE_BYTES = 512 * 1024
-STRIPE = 192
-# Windows of at most so many words are written out, by the blocks of a panel: loops of a few turns
-# cost more than they do, in narrow panels most. What is written out more costs the compiler time.
-UNROLLED = {1: 48, 2: 48, 3: 16, 4: 16, 8: 16}
 
 
-@dataclass(frozen=True)
-class Panel:
-    """``blocks`` of 16 channels from ``channel`` on."""
-
-    channel: int
-    blocks: int
+def tiling_of(graph: Graph, node: Node) -> Tiling:
+    """How the node is cut up, as its schedule says."""
+    assert node.schedule is not None, f"no schedule for {node.op}"
+    return Tiling(Geometry.of(graph, node), node.schedule)
 
 
-@functools.cache
-def split(blocks: int) -> tuple[int, ...]:
-    """Blocks of a layer as panels of one to four, the cheapest way, the wide ones first."""
-    if blocks == 0:
-        return ()
-    ways = ((width, *split(blocks - width)) for width in range(1, min(blocks, 4) + 1))
-    best = min(ways, key=lambda way: (sum(n * COST[n] for n in way), len(way)))
-    return tuple(sorted(best, reverse=True))
+def candidates(graph: Graph, node: Node, threads: int) -> tuple[Schedule, ...]:
+    """The schedules to choose from, the cheapest by the cost model first."""
+    g = Geometry.of(graph, node)
+    channels = Channels.of(graph, node, g)
+    return schedules(g, waiting=_waiting(channels), threads=threads)
 
 
-def panels_of(channels: int, *, single: bool) -> tuple[Panel, ...]:
-    """The panels of a layer (of one group); of a ``single`` output as wide as they come."""
-    blocks = -(-channels // LANES)
-    wide = 8 * (blocks // 8) if single else 0
-    widths = (*(8,) * (wide // 8), *split(blocks - wide))
-    firsts = np.cumsum([0, *widths])[:-1]
-    return tuple(Panel(LANES * int(first), n) for first, n in zip(firsts, widths, strict=True))
+def complaint(graph: Graph, node: Node, schedule: Schedule) -> str | None:
+    """Why a schedule does not fit the node, or None."""
+    return Tiling(Geometry.of(graph, node), schedule).complaint()
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """How a convolution or dense layer is cut up."""
-
-    g: Geometry
-    panels: tuple[Panel, ...]
-
-    @classmethod
-    def of(cls, graph: Graph, node: Node) -> Tiling:
-        g = Geometry.of(graph, node)
-        return cls(g, panels_of(g.group_out, single=g.oh * g.ow == 1))
-
-    @property
-    def joined(self) -> bool:
-        """Whether the bytes of all columns of a window's row are neighbours."""
-        return self.g.groups == 1 and self.g.window.dilation[1] == 1
-
-    @property
-    def columns(self) -> int:
-        return 1 if self.joined else self.g.window.kernel[1]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of a step's column, whole words."""
-        width = self.g.window.kernel[1] if self.joined else 1
-        return -(-width * self.g.group_in // 4) * 4
-
-    @property
-    def k(self) -> int:
-        """Bytes of a packed window."""
-        return self.g.window.kernel[0] * self.columns * self.bytes
-
-    @property
-    def reaches_behind(self) -> bool:
-        """Whether the last word of a window may reach behind the input."""
-        width = self.g.window.kernel[1] if self.joined else 1
-        return width * self.g.group_in % 4 != 0
-
-    def unrolled(self, blocks: int) -> tuple[int, int] | None:
-        """Rows and words of a window that is written out in panels of so many blocks."""
-        rows, words = self.g.window.kernel[0], self.bytes // 4
-        return (rows, words) if self.columns == 1 and rows * words <= UNROLLED[blocks] else None
-
-    @property
-    def turn(self) -> int:
-        """Words in one turn of the loop over the words of a window's row."""
-        return math.gcd(self.bytes // 4, 4)
-
-    @property
-    def outputs(self) -> int:
-        return self.g.oh * self.g.ow
-
-    @property
-    def channels(self) -> int:
-        """Channels of a group, whole blocks."""
-        return LANES * sum(panel.blocks for panel in self.panels)
-
-    def stripe(self, stored: DType | None) -> int:
-        """Outputs that are computed for all channels before the next ones, or before the steps
-        that wait for what is ``stored``."""
-        if stored:
-            bytes_each = stored.bytes * self.channels
-            return min(self.outputs, max(24, 48 * 1024 // bytes_each // 24 * 24))
-        large = self.outputs * self.g.oc > CACHE_BYTES and len(self.panels) > 1
-        return STRIPE if large else self.outputs
-
-    def by_panels(self, threads: int) -> bool:
-        """Whether threads share the panels, each with all outputs: where these are few, or where
-        the weights are more than the input and the panels can be dealt out evenly."""
-        panels = self.g.groups * len(self.panels)
-        if threads == 1 or panels < threads:
-            return False
-        shares = [0.0] * threads
-        for number in range(panels):
-            panel = self.panels[number % len(self.panels)]
-            shares[number % threads] += panel.blocks * COST.get(panel.blocks, 1.0)
-        even = max(shares) <= 1.1 * sum(shares) / threads
-        heavy = self.k * self.channels > self.g.h * self.g.w * self.g.group_in
-        return self.outputs < 12 * threads or (heavy and even)
-
-    def waiting_bytes(self, stored: DType) -> int:
-        """What a stripe of outputs takes that steps wait for."""
-        return stored.bytes * self.stripe(stored) * self.channels
-
-
-def cover(outputs: int, pixels: int) -> tuple[int, int]:
-    """``outputs`` as a · pixels + b · (pixels - 1), a as large as it can be: the outputs of the
-    first kind, and whether the others are of the second kind (else the last tile has idle
-    places)."""
-    for a in range(outputs // pixels, -1, -1):
-        if pixels > 1 and (outputs - a * pixels) % (pixels - 1) == 0:
-            rest = outputs - a * pixels
-            return a * pixels, rest > 0
-    return outputs, False
+def _waiting(channels: Channels) -> int:
+    """Bytes of each result of a core that waits for steps; 0 where none does."""
+    return channels.rest.start.bytes if channels.stepped else 0
 
 
 def pack(graph: Graph, node: Node, weight: Array) -> Array:
     """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up."""
-    t = Tiling.of(graph, node)
+    t = tiling_of(graph, node)
     rows, columns = t.g.window.kernel[0], t.columns
     taps = weight.reshape(t.g.groups, t.g.group_out, rows, columns, -1)
     taps = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, 0), (0, t.bytes - taps.shape[-1])))
@@ -208,12 +93,11 @@ def demands(graph: Graph, node: Node) -> str | None:
 
 
 def scratch(graph: Graph, node: Node, threads: int) -> int:
-    t = Tiling.of(graph, node)
+    t = tiling_of(graph, node)
     channels = Channels.of(graph, node, t.g)
     source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
     areas = 1 if t.by_panels(threads) else threads
-    waiting = t.waiting_bytes(channels.rest.start) if channels.stepped else 0
-    return source.copy_bytes + areas * waiting
+    return source.copy_bytes + areas * t.waiting_bytes(_waiting(channels))
 
 
 def _core(
@@ -229,7 +113,7 @@ def _core(
     """Name of the core, which the file then holds."""
     # The packed core asks at run time.
     options = {**channels.options, "flipped": flipped and isa != "packed"}
-    unrolled = t.unrolled(blocks) if isa == "avx512vnni" else None
+    unrolled = t.written_out(blocks) if isa == "avx512vnni" else None
     said = "_".join(name for name, chosen in options.items() if chosen)
     turn = 1 if unrolled or isa != "avx512vnni" else t.turn
     said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
@@ -260,7 +144,7 @@ def _core(
 def _pixels(t: Tiling, panel: Panel, isa: str) -> int:
     """Outputs at a time."""
     if isa == "avx512vnni":
-        return PIXELS[panel.blocks]
+        return panel.outputs
     return PIXELS_AVX2 if isa == "avx2" and t.outputs > 1 else 1
 
 
@@ -269,7 +153,6 @@ def _calls(
     epilogue: Epilogue,
     isa: str,
     channels: Channels,
-    stripe: int,
     *,
     flipped: bool,
     ranges: bool,
@@ -277,6 +160,7 @@ def _calls(
     """For each panel the cores that cover a stripe of outputs, and where its weights begin.
     ``ranges`` says that stripes of any length come, because threads share the outputs."""
     calls = []
+    stripe = t.schedule.stripe
     at = 0
     for panel in t.panels:
         pixels = _pixels(t, panel, isa)
@@ -306,10 +190,9 @@ def _calls(
 
 
 def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
-    t = Tiling.of(graph, node)
+    t = tiling_of(graph, node)
     g = t.g
     channels = Channels.of(graph, node, g)
-    stripe = t.stripe(channels.rest.start if channels.stepped else None)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
     out = image_out(graph, node, g)
@@ -342,9 +225,9 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
         "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
-        "calls": _calls(t, epilogue, isa, channels, stripe, flipped=flipped, ranges=ranges),
+        "calls": _calls(t, epilogue, isa, channels, flipped=flipped, ranges=ranges),
         "by_panels": by_panels,
-        "stripe": stripe,
+        "stripe": t.schedule.stripe,
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,
         "target": out,
@@ -365,6 +248,8 @@ KERNELS = tuple(
         bordered=op is Conv2d,
         split=True,
         pack={1: pack},
+        candidates=candidates,
+        complaint=complaint,
     )
     for isa in ("avx512vnni", "avx2", "packed")
     for op in (Conv2d, Dense)

@@ -1,0 +1,294 @@
+"""How convolutions and dense layers are cut into tiles, and what that costs.
+
+A *schedule* cuts the channels of a layer into panels, says how many outputs meet a panel at a time,
+how many outputs are computed for all panels before the next ones, and whether the products of a
+window are written out. ``schedules`` lists those worth a try, the cheapest first by a model of an
+x86-64 core with AVX512-VNNI, in cycles:
+
+- A product of registers or a load takes ``SLOT``. For every four bytes of the window, a tile of p
+  outputs by b blocks of 16 channels loads b weights and p values and makes p · b products; but a
+  sum waits ``LATENCY`` for the one before it.
+- A tile is begun and stored in ``TILE`` + ``STORE`` · p · b. A loop over the window adds ``ROW``
+  for each row (or column, where these are no neighbours) and ``TURN`` for each turn.
+- A panel of a stripe is a ``CALL``.
+- Every panel but the first reads the input again, every stripe but the first the weights: free from
+  the first-level cache, and ``NEAR`` bytes a cycle from the second or ``FAR`` from beyond it where
+  the bytes in between push them out. So are results that wait for steps, written and read.
+
+Idle places count: the last tiles of a stripe are computed whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tinyai.codegen.kernels.geometry import Geometry
+from tinyai.ir import Schedule, Tile
+
+LANES = 16
+# Of 32 registers of 64 bytes: sums, weights, a value of the input; two are left for other things.
+REGISTERS = 30
+# Candidates: blocks of the widest panel (more than four are for very few outputs), and the most
+# outputs of a tile. Tall tiles load less; low ones overlap better with their neighbours, which no
+# term here says.
+WIDTHS = (1, 2, 3, 4, 6, 8)
+HEIGHTS = (8, 5, 4)
+# Candidates that the model thinks much slower than the cheapest are dropped.
+WORTH = 1.25
+# Outputs of a stripe in layers with several panels; and the results of a stripe that wait for
+# steps, as shares of ``NEAR_BYTES``.
+STRIPE = 192
+SHARES = (0.5, 1.0)
+# Windows of at most so many words are written out, and in panels of at most so many blocks longer
+# ones too: narrow panels gain most, and what is written out more costs the compiler time.
+UNROLLED, NARROW, UNROLLED_NARROW = 16, 2, 48
+
+# Cycles.
+SLOT = 0.5
+LATENCY = 4.0
+TILE = 10.0
+STORE = 6.0
+ROW = 12.0
+TURN = 1.0
+CALL = 40.0
+# Bytes a cycle, and the bytes that stay in a core's caches beside what else is there.
+NEAR, FAR = 64.0, 16.0
+NEAR_BYTES = 48 * 1024
+FAR_BYTES = 512 * 1024
+
+
+@dataclass(frozen=True)
+class Panel:
+    """``blocks`` of 16 channels from ``channel`` on, by ``outputs`` at a time."""
+
+    channel: int
+    blocks: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A convolution or dense layer that is cut up."""
+
+    g: Geometry
+    schedule: Schedule
+
+    @property
+    def joined(self) -> bool:
+        """Whether the bytes of all columns of a window's row are neighbours."""
+        return self.g.groups == 1 and self.g.window.dilation[1] == 1
+
+    @property
+    def columns(self) -> int:
+        return 1 if self.joined else self.g.window.kernel[1]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a step's column, whole words."""
+        width = self.g.window.kernel[1] if self.joined else 1
+        return -(-width * self.g.group_in // 4) * 4
+
+    @property
+    def k(self) -> int:
+        """Bytes of a packed window."""
+        return self.g.window.kernel[0] * self.columns * self.bytes
+
+    @property
+    def reaches_behind(self) -> bool:
+        """Whether the last word of a window may reach behind the input."""
+        width = self.g.window.kernel[1] if self.joined else 1
+        return width * self.g.group_in % 4 != 0
+
+    def written_out(self, blocks: int) -> tuple[int, int] | None:
+        """Rows and words of a window that panels of so many blocks write out."""
+        if not self.schedule.unrolled or not self._is_short(blocks):
+            return None
+        return self.g.window.kernel[0], self.bytes // 4
+
+    @property
+    def may_be_written_out(self) -> bool:
+        """Whether the window is short for any of the panels, and has no loop over columns."""
+        return self.columns == 1 and any(self._is_short(panel.blocks) for panel in self.panels)
+
+    def _is_short(self, blocks: int) -> bool:
+        return self.k // 4 <= (UNROLLED_NARROW if blocks <= NARROW else UNROLLED)
+
+    @property
+    def turn(self) -> int:
+        """Words in one turn of the loop over the words of a window's row."""
+        return math.gcd(self.bytes // 4, 4)
+
+    @property
+    def outputs(self) -> int:
+        return self.g.oh * self.g.ow
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """The panels of a group."""
+        tiles = self.schedule.panels
+        firsts = np.cumsum([0, *(tile.channels for tile in tiles)])[:-1]
+        return tuple(
+            Panel(int(first), tile.channels // LANES, tile.outputs)
+            for first, tile in zip(firsts, tiles, strict=True)
+        )
+
+    @property
+    def channels(self) -> int:
+        """Channels of a group, whole blocks."""
+        return sum(tile.channels for tile in self.schedule.panels)
+
+    def waiting_bytes(self, each: int) -> int:
+        """What a stripe takes whose results of ``each`` so many bytes wait for steps."""
+        return each * self.schedule.stripe * self.channels
+
+    def by_panels(self, threads: int) -> bool:
+        """Whether threads share the panels, each with all outputs: where these are few, or where
+        the weights are more than the input and the panels can be dealt out evenly."""
+        tiles = self.schedule.panels * self.g.groups
+        if threads == 1 or len(tiles) < threads:
+            return False
+        shares = [0.0] * threads
+        for number, tile in enumerate(tiles):
+            shares[number % threads] += self._panel_cycles(tile, self.outputs)
+        even = max(shares) <= 1.1 * sum(shares) / threads
+        heavy = self.k * self.channels > self.g.h * self.g.w * self.g.group_in
+        return self.outputs < 12 * threads or (heavy and even)
+
+    def complaint(self) -> str | None:
+        """Why the schedule does not fit the layer, or None."""
+        blocks = -(-self.g.group_out // LANES)
+        for tile in self.schedule.panels:
+            if tile.channels < LANES or tile.channels % LANES or not _fits(tile):
+                return f"a tile {tile}, where {LANES} channels a block by outputs fit registers"
+        if self.channels != LANES * blocks:
+            return f"panels of {self.channels} channels for {LANES * blocks}"
+        if not 1 <= self.schedule.stripe <= self.outputs:
+            return f"stripes of {self.schedule.stripe} outputs of {self.outputs}"
+        if self.schedule.unrolled and not self.may_be_written_out:
+            return f"a window of {self.k // 4} words written out, or one with a loop over columns"
+        return None
+
+    def cycles(self, *, waiting: int, threads: int) -> float:
+        """Cost of an image by the model above; of one thread's share where there are several.
+        Results of ``waiting`` bytes each, or none, wait for steps."""
+        panels, stripe = self.schedule.panels, self.schedule.stripe
+        by_panels = self.by_panels(threads)
+        outputs = self.outputs if by_panels else -(-self.outputs // threads)
+        stripes = -(-outputs // stripe)
+        work = sum(
+            number * (outputs // stripe * self._panel_cycles(tile, stripe))
+            + (number * self._panel_cycles(tile, outputs % stripe) if outputs % stripe else 0)
+            for tile, number in Counter(panels).items()
+        )
+        image, weights = self.g.h * self.g.w * self.g.group_in, self.k * self.channels
+        work += CALL * len(panels) * stripes
+        share = outputs / self.outputs
+        written = min(stripe, outputs) * self.g.oc
+        held = image * share / stripes
+        work += (len(panels) - 1) * image * share * _fetch(held, held + written)
+        work += (stripes - 1) * weights * _fetch(weights, weights)
+        results = waiting * outputs * self.channels
+        work += 2 * results * _fetch(results / stripes, results / stripes)
+        return work * self.g.groups / (threads if by_panels else 1)
+
+    def _panel_cycles(self, tile: Tile, outputs: int) -> float:
+        """Cycles of one panel for so many outputs."""
+        first, others = cover(outputs, tile.outputs)
+        if not others:
+            return -(-outputs // tile.outputs) * self._tile_cycles(tile)
+        less = Tile(tile.outputs - 1, tile.channels)
+        rest = (outputs - first) // less.outputs
+        return first // tile.outputs * self._tile_cycles(tile) + rest * self._tile_cycles(less)
+
+    def _tile_cycles(self, tile: Tile) -> float:
+        steps = self.k // 4 * max(LATENCY, SLOT * _slots(tile))
+        rows = self.g.window.kernel[0] * self.columns
+        turns = rows * (self.bytes // 4 // self.turn)
+        written_out = self.written_out(tile.channels // LANES)
+        loops = 0.0 if written_out else ROW * rows + TURN * turns
+        return TILE + steps + loops + STORE * tile.outputs * (tile.channels // LANES)
+
+
+def _fetch(again: float, between: float) -> float:
+    """Cycles for a byte of ``again`` that is read once more after so many bytes ``between``."""
+    if between > FAR_BYTES:
+        return 1 / FAR
+    return 1 / NEAR if again > NEAR_BYTES else 0.0
+
+
+def cover(outputs: int, pixels: int) -> tuple[int, bool]:
+    """``outputs`` as a · pixels + b · (pixels - 1), a as large as it can be: the outputs of the
+    first kind, and whether the others are of the second kind (else the last tile has idle
+    places)."""
+    for a in range(outputs // pixels, -1, -1):
+        if pixels > 1 and (outputs - a * pixels) % (pixels - 1) == 0:
+            rest = outputs - a * pixels
+            return a * pixels, rest > 0
+    return outputs, False
+
+
+def split(blocks: int, widest: int) -> tuple[int, ...]:
+    """Blocks of a layer as few panels of at most ``widest``, as even as can be: what a panel costs
+    more when it is narrower grows with every block that it lacks."""
+    number = -(-blocks // widest)
+    return tuple((blocks + number - 1 - i) // number for i in range(number))
+
+
+def _slots(tile: Tile) -> int:
+    """Products and loads of a tile for four bytes of the window."""
+    blocks = tile.channels // LANES
+    return tile.outputs * blocks + tile.outputs + blocks
+
+
+def _fits(tile: Tile) -> bool:
+    blocks = tile.channels // LANES
+    return tile.outputs >= 1 and (tile.outputs + 1) * blocks < REGISTERS
+
+
+@functools.cache
+def schedules(g: Geometry, *, waiting: int, threads: int) -> tuple[Schedule, ...]:
+    """Schedules worth a try, the cheapest first by the cost model."""
+    found = dict.fromkeys(_schedules(g, waiting=waiting))
+    cycles = {each: Tiling(g, each).cycles(waiting=waiting, threads=threads) for each in found}
+    bound = WORTH * min(cycles.values())
+    return tuple(sorted((s for s in found if cycles[s] <= bound), key=cycles.__getitem__))
+
+
+def _schedules(g: Geometry, *, waiting: int) -> Iterator[Schedule]:
+    """Panels of every width by tiles of every height, stripes, with and without a loop."""
+    blocks = -(-g.group_out // LANES)
+    for widths in dict.fromkeys(split(blocks, widest) for widest in WIDTHS):
+        for most in HEIGHTS:
+            best = {width: _best_tile(g, width, most) for width in widths}
+            tiles = tuple(best[width] for width in widths)
+            for stripe in _stripes(g, tiles, waiting=waiting):
+                loop = Schedule(tiles, stripe, unrolled=False)
+                yield loop
+                if Tiling(g, loop).may_be_written_out:
+                    yield replace(loop, unrolled=True)
+
+
+def _best_tile(g: Geometry, width: int, most: int) -> Tile:
+    """The cheapest tile of so many blocks by at most so many outputs; of equals the tallest."""
+    whole = Tiling(g, Schedule((), g.oh * g.ow, unrolled=False))
+    heights = range(min(most, whole.outputs), 0, -1)
+    tiles = filter(_fits, (Tile(outputs, LANES * width) for outputs in heights))
+    return min(tiles, key=lambda tile: whole._panel_cycles(tile, whole.outputs))
+
+
+def _stripes(g: Geometry, tiles: tuple[Tile, ...], *, waiting: int) -> Iterator[int]:
+    outputs = g.oh * g.ow
+    if waiting:
+        row = waiting * sum(tile.channels for tile in tiles)
+        for share in SHARES:
+            yield min(outputs, max(24, int(share * NEAR_BYTES) // row // 24 * 24))
+    else:
+        yield outputs
+        if len(tiles) > 1:
+            yield min(STRIPE, outputs)

@@ -1,0 +1,125 @@
+"""How layers are cut up: by their kernels' cost models, or as a tuning file says.
+
+A tuning file is JSON: ``version``, ``machine`` (where it was measured, for the reader), and
+``layers``, a schedule for each by what the layer is. Layers of other networks may stand in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tinyai.codegen.isa import Isa
+from tinyai.codegen.kernels import Kernel
+from tinyai.errors import OptionError
+from tinyai.ir import Graph, Node, Schedule, Tile
+from tinyai.ops import Conv2d, Dense
+
+VERSION = 1
+# Of a layer, by its ``layer_key``.
+Tuning = Mapping[str, Schedule]
+Kernels = Mapping[Isa, Mapping[str, Kernel]]
+
+
+def with_schedules(graph: Graph, kernels: Kernels, threads: int, tuning: Tuning) -> Graph:
+    """The graph with a schedule on each node whose kernels leave a choice: its own, that of
+    ``tuning``, or the cheapest candidate.
+
+    Raises ``OptionError`` where a schedule does not fit its node.
+    """
+    nodes = (_scheduled(graph, node, kernels, threads, tuning) for node in graph.nodes)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def candidates_of(graph: Graph, node: Node, kernels: Kernels, threads: int) -> tuple[Schedule, ...]:
+    """The schedules that a node may have, the cheapest first; none where there is no choice. The
+    sections of a file share the packed weights, so what serves one serves all."""
+    found = (rows[node.output].candidates(graph, node, threads) for rows in kernels.values())
+    return next(filter(None, found), ())
+
+
+def layer_key(graph: Graph, node: Node, threads: int) -> str:
+    """What a layer is, as far as its speed depends on it."""
+    op = node.op
+    if isinstance(op, Conv2d | Dense):
+        op = replace(op, zero_point=0)
+    inputs = ", ".join(map(str, graph.types(node.inputs)))
+    steps = "".join(f" >> {step.name}" for step in node.epilogue)
+    return f"{op}: {inputs} -> {graph.type(node.output)}{steps}; threads {threads}"
+
+
+def _scheduled(graph: Graph, node: Node, kernels: Kernels, threads: int, tuning: Tuning) -> Node:
+    found = candidates_of(graph, node, kernels, threads)
+    if not found:
+        return node
+    key = layer_key(graph, node, threads)
+    schedule = node.schedule or tuning.get(key, found[0])
+    for rows in kernels.values():
+        complaint = rows[node.output].complaint(graph, node, schedule)
+        if complaint is not None:
+            raise OptionError(
+                f"schedule of {key}",
+                found=complaint,
+                allowed=f"for example {found[0]}",
+                hint="measure the layer again: remove it from the file, and run tinyai tune",
+            )
+    return replace(node, schedule=schedule)
+
+
+def read_tuning(file: str | os.PathLike[str], machine: str | None = None) -> dict[str, Schedule]:
+    """The schedules of a tuning file. Raises ``OptionError`` for a file that is no such, or was
+    not measured on ``machine`` where one is named."""
+
+    def fail(found: object, allowed: str) -> OptionError:
+        hint = "python -m tinyai tune MODEL --output FILE writes one"
+        return OptionError(f"tuning file {file}", found=found, allowed=allowed, hint=hint)
+
+    try:
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise fail(error, "a readable file of JSON") from None
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        version = content.get("version") if isinstance(content, dict) else type(content).__name__
+        raise fail(f"version {version}", f"version {VERSION}")
+    if machine not in (None, content.get("machine")):
+        raise fail(f"machine {content.get('machine')!r}", f"{machine!r}: measure into another file")
+    layers = content.get("layers")
+    if not isinstance(layers, dict):
+        raise fail(f"layers: {layers!r}", "an object of layers")
+    schedules = {}
+    for key, entry in layers.items():
+        try:
+            schedules[key] = _parsed(entry)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            example = _entry(Schedule((Tile(6, 64), Tile(8, 32)), 192, unrolled=False))
+            raise fail(f"{key}: {entry!r}", f"as {json.dumps(example)}") from None
+    return schedules
+
+
+def write_tuning(file: Path, tuning: Tuning, machine: str) -> None:
+    """Write a tuning file, whole or not at all; the same text for the same arguments."""
+    layers = {key: _entry(tuning[key]) for key in sorted(tuning)}
+    content = {"version": VERSION, "machine": machine, "layers": layers}
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".tinyai-") as folder:
+        beside = Path(folder) / file.name
+        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(beside, file)
+
+
+def _entry(schedule: Schedule) -> dict[str, Any]:
+    panels = " ".join(map(str, schedule.panels))
+    return {"panels": panels, "stripe": schedule.stripe, "unrolled": schedule.unrolled}
+
+
+def _parsed(entry: Any) -> Schedule:
+    """Raises one of Python's errors for what is no schedule."""
+    panels, stripe, unrolled = (entry[name] for name in ("panels", "stripe", "unrolled"))
+    if len(entry) != 3 or type(stripe) is not int or type(unrolled) is not bool:
+        raise ValueError(entry)
+    tiles = [[int(number) for number in tile.split("x")] for tile in panels.split()]
+    return Schedule(tuple(Tile(*numbers) for numbers in tiles), stripe, unrolled)

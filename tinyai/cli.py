@@ -7,9 +7,11 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress
 from rich.text import Text
 
 from tinyai import doctor as doctor_
@@ -17,6 +19,7 @@ from tinyai.errors import BoundaryError, EnvironmentProblem, TinyAIError
 from tinyai.report import Report
 from tinyai.runtime.layers import LayerTime, times_table
 from tinyai.runtime.peak import vnni_peak
+from tinyai.runtime.tuner import Measured, tune_layers, tuning_table
 from tinyai.target import Target, split_target
 
 
@@ -110,6 +113,59 @@ def bench(
     peak, _ = vnni_peak(Target.from_options(split_target(target)[0]).threads)
     for name, row in times.items():
         _wide_console().print(times_table(name, row, layers=layers, peak=peak))
+
+
+@main.command()
+@click.argument("file", type=click.Path())
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--target", default="tinyai", show_default=True, help="Options: 'tinyai -threads=2, llvm'."
+)
+@click.option("--input-shapes", default="", help="As tvmc's: 'data:[1,3,32,32] other:[1,8]'.")
+@click.option(
+    "--seconds",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="How long a layer runs.",
+)
+@click.pass_context
+def tune(
+    context: click.Context,
+    file: str,
+    output: Path,
+    target: str,
+    input_shapes: str,
+    seconds: float,
+) -> None:
+    """Measure on this machine how the layers of FILE (.onnx, .tflite) are best cut up.
+
+    The schedules go to a JSON file for the target's option -tuning=, after each layer; layers that
+    stand in it already are not measured again, so that a run that was stopped goes on. The exit
+    code is 2 where a file or an option is bad, or there is no TVM with Relay.
+    """
+    try:
+        measured = _tune(file, output, target, input_shapes, seconds)
+    except TinyAIError as error:
+        click.echo(f"error: {error}", err=True)
+        context.exit(2)
+    if measured:
+        _wide_console().print(tuning_table(measured))
+    else:
+        click.echo(f"{output} has every layer that leaves a choice")
+
+
+def _tune(
+    file: str, output: Path, target: str, input_shapes: str, seconds: float
+) -> tuple[Measured, ...]:
+    with _relay_for("tune"):
+        from tinyai.frontends.bench import region_graphs
+        from tinyai.frontends.load import load_model
+    options, _ = split_target(target)
+    mod, params = load_model(file, input_shapes)
+    found = region_graphs(mod, params, options)
+    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
+        return tune_layers(found.values(), output, seconds=seconds, track=progress.track)
 
 
 def _bench(

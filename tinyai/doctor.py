@@ -265,3 +265,10 @@ def cpu_description() -> str:
         return Path("/proc/cpuinfo").read_text()
     except OSError:  # not Linux: only the portable kernels are known to run
         return ""
+
+
+def cpu_name() -> str:
+    """The CPU as its maker calls it, or the kind of machine where that is not told."""
+    lines = (line.partition(":") for line in cpu_description().splitlines())
+    names = (value.strip() for key, _, value in lines if key.strip() == "model name")
+    return next(names, platform.machine())

@@ -1,4 +1,4 @@
-"""How long the regions of a module take, layer by layer."""
+"""The regions of a module, to be measured layer by layer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tvm
 
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import graph_from_region
+from tinyai.ir import Graph
 from tinyai.runtime.layers import LayerTime, time_layers
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
@@ -25,11 +26,22 @@ def bench_layers(
     """Times of the layers of each region of ``mod``, by the region's name; the host's operators are
     not run. ``options`` are those of ``partition_for_tinyai``. Raises what it and ``time_layers``
     raise."""
+    found = region_graphs(mod, params, options)
+    return {
+        name: time_layers(graph, target, toolchain, runs=runs)
+        for name, (graph, target) in found.items()
+    }
+
+
+def region_graphs(
+    mod: tvm.IRModule,
+    params: dict[str, Any] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> dict[str, tuple[Graph, Target]]:
+    """The regions of ``mod`` as graphs, each with its target, by the region's name."""
     partitioned = partition_for_tinyai(mod, params, **(options or {}))
     return {
-        variable.name_hint: time_layers(
-            graph_from_region(func), _target(func), toolchain, runs=runs
-        )
+        variable.name_hint: (graph_from_region(func), _target(func))
         for variable, func in regions(partitioned).items()
     }
 

@@ -1,0 +1,203 @@
+"""Choose how layers are cut up by measuring: every schedule that is worth a try, layer by layer.
+
+The candidates of a layer stand side by side in one graph, as nodes that read the same input. Each
+run of its C computes all of them, one after the other, so that a change of the clock meets them
+alike; medians of many runs count. Before anything is timed their results are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from tinyai.backend import generate, prepare
+from tinyai.codegen.emit import choose_kernels, threads_of
+from tinyai.codegen.isa import best_of_this_machine
+from tinyai.codegen.schedules import candidates_of, layer_key, read_tuning, write_tuning
+from tinyai.doctor import cpu_name
+from tinyai.errors import OptionError, TinyAIError
+from tinyai.ir import Graph, Node, Schedule
+from tinyai.report import safe
+from tinyai.runtime.layers import run_timed
+from tinyai.runtime.runner import load
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.target import Target
+
+# So many candidates are measured, the cheapest by the cost model.
+MOST = 32
+# A schedule that is not that much faster than the cost model's choice is noise.
+FASTER = 0.98
+FEWEST_RUNS, MOST_RUNS = 15, 20_000
+
+Track = Callable[[Sequence["Layer"]], Iterable["Layer"]]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node with its graph, which is ready for code generation, and what it is known by."""
+
+    key: str
+    graph: Graph
+    node: Node
+    target: Target
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The schedules of a layer with the medians of their times in microseconds, the cost model's
+    choice first; ``chosen`` is the place of the best."""
+
+    key: str
+    sources: tuple[str, ...]
+    schedules: tuple[Schedule, ...]
+    microseconds: tuple[float, ...]
+
+    @property
+    def chosen(self) -> int:
+        best = int(np.argmin(self.microseconds))
+        return best if self.microseconds[best] < FASTER * self.microseconds[0] else 0
+
+
+def tune_layers(
+    graphs: Iterable[tuple[Graph, Target]],
+    file: Path,
+    *,
+    seconds: float = 0.5,
+    toolchain: Toolchain | None = None,
+    track: Track = iter,
+) -> tuple[Measured, ...]:
+    """Measure the distinct layers of ``graphs`` that have a choice, each for about ``seconds`` (of
+    running, without compiling), and write ``file`` after each. Layers that stand in it already are
+    left out. ``track`` is passed the layers, to show how far it is.
+
+    Raises ``OptionError`` where the file is no tuning file, is of another machine or cannot be
+    written, ``ToolchainError`` where the compiler fails, and ``TinyAIError`` where two schedules of
+    a layer compute different results.
+    """
+    graphs = list(graphs)
+    isas = {_isa(target) for _, target in graphs} or {best_of_this_machine()}
+    machine = ", ".join((cpu_name(), *sorted(isas)))
+    tuning = read_tuning(file, machine) if file.exists() else {}
+    layers = {layer.key: layer for graph, target in graphs for layer in layers_of(graph, target)}
+    measured = []
+    _write(file, tuning, machine)
+    for layer in track([layer for key, layer in layers.items() if key not in tuning]):
+        found = measure(layer, seconds, toolchain or Toolchain())
+        tuning[layer.key] = found.schedules[found.chosen]
+        _write(file, tuning, machine)
+        measured.append(found)
+    return tuple(measured)
+
+
+def _write(file: Path, tuning: dict[str, Schedule], machine: str) -> None:
+    try:
+        write_tuning(file, tuning, machine)
+    except OSError as error:
+        raise OptionError("tuning file", found=error, allowed="a file to write") from None
+
+
+def layers_of(graph: Graph, target: Target) -> list[Layer]:
+    """The layers that have a choice of schedules. Of a file for every machine this machine's
+    section is measured."""
+    target = replace(target, isa=_isa(target), tuning="")
+    graph = prepare(graph, target)
+    kernels = choose_kernels(graph, target)
+    threads = threads_of(kernels, target)
+    return [
+        Layer(layer_key(graph, node, threads), graph, node, target)
+        for node in graph.nodes
+        if candidates_of(graph, node, kernels, threads)
+    ]
+
+
+def _isa(target: Target) -> str:
+    return best_of_this_machine() if target.isa in ("auto", "native") else target.isa
+
+
+def candidates(layer: Layer) -> tuple[Schedule, ...]:
+    """The schedules of a layer, the cheapest by the cost model first."""
+    kernels = choose_kernels(replace(layer.graph, nodes=(layer.node,)), layer.target)
+    threads = threads_of(kernels, layer.target)
+    return candidates_of(layer.graph, layer.node, kernels, threads)
+
+
+def measure(layer: Layer, seconds: float, toolchain: Toolchain) -> Measured:
+    """Times of a layer's candidates, when all have computed the same."""
+    schedules = candidates(layer)[:MOST]
+    _compare(layer, schedules, toolchain)
+    # Tensors that nobody reads share a place. The last node's is the caller's: it is not timed.
+    graph = side_by_side(layer, (*schedules, schedules[0]), outputs=1)
+    compiled = generate(graph, layer.target, abi="timed")
+    library = load(compiled.source.text, toolchain)
+    first, _ = run_timed(compiled, library, 1)
+    once = (first[0, -1] - first[0, 0]) / 1e9
+    runs = int(np.clip(seconds / once, FEWEST_RUNS, MOST_RUNS))
+    times, _ = run_timed(compiled, library, runs)
+    medians = np.median(np.diff(times, axis=1), axis=0)[:-1] / 1e3
+    return Measured(layer.key, layer.node.sources, schedules, tuple(map(float, medians)))
+
+
+def _compare(layer: Layer, schedules: tuple[Schedule, ...], toolchain: Toolchain) -> None:
+    graph = side_by_side(layer, schedules, outputs=len(schedules))
+    compiled = generate(graph, layer.target, abi="timed")
+    _, results = run_timed(compiled, load(compiled.source.text, toolchain), 1)
+    for schedule, result in zip(schedules, results, strict=True):
+        if not np.array_equal(result, results[0]):
+            raise TinyAIError(
+                f"results of {layer.key}",
+                found=f"{schedule} and {schedules[0]} differ",
+                allowed="the same result by every schedule",
+                hint="another C compiler",
+            )
+
+
+def side_by_side(layer: Layer, schedules: Sequence[Schedule], *, outputs: int) -> Graph:
+    """A graph that computes the layer once for each schedule and returns the last ``outputs``
+    results."""
+    graph, node = layer.graph, layer.node
+    reads = node.reads()
+    names = [f"result{i}" for i in range(len(schedules))]
+    made = replace(graph.tensors[node.output], border=None)
+    tensors = {name: graph.tensors[name] for name in reads}
+    tensors |= {name: replace(made, name=name) for name in names}
+    return Graph(
+        "candidates",
+        tuple(name for name in reads if name not in graph.constants),
+        tuple(names[-outputs:]),
+        tuple(replace(node, output=n, schedule=s) for n, s in zip(names, schedules, strict=True)),
+        tensors,
+        {name: graph.constants[name] for name in reads if name in graph.constants},
+    )
+
+
+def tuning_table(measured: Sequence[Measured]) -> Table:
+    """What was measured, for a terminal: a row a layer."""
+    table = Table(title="layers that were measured", title_justify="left")
+    columns: tuple[tuple[str, Any], ...] = (
+        ("layer", "left"),
+        ("schedule", "left"),
+        ("candidates", "right"),
+        ("µs", "right"),
+        ("cost model's", "right"),
+        ("ratio", "right"),
+    )
+    for name, justify in columns:
+        table.add_column(name, justify=justify, overflow="fold")
+    for each in measured:
+        best, model = each.microseconds[each.chosen], each.microseconds[0]
+        cells = (
+            safe((each.sources or (each.key,))[0], 60),
+            str(each.schedules[each.chosen]),
+            str(len(each.schedules)),
+            f"{best:.2f}",
+            f"{model:.2f}",
+            f"{best / model if model else 1:.3f}",
+        )
+        table.add_row(*map(Text, cells))
+    return table

@@ -372,6 +372,9 @@ class Network:
         shifted = RightShift(operand=self.number(shift))
         return rounding, shifted, Clip(-127, 127), Cast(DType.INT8)
 
+    def rectify(self, shift: int) -> tuple[Step, ...]:
+        return Relu(), *self.requantize(shift)
+
     def conv(
         self, data: str, out: int, size: int, name: str, *, groups: int = 1, stride: int = 1
     ) -> str:
@@ -386,8 +389,7 @@ class Network:
             [data, self.builder.constant(weight)],
             (
                 Add(operand=Operand(self.builder.constant(bias.astype(np.int32)))),
-                Relu(),
-                *self.requantize(8),
+                *self.rectify(8),
             ),
             (name,),
         )
@@ -400,6 +402,16 @@ class Network:
         other = add(Elementwise(shape), [shortcut], (Cast(DType.INT32), shifted))
         total = add(Elementwise(shape), [wide], (Add(operand=Operand(other)),), ("residual",))
         return add(Elementwise(shape), [total], self.requantize(2))
+
+
+class Qnn(Network):
+    """Layers that requantize in registers."""
+
+    def requantize(self, shift: int) -> tuple[Step, ...]:
+        return FixedPointMultiply((MULTIPLIER,), (-shift,)), Clip(-128, 127), Cast(DType.INT8)
+
+    def rectify(self, shift: int) -> tuple[Step, ...]:
+        return FixedPointMultiply((MULTIPLIER,), (-shift,)), Clip(0, 127), Cast(DType.INT8)
 
 
 def small_network(layout: str = "NHWC", name: str = "small_network") -> Graph:

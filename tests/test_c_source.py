@@ -41,9 +41,9 @@ from tests.example_graphs import (
 from tinyai.backend import Compiled, compile_graph
 from tinyai.codegen.c import comment_text, identifier, indent, literal
 from tinyai.codegen.constants import constant
-from tinyai.codegen.index import Axis, element, merge_dims, strides
+from tinyai.codegen.index import Axis, element, merge_dims
 from tinyai.errors import OptionError
-from tinyai.ir import Array, Builder, DType, Graph, Operand, QParams, Tensor, Type
+from tinyai.ir import Array, Builder, DType, Graph, Operand, QParams, Tensor, Type, strides
 from tinyai.ops import Conv2d, Elementwise
 from tinyai.ops.steps import Add
 from tinyai.ops.window import Window
@@ -263,8 +263,8 @@ def test_tensors_of_one_shape_are_one_loop(shape: tuple[int, ...]) -> None:
 
 
 def test_strides_are_those_of_a_dense_tensor() -> None:
-    assert strides((2, 3, 4, 5)) == [60, 20, 5, 1]
-    assert strides(()) == []
+    assert strides((2, 3, 4, 5)) == (60, 20, 5, 1)
+    assert strides(()) == ()
 
 
 def test_a_variable_that_is_an_expression_keeps_its_parentheses() -> None:

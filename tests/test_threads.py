@@ -18,7 +18,7 @@ import pytest
 
 import tests.test_kernel_shapes as shapes
 from tests.c_checks import assert_warning_free, build_with, run_command
-from tests.example_graphs import NETWORKS, Network, random_inputs, require_isa
+from tests.example_graphs import NETWORKS, Network, Qnn, random_inputs, require_isa
 from tests.prequantized import from_tflite, tflite_file
 from tinyai import backend
 from tinyai.backend import compile_graph
@@ -31,9 +31,9 @@ from tinyai.codegen.kernels.tiling import cover
 from tinyai.codegen.steps import HELPERS
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import graph_from_region
-from tinyai.ir import Builder, DType, Graph, Step, Type
+from tinyai.ir import Builder, DType, Graph, Type
 from tinyai.ops import AdaptivePool2d, Dense, Reshape
-from tinyai.ops.steps import Cast, Clip, FixedPointMultiply
+from tinyai.ops.steps import Cast
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.runtime.toolchain import Toolchain
@@ -43,13 +43,6 @@ from tinyai.target import Target
 PATIENT = "-DTINYAI_PATIENCE=10000000000"
 SPLIT_ISAS = ("packed", "avx512vnni")
 ROOT = Path(__file__).resolve().parent.parent
-
-
-class Qnn(Network):
-    """Layers that requantize in registers."""
-
-    def requantize(self, shift: int) -> tuple[Step, ...]:
-        return FixedPointMultiply((1518500250,), (-shift,)), Clip(-128, 127), Cast(DType.INT8)
 
 
 def deep_network() -> Graph:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from tinyai.codegen.borders import with_borders
 from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes, threads_of
+from tinyai.codegen.parts import plan_with_parts
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.errors import LimitError
 from tinyai.ir import Graph, verify
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
-from tinyai.plan import MemoryPlan, plan_memory
+from tinyai.plan import MemoryPlan
 from tinyai.target import Target
 
 
@@ -70,14 +71,14 @@ def generate(graph: Graph, target: Target, *, abi: str | None = None) -> Compile
     2. ``with_schedules``: how layers are cut up, by a cost model or the target's tuning file; a
        node that has a schedule keeps it.
     3. ``with_borders``: images that are made with the border that their readers need.
-    4. ``plan_memory``: offsets in one arena.
+    4. ``plan_with_parts``: offsets in one arena, where concatenations are made in place.
     5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena).
     """
     kernels = choose_kernels(graph, target)
     tuning = read_tuning(target.tuning) if target.tuning else {}
     graph = with_schedules(graph, kernels, threads_of(kernels, target), tuning)
     graph = with_borders(graph, kernels)
-    plan = plan_memory(graph, scratch_bytes(graph, kernels, target))
+    graph, plan = plan_with_parts(graph, kernels, scratch_bytes(graph, kernels, target))
     source = emit(graph, plan, kernels, target, abi=abi or target.abi)
     _check_limit("arena", "arena_limit", source.arena_bytes, target.arena_limit)
     _check_limit("weights", "weight_limit", source.weight_bytes, target.weight_limit)

@@ -53,6 +53,11 @@ class DType(enum.StrEnum):
         return int(info.min), int(info.max)
 
 
+def strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Elements between neighbours of each dimension of a dense tensor of this shape."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
 @dataclass(frozen=True)
 class Type:
     """Shape and element type of a tensor. Scalars have the shape ()."""
@@ -67,6 +72,11 @@ class Type:
     @property
     def bytes(self) -> int:
         return self.elements * self.dtype.bytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours of each dimension of a dense tensor."""
+        return strides(self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
@@ -103,8 +113,30 @@ class Border:
         rows, columns = h + self.top + self.bottom, w + self.left + self.right
         return n * rows * columns * c * of.dtype.bytes + BORDER_SLACK
 
+    def strides(self, of: Type) -> tuple[int, ...]:
+        """Elements between neighbours of each dimension."""
+        _, h, w, c = of.shape
+        row = (w + self.left + self.right) * c
+        return (h + self.top + self.bottom) * row, row, c, 1
+
+    def before(self, of: Type) -> int:
+        """Elements before the first of the image."""
+        _, row, pixel, _ = self.strides(of)
+        return self.top * row + self.left * pixel
+
 
 BORDER_SLACK = 128
+
+
+@dataclass(frozen=True)
+class Part:
+    """The place of a tensor that is made inside of another one, which joins it with others:
+    ``offset`` bytes from the start of ``whole``, ``strides`` elements between neighbours of each
+    dimension."""
+
+    whole: str
+    offset: int
+    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -115,6 +147,7 @@ class Tensor:
     type: Type
     quant: QParams | None = None
     border: Border | None = None
+    part: Part | None = None
 
     def __str__(self) -> str:
         return f"%{self.name}: {self.type}" + (f" <{self.quant}>" if self.quant else "")
@@ -122,6 +155,19 @@ class Tensor:
     @property
     def stored_bytes(self) -> int:
         return self.border.bytes(self.type) if self.border else self.type.bytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours of each dimension, as the tensor is stored."""
+        if self.part:
+            return self.part.strides
+        return self.border.strides(self.type) if self.border else self.type.strides
+
+    @property
+    def dense(self) -> bool:
+        """Whether the elements are stored one behind the other."""
+        rows = zip(self.type.shape, self.strides, self.type.strides, strict=True)
+        return all(size == 1 or stored == plain for size, stored, plain in rows)
 
 
 def _said(what: Any) -> Iterator[tuple[str, Any]]:

@@ -1,8 +1,8 @@
 """Where every tensor lives: an arena planned at code-generation time.
 
 Tensors share the arena by lifetime. A reshape is the same memory under another type; a node may
-write over an operand that it reads last, element by element. Graph inputs and outputs live with
-the caller.
+write over an operand that it reads last, element by element; a tensor that is a part of another one
+is a piece of its memory. Graph inputs and outputs live with the caller.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from tinyai.ir import Graph, Node
 from tinyai.ops import Elementwise, Reshape
@@ -28,10 +29,12 @@ class Room(enum.Enum):
 
 @dataclass(frozen=True)
 class Location:
-    """``index`` is the number of the input or output, or the byte offset in the arena."""
+    """``index`` is the number of the input or output, or the byte offset in the arena; ``offset``
+    is in bytes from the start of an output."""
 
     room: Room
     index: int = 0
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,35 @@ class MemoryPlan:
 
 def plan_memory(graph: Graph, scratch_bytes: Mapping[str, int]) -> MemoryPlan:
     """Plan for ``graph``; ``scratch_bytes`` holds what a node's kernel needs, by its output."""
-    owner = _share(graph)
-    locations = _outside(graph, owner)
-    blocks = [*_tensor_blocks(graph, owner, locations), *_scratch_blocks(graph, scratch_bytes)]
+    homes, locations, blocks = _blocks(graph, scratch_bytes)
     offsets, size = place(blocks)
-    for name in graph.tensors:
-        root = owner[name]
-        if name not in locations and root in offsets:
-            locations[name] = Location(Room.ARENA, offsets[root])
+    for name, home in homes.items():
+        if name not in locations and home.root in offsets:
+            locations[name] = Location(Room.ARENA, offsets[home.root] + home.offset)
     scratch = {name: offsets[_scratch_name(name)] for name, size in scratch_bytes.items() if size}
     return MemoryPlan(locations, scratch, size, lower_bound(blocks))
+
+
+def least_arena(graph: Graph, scratch_bytes: Mapping[str, int]) -> int:
+    """The lower bound of ``plan_memory``, in bytes, without a plan."""
+    return lower_bound(_blocks(graph, scratch_bytes)[-1])
+
+
+@dataclass(frozen=True)
+class _Home:
+    """Whose memory a tensor uses: its own, or that of ``root``, so many bytes from its start."""
+
+    root: str
+    offset: int = 0
+
+
+def _blocks(
+    graph: Graph, scratch_bytes: Mapping[str, int]
+) -> tuple[dict[str, _Home], dict[str, Location], list[Block]]:
+    homes = _share(graph)
+    locations = _outside(graph, homes)
+    blocks = [*_tensor_blocks(graph, homes, locations), *_scratch_blocks(graph, scratch_bytes)]
+    return homes, locations, blocks
 
 
 def _last_reads(graph: Graph) -> dict[str, int]:
@@ -80,48 +102,65 @@ def _last_reads(graph: Graph) -> dict[str, int]:
     return last | dict.fromkeys(graph.outputs, len(graph.nodes))
 
 
-def _share(graph: Graph) -> dict[str, str]:
-    """The tensor whose memory each tensor uses: its own name, or that of an earlier one."""
-    owner = {name: name for name in graph.tensors}
+def _share(graph: Graph) -> dict[str, _Home]:
+    """The home of each tensor: where it is no part of another one, its own or an earlier one's."""
+    homes = {name: _Home(name) for name in graph.tensors}
     last = _last_reads(graph)
     group_last = dict(last)
+    for name, tensor in graph.tensors.items():
+        if tensor.part:
+            homes[name] = _Home(tensor.part.whole, tensor.part.offset)
+            ends = (group_last.get(tensor.part.whole, 0), last.get(name, 0))
+            group_last[tensor.part.whole] = max(ends)
     for index, node in enumerate(graph.nodes):
-        host = _host(graph, node, owner, group_last, index)
+        host = _host(graph, node, homes, group_last, index)
         if host is not None:
-            owner[node.output] = owner[host]
-            ends = (group_last.get(owner[host], index), last.get(node.output, index))
-            group_last[owner[host]] = max(ends)
-    return owner
+            homes[node.output] = homes[host]
+            ends = (group_last.get(homes[host].root, index), last.get(node.output, index))
+            group_last[homes[host].root] = max(ends)
+    return homes
 
 
 def _host(
-    graph: Graph, node: Node, owner: Mapping[str, str], group_last: Mapping[str, int], index: int
+    graph: Graph, node: Node, homes: Mapping[str, _Home], group_last: Mapping[str, int], index: int
 ) -> str | None:
     """A tensor that the node reads whose memory its output may take."""
+    output = graph.tensors[node.output]
+    if output.part:
+        return None
     if isinstance(node.op, Reshape):
-        (source,) = node.inputs
-        fixed = set(graph.outputs) | (set(graph.inputs) if node.output in graph.outputs else set())
-        return None if owner[source] in fixed or source in graph.constants else source
-    if node.output in graph.outputs or graph.tensors[node.output].border:
+        return _host_of_reshape(graph, node, homes)
+    if node.output in graph.outputs or output.border:
         return None
     candidates = [step.operand.tensor for step in node.epilogue if step.operand]
     if isinstance(node.op, Elementwise):
         candidates = [*node.inputs, *candidates]
     kept = {*graph.inputs, *graph.outputs, *graph.constants}
     if not isinstance(node.op, Elementwise):  # a kernel reads its inputs in windows
-        kept |= {owner[name] for name in node.inputs}
+        kept |= {homes[name].root for name in node.inputs}
     for name in candidates:
         if (
-            graph.type(name) == graph.type(node.output)
+            graph.type(name) == output.type
             and graph.tensors[name].border is None
-            and owner[name] not in kept
-            and group_last[owner[name]] <= index
+            and graph.tensors[name].dense
+            and homes[name].root not in kept
+            and group_last[homes[name].root] <= index
         ):
             return name
     return None
 
 
-def _outside(graph: Graph, owner: dict[str, str]) -> dict[str, Location]:
+def _host_of_reshape(graph: Graph, node: Node, homes: Mapping[str, _Home]) -> str | None:
+    (source,) = node.inputs
+    root = homes[source].root
+    fixed = set(graph.outputs)
+    if node.output in graph.outputs:
+        whole = graph.type(root).bytes == graph.type(source).bytes
+        fixed |= set(graph.inputs) if whole else {root}
+    return None if root in fixed or source in graph.constants else source
+
+
+def _outside(graph: Graph, homes: dict[str, _Home]) -> dict[str, Location]:
     """Locations of what is not in the arena. A tensor whose memory a graph output shares lives
     with that output from the start."""
     locations = {name: Location(Room.CONSTANT) for name in graph.constants}
@@ -129,28 +168,27 @@ def _outside(graph: Graph, owner: dict[str, str]) -> dict[str, Location]:
         name: Location(Room.INPUT, i) for i, name in enumerate(graph.inputs)
     }
     for i, name in enumerate(graph.outputs):
-        root = owner[name]
-        if root in root_room:  # the memory belongs to someone else: the node copies
-            owner[name] = root = name
-        root_room[root] = Location(Room.OUTPUT, i)
-    for name, root in owner.items():
-        if root in root_room:
-            locations[name] = root_room[root]
+        if homes[name].root in root_room:  # the memory belongs to someone else: the node copies
+            homes[name] = _Home(name)
+        root_room[homes[name].root] = Location(Room.OUTPUT, i)
+    for name, home in homes.items():
+        if home.root in root_room:
+            locations[name] = replace(root_room[home.root], offset=home.offset)
     return locations
 
 
 def _tensor_blocks(
-    graph: Graph, owner: Mapping[str, str], outside: Mapping[str, Location]
+    graph: Graph, homes: Mapping[str, _Home], outside: Mapping[str, Location]
 ) -> list[Block]:
     last = _last_reads(graph)
     blocks: dict[str, Block] = {}
     for index, node in enumerate(graph.nodes):
         if node.output in outside:
             continue
-        root, end = owner[node.output], last.get(node.output, index)
-        size = _aligned(graph.tensors[node.output].stored_bytes)
+        root, end = homes[node.output].root, last.get(node.output, index)
+        size = _aligned(graph.tensors[root].stored_bytes)
         block = blocks.get(root, Block(root, size, index, end))
-        blocks[root] = replace(block, bytes=max(block.bytes, size), last=max(block.last, end))
+        blocks[root] = replace(block, last=max(block.last, end))
     return list(blocks.values())
 
 
@@ -230,11 +268,8 @@ def _place_in_order(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
 
 def lower_bound(blocks: Iterable[Block]) -> int:
     """The largest sum of bytes that live at the same node."""
-    blocks = list(blocks)
-    return max(
-        (
-            sum(b.bytes for b in blocks if b.first <= at <= b.last)
-            for at in {b.first for b in blocks}
-        ),
-        default=0,
-    )
+    changes: dict[int, int] = {}
+    for block in blocks:
+        changes[block.first] = changes.get(block.first, 0) + block.bytes
+        changes[block.last + 1] = changes.get(block.last + 1, 0) - block.bytes
+    return max(accumulate(changes[at] for at in sorted(changes)), default=0)

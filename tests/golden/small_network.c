@@ -146,7 +146,7 @@ static void tinyai_conv2d_patches_scalar_1(const int8_t *in0, const int8_t *in1,
                     const int32_t v14 = v13 < 127 ? v13 : 127;
                     const int32_t v15 = v14 > -127 ? v14 : -127;
                     const int8_t v16 = (int8_t)v15;
-                    out[(n * 16 + (q + p)) * 2 + c] = v16;
+                    out[(q + p) * 2 + c] = v16;
                 }
             }
         }
@@ -169,14 +169,14 @@ static void tinyai_max_pool2d_scalar_2(const int8_t *in0, float *out) {
                             if (row < 0 || row >= 4 || column < 0 || column >= 4) {
                                 continue;
                             }
-                            const int8_t value = in0[((n * 4 + row) * 4 + column) * 2 + c];
+                            const int8_t value = in0[row * 8 + column * 2 + c];
                             best = value > best ? value : best;
                         }
                     }
                     const int8_t acc = best;
                     const float v1 = (float)acc;
                     const float v2 = v1 * 0.0625f;
-                    out[((n * 2 + y) * 2 + x) * 2 + c] = v2;
+                    out[y * 4 + x * 2 + c] = v2;
                 }
             }
         }

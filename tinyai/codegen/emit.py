@@ -10,9 +10,11 @@ from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_cal
 from tinyai.codegen.constants import constant
 from tinyai.codegen.isa import Isa, isas_of
 from tinyai.codegen.kernels import Kernel, choose
+from tinyai.codegen.kernels.layout import copied
 from tinyai.codegen.steps import HELPERS, Epilogue
 from tinyai.codegen.templates import render
 from tinyai.ir import Array, DType, Graph, Node, format_steps
+from tinyai.ops import Concatenate, Reshape
 from tinyai.plan import Location, MemoryPlan, Room
 from tinyai.target import Target
 
@@ -209,9 +211,13 @@ class _Section:
         return f"{cores}\n{functions}"
 
     def _is_free(self, node: Node) -> bool:
-        """A reshape whose input and output share memory."""
+        """A reshape whose input and output share memory, or a concatenation of what is made in its
+        place."""
         locations = self.plan.locations
-        return node.op.name == "reshape" and locations[node.inputs[0]] == locations[node.output]
+        if isinstance(node.op, Concatenate):
+            border = self.graph.tensors[node.output].border
+            return border is None and not copied(self.graph, node)
+        return isinstance(node.op, Reshape) and locations[node.inputs[0]] == locations[node.output]
 
     def _function(
         self, kernel: Kernel, node: Node, epilogue: Epilogue, body: str, *, scratch: bool
@@ -251,7 +257,22 @@ class _Section:
         lines += [f"cut into {node.schedule}"] if node.schedule else []
         quant = self.graph.tensors[node.output].quant
         lines += [f"quantized: {quant}"] if quant else []
+        lines += self._places(node)
         return "\n".join(f"/* {comment_text(line, 400)} */" for line in lines)
+
+    def _places(self, node: Node) -> list[str]:
+        """What concatenations leave out, because the makers of their inputs did it."""
+        part = self.graph.tensors[node.output].part
+        lines = [f"written into its place in {self._show(part.whole)}"] if part else []
+        if isinstance(node.op, Concatenate):
+            left = copied(self.graph, node)
+            made = [str(n) for n in range(len(node.inputs)) if n not in left]
+            lines += (
+                [f"in their places: inputs {', '.join(made)}"]
+                if made and not self._is_free(node)
+                else []
+            )
+        return lines
 
     def _show(self, tensor: str) -> str:
         """A tensor as a reader of the C file knows it: a number, a type, a layer or an input."""
@@ -280,5 +301,6 @@ class _Section:
     def _address(self, tensor: str, location: Location, const: str) -> str:
         if location.room is Room.ARENA:
             return f"({const}{self._c_type(tensor)} *)(arena + {location.index})"
-        name = "in" if location.room is Room.INPUT else "out"
-        return f"{name}{location.index}"
+        name = f"{'in' if location.room is Room.INPUT else 'out'}{location.index}"
+        first = location.offset // self.graph.type(tensor).dtype.bytes
+        return f"{name} + {first}" if first else name

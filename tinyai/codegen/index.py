@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tinyai.ir import strides
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -19,31 +21,26 @@ class Axis:
         return math.prod(self.sizes)
 
 
-def strides(shape: Sequence[int]) -> list[int]:
-    """Elements between neighbours of each dimension of a dense tensor."""
-    result = [1] * len(shape)
-    for dim in range(len(shape) - 2, -1, -1):
-        result[dim] = result[dim + 1] * shape[dim + 1]
-    return result
-
-
-def element(shape: tuple[int, ...], axes: Sequence[Axis]) -> str:
+def element(
+    shape: tuple[int, ...], axes: Sequence[Axis], stored: tuple[int, ...] | None = None
+) -> str:
     """Number of the element that a tensor of ``shape`` has at the loops' position, where
-    ``shape`` broadcasts to the dimensions of ``axes`` (right-aligned)."""
-    rank = sum(len(axis.sizes) for axis in axes)
-    full = (1,) * (rank - len(shape)) + shape
-    steps = strides(full)
+    ``shape`` broadcasts to the dimensions of ``axes`` (right-aligned). ``stored`` are its strides
+    where it is not dense."""
+    more = (1,) * (sum(len(axis.sizes) for axis in axes) - len(shape))
+    full = more + shape
+    steps = more + (strides(shape) if stored is None else stored)
     terms: list[str] = []
     first = 0
     for axis in axes:
         dims = range(first, first + len(axis.sizes))
         first += len(axis.sizes)
-        terms += _axis_terms(axis, [full[d] for d in dims], [steps[d] for d in dims])
+        terms += _axis_terms(axis, full[dims.start : dims.stop], steps[dims.start : dims.stop])
     return " + ".join(terms) or "0"
 
 
-def _axis_terms(axis: Axis, have: list[int], steps: list[int]) -> list[str]:
-    if tuple(have) == axis.sizes:
+def _axis_terms(axis: Axis, have: tuple[int, ...], steps: tuple[int, ...]) -> list[str]:
+    if have == axis.sizes:
         return [_times(axis.var, steps[-1])] if axis.count > 1 else []
     terms = []
     behind = axis.count
@@ -61,14 +58,20 @@ def _times(term: str, factor: int) -> str:
     return term if factor == 1 else f"{term} * {factor}"
 
 
-def merge_dims(shape: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> list[Axis]:
-    """The fewest loops over ``shape`` in which every other shape is either whole or broadcast."""
+def merge_dims(
+    shape: tuple[int, ...],
+    others: Sequence[tuple[int, ...]],
+    stored: Sequence[tuple[int, ...]] = (),
+) -> list[Axis]:
+    """The fewest loops over ``shape`` in which every other shape is either whole or broadcast, and
+    the elements of tensors of that shape with the strides ``stored`` are evenly apart."""
     rank = len(shape)
     padded = [(1,) * (rank - len(other)) + other for other in others]
     axes: list[tuple[tuple[bool, ...], list[int]]] = []
     for dim, size in enumerate(shape):
         whole = tuple(other[dim] == size for other in padded)
-        if axes and (size == 1 or axes[-1][0] == whole):
+        even = all(steps[dim - 1] == steps[dim] * size for steps in stored)
+        if axes and even and (size == 1 or axes[-1][0] == whole):
             axes[-1][1].append(size)
         elif axes and all(s == 1 for s in axes[-1][1]):
             axes[-1] = (whole, [*axes[-1][1], size])

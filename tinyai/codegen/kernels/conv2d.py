@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.index import element
 from tinyai.codegen.kernels.geometry import VECTOR, Geometry, output_axes
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
@@ -34,9 +35,9 @@ def _patch_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     dot = "tinyai_dot_patches" if g.weight is DType.INT8 else "tinyai_dot_patches_wide"
     epilogue.helpers.add(dot)
     pixel, channel = "(q + p)", "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
-    steps = epilogue.write(
-        f"acc[p * {g.group_out} + c]", DType.INT32, output_axes(g, node.op, pixel, channel)
-    )
+    axes = output_axes(g, node.op, pixel, channel)
+    out = graph.tensors[node.output]
+    steps = epilogue.write(f"acc[p * {g.group_out} + c]", DType.INT32, axes)
     return {
         "g": g,
         "dot": dot,
@@ -48,10 +49,19 @@ def _patch_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "spread": g.window.upsample != (1, 1),
         "direct": g.window == Window((1, 1)) and g.groups == 1,
         "channels_inside": g.layout == NHWC,
-        "store": g.store(pixel, channel),
+        "store": element(out.type.shape, axes, out.strides),
         "steps": steps,
         "result": epilogue.result,
     }
+
+
+def _evenly(graph: Graph, node: Node) -> bool:
+    """Whether all pixels of the result are as far apart as neighbours are."""
+    g = Geometry.of(graph, node)
+    if isinstance(node.op, Dense):
+        return True
+    places = dict(zip(g.layout, graph.tensors[node.output].strides, strict=True))
+    return g.oh == 1 or places["H"] == g.ow * places["W"]
 
 
 def _less(zero_point: int) -> str:
@@ -74,8 +84,9 @@ def _depthwise_pack(graph: Graph, node: Node, weight: Array) -> Array:
 def _depthwise_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     g = Geometry.of(graph, node)
     inner = "c" if g.layout == NHWC else "x"
-    pixel = f"(y * {g.ow} + x)"
-    steps = epilogue.write(f"acc[{inner}]", DType.INT32, g.output_axes(pixel, "c"))
+    axes = g.output_axes(f"(y * {g.ow} + x)", "c")
+    out = graph.tensors[node.output]
+    steps = epilogue.write(f"acc[{inner}]", DType.INT32, axes)
     channel = "c" if g.group_out == 1 else f"c / {g.group_out}"
     return {
         "g": g,
@@ -85,7 +96,7 @@ def _depthwise_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "channel": channel,
         "strides": g.data_strides,
         "channels_inside": g.layout == NHWC,
-        "store": g.store(pixel, "c"),
+        "store": element(out.type.shape, axes, out.strides),
         "steps": steps,
         "result": epilogue.result,
     }
@@ -103,6 +114,7 @@ KERNELS = (
         template="conv2d_depthwise_scalar.c.j2",
         demands=_is_depthwise,
         values=_depthwise_values,
+        strided_out=_evenly,
         scratch=_depthwise_scratch,
         pack={1: _depthwise_pack},
     ),
@@ -111,6 +123,7 @@ KERNELS = (
         op=Conv2d,
         template="conv2d_patches_scalar.c.j2",
         values=_patch_values,
+        strided_out=_evenly,
         scratch=_patch_scratch,
         pack={1: _patch_pack},
     ),
@@ -119,6 +132,7 @@ KERNELS = (
         op=Dense,
         template="conv2d_patches_scalar.c.j2",
         values=_patch_values,
+        strided_out=_evenly,
         scratch=_patch_scratch,
         pack={1: _patch_pack},
     ),

@@ -231,7 +231,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     channels = Channels.of(graph, node, g)
     epilogue.helpers |= {"tinyai_slice", "string.h"}
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
-    out = image_out(graph, node, g)
+    out = image_out(graph, node)
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     steps: str | None = None
@@ -240,7 +240,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         taken = f"x * {pixel} + c"
         sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
         axes = [Axis(name, (size,)) for name, size in sizes]
-        place = f"n * {out.image} + {out.first} + y * {out.row} + x * {g.c} + c"
+        place = f"n * {out.image} + {out.first} + y * {out.row} + x * {out.pixel} + c"
         if isa == "avx512vnni":
             steps = write_lanes(epilogue, channels.rest, taken, place, axes)
         if steps is None:
@@ -281,6 +281,7 @@ KERNELS = tuple(
         values=functools.partial(values, isa=isa),
         scratch=scratch,
         bordered=True,
+        strided_out=lambda graph, node: not Slicing(Geometry.of(graph, node)).flat,
         split=True,
         pack={1: pack},
     )

@@ -74,12 +74,6 @@ class Geometry:
         channels = Axis(channel, (self.oc,))
         return [image, pixels, channels] if self.layout == NHWC else [image, channels, pixels]
 
-    def store(self, pixel: str, channel: str) -> str:
-        """Number of an output element."""
-        if self.layout == NHWC:
-            return f"(n * {self.oh * self.ow} + {pixel}) * {self.oc} + {channel}"
-        return f"(n * {self.oc} + {channel}) * {self.oh * self.ow} + {pixel}"
-
 
 def output_axes(g: Geometry, op: Op, pixel: str, channel: str) -> list[Axis]:
     """Loops over the output of a convolution or dense layer."""

@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.ir import BORDER_SLACK, Border, DType, Graph, Node
+from tinyai.ir import BORDER_SLACK, Border, DType, Graph, Node, Tensor
 
 ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
 class Image:
-    """Distances in bytes: between rows, between the images of a batch, and from the start of the
-    first image to the first byte that counts (the first of the first window, or of the result).
+    """Distances: between rows, between the images of a batch, between pixels, and from the start of
+    the first image to the first value that counts (the first of the first window, or of the
+    result); in bytes, and of a result of larger elements in those.
     ``border`` is what has to be written around it; ``copy_bytes`` the size of a copy that has to
     be made, 0 for none."""
 
     row: int
     image: int
+    pixel: int
     first: int = 0
     border: Border | None = None
     copy_bytes: int = 0
@@ -27,29 +29,35 @@ class Image:
 def image_in(graph: Graph, node: Node, g: Geometry, *, reaches_behind: bool) -> Image:
     """Where a convolution finds its input. ``reaches_behind`` says that it may read bytes behind
     the last one, which only a copy or a tensor with a border has."""
-    border = graph.tensors[node.inputs[0]].border
+    tensor = graph.tensors[node.inputs[0]]
+    border = tensor.border
     top, left, bottom, right = g.window.padding
-    if border is not None:
-        row = (g.w + border.left + border.right) * g.c
-        first = (border.top - top) * row + (border.left - left) * g.c
-        return Image(row, (g.h + border.top + border.bottom) * row, first)
     plain = not any(g.window.padding) and g.window.upsample == (1, 1)
-    if plain and not reaches_behind:
-        return Image(g.w * g.c, g.h * g.w * g.c)
+    if border is not None or (plain and not reaches_behind):
+        image, row, pixel = _distances(tensor)
+        first = (border.top - top) * row + (border.left - left) * pixel if border else 0
+        return Image(row, image, pixel, first)
     height, width = g.window.spread((g.h, g.w))
     row, rows = (width + left + right) * g.c, height + top + bottom
     size = rows * row + BORDER_SLACK
-    return Image(row, rows * row, copy_bytes=-(-size // ALIGNMENT) * ALIGNMENT)
+    return Image(row, rows * row, g.c, copy_bytes=-(-size // ALIGNMENT) * ALIGNMENT)
 
 
-def image_out(graph: Graph, node: Node, g: Geometry) -> Image:
+def image_out(graph: Graph, node: Node) -> Image:
     """Where a convolution or dense layer writes its result."""
-    border = graph.tensors[node.output].border
-    if border is None:
-        return Image(g.ow * g.oc, g.oh * g.ow * g.oc)
-    row = (g.ow + border.left + border.right) * g.oc
-    rows = g.oh + border.top + border.bottom
-    return Image(row, rows * row, border.top * row + border.left * g.oc, border)
+    tensor = graph.tensors[node.output]
+    image, row, pixel = _distances(tensor)
+    first = tensor.border.before(tensor.type) if tensor.border else 0
+    return Image(row, image, pixel, first, tensor.border)
+
+
+def _distances(tensor: Tensor) -> tuple[int, int, int]:
+    """Elements from one image to the next, from row to row and from pixel to pixel in NHWC; rows of
+    a matrix are the pixels of one row."""
+    *outer, pixel, _ = tensor.strides
+    columns = tensor.type.shape[-2]
+    image, row = outer if outer else (columns * pixel, columns * pixel)
+    return image, row, pixel
 
 
 def signs(data: DType, zero_point: int, *, copied: bool) -> dict[str, object]:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tinyai.codegen.c import literal
-from tinyai.codegen.index import Axis, element, merge_dims
+from tinyai.codegen.index import Axis, element
+from tinyai.codegen.kernels import elementwise
+from tinyai.codegen.kernels.pool2d import taken
 from tinyai.codegen.kernels.reduce import SumLoops
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.vector_steps import NoVector, VectorSteps, load
-from tinyai.ir import DType, Graph, Node, Op, operand_tensors
+from tinyai.ir import DType, Graph, Node, Op
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, MaxPool2d, Sum
 from tinyai.ops.window import NHWC
 
@@ -34,15 +36,13 @@ class Loops:
 
 def _elementwise(graph: Graph, node: Node) -> Loops:
     (source,) = graph.types(node.inputs)
-    operands = graph.types(operand_tensors(node.epilogue))
-    shape = graph.type(node.output).shape
-    axes = merge_dims(shape, [source.shape, *(operand.shape for operand in operands)])
+    axes, at = elementwise.loops(graph, node)
     if not axes:
         raise NoVector("a scalar")
     last = source.shape[-len(axes[-1].sizes) :]
     if last != axes[-1].sizes:
         raise NoVector("an input that is broadcast inside of the lanes")
-    return Loops(axes, axes, (), element(source.shape, axes))
+    return Loops(axes, axes, (), at)
 
 
 def _sum(graph: Graph, node: Node) -> Loops:
@@ -61,13 +61,13 @@ def _write(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     """Raises ``NoVector`` with the reason where the node is none for these kernels."""
     (source,) = graph.types(node.inputs)
     loops = KINDS[type(node.op)](graph, node)
-    out = graph.type(node.output)
+    out = graph.tensors[node.output]
     writer = VectorSteps(epilogue, loops.places)
     if loops.inner and source.dtype.is_float:
         raise NoVector("a sum of floats")
     value = load(f"in0 + {loops.taken}", source.dtype)
     start = node.op.infer(source).dtype
-    place = f"out + {element(out.shape, loops.places)}"
+    place = f"out + {element(out.type.shape, loops.places, out.strides)}"
     stored = writer.write("total" if loops.inner else value, start, place)
     return {
         "loops": loops,
@@ -93,19 +93,18 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, MaxPool2d | AvgPool2d | AdaptivePool2d)
     (source,) = graph.types(node.inputs)
-    out = graph.type(node.output)
+    out = graph.tensors[node.output]
     window = None if isinstance(op, AdaptivePool2d) else op.window
     if op.layout != NHWC or (window and window.dilation != (1, 1)):
         raise NoVector(f"layout {op.layout}, or a dilated window")
     if source.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.INT32):
         raise NoVector(f"pooling of {source.dtype}")
     n, h, w, c = source.shape
-    _, oh, ow, _ = out.shape
-    writer = VectorSteps(
-        epilogue, [Axis(*each) for each in (("n", (n,)), ("y", (oh,)), ("x", (ow,)), ("c", (c,)))]
-    )
+    _, oh, ow, _ = out.type.shape
+    axes = [Axis(*each) for each in (("n", (n,)), ("y", (oh,)), ("x", (ow,)), ("c", (c,)))]
+    writer = VectorSteps(epilogue, axes)
     average = isinstance(op, AvgPool2d) or (isinstance(op, AdaptivePool2d) and op.kind == "avg")
-    place = f"out + ((n * {oh} + y) * {ow} + x) * {c} + c"
+    place = f"out + {element(out.type.shape, axes, out.strides)}"
     stored = writer.write("total", op.infer(source).dtype, place)
     return {
         "n": n,
@@ -120,13 +119,18 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "include": isinstance(op, AvgPool2d) and op.count_include_pad,
         "rounded": isinstance(op, AvgPool2d) and op.rounded,
         "start": literal(0 if average else source.dtype.range[0], DType.INT32),
-        "value": load(f"in0 + ((n * {h} + row) * {w} + column) * {c} + c", source.dtype),
+        "value": load(f"in0 + {taken(graph, node, op.layout)}", source.dtype),
         "lines": writer.lines,
         "store": stored,
     }
 
 
-def _row(op: type[Op], template: str, write: Callable[[Graph, Node, Epilogue], Values]) -> Kernel:
+def _row(
+    op: type[Op],
+    template: str,
+    write: Callable[[Graph, Node, Epilogue], Values],
+    strided_in: Callable[[Graph, Node], bool],
+) -> Kernel:
     def demands(graph: Graph, node: Node) -> str | None:
         try:
             write(graph, node, Epilogue(graph, node))
@@ -141,14 +145,17 @@ def _row(op: type[Op], template: str, write: Callable[[Graph, Node, Epilogue], V
         template=template,
         demands=demands,
         values=write,
+        strided_out=anywhere,
+        strided_in=strided_in,
         split=True,
     )
 
 
 KERNELS = (
-    *(_row(op, "lanes_avx512vnni.c.j2", _write) for op in KINDS),
+    _row(Elementwise, "lanes_avx512vnni.c.j2", _write, elementwise.same_shape),
+    _row(Sum, "lanes_avx512vnni.c.j2", _write, anywhere),
     *(
-        _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool)
+        _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool, anywhere)
         for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
     ),
 )

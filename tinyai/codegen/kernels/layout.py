@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyai.codegen.c import literal
-from tinyai.codegen.index import strides
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.table import Kernel, Values, anywhere, densely
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Graph, Node
+from tinyai.ir import Graph, Node, Part
 from tinyai.ops import Concatenate, Pad, Reshape, Slice, Transpose
 
 
@@ -56,28 +55,57 @@ class Copy:
         return self.address(self.out_base, self.out_steps)
 
 
+def places(graph: Graph, node: Node) -> list[Part]:
+    """The place of each input of a concatenation in the memory of its result."""
+    assert isinstance(node.op, Concatenate)
+    out = graph.tensors[node.output]
+    whole, at = node.output, 0
+    if out.part:
+        whole, at = out.part.whole, out.part.offset
+    elif out.border:
+        at = out.border.before(out.type) * out.type.dtype.bytes
+    parts = []
+    for of in graph.types(node.inputs):
+        parts.append(Part(whole, at, out.strides))
+        at += of.shape[node.op.axis] * out.strides[node.op.axis] * of.dtype.bytes
+    return parts
+
+
+def copied(graph: Graph, node: Node) -> list[int]:
+    """Numbers of the inputs of a concatenation that are not made in their places."""
+    inputs = zip(node.inputs, places(graph, node), strict=True)
+    return [n for n, (name, part) in enumerate(inputs) if graph.tensors[name].part != part]
+
+
+def _joining(graph: Graph, node: Node) -> list[Copy]:
+    out = graph.tensors[node.output]
+    parts = places(graph, node)
+    start = out.part.offset if out.part else 0
+    copies = []
+    for number in copied(graph, node):
+        source = graph.tensors[node.inputs[number]]
+        base = (parts[number].offset - start) // out.type.dtype.bytes
+        copies.append(Copy(number, source.type.shape, 0, source.strides, base, out.strides))
+    return copies
+
+
 def _copies(graph: Graph, node: Node) -> list[Copy]:
     inputs = graph.types(node.inputs)
-    out = strides(graph.type(node.output).shape)
-    source = strides(inputs[0].shape)
+    out = graph.tensors[node.output].strides
+    source = graph.tensors[node.inputs[0]].strides
     match node.op:
         case Transpose(order):
             shape = graph.type(node.output).shape
-            return [Copy(0, shape, 0, tuple(source[axis] for axis in order), 0, tuple(out))]
+            return [Copy(0, shape, 0, tuple(source[axis] for axis in order), 0, out)]
         case Slice(begin, steps, shape):
             base = sum(b * s for b, s in zip(begin, source, strict=True))
             taken = tuple(step * s for step, s in zip(steps, source, strict=True))
-            return [Copy(0, shape, base, taken, 0, tuple(out))]
+            return [Copy(0, shape, base, taken, 0, out)]
         case Pad(widths):
             base = sum(before * s for (before, _), s in zip(widths, out, strict=True))
-            return [Copy(0, inputs[0].shape, 0, tuple(source), base, tuple(out))]
-        case Concatenate(axis):
-            copies, at = [], 0
-            for number, part in enumerate(inputs):
-                steps = tuple(strides(part.shape))
-                copies.append(Copy(number, part.shape, 0, steps, at * out[axis], tuple(out)))
-                at += part.shape[axis]
-            return copies
+            return [Copy(0, inputs[0].shape, 0, source, base, out)]
+        case Concatenate():
+            return _joining(graph, node)
     assert isinstance(node.op, Reshape)
     return [Copy(0, (inputs[0].elements,), 0, (1,), 0, (1,))]
 
@@ -85,11 +113,29 @@ def _copies(graph: Graph, node: Node) -> list[Copy]:
 def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     out = graph.type(node.output)
     fill = literal(node.op.value, out.dtype) if isinstance(node.op, Pad) else None
+    border = graph.tensors[node.output].border
+    epilogue.helpers |= {"string.h", "tinyai_write_border"} if border else set()
     copies = [copy.merged() for copy in _copies(graph, node)]
-    return {"copies": copies, "fill": fill, "elements": out.elements}
+    return {
+        "copies": copies,
+        "unused": sorted(set(range(len(node.inputs))) - {copy.source for copy in copies}),
+        "fill": fill,
+        "elements": out.elements,
+        "border": border,
+        "shape": out.shape,
+        "strides": graph.tensors[node.output].strides,
+    }
 
 
 KERNELS = tuple(
-    Kernel(name=f"{op.name}_scalar", op=op, template="copy_scalar.c.j2", values=_values)
+    Kernel(
+        name=f"{op.name}_scalar",
+        op=op,
+        template="copy_scalar.c.j2",
+        values=_values,
+        bordered=op is Concatenate,
+        strided_out=densely if op in (Pad, Reshape) else anywhere,
+        strided_in=densely if op is Reshape else anywhere,
+    )
     for op in (Transpose, Slice, Pad, Concatenate, Reshape)
 )

@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 from tinyai.codegen.c import C_TYPES, literal
-from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.index import Axis, element
+from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Graph, Node
 from tinyai.ops import AdaptivePool2d, AvgPool2d, MaxPool2d
-from tinyai.ops.window import NHWC, axes
+from tinyai.ops.window import axes
 
 
 def _values(graph: Graph, node: Node, epilogue: Epilogue, *, layout: str, kind: str) -> Values:
     (data,) = graph.types(node.inputs)
-    out = node.op.infer(data)
+    total = node.op.infer(data).dtype
+    out = graph.tensors[node.output]
     n, h, w, c = (data.shape[axis] for axis in axes(layout))
-    oh, ow = (out.shape[axis] for axis in axes(layout)[1:3])
-    steps = epilogue.write("acc", out.dtype, _loops(layout, n, oh, ow, c))
-    if layout == NHWC:
-        taken = f"((n * {h} + row) * {w} + column) * {c} + c"
-        store = f"((n * {oh} + y) * {ow} + x) * {c} + c"
-    else:
-        taken = f"((n * {c} + c) * {h} + row) * {w} + column"
-        store = f"((n * {c} + c) * {oh} + y) * {ow} + x"
+    oh, ow = (out.type.shape[axis] for axis in axes(layout)[1:3])
+    loops = _loops(layout, n, oh, ow, c)
+    steps = epilogue.write("acc", total, loops)
     return {
-        "loops": _loops(layout, n, oh, ow, c),
+        "loops": loops,
         "h": h,
         "w": w,
         "oh": oh,
         "ow": ow,
         "kind": kind,
         "type": C_TYPES[data.dtype],
-        "total": C_TYPES[out.dtype],
+        "total": C_TYPES[total],
         "start": literal(data.dtype.range[0] if kind == "max" else 0, data.dtype),
-        "taken": taken,
-        "store": store,
+        "taken": taken(graph, node, layout),
+        "store": element(out.type.shape, loops, out.strides),
         "steps": steps,
         "result": epilogue.result,
     }
+
+
+def taken(graph: Graph, node: Node, layout: str) -> str:
+    """Number of the element of the input at ``row`` and ``column`` of channel ``c``."""
+    source = graph.tensors[node.inputs[0]]
+    names = {"N": "n", "H": "row", "W": "column", "C": "c"}
+    sizes = zip(layout, source.type.shape, strict=True)
+    axes = [Axis(names[axis], (size,)) for axis, size in sizes]
+    return element(source.type.shape, axes, source.strides)
 
 
 def _loops(layout: str, n: int, oh: int, ow: int, c: int) -> list[Axis]:
@@ -66,7 +71,14 @@ def _adaptive_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
 
 
 KERNELS = tuple(
-    Kernel(name=f"{op.name}_scalar", op=op, template="pool2d_scalar.c.j2", values=values)
+    Kernel(
+        name=f"{op.name}_scalar",
+        op=op,
+        template="pool2d_scalar.c.j2",
+        values=values,
+        strided_out=anywhere,
+        strided_in=anywhere,
+    )
     for op, values in (
         (MaxPool2d, _window_values),
         (AvgPool2d, _window_values),

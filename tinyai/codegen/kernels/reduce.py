@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
-from tinyai.codegen.index import Axis, element, strides
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.index import Axis, element
+from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Graph, Node
 from tinyai.ops import IntegerSoftmax, Softmax, Sum, TableSoftmax
@@ -30,7 +30,7 @@ class SumLoops:
         assert isinstance(op, Sum)
         (data,) = graph.types(node.inputs)
         loops = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(data.shape)]
-        terms = zip(loops, strides(data.shape), strict=True)
+        terms = zip(loops, graph.tensors[node.inputs[0]].strides, strict=True)
         # Kept dimensions of length 1 have no loop: their position is 0.
         places = [
             Axis("0", (1,)) if dim in op.axes else axis
@@ -47,12 +47,13 @@ class SumLoops:
 
 def _sum_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     loops = SumLoops.of(graph, node)
+    out = graph.tensors[node.output]
     steps = epilogue.write("acc", DType.INT32, loops.places)
     return {
         "kept": loops.kept,
         "reduced": loops.reduced,
         "taken": loops.taken,
-        "store": element(graph.type(node.output).shape, loops.places),
+        "store": element(out.type.shape, loops.places, out.strides),
         "steps": steps,
         "result": epilogue.result,
     }
@@ -123,7 +124,14 @@ def _table_softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Value
 
 
 KERNELS = (
-    Kernel(name="sum_scalar", op=Sum, template="sum_scalar.c.j2", values=_sum_values),
+    Kernel(
+        name="sum_scalar",
+        op=Sum,
+        template="sum_scalar.c.j2",
+        values=_sum_values,
+        strided_out=anywhere,
+        strided_in=anywhere,
+    ),
     Kernel(
         name="softmax_scalar",
         op=Softmax,

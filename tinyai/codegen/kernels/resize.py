@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from tinyai.codegen.index import strides
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Graph, Node
 from tinyai.ops import Resize
@@ -34,16 +33,25 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         places[axis] = _index(places[axis], indices, shape[axis], epilogue)
     return {
         "loops": loops,
-        "read": _element(places, strides(shape)),
-        "write": _element([var for var, _ in loops], strides(graph.type(node.output).shape)),
+        "read": _element(places, graph.tensors[node.inputs[0]].strides),
+        "write": _element([var for var, _ in loops], graph.tensors[node.output].strides),
     }
 
 
-def _element(places: list[str], steps: list[int]) -> str:
+def _element(places: list[str], steps: tuple[int, ...]) -> str:
     return " + ".join(
         place if step == 1 else f"{place} * {step}"
         for place, step in zip(places, steps, strict=True)
     )
 
 
-KERNELS = (Kernel(name="resize_scalar", op=Resize, template="resize_scalar.c.j2", values=_values),)
+KERNELS = (
+    Kernel(
+        name="resize_scalar",
+        op=Resize,
+        template="resize_scalar.c.j2",
+        values=_values,
+        strided_out=anywhere,
+        strided_in=anywhere,
+    ),
+)

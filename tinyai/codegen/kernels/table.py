@@ -28,6 +28,14 @@ def no_complaint(graph: Graph, node: Node, schedule: Schedule) -> str | None:
     return None
 
 
+def densely(graph: Graph, node: Node) -> bool:
+    return False
+
+
+def anywhere(graph: Graph, node: Node) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Kernel:
     """C code for one operator.
@@ -39,6 +47,8 @@ class Kernel:
     - ``split``: whether threads share a node; its template gets ``threads`` and, where these are
       several, C's ``part``. Of other kernels one thread computes all.
     - ``bordered``: whether it reads and writes images that are stored with a border.
+    - ``strided_out``, ``strided_in``: whether it writes the result, or reads the first input, at
+      the strides of the tensor, where that is not dense.
     - ``pack`` rearranges the constant at an input's position at code-generation time.
     - ``candidates`` are the schedules that a node may have for a number of threads, the best by
       the kernel's own cost model first; none where there is no choice. They are the same for all
@@ -53,6 +63,8 @@ class Kernel:
     demands: Callable[[Graph, Node], str | None] = no_demand
     scratch: Callable[[Graph, Node, int], int] = no_scratch
     bordered: bool = False
+    strided_out: Callable[[Graph, Node], bool] = densely
+    strided_in: Callable[[Graph, Node], bool] = densely
     split: bool = False
     pack: Mapping[int, Callable[[Graph, Node, Array], Array]] = field(default_factory=dict)
     candidates: Callable[[Graph, Node, int], tuple[Schedule, ...]] = no_candidates

@@ -20,7 +20,7 @@ from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import image_in, image_out, signs
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.kernels.tiling import LANES, Panel, Tiling, cover, schedules
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
@@ -195,7 +195,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     channels = Channels.of(graph, node, g)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
-    out = image_out(graph, node, g)
+    out = image_out(graph, node)
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     data = graph.type(node.inputs[0]).dtype
@@ -207,9 +207,9 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     if channels.stepped:
         channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
         taken = f"(q - first) * {t.channels} + c"
-        pixel = f"q * {g.oc}"
-        if out.border:
-            pixel = f"{out.first} + q / {g.ow} * {out.row} + q % {g.ow} * {g.oc}"
+        pixel = f"q * {out.pixel}"
+        if out.row != g.ow * out.pixel:
+            pixel = f"{out.first} + q / {g.ow} * {out.row} + q % {g.ow} * {out.pixel}"
         place = f"n * {out.image} + {pixel} + {channel}"
         axes = output_axes(g, node.op, "q", channel)
         if g.groups == 1 and isa == "avx512vnni":
@@ -236,6 +236,13 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     }
 
 
+def _reads_pixels(graph: Graph, node: Node) -> bool:
+    """Whether the windows are single pixels of the input itself, however far apart."""
+    t = tiling_of(graph, node)
+    source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
+    return isinstance(node.op, Conv2d) and t.g.window.kernel[1] == 1 and not source.copy_bytes
+
+
 KERNELS = tuple(
     Kernel(
         name=f"{op.name}_tile_{isa}",
@@ -246,6 +253,8 @@ KERNELS = tuple(
         values=functools.partial(values, isa=isa),
         scratch=scratch,
         bordered=op is Conv2d,
+        strided_out=anywhere,
+        strided_in=_reads_pixels,
         split=True,
         pack={1: pack},
         candidates=candidates,

@@ -307,6 +307,7 @@ RATIOS = {
     "above one": 1.75,
     "large": 300.7,
     "a power of two": 0.0625,
+    "twice": 2.0,
     "tiny": 3e-7,
     "tinier than 32 bits": 1.2e-10,
 }

@@ -13,8 +13,11 @@ import pytest
 from tests.example_graphs import (
     EPILOGUES,
     NETWORKS,
+    Site,
+    branches,
     examples_graph,
     orders_as_given,
+    random_array,
     random_inputs,
     require_isa,
     step_kinds,
@@ -24,7 +27,7 @@ from tinyai.codegen.emit import choose_kernels
 from tinyai.codegen.isa import SCALAR, isas_of
 from tinyai.codegen.kernels import KERNELS, Kernel, choose
 from tinyai.errors import UnsupportedError
-from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Operand, Type
+from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Operand, Type, verify
 from tinyai.ops import OPS, Conv2d, Elementwise, Reshape, Transpose
 from tinyai.ops.steps import STEP_KINDS, Add, Cast, Clip, Relu, RightShift, Subtract
 from tinyai.ops.window import Window
@@ -273,3 +276,47 @@ def test_a_broadcast_operand_keeps_its_place() -> None:
     assert compiled.plan.locations["t4"] == compiled.plan.locations["t1"]
     inputs = random_inputs(graph, 0)
     assert_equal(Runner(graph)(*inputs)[0], run_graph(graph, inputs)[0], "broadcast")
+
+
+SIDES = {
+    "top": (1, 0, 0, 0),
+    "left": (0, 1, 0, 0),
+    "bottom": (0, 0, 1, 0),
+    "right": (0, 0, 0, 1),
+    "all": (1, 2, 1, 1),
+}
+
+
+@pytest.mark.parametrize("isa", ["packed", "avx2", "avx512vnni"])
+@pytest.mark.parametrize("epilogue", ["qnn", "relu", "branches"])
+def test_a_result_lies_inside_of_a_border_on_any_of_its_sides(epilogue: str, isa: str) -> None:
+    """Its reader pads it there; requantized in registers, by steps, and by both."""
+    require_isa(isa)
+    builder, rng = Builder("borders"), np.random.default_rng(3)
+    outputs = []
+    for padding in SIDES.values():
+        for groups in (1, 20):
+            made = bordered(builder, rng, epilogue, groups)
+            window = Window((3, 4), padding=padding)
+            weight = builder.constant(random_array(rng, Type((2, 3, 4, 20), DType.INT8)))
+            outputs.append(builder.add(Conv2d(window, zero_point=7), [made, weight]))
+    graph = verify(builder.graph(outputs))
+    target = Target(isa=isa)
+    compiled = backend.compile_graph(graph, target)
+    assert sum(tensor.border is not None for tensor in compiled.graph.tensors.values()) > 5
+    runner = Runner(graph, target)
+    for seed in range(2):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def bordered(builder: Builder, rng: np.random.Generator, epilogue: str, groups: int) -> str:
+    """A convolution of 20 channels whose result is int8 or uint8."""
+    op = Conv2d(Window((2, 2)), groups, zero_point=3)
+    types = Type((1, 6, 7, 20), DType.INT8), Type((20, 2, 2, 20 // groups), DType.INT8)
+    site = Site(builder, op.infer(*types), "NHWC", rng)
+    steps = tuple(branches(site) if epilogue == "branches" else EPILOGUES["qnn"](site))
+    steps = (Relu(), *steps) if epilogue == "relu" else steps
+    weight = builder.constant(random_array(rng, types[1]))
+    return builder.add(op, [builder.input(types[0]), weight], steps)

@@ -209,8 +209,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         taken = f"(q - first) * {t.channels} + c"
         pixel = f"q * {out.pixel}"
         if out.row != g.ow * out.pixel:
-            pixel = f"{out.first} + q / {g.ow} * {out.row} + q % {g.ow} * {out.pixel}"
-        place = f"n * {out.image} + {pixel} + {channel}"
+            pixel = f"q / {g.ow} * {out.row} + q % {g.ow} * {out.pixel}"
+        place = f"n * {out.image} + {out.first} + {pixel} + {channel}"
         axes = output_axes(g, node.op, "q", channel)
         if g.groups == 1 and isa == "avx512vnni":
             steps = write_lanes(epilogue, channels.rest, taken, place, axes)

@@ -32,7 +32,7 @@ WORKERS = 2
 SECONDS = 60.0
 SECONDS_TO_COMPARE = 120.0  # TVM's own build of the whole network takes 3 to 10 s
 SECONDS_TO_START = 120.0
-FEW = range(40)
+FEW = range(60)
 # Every sixth of these is run and compared where it comes so far; TVM's build is slow.
 COMPARED = ("ad01_int8", "qoperator")
 

@@ -375,7 +375,7 @@ def unary_family() -> Family:
                     relay.fixed_point_multiply(x, m, s), "int32"
                 ),
             )
-    for shift in (-30, -8, -1, 0):
+    for shift in (-30, -8, -1, 0, 2, 5):
         family.add(
             f"fixed point by a half shift {shift}",
             Input((3, 7), "int32", -(2**30), 2**30),

@@ -39,12 +39,17 @@ SAMPLES = {"ad01_int8": "ad_int8", "kws_ref_model": "kws_int8", "pretrainedResne
 Values = dict[str, Array]
 
 
-def tflite_file(name: str) -> bytes:
+def tflite_path(name: str) -> Path:
     """A TFLite file of the shared folder; the test skips where the folder is missing."""
     path = MODELS / f"{name}.tflite"
     if not path.exists():
         pytest.skip(f"the folder of shared models lacks {path.name}")
-    return path.read_bytes()
+    return path
+
+
+def tflite_file(name: str) -> bytes:
+    """What is in it."""
+    return tflite_path(name).read_bytes()
 
 
 @functools.cache

@@ -65,9 +65,7 @@ def test_a_missing_file_is_an_error_with_exit_code_2() -> None:
 
 @pytest.fixture
 def tflite_kws() -> str:
-    from tests.prequantized import MODELS
+    pytest.importorskip("tvm.relay")
+    from tests.prequantized import tflite_path
 
-    path = MODELS / "kws_ref_model.tflite"
-    if not path.exists():
-        pytest.skip(f"the folder of shared models lacks {path.name}")
-    return str(path)
+    return str(tflite_path("kws_ref_model"))

@@ -123,26 +123,20 @@ def test_order_of_the_blocks_does_not_change_the_plan(blocks: list[Block], rando
     assert place(shuffled) == place(blocks)
 
 
-def test_placements_other_than_by_size_are_tried_and_the_smallest_wins() -> None:
-    blocks = [
-        Block("a", 128, 3, 3),
-        Block("b", 128, 2, 3),
-        Block("c", 192, 1, 1),
-        Block("d", 128, 1, 3),
-    ]
-    assert greedy_by_size(blocks) > lower_bound(blocks)
-    assert place(blocks)[1] == lower_bound(blocks)
-
-
-def test_blocks_that_end_above_the_bound_are_placed_first_in_another_round() -> None:
-    blocks = [
-        Block("a", 320, 0, 1),
-        Block("b", 256, 1, 2),
-        Block("c", 256, 2, 2),
-        Block("d", 192, 2, 5),
-    ]
-    assert greedy_by_size(blocks) > lower_bound(blocks)
-    assert place(blocks)[1] == lower_bound(blocks)
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        pytest.param([(128, 3, 3), (128, 2, 3), (192, 1, 1), (128, 1, 3)], id="another order"),
+        pytest.param([(320, 0, 1), (256, 1, 2), (256, 2, 2), (192, 2, 5)], id="another round"),
+    ],
+)
+def test_placements_other_than_by_size_are_tried_and_the_smallest_wins(
+    blocks: list[tuple[int, int, int]],
+) -> None:
+    """The second needs a round in which blocks that ended above the bound go first."""
+    named = [Block(f"b{n}", *numbers) for n, numbers in enumerate(blocks)]
+    assert greedy_by_size(named) > lower_bound(named)
+    assert place(named)[1] == lower_bound(named)
 
 
 def test_no_blocks_need_no_arena() -> None:

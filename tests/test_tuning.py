@@ -130,13 +130,10 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
 
 @pytest.fixture
 def kws() -> str:
-    from tests.prequantized import MODELS
-
     pytest.importorskip("tvm.relay")
-    path = MODELS / "kws_ref_model.tflite"
-    if not path.exists():
-        pytest.skip(f"the folder of shared models lacks {path.name}")
-    return str(path)
+    from tests.prequantized import tflite_path
+
+    return str(tflite_path("kws_ref_model"))
 
 
 def test_the_command_writes_a_file_that_the_target_takes(

@@ -53,6 +53,10 @@ class DType(enum.StrEnum):
         return int(info.min), int(info.max)
 
 
+# The types of quantized values.
+NARROW = (DType.INT8, DType.UINT8)
+
+
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Elements between neighbours of each dimension of a dense tensor of this shape."""
     return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))

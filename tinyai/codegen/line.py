@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Step
+from tinyai.ir import NARROW, Array, DType, Graph, Step
 from tinyai.ops import steps
 from tinyai.reference import run_steps
 
@@ -35,7 +35,7 @@ class Line:
 
 def line_of(graph: Graph, chain: Sequence[Step], dtype: DType) -> Line | None:
     """The line of the longest beginning of ``chain`` that has one, from values of ``dtype``."""
-    if dtype not in (DType.INT8, DType.UINT8):
+    if dtype not in NARROW:
         return None
     for count, scale, offset in reversed(list(_beginnings(graph, chain))):
         low, high = dtype.range

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.ir import DType, Step
+from tinyai.ir import NARROW, DType, Step
 from tinyai.ops import functions_tflite, reduce, steps
 from tinyai.ops.elementwise import Elementwise, apply
 from tinyai.ops.functions import FUNCTIONS
@@ -17,7 +17,6 @@ from tinyai.ops.rounding_onnx import OnnxArithmetic
 from tinyai.ops.rounding_tflite import TfliteArithmetic, mean_steps, relu_limits
 from tinyai.ops.rounding_tvm import TvmArithmetic, multiply_step
 from tinyai.ops.scales import (
-    NARROW,
     Arithmetic,
     Scale,
     Sides,

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinyai.ir import Array, Builder, DType, Operand, Step
+from tinyai.ir import NARROW, Array, Builder, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.functions import fused_multiply_add
 from tinyai.ops.scales import (
-    NARROW,
     Arithmetic,
     Scale,
     Sides,

@@ -10,10 +10,9 @@ import math
 
 import numpy as np
 
-from tinyai.ir import Array, Builder, DType, Operand, Step
+from tinyai.ir import NARROW, Array, Builder, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.scales import (
-    NARROW,
     Arithmetic,
     FixedPoint,
     Scale,

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyai.ir import Array, Builder, DType, Operand, Step
+from tinyai.ir import NARROW, Array, Builder, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.scales import (
-    NARROW,
     Arithmetic,
     Scale,
     Sides,

@@ -17,7 +17,6 @@ from tinyai.ir import Array, Builder, DType, Operand, QParams, Step
 from tinyai.ops import steps
 from tinyai.source import Call, Expr, constant_of, one_number, require
 
-NARROW = (DType.INT8, DType.UINT8)
 ACCUMULATORS = ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")
 Steps = tuple[Step, ...]
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Node, Step, every_step, operand_tensors
+from tinyai.ir import NARROW, Array, DType, Graph, Node, Step, every_step, operand_tensors
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import FixedPointMultiply, Lookup
 from tinyai.reference import run_steps
 
-NARROW = (DType.INT8, DType.UINT8)
 FEWEST_STEPS = 4  # shorter chains of integers cost less than a look-up
 
 

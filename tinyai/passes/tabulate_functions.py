@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Node, every_step
+from tinyai.ir import NARROW, Array, Graph, Node, every_step
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import FixedPointMultiply, Function, Lookup
 from tinyai.reference import run_steps
-
-NARROW = (DType.INT8, DType.UINT8)
 
 
 def tabulate_functions(graph: Graph) -> Graph:

@@ -11,10 +11,8 @@ from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.vector_steps import Chain
-from tinyai.ir import Array, DType, Graph, Node
+from tinyai.ir import NARROW, Array, DType, Graph, Node
 from tinyai.ops.steps import Cast
-
-NARROW = (DType.INT8, DType.UINT8)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,8 @@ import pytest
 from tvm.relay.backend import te_compiler
 
 from tests.c_checks import COMPILERS, SANITIZERS, missing, missing_sanitizers
+from tinyai import backend
+from tinyai.runtime import tuner
 
 # Without it TVM looks for tuning logs on the network at every build.
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
@@ -27,6 +29,13 @@ def _one_look_at_tvms_build_flags() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(te_compiler, "libinfo", functools.cache(te_compiler.libinfo))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _threads_share_small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of tests have too little work for two threads."""
+    for module in (backend, tuner):
+        monkeypatch.setattr(module, "with_useful_threads", lambda graph, target: target)
 
 
 # One of each kind in `make test`: gcc takes the C as C99, clang++ as C++17.

@@ -21,7 +21,7 @@ from tests.c_checks import assert_warning_free, build_with, run_command
 from tests.example_graphs import NETWORKS, Network, Qnn, random_inputs, require_isa
 from tests.prequantized import from_tflite, tflite_file
 from tinyai import backend
-from tinyai.backend import compile_graph
+from tinyai.backend import compile_graph, with_useful_threads
 from tinyai.codegen.isa import isas_of
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.depthwise import Slicing
@@ -181,6 +181,17 @@ def test_code_for_threads_has_no_warning_and_is_deterministic(abi: str, compiler
 def test_code_that_one_thread_runs_knows_nothing_of_threads(target: Target) -> None:
     text = compile_graph(deep_network(), target, abi="plain").source.text
     assert not any(word in text for word in ("pthread", "sched", "tinyai_part", "tinyai_wait"))
+
+
+@pytest.mark.parametrize(("channels", "threads"), [(16, 1), (600, 2), (2000, 3)])
+def test_a_thread_is_taken_for_every_four_million_multiply_accumulates(
+    channels: int, threads: int
+) -> None:
+    b = Builder("one_layer")
+    x = b.input(Type((64, 128), DType.INT8))
+    weight = b.constant(np.zeros((channels, 128), np.int8))
+    graph = b.graph([b.add(Dense(), [x, weight])])
+    assert with_useful_threads(graph, Target(threads=3)) == Target(threads=threads)
 
 
 # --- The library's own threads -------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from tinyai.backend import generate, prepare
+from tinyai.backend import generate, prepare, with_useful_threads
 from tinyai.codegen.emit import choose_kernels, threads_of
 from tinyai.codegen.isa import best_of_this_machine
 from tinyai.codegen.schedules import candidates_of, layer_key, read_tuning, write_tuning
@@ -107,6 +107,7 @@ def layers_of(graph: Graph, target: Target) -> list[Layer]:
     section is measured."""
     target = replace(target, isa=_isa(target), tuning="")
     graph = prepare(graph, target)
+    target = with_useful_threads(graph, target)
     kernels = choose_kernels(graph, target)
     threads = threads_of(kernels, target)
     return [

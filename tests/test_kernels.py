@@ -29,7 +29,7 @@ from tinyai.codegen.kernels import KERNELS, Kernel, choose
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Operand, Type, verify
 from tinyai.ops import OPS, Conv2d, Elementwise, Reshape, Transpose
-from tinyai.ops.steps import STEP_KINDS, Add, Cast, Clip, Relu, RightShift, Subtract
+from tinyai.ops.steps import STEP_KINDS, Add, Cast, Clip, Lookup, Relu, RightShift, Subtract
 from tinyai.ops.window import Window
 from tinyai.passes import optimize
 from tinyai.plan import Room
@@ -105,6 +105,22 @@ def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.M
     runner = Runner(graph, target)
     assert f"tinyai_{name}_" in runner.source.text
     assert_runs_as_reference(graph, runner)
+
+
+@pytest.mark.parametrize("to", [DType.INT8, DType.UINT8])
+@pytest.mark.parametrize("start", [DType.INT8, DType.UINT8])
+def test_a_table_is_looked_up_in_registers(start: DType, to: DType) -> None:
+    b = Builder("table")
+    lowest, size = to.range[0], 256
+    table = tuple(lowest + 101 * i % size for i in range(size))
+    x = b.input(Type((size,), start))
+    graph = b.graph([b.add(Elementwise((size,)), [x], (Lookup(table, to),))])
+    target = Target(isa="avx512vnni")
+    assert "tinyai_lookup_16" in backend.compile_graph(graph, target).source.text
+    require_isa("avx512vnni")
+    values = np.arange(start.range[0], start.range[1] + 1).astype(start.numpy)
+    (found,) = Runner(graph, target)(values)
+    assert found.tolist() == list(table)
 
 
 def test_every_operator_has_examples_and_a_scalar_kernel() -> None:

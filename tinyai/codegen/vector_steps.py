@@ -16,7 +16,7 @@ from tinyai.codegen.index import Axis, element
 from tinyai.codegen.line import line_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
-from tinyai.ir import DType, Operand, Step
+from tinyai.ir import NARROW, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
@@ -210,11 +210,21 @@ class VectorSteps:
         name = self.epilogue.array(np.array(values, np.int32))
         return f"_mm512_maskz_loadu_epi32(lanes, {name} + {self.axes[-1].var})"
 
+    def _lookup(self, step: steps.Lookup, value: str, dtype: DType) -> str:
+        """The results in the order of the values' bytes, of which negative ones are the last."""
+        if step.to not in NARROW:
+            raise NoVector(f"a table of {step.to}")
+        table = np.roll(np.array(step.table, step.to.numpy), dtype.range[0])
+        found = f"tinyai_lookup_16({value}, {self.epilogue.array(table)})"
+        return _cast(found, DType.INT32, step.to)
+
     def _expression(self, step: Step, value: str, operand: str | None, dtype: DType) -> str:
         if isinstance(step, steps.Cast):
             return _cast(value, dtype, step.to)
         if isinstance(step, steps.Round):
             return _ROUND[step.mode].format(value)
+        if isinstance(step, steps.Lookup):
+            return self._lookup(step, value, dtype)
         if isinstance(step, steps.FixedPointMultiply) and step.rounding == "upward":
             if dtype is not DType.INT32:
                 raise NoVector(f"{step.name} of {dtype}")

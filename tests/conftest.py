@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tvm.relay.backend import te_compiler
 
-from tests.c_checks import COMPILERS, SANITIZERS, missing, missing_sanitizers
+from tests.c_checks import COMPILERS, QUICK_COMPILERS, SANITIZERS, missing, missing_sanitizers
 from tinyai import backend
 from tinyai.runtime import tuner
 
@@ -38,13 +38,10 @@ def _threads_share_small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "with_useful_threads", lambda graph, target: target)
 
 
-# One of each kind in `make test`: gcc takes the C as C99, clang++ as C++17.
-QUICK = ("gcc", "clang++")
-
-
 @pytest.fixture(
     params=[
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMPILERS
+        name if name in QUICK_COMPILERS else pytest.param(name, marks=pytest.mark.slow)
+        for name in COMPILERS
     ]
 )
 def compiler(request: pytest.FixtureRequest) -> str:

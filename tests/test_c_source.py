@@ -10,10 +10,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.c_checks import (
+    COMPILERS,
+    QUICK_COMPILERS,
+    SANITIZERS,
     WARNINGS,
     assert_warning_free,
     build_sanitized,
@@ -396,8 +400,21 @@ def test_the_default_file_stores_its_weights_once(name: str) -> None:
     assert default.weight_bytes == alone.weight_bytes > 0
 
 
+def by_compiler(compilers: Sequence[str], quick: Sequence[str]) -> list[Any]:
+    """Each epilogue with each compiler; in `make test` those of ``quick`` take turns."""
+    return [
+        pytest.param(
+            epilogue, name, marks=() if name == quick[turn % len(quick)] else pytest.mark.slow
+        )
+        for turn, epilogue in enumerate(EPILOGUES)
+        for name in compilers
+    ]
+
+
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
-@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize(
+    ("epilogue", "compiler"), by_compiler(COMPILERS, QUICK_COMPILERS), indirect=["compiler"]
+)
 def test_examples_compile_without_a_warning(epilogue: str, isa: str, compiler: str) -> None:
     assert_warning_free(compiled_examples(epilogue, isa).source.text, compiler)
 
@@ -447,7 +464,9 @@ def assert_sanitized(compiled: Compiled, compiler: str, **options: str) -> None:
 
 
 @pytest.mark.parametrize("isa", RUN)
-@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize(
+    ("epilogue", "sanitizer"), by_compiler(SANITIZERS, SANITIZERS), indirect=["sanitizer"]
+)
 def test_examples_are_clean_under_the_sanitizers(epilogue: str, isa: str, sanitizer: str) -> None:
     require_isa(isa)
     assert_sanitized(compiled_examples(epilogue, isa), sanitizer, optimize="-O0")

@@ -58,7 +58,7 @@ IMPORTED = {
     ),
 }
 
-SLOW_IMPORTS = ("resnet50", "ssd")
+SLOW_IMPORTS = ("resnet50", "ssd", "mobilenet_v1")
 
 
 @functools.cache

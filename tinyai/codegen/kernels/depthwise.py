@@ -30,6 +30,8 @@ from tinyai.ops import Conv2d
 from tinyai.ops.window import NHWC
 
 LANES = 64
+# Of few channels, or for the last ones: half a vector costs half the time.
+HALF = 32
 ROWS = 4
 # Outputs of a row in one straight line of code, at most.
 LONGEST = 8
@@ -195,8 +197,10 @@ def scratch(graph: Graph, node: Node, threads: int) -> int:
     return source.copy_bytes + (threads * row if channels.stepped else 0)
 
 
-def _core(epilogue: Epilogue, isa: str, s: Slicing, channels: Channels, *, flipped: bool) -> str:
-    """Name of the core, which the file then holds."""
+def _core(
+    epilogue: Epilogue, isa: str, s: Slicing, channels: Channels, *, lanes: int, flipped: bool
+) -> str:
+    """Name of the core for vectors of ``lanes`` channels, which the file then holds."""
     straight = isa == "avx512vnni"  # the others have loops, and ask at run time
     options = {**channels.options, "flat": s.flat, "flipped": flipped and straight}
     window = s.g.window
@@ -207,6 +211,7 @@ def _core(epilogue: Epilogue, isa: str, s: Slicing, channels: Channels, *, flipp
         *([f"d{window.dilation[1]}"] if window.dilation[1] > 1 else []),
         *([f"{line}_{rest}"] if straight else []),
         *([f"c{s.g.c}"] if s.flat and straight else []),
+        *([f"{lanes}"] if lanes < LANES else []),
         *(name for name, chosen in options.items() if chosen),
         isa,
     ]
@@ -220,6 +225,7 @@ def _core(epilogue: Epilogue, isa: str, s: Slicing, channels: Channels, *, flipp
         groups=s.groups,
         lines=[(n, s.stretches(n)) for n in (line, rest) if n],
         line=line,
+        lanes=lanes,
         **options,
     )
     return name
@@ -250,6 +256,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     valid = g.c - LANES * (s.blocks - 1)
     whole = LANES if s.flat else valid
     last = g.ow * g.c - LANES * (s.width - 1) if s.flat else valid
+    core = functools.partial(_core, epilogue, isa, s, channels, flipped=flipped)
+    narrow = isa == "avx512vnni" and not s.flat and valid <= HALF
     return {
         "s": s,
         "g": g,
@@ -259,7 +267,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
         "arrays": channels.arrays(epilogue, lambda values: s.lanes(values).reshape(-1)),
-        "core": _core(epilogue, isa, s, channels, flipped=flipped),
+        "core": core(lanes=LANES) if s.blocks > 1 or not narrow else None,
+        "last_core": core(lanes=HALF if narrow else LANES),
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,
         "target": out,

@@ -216,9 +216,13 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
             steps = write_lanes(epilogue, channels.rest, taken, place, axes)
         if steps is None:
             steps = write_scalar(epilogue, channels.rest, taken, place, axes, g.group_out)
+    # Where all pixels are as far apart as neighbours are, the image is one long row.
+    in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
+    out_line = channels.stepped or out.row == g.ow * out.pixel
     return {
         "t": t,
         "g": g,
+        "width": t.outputs if in_line and out_line else g.ow,
         "raw": channels.raw,
         "stepped": channels.stepped,
         "stored": channels.rest.start,

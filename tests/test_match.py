@@ -46,7 +46,7 @@ def const(value: Any, dtype: str = "int32") -> Constant:
 
 
 def call(name: str, *args: Expr, to: str = "int32[2]", **attrs: Any) -> Call:
-    return Call((of(to),), op=name, attrs=attrs, load=lambda: args)
+    return Call((of(to),), op=name, load_attrs=lambda: attrs, load=lambda: args)
 
 
 def relu(x: Expr) -> Call:
@@ -492,7 +492,7 @@ def refused(node: Call) -> tuple[str, str, str]:
 
 def example(name: str, **attrs: Any) -> Call:
     node = EXAMPLES[name]
-    return replace(node, attrs={**node.attrs, **attrs})
+    return replace(node, load_attrs=lambda: {**node.attrs, **attrs})
 
 
 def with_arg(name: str, index: int, arg: Expr) -> Call:

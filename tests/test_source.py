@@ -26,7 +26,7 @@ INT8 = SourceType((2, 3), "int8")
 
 
 def call(*args: Expr, name: str = "") -> Call:
-    return Call((INT8,), op="add", attrs={}, load=lambda: args, name=name)
+    return Call((INT8,), op="add", load_attrs=dict, load=lambda: args, name=name)
 
 
 def test_a_source_type_shows_dynamic_dimensions_and_any_dtype() -> None:
@@ -57,7 +57,7 @@ def test_what_an_expression_holds_is_loaded_when_asked_for_and_once(kind: str) -
     array, fields = np.zeros(3, np.int8), (Expr((INT8,)),)
     constant = Constant((INT8,), load=loading(array))  # type: ignore[arg-type]
     pair = Tuple((INT8,), load=loading(fields))  # type: ignore[arg-type]
-    whole = Call((INT8,), op="add", attrs={}, load=loading(fields))  # type: ignore[arg-type]
+    whole = Call((INT8,), op="add", load_attrs=dict, load=loading(fields))  # type: ignore[arg-type]
     assert loads == []
     ask = {
         "constant": lambda: constant.value is array,

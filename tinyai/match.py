@@ -7,7 +7,7 @@ say which call failed and why. It has what Relay's has, plus names and chains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -167,6 +167,18 @@ def operators(pattern: Pattern) -> frozenset[str]:
         case Chain(base, steps):
             return operators(base).union(*(operators(step(Anything())) for step in steps))
     return frozenset()
+
+
+def possible(pattern: Pattern, present: Collection[str]) -> bool:
+    """Whether a pattern can match where there are no other operators than these."""
+    match pattern:
+        case Operator(name, args):
+            return name in present and all(possible(arg, present) for arg in args)
+        case OneOf(options):
+            return any(possible(option, present) for option in options)
+        case Chain(base):
+            return possible(base, present)
+    return True
 
 
 def _match(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:

@@ -1,7 +1,8 @@
 """A source model's expressions in neutral form, as the doors (Relay, Relax) hand them over.
 
 Patterns match these values and operators are lowered from them, so that neither needs TVM. A call's
-arguments are made when they are asked for: a check looks at a few calls of a large network.
+arguments and attributes are read when they are asked for: a check looks at a few calls of a large
+network.
 """
 
 from __future__ import annotations
@@ -65,9 +66,13 @@ class Call(Expr):
     """``op(*args)`` under the operator's name in the source language; ``name`` is its span's."""
 
     op: str = field(kw_only=True)
-    attrs: Mapping[str, Any] = field(kw_only=True)
+    load_attrs: Callable[[], Mapping[str, Any]] = field(kw_only=True)
     load: Callable[[], tuple[Expr, ...]] = field(kw_only=True)
     name: str = field(default="", kw_only=True)
+
+    @cached_property
+    def attrs(self) -> Mapping[str, Any]:
+        return self.load_attrs()
 
     @cached_property
     def args(self) -> tuple[Expr, ...]:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +19,8 @@ from tinyai.backend import CompileSpec, preprocess
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
 from tinyai.frontends.qdq import integers_from_qdq
-from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
-from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Operator, Pattern
+from tinyai.frontends.relay_source import Source, children, graph_from_region, rounding_of
+from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Operator, Pattern, possible
 from tinyai.patterns import (
     OPERATORS,
     PATTERNS,
@@ -95,16 +96,37 @@ def cut_regions(
     """TVM's four passes, under the composites of ``patterns`` and the operators' predicates."""
     register_operators()
     symbols = _symbols_of_others(mod)
-    passes = [
+    # For each pattern MergeComposite types the whole module anew.
+    present = _operators_of(mod)
+    patterns = tuple(row for row in patterns if possible(row.pattern, present))
+    composites = [
         relay.transform.InferType(),
         relay.transform.FoldConstant(),
         relay.transform.MergeComposite(pattern_table(patterns)),
+    ]
+    passes = [
         relay.transform.AnnotateTarget([COMPILER]),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),
         relay.transform.InferType(),
     ]
-    return _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
+    mod = tvm.transform.Sequential(composites)(mod)
+    token = _BODIES.set(_Bodies(mod))
+    try:
+        mod = tvm.transform.Sequential(passes)(mod)
+    finally:
+        _BODIES.reset(token)
+    return _restore_symbols(mod, symbols)
+
+
+def _operators_of(mod: tvm.IRModule) -> set[str]:
+    found: set[tvm.ir.Op] = set()
+    for func in mod.functions.values():
+        if isinstance(func, relay.Function):
+            relay.analysis.post_order_visit(
+                func, lambda e: found.add(e) if isinstance(e, tvm.ir.Op) else None
+            )
+    return {operator.name for operator in found}
 
 
 def regions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relay.Function]:
@@ -206,7 +228,44 @@ def register_operators() -> None:
             tvm.ir.register_op_attr(name, key, _takes)
 
 
+class _Bodies:
+    """The calls inside of composites, which AnnotateTarget asks about too, arguments first, though
+    the composite was checked as a whole. Parameters alone keep their identity when types are
+    inferred; calls are known by what they are made from."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self._params: set[Any] = set()
+        self._calls: set[relay.Call] = set()
+        for func in mod.functions.values():
+            if isinstance(func, relay.Function):
+                relay.analysis.post_order_visit(func, self._collect)
+
+    def _collect(self, expr: relay.Expr) -> None:
+        if isinstance(expr, relay.Function) and _is_composite(expr):
+            self._params |= {param.vid for param in expr.params}
+
+    def hold(self, expr: relay.Expr) -> bool:
+        if isinstance(expr, relay.Var):
+            return expr.vid in self._params
+        if isinstance(expr, relay.Call):
+            return expr in self._calls
+        return any(map(self.hold, children(expr)))
+
+    def add(self, call: relay.Call) -> bool:
+        """Whether the call is one of them; asked about arguments before their users."""
+        inside = any(map(self.hold, children(call)))
+        if inside:
+            self._calls.add(call)
+        return inside
+
+
+_BODIES: ContextVar[_Bodies | None] = ContextVar("_BODIES", default=None)
+
+
 def _takes(expr: relay.Expr) -> bool:
+    bodies = _BODIES.get()
+    if bodies is not None and bodies.add(expr):
+        return False
     call = Source()(expr)
     return isinstance(call, Call) and refusal_of_operator(call) is None
 

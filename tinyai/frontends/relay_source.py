@@ -43,9 +43,10 @@ class Source:
         return self._made[expr]
 
     def _make(self, expr: relay.Expr) -> Expr:
-        types = tuple(source_types(expr.checked_type))
         if isinstance(expr, relay.Constant):
-            return Constant(types, load=lambda: expr.data.numpy())
+            data = expr.data  # knows its type without a call of TVM's
+            return Constant((SourceType(data.shape, data.dtype),), load=data.numpy)
+        types = tuple(source_types(expr.checked_type))
         if isinstance(expr, relay.Tuple):
             return Tuple(types, load=lambda: tuple(self(field) for field in expr.fields))
         if isinstance(expr, relay.TupleGetItem):
@@ -56,7 +57,7 @@ class Source:
             return Call(
                 types,
                 op=expr.op.name,
-                attrs=attributes(expr.attrs),
+                load_attrs=lambda: attributes(expr.attrs),
                 load=lambda: tuple(self(arg) for arg in expr.args),
                 name=span_name(expr),
             )
@@ -90,7 +91,20 @@ def attributes(attrs: Any) -> dict[str, Any]:
         # A few operators' attributes have no Python class, only fields.
         names = sorted(set(dir(attrs)) - set(dir(type(attrs))))
         return {name: _plain(getattr(attrs, name)) for name in names}
-    return {str(key): _plain(attrs[key]) for key in list(attrs.keys())}
+    return {name: _plain(attrs[name]) for name in _field_names(attrs)}
+
+
+# Of each class of attributes: TVM takes longer to list the names than to give the values.
+_FIELD_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def _field_names(attrs: tvm.ir.Attrs) -> tuple[str, ...]:
+    names = _FIELD_NAMES.get(type(attrs))
+    if names is None:
+        names = tuple(map(str, attrs.keys()))
+        if not isinstance(attrs, tvm.ir.attrs.DictAttrs):
+            _FIELD_NAMES[type(attrs)] = names
+    return names
 
 
 def _plain(value: Any) -> Any:
@@ -105,9 +119,13 @@ def _plain(value: Any) -> Any:
 
 def span_name(expr: relay.Expr) -> str:
     """Name of the source model's node that an expression came from, "" where none is known."""
-    span = getattr(expr, "span", None)
-    spans = getattr(span, "spans", [span] if span is not None else [])
-    return "/".join(dict.fromkeys(str(s.source_name.name) for s in spans if s.source_name.name))
+    span = expr.span
+    if span is None:
+        return ""
+    # To ask a span for a field that it lacks is slow: TVM raises an error with a backtrace.
+    spans = span.spans if type(span).__name__ == "SequentialSpan" else [span]
+    names = (str(each.source_name.name) for each in spans)
+    return "/".join(dict.fromkeys(filter(None, names)))
 
 
 def graph_from_region(func: relay.Function) -> Graph:

@@ -129,9 +129,15 @@ def _core(
             "tile_width.c.j2", name=name, shared=shared, blocks=blocks
         )
         return name
+    products = f"TINYAI_PRODUCTS_{blocks}{'_FLIPPED' if options['flipped'] else ''}"
+    if isa == "avx512vnni":
+        epilogue.cores[products] = render_core(
+            f"products_{isa}.c.j2", name=products, blocks=blocks, flipped=options["flipped"]
+        )
     epilogue.cores[name] = render_core(
         f"tile_{isa}.c.j2",
         name=name,
+        products=products,
         pixels=pixels,
         blocks=blocks,
         unrolled=unrolled,

@@ -12,11 +12,17 @@ from tinyai.ir import Array, DType
 
 _PER_LINE = {1: 128, 2: 16, 4: 12, 8: 6}
 _SHORT = 64
-# Letters stand for themselves; all else is a three-digit octal escape, which no digit can extend.
+
+
+def _character(byte: int) -> str:
+    """A byte inside a string literal, as short as it can be. No octal digit stands for itself, for
+    it would extend the escape in front of it, and no question mark, for two begin a trigraph."""
+    plain = chr(byte)
+    return plain if " " <= plain <= "~" and plain not in '"\\?01234567' else f"\\{byte:o}"
+
+
 # Four bytes each, so that numpy can look them up; the zeros that fill up go away behind that.
-_BYTES = np.array(
-    [chr(b) if chr(b).isascii() and chr(b).isalpha() else f"\\{b:03o}" for b in range(256)], "S4"
-)
+_BYTES = np.array([_character(byte) for byte in range(256)], "S4")
 
 
 def constant(name: str, value: Array) -> str:

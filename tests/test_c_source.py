@@ -43,6 +43,7 @@ from tests.example_graphs import (
     small_network,
 )
 from tinyai.backend import Compiled, compile_graph
+from tinyai.codegen import templates
 from tinyai.codegen.c import comment_text, identifier, indent, literal
 from tinyai.codegen.constants import constant
 from tinyai.codegen.index import Axis, element, merge_dims
@@ -424,6 +425,12 @@ def test_examples_compile_without_a_warning(epilogue: str, isa: str, compiler: s
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_compile_without_a_warning(name: str, abi: str, isa: str, compiler: str) -> None:
     assert_warning_free(compiled_network(name, abi, isa).source.text, compiler)
+
+
+def test_code_is_generated_where_compiled_templates_cannot_be_kept(tmp_path: Path) -> None:
+    cache = templates._Compiled(str(tmp_path / "gone"))
+    text = templates._TEMPLATES.overlay(bytecode_cache=cache).get_template("image.c.j2").render()
+    assert text == templates.render("image.c.j2")
 
 
 @pytest.mark.parametrize("abi", ABIS)

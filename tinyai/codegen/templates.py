@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
+
+
+class _Compiled(FileSystemBytecodeCache):
+    """Compiled templates of earlier processes, in the user's temporary folder: to compile them
+    takes longer than to generate a small network. What cannot be written is left out."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def _cache() -> _Compiled | None:
+    """None where there is no folder that is the user's alone."""
+    try:
+        return _Compiled()
+    except (RuntimeError, OSError):
+        return None
+
 
 _TEMPLATES = Environment(
     loader=PackageLoader("tinyai.codegen"),
     undefined=StrictUndefined,
+    bytecode_cache=_cache(),
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -401,20 +401,20 @@ def test_the_default_file_stores_its_weights_once(name: str) -> None:
     assert default.weight_bytes == alone.weight_bytes > 0
 
 
-def by_compiler(compilers: Sequence[str], quick: Sequence[str]) -> list[Any]:
-    """Each epilogue with each compiler; in `make test` those of ``quick`` take turns."""
+def by_compiler(names: Iterable[str], compilers: Sequence[str], quick: Sequence[str]) -> list[Any]:
+    """Each name with each compiler; in `make test` those of ``quick`` take turns."""
     return [
-        pytest.param(
-            epilogue, name, marks=() if name == quick[turn % len(quick)] else pytest.mark.slow
-        )
-        for turn, epilogue in enumerate(EPILOGUES)
-        for name in compilers
+        pytest.param(name, each, marks=() if each == quick[turn % len(quick)] else pytest.mark.slow)
+        for turn, name in enumerate(names)
+        for each in compilers
     ]
 
 
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
 @pytest.mark.parametrize(
-    ("epilogue", "compiler"), by_compiler(COMPILERS, QUICK_COMPILERS), indirect=["compiler"]
+    ("epilogue", "compiler"),
+    by_compiler(EPILOGUES, COMPILERS, QUICK_COMPILERS),
+    indirect=["compiler"],
 )
 def test_examples_compile_without_a_warning(epilogue: str, isa: str, compiler: str) -> None:
     assert_warning_free(compiled_examples(epilogue, isa).source.text, compiler)
@@ -422,7 +422,9 @@ def test_examples_compile_without_a_warning(epilogue: str, isa: str, compiler: s
 
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
 @pytest.mark.parametrize("abi", ABIS)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "compiler"), by_compiler(NETWORKS, COMPILERS, QUICK_COMPILERS), indirect=["compiler"]
+)
 def test_networks_compile_without_a_warning(name: str, abi: str, isa: str, compiler: str) -> None:
     assert_warning_free(compiled_network(name, abi, isa).source.text, compiler)
 
@@ -472,7 +474,9 @@ def assert_sanitized(compiled: Compiled, compiler: str, **options: str) -> None:
 
 @pytest.mark.parametrize("isa", RUN)
 @pytest.mark.parametrize(
-    ("epilogue", "sanitizer"), by_compiler(SANITIZERS, SANITIZERS), indirect=["sanitizer"]
+    ("epilogue", "sanitizer"),
+    by_compiler(EPILOGUES, SANITIZERS, SANITIZERS),
+    indirect=["sanitizer"],
 )
 def test_examples_are_clean_under_the_sanitizers(epilogue: str, isa: str, sanitizer: str) -> None:
     require_isa(isa)
@@ -481,7 +485,9 @@ def test_examples_are_clean_under_the_sanitizers(epilogue: str, isa: str, saniti
 
 @pytest.mark.parametrize("isa", RUN)
 @pytest.mark.parametrize("abi", ["plain", "packed"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "sanitizer"), by_compiler(NETWORKS, SANITIZERS, SANITIZERS), indirect=["sanitizer"]
+)
 def test_networks_are_clean_under_the_sanitizers(
     name: str, abi: str, isa: str, sanitizer: str
 ) -> None:

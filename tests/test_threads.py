@@ -21,7 +21,7 @@ from tests.c_checks import assert_warning_free, build_with, run_command
 from tests.example_graphs import NETWORKS, Network, Qnn, random_inputs, require_isa
 from tests.prequantized import from_tflite, tflite_file
 from tinyai import backend
-from tinyai.backend import compile_graph, with_useful_threads
+from tinyai.backend import MACS_OF_A_THREAD, compile_graph, with_useful_threads
 from tinyai.codegen.isa import isas_of
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.depthwise import Slicing
@@ -192,6 +192,16 @@ def test_a_thread_is_taken_for_every_four_million_multiply_accumulates(
     weight = b.constant(np.zeros((channels, 128), np.int8))
     graph = b.graph([b.add(Dense(), [x, weight])])
     assert with_useful_threads(graph, Target(threads=3)) == Target(threads=threads)
+
+
+def test_code_is_generated_for_as_many_threads_as_are_useful(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "with_useful_threads", with_useful_threads)
+    graph = deep_network()
+    useful = 1 + graph.macs() // MACS_OF_A_THREAD
+    text = compile_graph(graph, Target(threads=useful + 1), abi="plain").source.text
+    assert f"-threads={useful} " in text
 
 
 # --- The library's own threads -------------------------------------------------------------------

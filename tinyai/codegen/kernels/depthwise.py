@@ -30,7 +30,7 @@ from tinyai.ops import Conv2d
 from tinyai.ops.window import NHWC
 
 LANES = 64
-# Of few channels, or for the last ones: half a vector costs half the time.
+# Of few channels, or for the last ones: half a vector costs two thirds of the time.
 HALF = 32
 ROWS = 4
 # Outputs of a row in one straight line of code, at most.

@@ -97,7 +97,7 @@ def _requantize(site: Site) -> Iterator[Step]:
     yield Add(operand=site.constant(-5000, 5000, DType.INT32))
     yield Relu()
     yield Add(operand=site.constant(64, 64, DType.INT32, channels=False))
-    yield RightShift(operand=site.constant(0, 9, DType.INT32))
+    yield RightShift(operand=site.constant(7, 9, DType.INT32))
     yield Clip(-127, 127)
     yield Cast(DType.INT8)
 

@@ -961,9 +961,32 @@ def test_an_image_that_somebody_else_reads_or_that_is_returned_stays_signed() ->
     builder = two_convolutions()
     before = builder.graph(["t3", "t5"])
     assert str(make_unsigned(before)) == str(before)
-    builder.add(Elementwise(SHAPE), ["t3"], (Cast(INT32),))
+    builder.add(Elementwise(SHAPE), ["t3"], (Relu(),))
     before = builder.graph(["t5", "t6"])
     assert str(make_unsigned(before)) == str(before)
+
+
+def test_an_image_without_a_zero_point_gets_one_that_its_readers_take_off() -> None:
+    builder = Builder("region")
+    x = builder.input(Type(SHAPE, INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    seven = Operand(builder.constant(np.array(7, np.int32)))
+    shift = (RightShift(operand=seven), Clip(-127, 127), Cast(INT8))
+    image = builder.add(Conv2d(Window((1, 1))), [x, weight], shift)
+    behind = builder.add(Conv2d(Window((1, 1))), [image, weight], shift)
+    total = (Cast(INT32), Add(operand=Operand(image, (Cast(INT32),))), Clip(-127, 127), Cast(INT8))
+    before = builder.graph([builder.add(Elementwise(SHAPE), [behind], total)])
+    after = verify(make_unsigned(before))
+    first, second, last = after.nodes
+    assert [step.text(str) for step in first.epilogue[1:]] == [
+        "add(number_128_)",
+        "clip(1, 255)",
+        "cast(uint8)",
+    ]
+    assert second.op == Conv2d(Window((1, 1)), zero_point=128)
+    assert [after.type(node.output).dtype for node in after.nodes] == ["uint8", "uint8", "int8"]
+    assert [type(step) for step in last.epilogue[:3]] == [Cast, Subtract, Add]
+    assert_same_meaning(before, after)
 
 
 def test_an_image_whose_larger_zero_point_could_wrap_stays_signed() -> None:

@@ -1,9 +1,10 @@
 """The epilogue that SIMD kernels know: accumulator -> 8 bits, by one fixed-point multiplication.
 
 Most layers of a quantized network end so: a bias a channel, a fixed-point multiplication a channel,
-a zero point, bounds, a cast to 8 bits. ``requantization_of`` recognises it and computes the numbers
-of its exact vector form; a node whose epilogue is another one, or whose accumulators could leave
-the range in which the vector form is exact, keeps its steps.
+a zero point, bounds, a cast to 8 bits. ``relay.quantize`` writes a right shift for the
+multiplication. ``requantization_of`` recognises both and computes the numbers of their exact vector
+form; a node whose epilogue is another one, or whose accumulators could leave the range in which the
+vector form is exact, keeps its steps.
 
 The vector form of ``(x * m + 2^(r-1)) >> r`` with a 64-bit product, where r >= 33: the high 32 bits
 of ``x * m``, plus ``2^(r-33)``, shifted right by ``r - 32``. The low 32 bits cannot carry into the
@@ -13,15 +14,19 @@ power of two, if that cannot overflow. The zero point goes in front of the last 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tinyai.ir import Array, DType, Graph, Node, Step
 from tinyai.ops import steps
+from tinyai.ops.bounds import INT32_MAX
 
 _SHIFT = 33
+
+# The constant operand of a step, one number a channel; None where it is something else.
+_Numbers = Callable[[Step], Array | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +55,16 @@ def requantization_of(
 
     ``reach`` (int64, one a channel) is the largest size of a sum of products, before the bias.
     """
-    chain = list(epilogue)
-    bias = np.zeros(channels, np.int64)
     rank = len(graph.type(node.output).shape)
-    while chain and isinstance(chain[0], steps.Add):
-        value = _along(graph, chain[0], channels, axis, rank)
-        if value is None:
-            return "a sum with more than one constant a channel"
-        bias, chain = bias + value, chain[1:]
+
+    def numbers(step: Step) -> Array | None:
+        return _along(graph, step, channels, axis, rank)
+
+    bias, chain = _sum(epilogue, numbers)
+    bias, chain = _without_shift(bias, chain, numbers, axis, reach)
     step = chain[0] if chain else None
+    if isinstance(step, steps.Add):
+        return "a sum with more than one constant a channel"
     if not isinstance(step, steps.FixedPointMultiply) or step.rounding != "upward":
         return "no fixed-point multiplication, halves upward, behind the bias"
     if step.axis not in (None, axis):
@@ -66,11 +72,41 @@ def requantization_of(
     tail = _Clamp.of(graph, chain[1:])
     if tail is None:
         return "other steps than a zero point, bounds and a cast to 8 bits"
-    multiplier, shift = (
-        np.broadcast_to(np.array(numbers, np.int64), (channels,))
-        for numbers in (step.multiplier, step.shift)
+    bias, multiplier, shift = (
+        np.broadcast_to(np.array(values, np.int64), (channels,))
+        for values in (bias, step.multiplier, step.shift)
     )
     return _numbers(bias, multiplier, shift, tail, reach)
+
+
+def _sum(chain: Sequence[Step], numbers: _Numbers) -> tuple[Array, Sequence[Step]]:
+    """The additions of numbers that a chain begins with, added up, and the rest of the chain."""
+    total = np.array(0, np.int64)
+    for at, step in enumerate(chain):
+        value = numbers(step) if isinstance(step, steps.Add) else None
+        if value is None:
+            return total, chain[at:]
+        total = total + value
+    return total, ()
+
+
+def _without_shift(
+    bias: Array, chain: Sequence[Step], numbers: _Numbers, axis: int, reach: Array
+) -> tuple[Array, Sequence[Step]]:
+    """``x >> s``, the rounding of ``relay.quantize``, as ``((x - 2^(s-1)) * 2^30 + 2^(s+29)) >> (s
+    + 30)``, where x cannot wrap; a relu in front goes behind, if the shift leaves 0 alone. Any
+    other chain stays as it is.
+    """
+    relu = [step for step in chain[:1] if isinstance(step, steps.Relu)]
+    more, rest = _sum(chain[len(relu) :], numbers)
+    places = numbers(rest[0]) if rest and isinstance(rest[0], steps.RightShift) else None
+    if places is None or np.any(places < 1) or np.any(reach + abs(bias) + abs(more) > INT32_MAX):
+        return bias, chain
+    if relu and np.any(more >> places):
+        return bias, chain
+    shift = tuple(int(1 - s) for s in places)
+    multiply = steps.FixedPointMultiply((1 << 30,) * len(shift), shift, axis)
+    return bias + more - (1 << (places - 1)), [multiply, *relu, *rest[1:]]
 
 
 def _numbers(
@@ -135,6 +171,9 @@ def _along(graph: Graph, step: Step, channels: int, axis: int, rank: int) -> Arr
     return np.broadcast_to(value.reshape(-1).astype(np.int64), (channels,))
 
 
+_FREE = DType.INT32.range  # bounds where there are none
+
+
 @dataclass(frozen=True)
 class _Clamp:
     """``clamp(x + zero_point, low, high)`` as ``dtype``."""
@@ -145,16 +184,18 @@ class _Clamp:
     dtype: DType
 
     @classmethod
-    def of(cls, graph: Graph, chain: list[Step]) -> _Clamp | None:
-        zero_point, low, high, dtype = 0, *DType.INT32.range, DType.INT32
+    def of(cls, graph: Graph, chain: Sequence[Step]) -> _Clamp | None:
+        zero_point, low, high, dtype = 0, *_FREE, DType.INT32
         for step in chain:
             match step:
-                case steps.Add() if dtype is DType.INT32 and (low, high) == DType.INT32.range:
+                case steps.Add() if dtype is DType.INT32:
                     operand = step.operand
                     value = graph.constants.get(operand.tensor) if operand else None
                     if operand is None or operand.steps or value is None or value.size != 1:
                         return None
-                    zero_point += int(value.reshape(-1)[0])
+                    number = int(value.reshape(-1)[0])
+                    zero_point += number
+                    low, high = (b if b in _FREE else b + number for b in (low, high))
                 case steps.Clip():
                     low, high = _bounded(low, high, int(step.low), int(step.high))
                 case steps.Relu():

@@ -28,12 +28,15 @@ def _of_type(dtype: DType) -> int:
 
 def _behind(graph: Graph, step: Step, size: int) -> int:
     match step:
-        case steps.Cast():
+        case steps.Cast() | steps.Relu():
             return size
         case steps.Clip(low, high):
             return int(max(abs(low), abs(high)))
         case steps.Add() | steps.Subtract() if step.operand is not None:
             return size + _of_operand(graph, step.operand)
+        case steps.RightShift() if step.operand is not None:
+            places = graph.constants.get(step.operand.tensor)
+            return size if places is None else -(-size >> int(places.min()))
         case steps.FixedPointMultiply():
             factors = zip(step.multiplier, step.shift, strict=True)
             largest: int = max(-(-size * abs(m) * 2 ** (31 + s) >> 62) for m, s in factors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +16,8 @@ OFFSET = 128
 
 def make_unsigned(graph: Graph) -> Graph:
     """An int8 tensor is stored as uint8, each value and zero point 128 larger, where a
-    requantization makes it and all its readers take a zero point off: convolutions, dense layers,
-    sums of branches.
+    requantization makes it and all its readers can take a zero point off: convolutions, dense
+    layers, sums of branches.
 
     Products of unsigned by signed bytes are what SIMD instructions compute; a signed input costs
     them an instruction for every load.
@@ -54,25 +54,29 @@ class _Rewriting:
         at = len(chain)
         while at and isinstance(chain[at - 1], steps.Clip | steps.Cast):
             at -= 1
-        zero, bounds = chain[at - 1] if at else None, chain[at:]
+        before, bounds = chain[:at], chain[at:]
         casts = [step for step in bounds if isinstance(step, steps.Cast)]
-        known = _number(self.graph, zero)
         bounded = bool(bounds) and isinstance(bounds[0], steps.Clip)
-        if not isinstance(zero, steps.Add) or known is None or len(casts) != 1 or not bounded:
+        if not bounded or [step.to for step in casts] != [DType.INT8]:
             return None
-        if casts[0].to is not DType.INT8 or known.dtype != np.int32:
-            return None
-        start = node.op.infer(*self.graph.types(node.inputs)).dtype
-        if largest_size(self.graph, chain[:at], start) + OFFSET > INT32_MAX:
+        dtype = node.op.infer(*self.graph.types(node.inputs)).dtype
+        if largest_size(self.graph, before, dtype) + OFFSET > INT32_MAX:
             return None  # the larger zero point might wrap where the other one does not
+        for step in before:
+            dtype = step.result(dtype)
+        if dtype is not DType.INT32:
+            return None
         moved = [
             replace(step, low=step.low + OFFSET, high=step.high + OFFSET)
             if isinstance(step, steps.Clip)
             else steps.Cast(DType.UINT8)
             for step in bounds
         ]
-        larger = replace(zero, operand=Operand(self._constant(known + np.int32(OFFSET))))
-        return (*chain[: at - 1], larger, *moved)
+        zero = before[-1] if before else None
+        known = _number(self.graph, zero) if isinstance(zero, steps.Add) else None
+        if known is None:
+            return (*before, self._plus(steps.Add, np.array(0, np.int32)), *moved)
+        return (*before[:-1], self._plus(steps.Add, known), *moved)
 
     def _takes(self, reader: Node, name: str) -> bool:
         """Whether a node takes a zero point off the tensor at each place where it reads it."""
@@ -82,27 +86,22 @@ class _Rewriting:
                 if reader.inputs[0] != name or name in reader.inputs[1:]:
                     return False
             elif (
-                reader.inputs != (name,)
-                or not self._centred(reader.epilogue)
-                or op.name != "elementwise"
+                reader.inputs != (name,) or not _widens(reader.epilogue) or op.name != "elementwise"
             ):
                 return False
-        return all(self._centred(o.steps) for o in _operands(reader.epilogue) if o.tensor == name)
+        return all(_widens(o.steps) for o in _operands(reader.epilogue) if o.tensor == name)
 
-    def _centred(self, chain: tuple[Step, ...]) -> bool:
-        """Whether steps begin with a widening and a subtraction of one number."""
-        return (
-            len(chain) >= 2
-            and chain[0] == steps.Cast(DType.INT32)
-            and isinstance(chain[1], steps.Subtract)
-            and _number(self.graph, chain[1]) is not None
-        )
+    def _moved(self, chain: Sequence[Step]) -> tuple[Step, ...]:
+        """Steps that widen a tensor, for one that is 128 larger."""
+        zero = chain[1] if len(chain) > 1 else None
+        known = _number(self.graph, zero) if isinstance(zero, steps.Subtract) else None
+        if known is None:
+            return (chain[0], self._plus(steps.Subtract, np.array(0, np.int32)), *chain[1:])
+        return (chain[0], self._plus(steps.Subtract, known), *chain[2:])
 
-    def _moved(self, chain: tuple[Step, ...]) -> tuple[Step, ...]:
-        number = _number(self.graph, chain[1])
-        assert number is not None
-        operand = Operand(self._constant(number + np.int32(OFFSET)))
-        return (chain[0], replace(chain[1], operand=operand), *chain[2:])
+    def _plus(self, kind: type[steps.Add | steps.Subtract], number: Array) -> Step:
+        """A step whose number is 128 larger."""
+        return kind(operand=Operand(self._constant(number + np.int32(OFFSET))))
 
     def _constant(self, value: Array) -> str:
         """Name of a constant number; made where there is none."""
@@ -141,6 +140,11 @@ class _Rewriting:
         chain = self._moved(operand.steps) if operand.tensor in chosen else operand.steps
         chain = tuple(self._step(inner, chosen) for inner in chain)
         return replace(step, operand=Operand(operand.tensor, chain))
+
+
+def _widens(chain: Sequence[Step]) -> bool:
+    """Whether steps begin with the widening of a tensor."""
+    return bool(chain) and chain[0] == steps.Cast(DType.INT32)
 
 
 def _operands(chain: Iterable[Step]) -> Iterable[Operand]:

@@ -1,0 +1,135 @@
+"""The vector form of a requantization means what its steps mean."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.example_graphs import Builder
+from tinyai.codegen.requantization import Requantization, requantization_of
+from tinyai.ir import Array, DType, Graph, Operand, Step, Type
+from tinyai.ops import Elementwise
+from tinyai.ops.steps import Add, Cast, Clip, FixedPointMultiply, Relu, RightShift
+
+CHANNELS = 3
+Numbers = tuple[int, ...]
+TAIL = (Clip(-127, 127), Cast(DType.INT8))
+
+
+class Chain:
+    """Steps behind sums of three channels; numbers in them become constants of one graph."""
+
+    def __init__(self) -> None:
+        self.builder = Builder("chain")
+        self.steps: list[Step] = []
+
+    def with_number(self, kind: type[Add | RightShift], *numbers: int) -> "Chain":
+        name = self.builder.constant(
+            np.array(numbers[0] if len(numbers) == 1 else numbers, np.int32)
+        )
+        return self.then(kind(operand=Operand(name)))
+
+    def then(self, *steps: Step) -> "Chain":
+        self.steps += steps
+        return self
+
+    def graph(self) -> Graph:
+        sums = self.builder.input(Type((1, CHANNELS), DType.INT32))
+        node = self.builder.add(Elementwise((1, CHANNELS)), [sums], tuple(self.steps))
+        return self.builder.graph([node])
+
+    def form(self, reach: int) -> Requantization | str:
+        graph = self.graph()
+        (node,) = graph.nodes
+        return requantization_of(
+            graph, node, node.epilogue, CHANNELS, 1, np.full(CHANNELS, reach, np.int64)
+        )
+
+    def reference(self, sums: Array) -> Array:
+        graph = self.graph()
+        for step in self.steps:
+            sums = step.reference(sums, step.operand and graph.constants[step.operand.tensor])
+        return sums
+
+
+def in_vectors(form: Requantization, sums: Array) -> Array:
+    """The documented formula, in int32 wherever the form says so."""
+    start = (sums + form.bias).astype(np.int32)
+    wide = (start << form.left).astype(np.int64) * form.multiplier >> 32
+    shifted = (wide.astype(np.int32) + form.offset).astype(np.int32) >> form.right
+    return np.clip(shifted, form.low, form.high).astype(form.dtype.numpy)
+
+
+def relay_quantize(bias: Numbers, *, relu: bool, rounding: int, places: Numbers) -> Chain:
+    """What ``relay.quantize`` writes for a requantization."""
+    chain = Chain().with_number(Add, *bias)
+    if relu:
+        chain.then(Relu())
+    return chain.with_number(Add, rounding).with_number(RightShift, *places).then(*TAIL)
+
+
+def each(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Numbers]:
+    return st.tuples(*[numbers] * CHANNELS)
+
+
+@given(
+    bias=each(st.integers(-500, 500)) | each(st.integers(-(2**31), 2**31 - 1)),
+    relu=st.booleans(),
+    rounding=st.integers(0, 31).map(lambda s: 2**s >> 1) | st.integers(-100, 100),
+    places=each(st.integers(1, 31)) | st.tuples(st.integers(0, 31)),
+    reach=st.integers(0, 2**32) | st.integers(0, 5000),
+    zero_point=st.integers(-128, 128),
+    seed=st.integers(0, 99),
+)
+def test_a_shift_that_has_a_vector_form_means_the_same_in_it(
+    bias: Numbers,
+    relu: bool,
+    rounding: int,
+    places: Numbers,
+    reach: int,
+    zero_point: int,
+    seed: int,
+) -> None:
+    chain = relay_quantize(bias, relu=relu, rounding=rounding, places=places)
+    chain.steps, tail = chain.steps[:-2], chain.steps[-2:]
+    chain.with_number(Add, zero_point).then(*tail)
+    form = chain.form(reach)
+    if isinstance(form, str):
+        return
+    ends = [-reach, -reach + 1, -1, 0, 1, reach - 1, reach]
+    drawn = np.random.default_rng(seed).integers(-reach, reach, (50, CHANNELS), endpoint=True)
+    sums = np.concatenate([np.repeat(np.clip(ends, -reach, reach)[:, None], CHANNELS, 1), drawn])
+    sums = sums.astype(np.int32)
+    assert np.array_equal(in_vectors(form, sums), chain.reference(sums))
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_the_requantization_of_relay_quantize_has_a_vector_form(relu: bool) -> None:
+    form = relay_quantize((7, -90, 5), relu=relu, rounding=64, places=(7,)).form(10**6)
+    assert isinstance(form, Requantization)
+    assert (form.low, form.high) == (0 if relu else -127, 127)
+
+
+@pytest.mark.parametrize(
+    ("chain", "reach"),
+    [
+        (relay_quantize((0, 0, 0), relu=False, rounding=64, places=(7,)), 2**31 - 64),
+        (relay_quantize((0, 0, 0), relu=True, rounding=128, places=(7,)), 1000),
+        (relay_quantize((0, 0, 0), relu=False, rounding=0, places=(0,)), 1000),
+    ],
+    ids=["a sum that could wrap", "a rounding that moves 0", "no places"],
+)
+def test_a_shift_without_a_vector_form_says_so(chain: Chain, reach: int) -> None:
+    assert chain.form(reach) == "no fixed-point multiplication, halves upward, behind the bias"
+
+
+def test_a_zero_point_behind_bounds_moves_the_bounds() -> None:
+    scale = FixedPointMultiply((2**30,), (-5,))
+    chain = (
+        Chain().then(scale, Relu()).with_number(Add, -128).then(Clip(-128, 127), Cast(DType.INT8))
+    )
+    form = chain.form(10**4)
+    assert isinstance(form, Requantization)
+    assert (form.low, form.high) == (-128, 127)
+    sums = np.arange(-(10**4), 10**4, dtype=np.int32)[:, None].repeat(CHANNELS, 1)
+    assert np.array_equal(in_vectors(form, sums), chain.reference(sums))

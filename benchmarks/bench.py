@@ -42,6 +42,8 @@ PICTURE = workloads.ROOT / "docs" / "bench.svg"
 NOTHING = "–"
 BUSY = 0.05  # a spread from which on a ratio is noise
 WIDTH = 150
+# Settings that the report repeats.
+SAID = ("seconds", "isa", "tvm", "tvm_target", "oracle")
 Peaks = dict[int, tuple[float | None, str]]
 
 
@@ -58,6 +60,7 @@ Peaks = dict[int, tuple[float | None, str]]
     help="Time for each contender on each network.",
 )
 @click.option("--tvm", is_flag=True, help="TVM's own int8 as a peer: minutes a network to build.")
+@click.option("--tvm-target", help="What TVM builds its part for, ours and its own int8; this CPU.")
 @click.option("--relay", is_flag=True, help="Networks of relay.quantize, against TVM, as well.")
 @click.option(
     "--oracle",
@@ -89,6 +92,7 @@ def main(
     seconds: float,
     relay: bool,
     tvm: bool,
+    tvm_target: str | None,
     oracle: str,
     models: Path,
     output: Path,
@@ -110,8 +114,15 @@ def main(
     if only_list:
         console.print("\n".join(case.name for case in cases))
         return
-    folder = workloads.BUILD / "bench"
-    settings = Settings(seconds, isa, tvm, oracle, workloads.BUILD / "cache", folder)
+    settings = Settings(
+        seconds=seconds,
+        isa=isa,
+        tvm=tvm,
+        tvm_target=tvm_target or workloads.host_target(),
+        oracle=oracle,
+        cache=workloads.BUILD / "cache",
+        folder=workloads.BUILD / "bench",
+    )
     sys.exit(bench(cases, counts, settings, notes, output, PICTURE if picture else None, console))
 
 
@@ -152,7 +163,7 @@ def bench(
     report = {
         "schema": "tinyai.bench/1",
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "versions": versions()},
-        "settings": {name: getattr(settings, name) for name in ("seconds", "isa", "tvm", "oracle")},
+        "settings": {name: getattr(settings, name) for name in SAID},
         "left_out": list(notes),
         "vnni_peak_gmacs": {str(count): peak for count, (peak, _) in peaks.items()},
         "networks": [_with_share(row, peaks) for row in rows],

@@ -42,13 +42,15 @@ MOVES = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims", "transpose")
 class Settings:
     """What the user chose.
 
-    ``isa`` is None for the target's default. ``oracle`` is "tvm", "peer", or "auto": TVM where
-    that is cheap. ``cache`` keeps what takes long, ``folder`` gets our libraries.
+    ``isa`` is None for the target's default. TVM's own int8 is a peer with ``tvm``; it, and what
+    TVM runs of our networks, is built for ``tvm_target``. ``oracle`` is "tvm", "peer", or "auto":
+    TVM where that is cheap. ``cache`` keeps what takes long, ``folder`` gets our libraries.
     """
 
     seconds: float
     isa: str | None
     tvm: bool
+    tvm_target: str
     oracle: str
     cache: Path
     folder: Path
@@ -204,7 +206,7 @@ def build(network: Network, threads: int, settings: Settings) -> Ours:
     with workloads.peak_memory(psutil.Process()) as peak:
         partitioned = partition_for_tinyai(network.mod, **options)
         moments.append(time.perf_counter())
-        factory = workloads.build_with_tvm(partitioned, workloads.host_target())
+        factory = workloads.build_with_tvm(partitioned, settings.tvm_target)
         moments.append(time.perf_counter())
         workloads.export_whole(factory, path)
         moments.append(time.perf_counter())
@@ -265,7 +267,7 @@ def _peers(network: Network, threads: int, settings: Settings) -> list[Peer]:
         peers.append(make(network.content, threads))
     if settings.tvm or not peers:
         own = _integers(network)
-        peers.append(TvmPeer(workloads.tvm_library(own, workloads.host_target(), settings.cache)))
+        peers.append(TvmPeer(workloads.tvm_library(own, settings.tvm_target, settings.cache)))
     return peers
 
 

@@ -24,6 +24,7 @@ from benchmarks.bench_measure import Differs, Settings, difference
 from benchmarks.bench_networks import MODELS, Case
 from benchmarks.peers import LiteRT, OnnxRuntime
 from benchmarks.timing import Times
+from benchmarks.workloads import host_target
 from tests.oracle import cache_folder
 from tinyai.codegen import emit
 from tinyai.errors import OptionError
@@ -34,7 +35,7 @@ SECONDS = 0.02
 
 
 def settings(folder: Path, oracle: str = "auto") -> Settings:
-    return Settings(SECONDS, None, False, oracle, cache_folder() / "bench", folder)
+    return Settings(SECONDS, None, False, host_target(), oracle, cache_folder() / "bench", folder)
 
 
 def kws() -> Case:

@@ -29,8 +29,7 @@ from tinyai.ir import Array, DType, Graph, Node, Schedule
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
-# AVX2: outputs by one block, whatever the panel. Some of the 16 sums are in memory then, which is
-# still faster than fewer outputs that share a load of weights.
+# AVX2: outputs by one block, whatever the panel: eight sums and a step's weights fill the registers.
 PIXELS_AVX2 = 4
 
 

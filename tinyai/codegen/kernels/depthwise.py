@@ -91,10 +91,11 @@ class Slicing:
         if self.width <= LONGEST:
             return self.width, 0
 
-        def cost(length: int) -> tuple[int, int]:
+        def cost(length: int) -> tuple[int, int, int]:
+            """Columns in all; of equals those without a rest, which is code of its own."""
             rest = self.width % length
             columns = self.width // length * len(self.columns(length))
-            return columns + (len(self.columns(rest)) if rest else 0), -length
+            return columns + (len(self.columns(rest)) if rest else 0), rest, -length
 
         best = min(range(4, LONGEST + 1), key=cost)
         return best, self.width % best

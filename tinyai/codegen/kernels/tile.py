@@ -12,6 +12,7 @@ on the way into a register (their sign bit is turned), which adds 128 to the zer
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from tinyai.ir import Array, DType, Graph, Node, Schedule
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
-# AVX2: outputs by one block, whatever the panel: eight sums and a step's weights fill the registers.
+# AVX2: outputs by one block, whatever the panel: sums and a step's weights fill the registers.
 PIXELS_AVX2 = 4
 
 
@@ -162,8 +163,9 @@ def _calls(
     flipped: bool,
     ranges: bool,
 ) -> list[dict[str, Any]]:
-    """For each panel the cores that cover a stripe of outputs, and where its weights begin.
-    ``ranges`` says that stripes of any length come, because threads share the outputs."""
+    """For each panel the cores that cover a stripe of outputs, and where its weights begin; panels
+    that differ in nothing else are one loop. ``ranges`` says that stripes of any length come,
+    because threads share the outputs."""
     calls = []
     stripe = t.schedule.stripe
     at = 0
@@ -191,7 +193,24 @@ def _calls(
             }
         )
         at += t.k * LANES * panel.blocks
-    return calls
+    return _loops(calls)
+
+
+def _loops(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Neighbouring calls that differ in their place only, as the first of ``count`` calls, each
+    ``weights_step`` and ``channel_step`` behind the one before; ``number`` is the first one's."""
+
+    def same(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
+        return {**numbered[1], "weights": None, "channel": None}
+
+    loops = []
+    for _, group in itertools.groupby(enumerate(calls), same):
+        (number, first), *others = group
+        loop = {**first, "number": number, "count": 1 + len(others)}
+        for name in ("weights", "channel") if others else ():
+            loop[f"{name}_step"] = others[0][1][name] - first[name]
+        loops.append(loop)
+    return loops
 
 
 def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
@@ -234,6 +253,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
         "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
+        "panels": len(t.panels),
         "calls": _calls(t, epilogue, isa, channels, flipped=flipped, ranges=ranges),
         "by_panels": by_panels,
         "stripe": t.schedule.stripe,

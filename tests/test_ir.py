@@ -28,7 +28,7 @@ from tinyai.ir import (
     rename_steps,
     verify,
 )
-from tinyai.ops import Conv2d, Dense, Elementwise, Reshape
+from tinyai.ops import Concatenate, Conv2d, Dense, Elementwise, Reshape
 from tinyai.ops.steps import (
     STEP_KINDS,
     Add,
@@ -520,3 +520,9 @@ def test_types_know_their_size_and_range() -> None:
     assert DType.INT64.bytes == 8
     assert FLOAT32.is_float
     assert not INT32.is_float
+
+
+@pytest.mark.parametrize("other", [(2,), (2, 3, 1), (4, 3)])
+def test_concatenate_says_which_shapes_do_not_fit(other: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"int8\[2,3\] and int8.* along axis 1"):
+        Concatenate(1).infer(Type((2, 3), INT8), Type(other, INT8))

@@ -72,7 +72,8 @@ class Concatenate(Op):
             raise ValueError(f"axis {self.axis} of {first}")
         for other in others:
             around = [s[: self.axis] + s[self.axis + 1 :] for s in (first.shape, other.shape)]
-            if other.dtype != first.dtype or around[0] != around[1]:
+            same = other.dtype == first.dtype and len(other.shape) == len(first.shape)
+            if not same or around[0] != around[1]:
                 raise ValueError(f"{first} and {other} along axis {self.axis}")
         length = sum(x.shape[self.axis] for x in inputs)
         shape = (*first.shape[: self.axis], length, *first.shape[self.axis + 1 :])

@@ -83,15 +83,22 @@ HELPERS = {
 #include <string.h>
 """,
     "tinyai_add_border": """
-/* A copy of an image, rows of bytes, with a border of one value, and a word of it behind. ``flip``
-   turns bits of every byte of the image: 128 makes signed ones unsigned. */
+/* A copy of an image, rows of bytes, with a border of one value, and a word of it behind: its rows
+   from first to last - 1. ``flip`` turns bits of every byte of the image: 128 makes signed ones
+   unsigned. */
 TINYAI_INLINE void tinyai_add_border(const uint8_t *in, uint8_t *out, ptrdiff_t rows,
 ptrdiff_t bytes, ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value,
-int flip) {
+int flip, ptrdiff_t first, ptrdiff_t last) {
 const ptrdiff_t whole = left + bytes + right;
+if (first == last) {
+return;
+}
+if (first == 0) {
 memset(out, value, (size_t)(top * whole));
-out += top * whole;
-for (ptrdiff_t row = 0; row < rows; ++row) {
+}
+in += first * bytes;
+out += (top + first) * whole;
+for (ptrdiff_t row = first; row < last; ++row) {
 memset(out, value, (size_t)left);
 for (ptrdiff_t i = 0; i < bytes; ++i) {
 out[left + i] = (uint8_t)(in[i] ^ flip);
@@ -100,7 +107,9 @@ memset(out + left + bytes, value, (size_t)right);
 in += bytes;
 out += whole;
 }
+if (last == rows) {
 memset(out, value, (size_t)(bottom * whole + 4));
+}
 }
 """,
     "tinyai_slice": """
@@ -131,16 +140,26 @@ ptrdiff_t width;
 } tinyai_slice;
 """,
     "tinyai_write_border": """
-/* The border of an image that is written into the middle: rows of bytes, borders included. */
+/* The border of an image that is written into the middle, from its row first to last - 1: rows of
+   bytes, borders included. */
 TINYAI_INLINE void tinyai_write_border(uint8_t *out, ptrdiff_t rows, ptrdiff_t bytes,
-ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value) {
-memset(out, value, (size_t)(top * bytes + left));
-out += top * bytes;
-for (ptrdiff_t row = 0; row < rows; ++row) {
-out += bytes;
-memset(out - right, value, (size_t)(right + (row < rows - 1 ? left : 0)));
+ptrdiff_t top, ptrdiff_t left, ptrdiff_t bottom, ptrdiff_t right, int value, ptrdiff_t first,
+ptrdiff_t last) {
+if (first == last) {
+return;
 }
+if (first == 0) {
+memset(out, value, (size_t)(top * bytes));
+}
+out += (top + first) * bytes;
+memset(out, value, (size_t)left);
+for (ptrdiff_t row = first; row < last; ++row) {
+out += bytes;
+memset(out - right, value, (size_t)(right + (row < last - 1 ? left : 0)));
+}
+if (last == rows) {
 memset(out, value, (size_t)(bottom * bytes));
+}
 }
 """,
     "tinyai_cover": """

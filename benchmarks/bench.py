@@ -60,7 +60,9 @@ Peaks = dict[int, tuple[float | None, str]]
     help="Time for each contender on each network.",
 )
 @click.option("--tvm", is_flag=True, help="TVM's own int8 as a peer: minutes a network to build.")
-@click.option("--tvm-target", help="What TVM builds its part for, ours and its own int8; this CPU.")
+@click.option(
+    "--tvm-target", help="What TVM compiles for: its own int8, our host code. [default: this CPU]"
+)
 @click.option("--relay", is_flag=True, help="Networks of relay.quantize, against TVM, as well.")
 @click.option(
     "--oracle",

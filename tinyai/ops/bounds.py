@@ -36,7 +36,9 @@ def _behind(graph: Graph, step: Step, size: int) -> int:
             return size + _of_operand(graph, step.operand)
         case steps.RightShift() if step.operand is not None:
             places = graph.constants.get(step.operand.tensor)
-            return size if places is None else -(-size >> int(places.min()))
+            if places is None or step.operand.steps:
+                return size
+            return -(-size >> int(places.min()))
         case steps.FixedPointMultiply():
             factors = zip(step.multiplier, step.shift, strict=True)
             largest: int = max(-(-size * abs(m) * 2 ** (31 + s) >> 62) for m, s in factors)

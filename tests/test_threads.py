@@ -63,7 +63,18 @@ def deep_network() -> Graph:
     return b.graph([b.add(Dense(), [flat, weight], (Cast(DType.FLOAT32),), ("one output",))])
 
 
-GRAPHS = {**NETWORKS, "deep": deep_network}
+def network_of_few_rows() -> Graph:
+    """Images of one row and of two with borders: the inputs are copied, the others made so."""
+    b = Builder("network_of_few_rows")
+    qnn = Qnn(b, "NHWC", np.random.default_rng(9))
+    outputs = []
+    for rows in (1, 2):
+        x = qnn.conv(b.input(Type((1, rows, 9, 8), DType.INT8)), 16, 3, "copied")
+        outputs.append(qnn.conv(qnn.conv(x, 16, 3, "made"), 16, 3, "rows", groups=16))
+    return b.graph(outputs)
+
+
+GRAPHS = {**NETWORKS, "deep": deep_network, "few rows": network_of_few_rows}
 
 
 def assert_equals_reference(graph: Graph, runner: Runner, draws: int = 2) -> None:

@@ -253,7 +253,6 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
         "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
-        "panels": len(t.panels),
         "calls": _calls(t, epilogue, isa, channels, flipped=flipped, ranges=ranges),
         "by_panels": by_panels,
         "stripe": t.schedule.stripe,

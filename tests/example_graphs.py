@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest import mock
 
 import numpy as np
@@ -184,19 +184,30 @@ def _qnn_unsigned(site: Site) -> Iterator[Step]:
     yield Clip(9, 200)
 
 
+def _rescaled_sum(site: Site) -> Iterator[Step]:
+    """What qnn.add makes of an 8-bit value: both branches rescaled, then summed."""
+    rng, types = site.rng, (DType.INT8, DType.UINT8)
+
+    def rescale() -> Iterator[Step]:
+        yield Subtract(operand=site.constant(-128, 255, DType.INT32, channels=False))
+        yield FixedPointMultiply((int(rng.integers(2**30, 2**31)),), (int(rng.integers(-2, 3)),))
+
+    yield from site.to(DType.INT32)
+    yield from rescale()
+    second = site.tensor(site.value.shape, types[rng.integers(2)], Cast(DType.INT32), *rescale())
+    yield Add(operand=second)
+    result = types[rng.integers(2)]
+    low, high = result.range
+    yield Add(operand=site.constant(low, high, DType.INT32, channels=False))
+    cut = 9 * int(rng.integers(2))
+    yield Clip(low + cut, high - cut)
+    yield Cast(result)
+
+
 def branches(site: Site) -> Iterator[Step]:
-    """What qnn.add leaves behind a quantized convolution: both branches rescaled, then summed."""
-    rescale = FixedPointMultiply((2**30 + 12345,), (1,)), FixedPointMultiply((2**31 - 7,), (-1,))
+    """The same behind a quantized convolution."""
     yield from _qnn(site)
-    yield Cast(DType.INT32)
-    yield Subtract(operand=site.constant(-17, -17, DType.INT32, channels=False))
-    yield rescale[0]
-    zero_point = Subtract(operand=site.constant(131, 131, DType.INT32, channels=False))
-    second = (Cast(DType.INT32), zero_point, rescale[1])
-    yield Add(operand=site.tensor(site.value.shape, DType.UINT8, *second))
-    yield Add(operand=site.constant(3, 3, DType.INT32, channels=False))
-    yield Clip(0, 255)
-    yield Cast(DType.UINT8)
+    yield from _rescaled_sum(replace(site, value=Type(site.value.shape, DType.INT8)))
 
 
 def _fixed_point_64(site: Site) -> Iterator[Step]:
@@ -261,6 +272,7 @@ EPILOGUES: dict[str, Callable[[Site], Iterator[Step]]] = {
     "arithmetic": _arithmetic,
     "small types": _small_types,
     "residual": _residual,
+    "rescaled sum": _rescaled_sum,
     "per channel": _per_channel,
     "tables": _tables,
     "floats": _floats,

@@ -163,7 +163,7 @@ def served_graph(kernel: Kernel, seed: int) -> Graph:
     builder, outputs = Builder(f"shapes_{seed}"), []
     while len(outputs) < A_FILE:
         op, types = drawn(kernel, rng)
-        epilogue = MIXED[int(rng.integers(len(MIXED)))]
+        epilogue = "rescaled sum" if "add" in kernel.name else MIXED[int(rng.integers(len(MIXED)))]
         try:
             op.infer(*types)
         except (ValueError, Refusal):

@@ -69,7 +69,7 @@ def requantization_of(
         return "no fixed-point multiplication, halves upward, behind the bias"
     if step.axis not in (None, axis):
         return f"multipliers along axis {step.axis}"
-    tail = _Clamp.of(graph, chain[1:])
+    tail = Clamp.of(graph, chain[1:])
     if tail is None:
         return "other steps than a zero point, bounds and a cast to 8 bits"
     bias, multiplier, shift = (
@@ -110,7 +110,7 @@ def _without_shift(
 
 
 def _numbers(
-    bias: Array, multiplier: Array, shift: Array, tail: _Clamp, reach: Array
+    bias: Array, multiplier: Array, shift: Array, tail: Clamp, reach: Array
 ) -> Requantization | str:
     largest = reach + np.abs(bias)
     left, right = np.maximum(shift, 0), 31 + np.maximum(-shift, 0)
@@ -141,7 +141,7 @@ def _numbers(
     )
 
 
-def _constants(bias: Array, multiplier: Array, shift: Array, tail: _Clamp, reach: Array) -> Array:
+def _constants(bias: Array, multiplier: Array, shift: Array, tail: Clamp, reach: Array) -> Array:
     """The result of each channel that has the same for every sum of products within ``reach``;
     less than every result for the others. The result is monotonic in the sum."""
     ends = []
@@ -175,7 +175,7 @@ _FREE = DType.INT32.range  # bounds where there are none
 
 
 @dataclass(frozen=True)
-class _Clamp:
+class Clamp:
     """``clamp(x + zero_point, low, high)`` as ``dtype``."""
 
     zero_point: int
@@ -184,7 +184,7 @@ class _Clamp:
     dtype: DType
 
     @classmethod
-    def of(cls, graph: Graph, chain: Sequence[Step]) -> _Clamp | None:
+    def of(cls, graph: Graph, chain: Sequence[Step]) -> Clamp | None:
         zero_point, low, high, dtype = 0, *_FREE, DType.INT32
         for step in chain:
             match step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tinyai.codegen.isa import Isa
 from tinyai.codegen.kernels import (
+    add,
     conv2d,
     depthwise,
     elementwise,
@@ -21,6 +22,7 @@ from tinyai.ir import Graph, Node, format_node
 KERNELS: tuple[Kernel, ...] = (
     *depthwise.KERNELS,
     *tile.KERNELS,
+    *add.KERNELS,
     *lanes.KERNELS,
     *conv2d.KERNELS,
     *pool2d.KERNELS,

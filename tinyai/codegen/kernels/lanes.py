@@ -75,14 +75,14 @@ def _write(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "lines": writer.lines,
         "store": stored,
         "last": loops.axes[-1],
-        "cut": _cut(loops, epilogue.threads),
+        "cut": cut(loops.axes, epilogue.threads),
     }
 
 
-def _cut(loops: Loops, threads: int) -> str | None:
+def cut(axes: Sequence[Axis], threads: int) -> str | None:
     """The loop that threads share: the first, or the last, in steps of a cache line, where the
     first has too little to share. None for a single thread."""
-    first, last = loops.axes[0], loops.axes[-1]
+    first, last = axes[0], axes[-1]
     if threads == 1:
         return None
     return last.var if first.count < 4 * threads <= last.count // 16 else first.var

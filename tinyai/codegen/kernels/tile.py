@@ -23,9 +23,10 @@ from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.kernels.tiling import LANES, Panel, Tiling, cover, schedules
+from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
-from tinyai.codegen.vector_steps import write_lanes, write_scalar
+from tinyai.codegen.vector_steps import Chain, write_lanes, write_scalar
 from tinyai.ir import Array, DType, Graph, Node, Schedule
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
@@ -213,6 +214,40 @@ def _loops(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return loops
 
 
+def _steps(
+    graph: Graph, node: Node, epilogue: Epilogue, t: Tiling, channels: Channels, isa: str
+) -> dict[str, str]:
+    """The ``text`` that takes the results of a core for output ``q`` through the steps, and for how
+    many outputs it does so ``at_once``: one, or a ``count`` to the end of the row, or of all."""
+    g, out, chain = t.g, image_out(graph, node), channels.rest
+    in_rows = out.row != g.ow * out.pixel
+    pixel = f"q / {g.ow} * {out.row} + q % {g.ow} * {out.pixel}" if in_rows else f"q * {out.pixel}"
+    taken, place = f"(q - first) * {t.channels}", f"n * {out.image} + {out.first} + {pixel}"
+    add = _add(graph, node, chain) if isa in VECTOR and g.groups == 1 else None
+    if add:
+        operand = f"{epilogue.param(add.operand)} + (n * {t.outputs} + q) * {g.oc}"
+        dense = t.channels == g.oc == out.pixel
+        count = f"count * {g.oc}" if dense else str(g.oc)
+        text = add.call(epilogue, isa, f"acc + {taken}", operand, f"out + {place}", count)
+        return {"text": text, "at_once": ("row" if in_rows else "all") if dense else "one"}
+    channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
+    axes = output_axes(g, node.op, "q", channel)
+    taken, place = f"{taken} + c", f"{place} + {channel}"
+    lanes = None
+    if g.groups == 1 and isa == "avx512vnni":
+        lanes = write_lanes(epilogue, chain, taken, place, axes)
+    text = lanes or write_scalar(epilogue, chain, taken, place, axes, g.group_out)
+    return {"text": text, "at_once": "one"}
+
+
+def _add(graph: Graph, node: Node, chain: Chain) -> QuantizedAdd | None:
+    """The sum with another tensor that a core's results wait for, if they wait for one."""
+    add = quantized_add_of(graph, chain.steps, chain.start)
+    if isinstance(add, str) or graph.type(add.operand).shape != graph.type(node.output).shape:
+        return None
+    return add
+
+
 def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     t = tiling_of(graph, node)
     g = t.g
@@ -227,19 +262,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     by_panels = t.by_panels(epilogue.threads)
     ranges = epilogue.threads > 1 and not by_panels
     epilogue.helpers |= {"tinyai_cover"} if ranges and isa != "packed" else set()
-    steps: str | None = None
-    if channels.stepped:
-        channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
-        taken = f"(q - first) * {t.channels} + c"
-        pixel = f"q * {out.pixel}"
-        if out.row != g.ow * out.pixel:
-            pixel = f"q / {g.ow} * {out.row} + q % {g.ow} * {out.pixel}"
-        place = f"n * {out.image} + {out.first} + {pixel} + {channel}"
-        axes = output_axes(g, node.op, "q", channel)
-        if g.groups == 1 and isa == "avx512vnni":
-            steps = write_lanes(epilogue, channels.rest, taken, place, axes)
-        if steps is None:
-            steps = write_scalar(epilogue, channels.rest, taken, place, axes, g.group_out)
+    steps = _steps(graph, node, epilogue, t, channels, isa) if channels.stepped else None
     # Where all pixels are as far apart as neighbours are, the image is one long row.
     in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
     out_line = channels.stepped or out.row == g.ow * out.pixel

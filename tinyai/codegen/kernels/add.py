@@ -1,0 +1,66 @@
+"""Kernels of elementwise nodes that add two 8-bit tensors, each rescaled."""
+
+from __future__ import annotations
+
+import functools
+
+from tinyai.codegen.index import Axis, element
+from tinyai.codegen.kernels import elementwise
+from tinyai.codegen.kernels.lanes import cut
+from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
+from tinyai.codegen.steps import Epilogue
+from tinyai.ir import Graph, Node
+from tinyai.ops import Elementwise
+
+
+def _add(graph: Graph, node: Node) -> QuantizedAdd | str:
+    return quantized_add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype)
+
+
+def _demands(graph: Graph, node: Node) -> str | None:
+    add = _add(graph, node)
+    if isinstance(add, str):
+        return add
+    axes, _ = elementwise.loops(graph, node)
+    shapes = [graph.type(tensor).shape for tensor in (node.inputs[0], add.operand)]
+    if not axes or any(shape[-len(axes[-1].sizes) :] != axes[-1].sizes for shape in shapes):
+        return "a tensor that is broadcast along the last loop"
+    return None
+
+
+def _values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
+    add = _add(graph, node)
+    assert isinstance(add, QuantizedAdd)
+    axes, taken = elementwise.loops(graph, node)
+    out = graph.tensors[node.output]
+    places = (
+        f"in0 + {taken}",
+        f"{epilogue.param(add.operand)} + {element(graph.type(add.operand).shape, axes)}",
+        f"out + {element(out.type.shape, axes, out.strides)}",
+    )
+    last: Axis = axes[-1]
+    share = cut(axes, epilogue.threads)
+    count = f"end - {last.var}" if share == last.var else str(last.count)
+    return {
+        "axes": axes,
+        "last": last,
+        "cut": share,
+        "call": add.call(epilogue, isa, *places, count),
+    }
+
+
+KERNELS = tuple(
+    Kernel(
+        name=f"elementwise_add_{isa}",
+        op=Elementwise,
+        isa=isa,
+        template="elementwise_add.c.j2",
+        demands=_demands,
+        values=functools.partial(_values, isa=isa),
+        strided_out=anywhere,
+        strided_in=elementwise.same_shape,
+        split=True,
+    )
+    for isa in VECTOR
+)

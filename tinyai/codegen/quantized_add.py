@@ -1,0 +1,182 @@
+"""The sum of two 8-bit tensors, each rescaled and rounded first, in lanes of 16 bits.
+
+A residual sum of a quantized network rescales both branches to the scale of the result. Rescaling
+an 8-bit value is a function of 256 values, and nearly all such functions are
+
+    f(x) = times * x + ((x + offset) * scale >> 16) + constant
+
+with 16-bit numbers: the whole part of the slope is ``times``, its fraction ``scale``, and
+``offset`` chooses what is cut off. Their product's high half is one instruction. Whether a function
+has this form is decided value by value. x is the value's byte from 0 to 255; a signed value has its
+sign bit turned, which makes it unsigned.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyai.codegen.requantization import Clamp
+from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.templates import render
+from tinyai.ir import NARROW, Array, DType, Graph, Operand, Step
+from tinyai.ops import steps
+from tinyai.reference import run_steps
+
+# Bytes of a vector. The instruction sets that have the core.
+VECTOR = {"avx512vnni": 64, "avx2": 32}
+# The slope between the first and the last result is so close to the one that is looked for.
+NEAR = 2 * 65536 // 255
+
+
+@dataclass(frozen=True)
+class Branch:
+    """``times * x + ((x + offset) * scale >> 16) + constant`` for x from 0 to 255; no intermediate
+    value but ``times * x``, of which the low 16 bits count, leaves 0 to 65,535."""
+
+    times: int
+    offset: int
+    scale: int
+    constant: int
+
+
+@dataclass(frozen=True)
+class QuantizedAdd:
+    """``clamp(f(x) + g(y) + constant, low, high)`` as ``dtype``, y the tensor ``operand``.
+
+    The constants of the branches count in ``constant`` already; the sum fits 16 bits.
+    """
+
+    x: Branch
+    y: Branch
+    x_type: DType
+    y_type: DType
+    operand: str
+    constant: int
+    low: int
+    high: int
+    dtype: DType
+
+    def call(self, epilogue: Epilogue, isa: str, x: str, y: str, out: str, count: str) -> str:
+        """The statement that does it for ``count`` neighbouring elements at these addresses, by a
+        core that the file then holds."""
+        branches = [_options("x", self.x, self.x_type), _options("y", self.y, self.y_type)]
+        options = {
+            "mm": "_mm512" if isa == "avx512vnni" else "_mm256",
+            "bytes": VECTOR[isa],
+            "unsigned": self.dtype is DType.UINT8,
+            "bounded": (self.low, self.high) != self.dtype.range,
+        }
+        said = [word for x in branches for word in (x["name"], *_said(x))]
+        said += ["bounded"] if options["bounded"] else []
+        name = "_".join(["tinyai_add", str(self.dtype), *said, isa])
+        epilogue.helpers.add("string.h")
+        epilogue.cores[name] = render("add_core.c.j2", name=name, branches=branches, **options)
+        numbers = [n for b in (self.x, self.y) for n in (b.times, b.offset, b.scale)]
+        shorts = np.array([*numbers, self.constant]).astype(np.int16)
+        arguments = (x, y, out, count, *map(str, (*shorts, self.low, self.high)))
+        return f"{name}({', '.join(arguments)});"
+
+
+def _options(name: str, branch: Branch, dtype: DType) -> dict[str, Any]:
+    """What the core's text depends on."""
+    times = {0: "", 1: "once"}.get(branch.times, "times")
+    return {
+        "name": name,
+        "signed": dtype is DType.INT8,
+        "scaled": branch.scale > 0,
+        "times": times,
+    }
+
+
+def _said(options: Mapping[str, Any]) -> list[str]:
+    words = [word for word in ("signed", "scaled") if options[word]]
+    return [*words, options["times"]] if options["times"] else words
+
+
+def quantized_add_of(graph: Graph, chain: Sequence[Step], dtype: DType) -> QuantizedAdd | str:
+    """The sum that steps from values of ``dtype`` are, or why they are none."""
+    at = next((i for i, step in enumerate(chain) if _tensor(graph, step.operand)), None)
+    if at is None or not isinstance(chain[at], steps.Add):
+        return "no sum with another tensor"
+    operand = chain[at].operand
+    assert operand is not None
+    y_type = graph.type(operand.tensor).dtype
+    tail = Clamp.of(graph, chain[at + 1 :])
+    x, y = _results(graph, chain[:at], dtype), _results(graph, operand.steps, y_type)
+    if x is None or y is None:
+        return "a branch that is no function of 8 bits to 32"
+    if tail is None:
+        return "other steps behind the sum than a zero point, bounds and a cast to 8 bits"
+    f, g = branch_of(tuple(map(int, x))), branch_of(tuple(map(int, y)))
+    if f is None or g is None:
+        return "a branch that is no line in 16 bits"
+    ends = [sum(int(end(each)) for each in (x, y)) + tail.zero_point for end in (np.min, np.max)]
+    if ends[0] < DType.INT16.range[0] or ends[1] > DType.INT16.range[1]:
+        return "sums that do not fit 16 bits"
+    constant = f.constant + g.constant + tail.zero_point
+    return QuantizedAdd(
+        f, g, dtype, y_type, operand.tensor, constant, tail.low, tail.high, tail.dtype
+    )
+
+
+def _tensor(graph: Graph, operand: Operand | None) -> bool:
+    """Whether a step's operand is computed."""
+    return operand is not None and operand.tensor not in graph.constants
+
+
+def _results(graph: Graph, chain: Sequence[Step], dtype: DType) -> Array | None:
+    """What the steps make of each byte of an 8-bit type, by the byte with a turned sign bit; None
+    where they are not those of 8 bits to 32 by single numbers."""
+    if dtype not in NARROW:
+        return None
+    names = [step.operand.tensor for step in chain if step.operand]
+    if any(name not in graph.constants or graph.constants[name].size > 1 for name in names):
+        return None
+    if any(isinstance(step, steps.FixedPointMultiply) and step.axis is not None for step in chain):
+        return None
+    low, high = dtype.range
+    numbers = {name: graph.constants[name].reshape(-1) for name in names}
+    results = run_steps(chain, np.arange(low, high + 1).astype(dtype.numpy), numbers)
+    return results if results.dtype == np.int32 else None
+
+
+@functools.lru_cache(maxsize=512)
+def branch_of(results: tuple[int, ...]) -> Branch | None:
+    """The branch that gives 0 to 255 these results, or None.
+
+    ``floor((x + offset) * scale / 2^16) + constant`` is f(x) where ``offset * scale + constant *
+    2^16`` lies between D(x) and D(x) + 2^16, D(x) = ``f(x) * 2^16 - scale * x``: a scale fits if
+    the largest D is less than 2^16 above the smallest.
+    """
+    f, x = np.array(results, np.int64), np.arange(256, dtype=np.int64)
+    slope = int(f[-1] - f[0]) * 65536 // 255
+    for times in (slope >> 16, (slope >> 16) - 1):
+        rest = slope - times * 65536
+        scales = np.arange(max(rest - NEAR, 0), min(rest + NEAR, 65535) + 1)
+        distance = (f - times * x) * 65536 - scales[:, None] * x
+        least, most = distance.min(axis=1), distance.max(axis=1)
+        room = 65535 - (most - least)
+        # A scale of 0 is the cheapest; of the others the most central one.
+        for at in np.lexsort((-room, scales != 0)):
+            branch = _with_offset(times, int(scales[at]), int(most[at]), int(room[at]))
+            if branch:
+                return branch
+    return None
+
+
+def _with_offset(times: int, scale: int, most: int, room: int) -> Branch | None:
+    """The branch of the least offset, for which ``offset * scale + constant * 2^16`` is at most
+    ``room`` above ``most``."""
+    if room < 0:
+        return None
+    offsets = np.arange(65536 - 255, dtype=np.int64)
+    fits = np.flatnonzero((offsets * scale - most) % 65536 <= room)
+    if not fits.size:
+        return None
+    offset = int(fits[0])
+    return Branch(times, offset, scale, -((offset * scale - most) // 65536))

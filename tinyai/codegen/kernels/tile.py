@@ -105,15 +105,17 @@ def _core(
     t: Tiling,
     epilogue: Epilogue,
     isa: str,
+    *,
     pixels: int,
     blocks: int,
     channels: Channels,
-    *,
     flipped: bool,
+    masked: bool,
 ) -> str:
-    """Name of the core, which the file then holds."""
+    """Name of the core, which the file then holds. ``masked``: its last block is not whole."""
     # The packed core asks at run time.
     options = {**channels.options, "flipped": flipped and isa != "packed"}
+    options["masked"] = masked and isa == "avx512vnni"  # the others ask, too
     unrolled = t.written_out(blocks) if isa == "avx512vnni" else None
     said = "_".join(name for name, chosen in options.items() if chosen)
     turn = 1 if unrolled or isa != "avx512vnni" else t.turn
@@ -177,15 +179,17 @@ def _calls(
         first, others = cover(stripe, kinds)
         last_first, last_others = cover(rest, kinds) if rest else (first, others)
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
+        # What waits for steps has room for whole blocks.
+        masked = valid < LANES and not channels.stepped
+        core = functools.partial(
+            _core, t, epilogue, isa, blocks=panel.blocks, channels=channels, flipped=flipped
+        )
+        other = others or last_others or (ranges and pixels > 1)
         calls.append(
             {
                 "pixels": pixels,
-                "core": _core(t, epilogue, isa, pixels, panel.blocks, channels, flipped=flipped),
-                "other": _core(
-                    t, epilogue, isa, pixels - 1, panel.blocks, channels, flipped=flipped
-                )
-                if others or last_others or (ranges and pixels > 1)
-                else None,
+                "core": core(pixels=pixels, masked=masked),
+                "other": core(pixels=pixels - 1, masked=masked) if other else None,
                 "first": first,
                 "last_first": last_first,
                 "weights": at,

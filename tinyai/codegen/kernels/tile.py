@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
-from tinyai.codegen.kernels.tiling import LANES, Panel, Tiling, cover, schedules
+from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Panel, Tiling, cover, schedules
 from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
@@ -31,6 +32,9 @@ from tinyai.ir import Array, DType, Graph, Node, Schedule
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
+# Weights that do not stay in a core's caches from call to call are fetched in time: while one panel
+# is computed, the next one and so many bytes behind it.
+AHEAD = 128 * 1024
 # AVX2: outputs by one block, whatever the panel: sums and a step's weights fill the registers.
 PIXELS_AVX2 = 4
 
@@ -102,21 +106,12 @@ def scratch(graph: Graph, node: Node, threads: int) -> int:
 
 
 def _core(
-    t: Tiling,
-    epilogue: Epilogue,
-    isa: str,
-    *,
-    pixels: int,
-    blocks: int,
-    channels: Channels,
-    flipped: bool,
-    masked: bool,
+    t: Tiling, epilogue: Epilogue, isa: str, pixels: int, blocks: int, options: Mapping[str, int]
 ) -> str:
-    """Name of the core, which the file then holds. ``masked``: its last block is not whole."""
-    # The packed core asks at run time.
-    options = {**channels.options, "flipped": flipped and isa != "packed"}
-    options["masked"] = masked and isa == "avx512vnni"  # the others ask, too
+    """Name of the core, which the file then holds."""
     unrolled = t.written_out(blocks) if isa == "avx512vnni" else None
+    if unrolled:  # too short to fetch much
+        options = {**options, "ahead": 0}
     said = "_".join(name for name, chosen in options.items() if chosen)
     turn = 1 if unrolled or isa != "avx512vnni" else t.turn
     said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
@@ -158,13 +153,7 @@ def _pixels(t: Tiling, panel: Panel, isa: str) -> int:
 
 
 def _calls(
-    t: Tiling,
-    epilogue: Epilogue,
-    isa: str,
-    channels: Channels,
-    *,
-    flipped: bool,
-    ranges: bool,
+    t: Tiling, epilogue: Epilogue, isa: str, options: Mapping[str, int], *, ranges: bool
 ) -> list[dict[str, Any]]:
     """For each panel the cores that cover a stripe of outputs, and where its weights begin; panels
     that differ in nothing else are one loop. ``ranges`` says that stripes of any length come,
@@ -179,26 +168,39 @@ def _calls(
         first, others = cover(stripe, kinds)
         last_first, last_others = cover(rest, kinds) if rest else (first, others)
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
-        # What waits for steps has room for whole blocks.
-        masked = valid < LANES and not channels.stepped
-        core = functools.partial(
-            _core, t, epilogue, isa, blocks=panel.blocks, channels=channels, flipped=flipped
-        )
         other = others or last_others or (ranges and pixels > 1)
+        masked = {**options, "masked": options["masked"] and valid < LANES}
+        core = functools.partial(_core, t, epilogue, isa, blocks=panel.blocks, options=masked)
+        size = t.k * LANES * panel.blocks
         calls.append(
             {
                 "pixels": pixels,
-                "core": core(pixels=pixels, masked=masked),
-                "other": core(pixels=pixels - 1, masked=masked) if other else None,
+                "core": core(pixels=pixels),
+                "other": core(pixels=pixels - 1) if other else None,
                 "first": first,
                 "last_first": last_first,
                 "weights": at,
+                "bytes": size,
                 "channel": panel.channel,
                 "last_block": (1 << min(valid, LANES)) - 1,
             }
         )
-        at += t.k * LANES * panel.blocks
+        at += size
     return _loops(calls)
+
+
+def _options(graph: Graph, isa: str, channels: Channels, *, flipped: bool) -> dict[str, int]:
+    """What the texts of the cores depend on. The packed core asks at run time whether an input is
+    flipped; it and the one for AVX2, whether the last block of a panel is whole."""
+    vnni = isa == "avx512vnni"
+    streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
+    return {
+        **channels.options,
+        "flipped": flipped and isa != "packed",
+        # What waits for steps has room for whole blocks.
+        "masked": vnni and not channels.stepped,
+        "ahead": AHEAD if vnni and streamed else 0,
+    }
 
 
 def _loops(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -263,6 +265,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
+    options = _options(graph, isa, channels, flipped=flipped)
     by_panels = t.by_panels(epilogue.threads)
     ranges = epilogue.threads > 1 and not by_panels
     epilogue.helpers |= {"tinyai_cover"} if ranges and isa != "packed" else set()
@@ -280,7 +283,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
         "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
-        "calls": _calls(t, epilogue, isa, channels, flipped=flipped, ranges=ranges),
+        "calls": _calls(t, epilogue, isa, options, ranges=ranges),
+        "ahead": options["ahead"],
         "by_panels": by_panels,
         "stripe": t.schedule.stripe,
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),

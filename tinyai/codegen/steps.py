@@ -188,6 +188,7 @@ ptrdiff_t row_step;
 ptrdiff_t column_step;
 const int8_t *weights;
 ptrdiff_t ahead; /* from the weights to those that are read next */
+uintptr_t fetched; /* to here */
 const int32_t *start;
 const int32_t *left;
 const int32_t *multiplier;

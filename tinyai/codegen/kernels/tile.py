@@ -33,8 +33,8 @@ from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
 # Weights that do not stay in a core's caches from call to call are fetched in time: while one panel
-# is computed, the next one and so many bytes behind it.
-AHEAD = 128 * 1024
+# is computed, the next one and, as far as there is time, so many bytes behind it.
+AHEAD = 512 * 1024
 # AVX2: outputs by one block, whatever the panel: sums and a step's weights fill the registers.
 PIXELS_AVX2 = 4
 

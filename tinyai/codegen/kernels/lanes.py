@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.index import Axis, element
@@ -13,8 +14,9 @@ from tinyai.codegen.kernels.pool2d import taken
 from tinyai.codegen.kernels.reduce import SumLoops
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.templates import render_core
 from tinyai.codegen.vector_steps import NoVector, VectorSteps, load
-from tinyai.ir import DType, Graph, Node, Op
+from tinyai.ir import NARROW, DType, Graph, Node, Op
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, MaxPool2d, Sum
 from tinyai.ops.window import NHWC
 
@@ -93,20 +95,55 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, MaxPool2d | AvgPool2d | AdaptivePool2d)
     (source,) = graph.types(node.inputs)
-    out = graph.tensors[node.output]
+    if source.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.INT32):
+        raise NoVector(f"pooling of {source.dtype}")
+    pool = _pool(graph, node, epilogue)
+    writer = VectorSteps(epilogue, pool["axes"])
+    stored = writer.write("total", op.infer(source).dtype, pool["place"])
+    start = literal(0 if pool["average"] else source.dtype.range[0], DType.INT32)
+    return {
+        **pool,
+        "lanes": 16,
+        "start": f"_mm512_set1_epi32({start})",
+        "join": "_mm512_add_epi32" if pool["average"] else "_mm512_max_epi32",
+        "value": load(pool["taken"], source.dtype),
+        "lines": writer.lines,
+        "store": stored,
+    }
+
+
+def _write_max_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    """The largest of bytes, 64 at a time."""
+    (source,) = graph.types(node.inputs)
+    if node.epilogue or source.dtype not in NARROW:
+        raise NoVector(f"steps behind it, or pooling of {source.dtype}")
+    pool = _pool(graph, node, epilogue)
+    epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
+    return {
+        **pool,
+        "lanes": 64,
+        "start": f"_mm512_set1_epi8({source.dtype.range[0]})",
+        "join": "_mm512_max_epi8" if source.dtype is DType.INT8 else "_mm512_max_epu8",
+        "value": f"_mm512_maskz_loadu_epi8(lanes, {pool['taken']})",
+        "lines": [],
+        "store": f"_mm512_mask_storeu_epi8({pool['place']}, lanes, total);",
+    }
+
+
+def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
+    """What every kernel of pooling asks for. Raises ``NoVector`` with the reason where lanes are no
+    channels, or a window is dilated."""
+    op = node.op
+    assert isinstance(op, MaxPool2d | AvgPool2d | AdaptivePool2d)
     window = None if isinstance(op, AdaptivePool2d) else op.window
     if op.layout != NHWC or (window and window.dilation != (1, 1)):
         raise NoVector(f"layout {op.layout}, or a dilated window")
-    if source.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.INT32):
-        raise NoVector(f"pooling of {source.dtype}")
-    n, h, w, c = source.shape
+    out = graph.tensors[node.output]
+    n, h, w, c = graph.type(node.inputs[0]).shape
     _, oh, ow, _ = out.type.shape
     axes = [Axis(*each) for each in (("n", (n,)), ("y", (oh,)), ("x", (ow,)), ("c", (c,)))]
-    writer = VectorSteps(epilogue, axes)
-    average = isinstance(op, AvgPool2d) or (isinstance(op, AdaptivePool2d) and op.kind == "avg")
-    place = f"out + {element(out.type.shape, axes, out.strides)}"
-    stored = writer.write("total", op.infer(source).dtype, place)
     return {
+        "axes": axes,
         "n": n,
         "h": h,
         "w": w,
@@ -114,14 +151,13 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "oh": oh,
         "ow": ow,
         "window": window,
-        "average": average,
+        "average": isinstance(op, AvgPool2d)
+        or (isinstance(op, AdaptivePool2d) and op.kind == "avg"),
         "by_rows": oh >= 4 * epilogue.threads or c <= CACHE_LINE,
         "include": isinstance(op, AvgPool2d) and op.count_include_pad,
         "rounded": isinstance(op, AvgPool2d) and op.rounded,
-        "start": literal(0 if average else source.dtype.range[0], DType.INT32),
-        "value": load(f"in0 + {taken(graph, node, op.layout)}", source.dtype),
-        "lines": writer.lines,
-        "store": stored,
+        "taken": f"in0 + {taken(graph, node, op.layout)}",
+        "place": f"out + {element(out.type.shape, axes, out.strides)}",
     }
 
 
@@ -130,6 +166,7 @@ def _row(
     template: str,
     write: Callable[[Graph, Node, Epilogue], Values],
     strided_in: Callable[[Graph, Node], bool],
+    what: str = "lanes",
 ) -> Kernel:
     def demands(graph: Graph, node: Node) -> str | None:
         try:
@@ -139,7 +176,7 @@ def _row(
         return None
 
     return Kernel(
-        name=f"{op.name}_lanes_avx512vnni",
+        name=f"{op.name}_{what}_avx512vnni",
         op=op,
         isa="avx512vnni",
         template=template,
@@ -154,6 +191,7 @@ def _row(
 KERNELS = (
     _row(Elementwise, "lanes_avx512vnni.c.j2", _write, elementwise.same_shape),
     _row(Sum, "lanes_avx512vnni.c.j2", _write, anywhere),
+    _row(MaxPool2d, "pool2d_lanes_avx512vnni.c.j2", _write_max_pool, anywhere, "bytes"),
     *(
         _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool, anywhere)
         for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)

@@ -326,10 +326,12 @@ def orders_as_given() -> Iterator[None]:
 
 def assert_transposed_at_the_ends(graph: Graph) -> None:
     """Every operator works in NHWC, and at most one transposition belongs to each input and output:
-    it meets nothing else than elementwise nodes on the way there."""
+    it meets nothing else than elementwise nodes and reshapes on the way there."""
     assert {getattr(node.op, "layout", "NHWC") for node in graph.nodes} == {"NHWC"}
     moving = [node for node in graph.nodes if isinstance(node.op, Transpose)]
-    simple = {node.output: node for node in graph.nodes if isinstance(node.op, Elementwise)}
+    simple = {
+        node.output: node for node in graph.nodes if isinstance(node.op, Elementwise | Reshape)
+    }
     readers = {name: node for node in simple.values() for name in node.inputs}
     ends: set[str] = set()
     for node in moving:

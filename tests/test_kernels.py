@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.c_checks import assert_warning_free
 from tests.example_graphs import (
     EPILOGUES,
     NETWORKS,
@@ -292,6 +293,21 @@ def test_a_broadcast_operand_keeps_its_place() -> None:
     assert compiled.plan.locations["t4"] == compiled.plan.locations["t1"]
     inputs = random_inputs(graph, 0)
     assert_equal(Runner(graph)(*inputs)[0], run_graph(graph, inputs)[0], "broadcast")
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+@pytest.mark.parametrize("isa", ["scalar", "packed", "avx2", "avx512vnni"])
+def test_distances_that_nothing_is_apart_by_may_be_any(isa: str, groups: int) -> None:
+    """A single output has no neighbour, a kernel of one row no second one: broken files say such
+    numbers."""
+    require_isa(isa)
+    b, rng = Builder("far"), np.random.default_rng(1)
+    far = 1 << 62
+    op = Conv2d(Window((1, 3), strides=(far, far), dilation=(far, 1)), groups)
+    weight = b.constant(random_array(rng, Type((8, 1, 3, 8 // groups), DType.INT8)))
+    graph = b.graph([b.add(op, [b.input(Type((1, 4, 5, 8), DType.INT8)), weight])])
+    assert_warning_free(backend.compile_graph(graph, Target(isa=isa)).source.text)
+    assert_runs_as_reference(graph, Runner(graph, Target(isa=isa)))
 
 
 SIDES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyai.codegen.index import Axis
 from tinyai.ir import DType, Graph, Node, Op
@@ -44,7 +44,8 @@ class Geometry:
         n, h, w, c = (data.shape[axis] for axis in axes(op.layout))
         oh, ow = op.window.output((h, w))
         numbers = (n, h, w, c, oh, ow, weight.shape[0], op.groups)
-        return cls(*numbers, op.window, op.layout, op.zero_point, weight.dtype)
+        window = _near(op.window, (oh, ow))
+        return cls(*numbers, window, op.layout, op.zero_point, weight.dtype)
 
     @property
     def group_in(self) -> int:
@@ -73,6 +74,14 @@ class Geometry:
         image, pixels = Axis("n", (self.n,)), Axis(pixel, (self.oh, self.ow))
         channels = Axis(channel, (self.oc,))
         return [image, pixels, channels] if self.layout == NHWC else [image, channels, pixels]
+
+
+def _near(window: Window, outputs: tuple[int, int]) -> Window:
+    """The window with strides and dilations of 1 where there is one output, or one row or column of
+    the kernel: files may say any number there."""
+    strides = [1 if n == 1 else each for n, each in zip(outputs, window.strides, strict=True)]
+    dilation = [1 if k == 1 else d for k, d in zip(window.kernel, window.dilation, strict=True)]
+    return replace(window, strides=(strides[0], strides[1]), dilation=(dilation[0], dilation[1]))
 
 
 def output_axes(g: Geometry, op: Op, pixel: str, channel: str) -> list[Axis]:

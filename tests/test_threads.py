@@ -32,8 +32,8 @@ from tinyai.codegen.steps import HELPERS
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import graph_from_region
 from tinyai.ir import Builder, DType, Graph, Type
-from tinyai.ops import AdaptivePool2d, Dense, Reshape
-from tinyai.ops.steps import Cast
+from tinyai.ops import AdaptivePool2d, Dense, Elementwise, Reshape
+from tinyai.ops.steps import Cast, Relu
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.runtime.toolchain import Toolchain
@@ -205,12 +205,23 @@ def test_a_thread_is_taken_for_every_four_million_multiply_accumulates(
     assert with_useful_threads(graph, Target(threads=3)) == Target(threads=threads)
 
 
+@pytest.mark.parametrize(("layers", "threads"), [(1, 2), (16, 2), (17, 1)])
+def test_many_small_layers_are_left_to_one_thread(layers: int, threads: int) -> None:
+    b = Builder("layers")
+    x = b.input(Type((64, 128), DType.INT8))
+    channels = MACS_OF_A_THREAD // (64 * 128) + 1
+    weight = b.constant(np.zeros((channels, 128), np.int8))
+    outputs = [b.add(Dense(), [x, weight])]
+    outputs += [b.add(Elementwise((64, 128)), [x], (Relu(),)) for _ in range(layers - 1)]
+    assert with_useful_threads(b.graph(outputs), Target(threads=3)) == Target(threads=threads)
+
+
 def test_code_is_generated_for_as_many_threads_as_are_useful(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backend, "with_useful_threads", with_useful_threads)
     graph = deep_network()
-    useful = 1 + graph.macs() // MACS_OF_A_THREAD
+    useful = with_useful_threads(graph, Target(threads=64)).threads
     text = compile_graph(graph, Target(threads=useful + 1), abi="plain").source.text
     assert f"-threads={useful} " in text
 

@@ -16,8 +16,8 @@ from tinyai.plan import MemoryPlan
 from tinyai.target import Target
 
 # Multiply-accumulates for which a thread more is worth it: some 20 microseconds of work, where
-# sending for a thread and meeting it behind each layer takes 10.
-MACS_OF_A_THREAD = 4_000_000
+# sending for a thread takes 10; and for each layer, behind which threads meet, about one.
+MACS_OF_A_THREAD, MACS_OF_A_LAYER = 4_000_000, 250_000
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,10 @@ def prepare(graph: Graph, target: Target) -> Graph:
 
 
 def with_useful_threads(graph: Graph, target: Target) -> Target:
-    """The target with one thread, and one more for every ``MACS_OF_A_THREAD``, at most: a small
-    network is quicker on one."""
-    return replace(target, threads=min(target.threads, 1 + graph.macs() // MACS_OF_A_THREAD))
+    """The target with one thread, and one more for every ``MACS_OF_A_THREAD``, or for every
+    ``MACS_OF_A_LAYER`` of each layer, at most: a small or finely cut network is quicker on one."""
+    enough = max(MACS_OF_A_THREAD, MACS_OF_A_LAYER * len(graph.nodes))
+    return replace(target, threads=min(target.threads, 1 + graph.macs() // enough))
 
 
 def generate(graph: Graph, target: Target, *, abi: str | None = None) -> Compiled:

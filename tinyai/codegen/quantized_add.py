@@ -134,7 +134,10 @@ def _results(graph: Graph, chain: Sequence[Step], dtype: DType) -> Array | None:
     where they are not those of 8 bits to 32 by single numbers."""
     if dtype not in NARROW:
         return None
-    names = [step.operand.tensor for step in chain if step.operand]
+    operands = [step.operand for step in chain if step.operand]
+    names = [operand.tensor for operand in operands]
+    if any(operand.steps for operand in operands):
+        return None
     if any(name not in graph.constants or graph.constants[name].size > 1 for name in names):
         return None
     if any(isinstance(step, steps.FixedPointMultiply) and step.axis is not None for step in chain):

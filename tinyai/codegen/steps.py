@@ -229,8 +229,16 @@ x += tinyai_high_product(x, (1 << 29) - tinyai_high_product(half, x)) * 4;
 return x * 2 > INT32_MAX ? INT32_MAX : x * 2;
 }
 """,
-    "math.h": """
+    "tinyai_math": """
+/* C++ takes a tenth of a second for the header of these. */
+#if defined(__GNUC__)
+#define TINYAI_EXPF __builtin_expf
+#define TINYAI_FMAF __builtin_fmaf
+#else
 #include <math.h>
+#define TINYAI_EXPF expf
+#define TINYAI_FMAF fmaf
+#endif
 """,
     **{
         name: _DOT_PATCHES.replace("NAME", name).replace("WEIGHT", weight)
@@ -432,8 +440,8 @@ class Epilogue:
                 scaled = _arithmetic("*", value, slope, dtype)
                 return f"{value} > {literal(0, dtype)} ? {value} : {scaled}"
             case steps.MultiplyAdd(factor):
-                self.helpers.add("math.h")
-                return f"fmaf({value}, {literal(factor, dtype)}, {operand})"
+                self.helpers.add("tinyai_math")
+                return f"TINYAI_FMAF({value}, {literal(factor, dtype)}, {operand})"
             case steps.Round(mode):
                 helper = _ROUND[mode]
                 self.helpers.add(helper)

@@ -69,7 +69,7 @@ def _softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     assert isinstance(op, Softmax)
     (data,) = graph.types(node.inputs)
     axes = _three_loops(data.shape, op.axis)
-    epilogue.helpers.add("math.h")
+    epilogue.helpers.add("tinyai_math")
     steps = epilogue.write("acc", DType.FLOAT32, axes)
     return {
         "outer": axes[0].count,

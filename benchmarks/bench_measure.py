@@ -16,7 +16,7 @@ from tvm import relay
 from benchmarks import workloads
 from benchmarks.bench_networks import Array, Case, Network, Values, alive_part, load
 from benchmarks.peers import LiteRT, OnnxRuntime, Peer, TvmPeer
-from benchmarks.timing import Contender, c_calls, in_turn, loop
+from benchmarks.timing import SETTLE_SECONDS, Contender, c_calls, in_turn, loop
 from tinyai.frontends.explain import report_of
 from tinyai.frontends.qdq import integers_from_qdq
 from tinyai.frontends.relay import partition_for_tinyai, regions
@@ -171,7 +171,8 @@ def measure(case: Case, threads: int, settings: Settings) -> Row:
         ours = build(network, threads, settings)
         peers = _peers(network, threads, settings)
         check = _check(network, ours, peers, threads, settings)
-    figures = _figures(network, ours, peers, check, settings.seconds)
+    settle = SETTLE_SECONDS if threads > 1 else 0.0
+    figures = _figures(network, ours, peers, check, settings.seconds, settle=settle)
     return Row(case.name, case.kind, threads, figures)
 
 
@@ -395,14 +396,20 @@ def _difference(found: Array, expected: Array, step: float | None) -> float:
 
 
 def _figures(
-    network: Network, ours: Ours, peers: Sequence[Peer], check: Check, seconds: float
+    network: Network,
+    ours: Ours,
+    peers: Sequence[Peer],
+    check: Check,
+    seconds: float,
+    *,
+    settle: float,
 ) -> Figures:
     contenders: list[Contender] = [ours.executor.seconds, *(peer.seconds for peer in peers)]
     contenders.append(loop(ours.executor.run))
     if ours.entry is not None:
         call = ours.entry(network.inputs[0])
         contenders.append(c_calls(call))
-    times = in_turn(contenders, seconds)
+    times = in_turn(contenders, seconds, settle=settle)
     run, *others = (1000 * each.median for each in times)
     names = [peer.name for peer in peers]
     rows = ours.report.regions

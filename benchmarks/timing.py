@@ -20,8 +20,9 @@ Contender = Callable[[int], float]
 
 ROUNDS = 15
 FEWEST_ROUNDS = 3
-# Threads of a pool spin for a while when their work is done: the next contender waits that long.
-SETTLE_SECONDS = 0.005
+# Threads of a pool spin for a while when their work is done, TVM's for 0.15 seconds: the next
+# contender would share its CPU with one.
+SETTLE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ class Times:
     spread: float
 
 
-def in_turn(contenders: Sequence[Contender], seconds: float) -> list[Times]:
-    """Times of each contender; ``seconds`` is about what each may take in all.
+def in_turn(contenders: Sequence[Contender], seconds: float, *, settle: float) -> list[Times]:
+    """Times of each contender; ``seconds`` is about what each may take in all, ``settle`` how long
+    nothing runs between them.
 
     They take turns in short slices, every second round backwards, because clocks drift; each
     slice begins with a run that does not count. However slow they are, there are
     ``FEWEST_ROUNDS`` rounds of one run.
     """
-    first = [_after_warming_up(each, 1) for each in contenders]
+    first = [_after_warming_up(each, 1, settle) for each in contenders]
     slice_seconds = seconds / ROUNDS
     numbers = [max(1, round(slice_seconds / max(each, 1e-9))) for each in first]
     longest = max((n * each for n, each in zip(numbers, first, strict=True)), default=0)
@@ -49,7 +51,7 @@ def in_turn(contenders: Sequence[Contender], seconds: float) -> list[Times]:
     order = list(range(len(contenders)))
     for _ in range(rounds):
         for position in order:
-            found = _after_warming_up(contenders[position], numbers[position])
+            found = _after_warming_up(contenders[position], numbers[position], settle)
             times[position].append(found)
         order.reverse()
     return [_times(each) for each in times]
@@ -60,8 +62,8 @@ def _times(values: Sequence[float]) -> Times:
     return Times(median, (high - low) / median)
 
 
-def _after_warming_up(contender: Contender, number: int) -> float:
-    time.sleep(SETTLE_SECONDS)
+def _after_warming_up(contender: Contender, number: int, settle: float) -> float:
+    time.sleep(settle)
     contender(1)
     return contender(number)
 

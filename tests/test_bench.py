@@ -134,7 +134,7 @@ def test_wrong_results_are_never_timed(tmp_path: Path, monkeypatch: pytest.Monke
         return right(name, np.roll(value, 1)) if value.dtype == np.int8 else right(name, value)
 
     monkeypatch.setattr(emit, "constant", wrong)
-    monkeypatch.setattr(bench_measure, "in_turn", lambda *_: pytest.fail("it was timed"))
+    monkeypatch.setattr(bench_measure, "in_turn", lambda *_, **__: pytest.fail("it was timed"))
     with pytest.raises(Differs, match="differs from"):
         bench_measure.measure(kws(), 1, settings(tmp_path, oracle="peer"))
 
@@ -241,10 +241,7 @@ def test_the_step_of_a_float_output_is_the_scale_that_dequantizes_it() -> None:
     assert bench_measure.steps(relay.transform.InferType()(mod)) == [0.25, None, None]
 
 
-def test_contenders_take_turns_and_every_second_round_goes_backwards(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(timing, "SETTLE_SECONDS", 0)
+def test_contenders_take_turns_and_every_second_round_goes_backwards() -> None:
     calls: list[tuple[str, int]] = []
 
     def contender(name: str, seconds: float):
@@ -254,29 +251,25 @@ def test_contenders_take_turns_and_every_second_round_goes_backwards(
 
         return run
 
-    found = timing.in_turn([contender("a", 0.25), contender("b", 1.0)], seconds=15.0)
+    found = timing.in_turn([contender("a", 0.25), contender("b", 1.0)], seconds=15.0, settle=0)
     assert found == [Times(0.25, 0), Times(1.0, 0)]
     slices = [call for call in calls[4:] if call != ("a", 1)][: 2 * timing.ROUNDS]
     assert slices[:8] == [("a", 4), *[("b", 1)] * 2, *[("b", 1)] * 2, ("a", 4), ("a", 4), ("b", 1)]
 
 
-def test_a_time_is_the_median_and_its_spread_the_distance_of_the_quartiles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(timing, "SETTLE_SECONDS", 0)
+def test_a_time_is_the_median_and_its_spread_the_distance_of_the_quartiles() -> None:
     values = iter([10.0, 10.0, 0.0, 1.0, 0.0, 2.0, 0.0, 9.0])
-    assert timing.in_turn([lambda _: next(values)], seconds=1.0) == [Times(2.0, 4 / 2)]
+    assert timing.in_turn([lambda _: next(values)], seconds=1.0, settle=0) == [Times(2.0, 4 / 2)]
 
 
-def test_a_slow_contender_has_the_fewest_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "SETTLE_SECONDS", 0)
+def test_a_slow_contender_has_the_fewest_rounds() -> None:
     calls: list[int] = []
 
     def slow(number: int) -> float:
         calls.append(number)
         return 100.0
 
-    assert timing.in_turn([slow], seconds=1.0) == [Times(100.0, 0)]
+    assert timing.in_turn([slow], seconds=1.0, settle=0) == [Times(100.0, 0)]
     assert calls == [1] * (2 + 2 * timing.FEWEST_ROUNDS)
 
 

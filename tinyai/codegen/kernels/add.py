@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from tinyai.codegen.index import Axis, element
+from tinyai.codegen.index import element
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.lanes import cut
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
@@ -39,7 +39,7 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values
         f"{epilogue.param(add.operand)} + {element(graph.type(add.operand).shape, axes)}",
         f"out + {element(out.type.shape, axes, out.strides)}",
     )
-    last: Axis = axes[-1]
+    last = axes[-1]
     share = cut(axes, epilogue.threads)
     count = f"end - {last.var}" if share == last.var else str(last.count)
     return {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tinyai.frontends.build import build
     from tinyai.frontends.explain import explain
     from tinyai.frontends.relay import partition_for_tinyai
+    from tinyai.frontends.seal import seal, unseal
 
 __all__ = [
     "Target",
@@ -27,6 +28,8 @@ __all__ = [
     "explain",
     "partition_for_tinyai",
     "register",
+    "seal",
+    "unseal",
 ]
 __version__ = "0.1.0"
 
@@ -34,6 +37,8 @@ _NEED_RELAY = {
     "build": "tinyai.frontends.build",
     "explain": "tinyai.frontends.explain",
     "partition_for_tinyai": "tinyai.frontends.relay",
+    "seal": "tinyai.frontends.seal",
+    "unseal": "tinyai.frontends.seal",
 }
 
 

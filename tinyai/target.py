@@ -18,7 +18,9 @@ from tinyai.errors import OptionError
 ISAS = ("auto", "native", "avx512vnni", "avx2", "packed", "scalar")
 ROUNDINGS = ("upward", "tflite", "onnx")
 ABIS = ("packed", "unpacked")
-_ATTRIBUTE_PREFIX = "tinyai."
+# The name of the back end among TVM's.
+COMPILER = "tinyai"
+_ATTRIBUTE_PREFIX = f"{COMPILER}."
 
 
 def _choice(name: str, allowed: tuple[str, ...]) -> Callable[[object], str]:

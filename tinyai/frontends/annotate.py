@@ -15,6 +15,7 @@ from tvm.relay.expr_functor import ExprMutator
 from tvm.relay.op.annotation import compiler_begin, compiler_end
 
 from tinyai.patterns import OPERATORS
+from tinyai.target import COMPILER
 
 Predicate = Callable[[Any, Sequence[relay.Expr]], bool]
 
@@ -39,7 +40,7 @@ def register_predicate(operator: str, predicate: Predicate, *, compiler: str = "
 
 def restore_predicates() -> None:
     """Undo every ``register_predicate`` for tinyai."""
-    from tinyai.frontends.relay import COMPILER, register_operators
+    from tinyai.frontends.relay import register_operators
 
     for operator in OPERATORS:
         tvm.ir.Op.get(operator).reset_attr(f"target.{COMPILER}")

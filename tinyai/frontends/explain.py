@@ -13,11 +13,12 @@ from tvm import relay
 from tinyai.backend import compile_graph
 from tinyai.boundary import Whole, host_row
 from tinyai.errors import BoundaryError
-from tinyai.frontends.relay import COMPILER, partition_for_tinyai, regions
+from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import Source, graph_from_region, post_order, rounding_of
+from tinyai.frontends.seal import unseal
 from tinyai.report import HostRow, RegionRow, Report
 from tinyai.source import Call, Expr, using
-from tinyai.target import Target
+from tinyai.target import COMPILER, Target
 
 
 def explain(mod: tvm.IRModule, params: dict[str, Any] | None = None, **options: object) -> Report:
@@ -42,7 +43,7 @@ def _of_target(options: Mapping[str, object]) -> dict[str, object]:
 def report_of(partitioned: tvm.IRModule, mode: str = Target.rounding) -> Report:
     """The report of a module that is partitioned already, for the rounding ``mode`` where it has no
     region to say it."""
-    mod = relay.transform.InferType()(partitioned)
+    mod = unseal(partitioned)
     inside = regions(mod)
     first = next(iter(inside.values()), None)
     rounding = rounding_of(first)

@@ -42,10 +42,16 @@ def integers_from_qdq(mod: tvm.IRModule) -> tvm.IRModule:
     without anything to do is returned as it is.
     """
     typed = relay.transform.InferType()(mod)
+    integers = integers_of_typed(typed)
+    return mod if integers.same_as(typed) else integers
+
+
+def integers_of_typed(mod: tvm.IRModule) -> tvm.IRModule:
+    """``integers_from_qdq`` of a module whose types are inferred, as the result's are."""
     functions = {
-        v: _Rewriting(f).function() if _is_plain(f) else f for v, f in typed.functions.items()
+        v: _Rewriting(f).function() if _is_plain(f) else f for v, f in mod.functions.items()
     }
-    if all(functions[v].same_as(f) for v, f in typed.functions.items()):
+    if all(functions[v].same_as(f) for v, f in mod.functions.items()):
         return mod
     rewritten = tvm.IRModule(functions, mod.type_definitions, mod.attrs)
     return relay.transform.InferType()(rewritten)

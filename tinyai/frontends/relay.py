@@ -6,7 +6,6 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +17,20 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.backend import CompileSpec, preprocess
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
-from tinyai.frontends.qdq import integers_from_qdq
-from tinyai.frontends.relay_source import Source, children, graph_from_region, rounding_of
-from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Operator, Pattern, possible
+from tinyai.frontends.qdq import integers_of_typed
+from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
+from tinyai.frontends.seal import seal, unseal
+from tinyai.match import (
+    AnyConstant,
+    Anything,
+    AnyTuple,
+    Chain,
+    OneOf,
+    Operator,
+    Pattern,
+    operators,
+    possible,
+)
 from tinyai.patterns import (
     OPERATORS,
     PATTERNS,
@@ -30,9 +40,9 @@ from tinyai.patterns import (
     refusal_of_operator,
 )
 from tinyai.source import Call, using
-from tinyai.target import Target
+from tinyai.target import COMPILER, Target
 
-COMPILER = "tinyai"
+CONVOLUTIONS = {"nn.conv2d", "qnn.conv2d", "qnn.conv2d_transpose"}
 
 
 def partition_for_tinyai(
@@ -82,7 +92,7 @@ def _partition(
     if any(_has_let(func) for func in mod.functions.values()):
         # PartitionGraph cannot follow a region through let bindings.
         mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
-    mod = integers_from_qdq(mod)
+    mod = integers_of_typed(relay.transform.InferType()(mod))
     rounding = replace(rounding_of(None), mode=target.rounding)
     with _deep_recursion(), using(rounding):
         mod = cut_regions(mod, mod_name)
@@ -93,30 +103,31 @@ def _partition(
 def cut_regions(
     mod: tvm.IRModule, mod_name: str = "default", patterns: tuple[PatternRow, ...] = PATTERNS
 ) -> tvm.IRModule:
-    """TVM's four passes, under the composites of ``patterns`` and the operators' predicates."""
+    """TVM's four passes, under the composites of ``patterns`` and the operators' predicates. The
+    types of ``mod`` are inferred, and so are those of the result."""
     register_operators()
     symbols = _symbols_of_others(mod)
     # For each pattern MergeComposite types the whole module anew.
     present = _operators_of(mod)
     patterns = tuple(row for row in patterns if possible(row.pattern, present))
-    composites = [
-        relay.transform.InferType(),
-        relay.transform.FoldConstant(),
-        relay.transform.MergeComposite(pattern_table(patterns)),
-    ]
+    mod = relay.transform.FoldConstant()(mod)
+    for rows in _up_to_convolutions(patterns):
+        mod = relay.transform.MergeComposite(pattern_table(rows))(mod)
+        # A composite was checked as a whole: nothing below has to look into one.
+        mod = seal(mod)
     passes = [
         relay.transform.AnnotateTarget([COMPILER]),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),
-        relay.transform.InferType(),
     ]
-    mod = tvm.transform.Sequential(composites)(mod)
-    token = _BODIES.set(_Bodies(mod))
-    try:
-        mod = tvm.transform.Sequential(passes)(mod)
-    finally:
-        _BODIES.reset(token)
-    return _restore_symbols(mod, symbols)
+    return _restore_symbols(unseal(tvm.transform.Sequential(passes)(mod)), symbols)
+
+
+def _up_to_convolutions(rows: tuple[PatternRow, ...]) -> list[tuple[PatternRow, ...]]:
+    """``rows`` up to the last of convolutions, whose types take so long to infer, and the rest."""
+    places = [i for i, row in enumerate(rows, 1) if operators(row.pattern) & CONVOLUTIONS]
+    cut = max(places, default=0)
+    return [part for part in (rows[:cut], rows[cut:]) if part]
 
 
 def _operators_of(mod: tvm.IRModule) -> set[str]:
@@ -162,7 +173,7 @@ def _with_attributes(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
         for key, value in target.attributes().items():
             func = func.with_attr(key, value)
         mod.update_func(variable, func)
-    return relay.transform.InferType()(mod)
+    return mod
 
 
 # --- Patterns and predicates -------------------------------------------------------------------
@@ -228,44 +239,7 @@ def register_operators() -> None:
             tvm.ir.register_op_attr(name, key, _takes)
 
 
-class _Bodies:
-    """The calls inside of composites, which AnnotateTarget asks about too, arguments first, though
-    the composite was checked as a whole. Parameters alone keep their identity when types are
-    inferred; calls are known by what they are made from."""
-
-    def __init__(self, mod: tvm.IRModule) -> None:
-        self._params: set[Any] = set()
-        self._calls: set[relay.Call] = set()
-        for func in mod.functions.values():
-            if isinstance(func, relay.Function):
-                relay.analysis.post_order_visit(func, self._collect)
-
-    def _collect(self, expr: relay.Expr) -> None:
-        if isinstance(expr, relay.Function) and _is_composite(expr):
-            self._params |= {param.vid for param in expr.params}
-
-    def hold(self, expr: relay.Expr) -> bool:
-        if isinstance(expr, relay.Var):
-            return expr.vid in self._params
-        if isinstance(expr, relay.Call):
-            return expr in self._calls
-        return any(map(self.hold, children(expr)))
-
-    def add(self, call: relay.Call) -> bool:
-        """Whether the call is one of them; asked about arguments before their users."""
-        inside = any(map(self.hold, children(call)))
-        if inside:
-            self._calls.add(call)
-        return inside
-
-
-_BODIES: ContextVar[_Bodies | None] = ContextVar("_BODIES", default=None)
-
-
 def _takes(expr: relay.Expr) -> bool:
-    bodies = _BODIES.get()
-    if bodies is not None and bodies.add(expr):
-        return False
     call = Source()(expr)
     return isinstance(call, Call) and refusal_of_operator(call) is None
 

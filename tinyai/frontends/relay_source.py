@@ -9,6 +9,7 @@ import tvm
 from tvm import relay
 
 from tinyai.errors import UnsupportedError
+from tinyai.frontends.seal import unsealed
 from tinyai.ir import Builder, Graph
 from tinyai.ops import Elementwise
 from tinyai.patterns import lower_call
@@ -185,8 +186,9 @@ class _Walk:
 
     def _composite(self, call: relay.Call, source: Source) -> None:
         """The body of a composite, its parameters bound to the arguments."""
-        bound = dict(zip(call.op.params, map(source, call.args), strict=True))
-        result = self.expression(call.op.body, Source(bound))
+        composite = unsealed(call.op)
+        bound = dict(zip(composite.params, map(source, call.args), strict=True))
+        result = self.expression(composite.body, Source(bound))
         self.tensors[source(call)] = self.tensor(result)
 
     def _lower(self, call: Call) -> dict[Expr, str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
+import tvm
 from tvm.relay.op.contrib.register import register_pattern_table
 
-from tinyai.frontends.relay import COMPILER, partition_for_tinyai, pattern_table
+from tinyai.frontends.relay import partition_for_tinyai, pattern_table
+from tinyai.frontends.seal import seal
+from tinyai.target import COMPILER
 
 
 def register_drivers() -> None:
@@ -18,7 +22,11 @@ def register_drivers() -> None:
         from tvm.driver.tvmc.composite_target import REGISTERED_CODEGEN
     except ImportError:  # a TVM that was built without the driver, or lacks what the driver needs
         return
-    REGISTERED_CODEGEN[COMPILER] = {"config_key": None, "pass_pipeline": partition_for_tinyai}
+    REGISTERED_CODEGEN[COMPILER] = {"config_key": None, "pass_pipeline": _partition}
+
+
+def _partition(mod: tvm.IRModule, *args: Any, **options: Any) -> tvm.IRModule:
+    return seal(partition_for_tinyai(mod, *args, **options))
 
 
 def run_tvmc(arguments: Sequence[str]) -> int:

@@ -144,14 +144,15 @@ def _numbers(
 def _constants(bias: Array, multiplier: Array, shift: Array, tail: Clamp, reach: Array) -> Array:
     """The result of each channel that has the same for every sum of products within ``reach``;
     less than every result for the others. The result is monotonic in the sum."""
-    ends = []
-    for sums in (bias - reach, bias + reach):
-        results = [
-            _exact(int(x), int(m), int(s)) for x, m, s in zip(sums, multiplier, shift, strict=True)
-        ]
-        ends.append([min(max(r + tail.zero_point, tail.low), tail.high) for r in results])
-    first, last = np.array(ends, np.int64)
-    return np.where(first == last, first, tail.low - 1)
+    ends = bias - reach, bias + reach
+    scale = multiplier * 2.0 ** (shift - 31)
+    least, most = (np.clip(sums * scale + tail.zero_point, tail.low, tail.high) for sums in ends)
+    constant = np.full(bias.shape, tail.low - 1, np.int64)
+    for c in np.flatnonzero(np.abs(most - least) <= 2):  # so near that rounding decides
+        first, last = (_exact(int(sums[c]), int(multiplier[c]), int(shift[c])) for sums in ends)
+        first, last = (min(max(x + tail.zero_point, tail.low), tail.high) for x in (first, last))
+        constant[c] = first if first == last else constant[c]
+    return constant
 
 
 def _exact(x: int, multiplier: int, shift: int) -> int:

@@ -6,6 +6,7 @@ integer expression with scales and zero points; the float is ``(integer - zero p
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -166,8 +167,10 @@ class View:
         self.splits: dict[relay.Expr, relay.Expr] = {}
         self._moves = moves
         self._constant = _constant_expressions(self.order)
-        self._places = {expr: place for place, expr in enumerate(self.order)}
-        self._users = self._find_users(func.body)
+
+    @functools.cached_property
+    def _places(self) -> dict[relay.Expr, int]:
+        return {expr: place for place, expr in enumerate(self.order)}
 
     def place(self, expr: relay.Expr) -> int:
         """Where an expression comes in the order of computation."""
@@ -175,9 +178,10 @@ class View:
 
     # --- who uses a value ---
 
-    def _find_users(self, body: relay.Expr) -> dict[relay.Expr, set[object]]:
+    @functools.cached_property
+    def _users(self) -> dict[relay.Expr, set[object]]:
         users: dict[relay.Expr, set[object]] = {expr: set() for expr in self.order}
-        users[body].add("the result of the function")
+        users[self.order[-1]].add("the result of the function")
         for expr in self.order:
             key = self._user_key(expr)
             for child in children(expr):

@@ -23,9 +23,10 @@ def seal(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with tinyai's composites sealed, for ``relay.build`` to take a third less time.
 
     ``mod`` is the result of ``partition_for_tinyai``. What is built from it is the same; to read
-    it, ``unseal`` it. The argument is not changed.
+    it, ``unseal`` it. The argument is not changed. A composite whose types were not inferred stays
+    as it is.
     """
-    return _changed(relay.transform.InferType()(mod), _sealed)
+    return _changed(mod, _sealed)
 
 
 def unseal(mod: tvm.IRModule) -> tvm.IRModule:
@@ -39,8 +40,11 @@ def unsealed(func: relay.Function) -> relay.Function:
 
 
 def _sealed(func: relay.Function) -> relay.Function:
-    result = func.checked_type.ret_type
-    if _has(func, SEALED) or not _is_fixed(result):
+    try:
+        result = func.checked_type.ret_type
+    except ValueError:
+        return func
+    if _has(func, SEALED):
         return func
     params = [relay.Var(param.name_hint, param.checked_type) for param in func.params]
     sealed = relay.Function(params, _zeros(result), result, func.type_params, func.attrs, func.span)
@@ -51,14 +55,8 @@ def _has(func: relay.Function, attribute: str) -> bool:
     return func.attrs is not None and attribute in list(func.attrs.keys())
 
 
-def _is_fixed(of: relay.Type) -> bool:
-    """Whether a shape is known before run time: zeros need one."""
-    if isinstance(of, relay.TupleType):
-        return all(map(_is_fixed, of.fields))
-    return isinstance(of, relay.TensorType) and all(isinstance(d, tvm.tir.IntImm) for d in of.shape)
-
-
 def _zeros(of: relay.Type) -> relay.Expr:
+    """A value of a type, whose shape is fixed: no other composite is tinyai's."""
     if isinstance(of, relay.TupleType):
         return relay.Tuple([_zeros(field) for field in of.fields])
     return relay.zeros([int(dim) for dim in of.shape], of.dtype)

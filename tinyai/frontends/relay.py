@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -249,6 +250,12 @@ def _takes(expr: relay.Expr) -> bool:
 
 def compile_region(func: relay.Function) -> tvm.runtime.Module:
     """``relay.ext.tinyai``: the C source module of one region."""
+    module = _c_source_module(func)
+    _give_memory_back()
+    return module
+
+
+def _c_source_module(func: relay.Function) -> tvm.runtime.Module:
     attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
     options = Target.from_attributes(attributes)
     specs = [
@@ -259,6 +266,13 @@ def compile_region(func: relay.Function) -> tvm.runtime.Module:
     source = preprocess(graph, specs).processed_bytes.decode()
     create = tvm.get_global_func("runtime.CSourceModuleCreate")
     return create(source, "c", [graph.name], [])
+
+
+def _give_memory_back() -> None:
+    """Weights as text are several times as large as they are. glibc keeps what was freed of them,
+    and the C compiler, which comes next, takes as much again."""
+    with contextlib.suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def update_constants(func: relay.Function, symbol: str) -> dict[str, tvm.nd.NDArray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import tvm
 from tvm import relay
@@ -68,6 +70,23 @@ def test_the_report_looks_into_sealed_composites(partitioned):
 def test_a_sealed_module_is_partitioned_already(partitioned):
     sealed = seal(partitioned)
     assert tinyai.partition_for_tinyai(sealed).same_as(sealed)
+
+
+@pytest.fixture
+def shallow():
+    """Python as it recurses without TVM, which raises the limit when it is imported."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+def test_a_network_deeper_than_python_recurses_is_sealed(shallow):
+    x = nets.data()
+    for _ in range(400):
+        x = relay.clip(x, -100, 100)
+    partitioned = tinyai.partition_for_tinyai(nets.module(nets.requantize(nets.conv(x))))
+    assert tvm.ir.structural_equal(unseal(seal(partitioned)), partitioned)
 
 
 def composite(name):

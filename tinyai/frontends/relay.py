@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from tinyai.backend import CompileSpec, preprocess
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
 from tinyai.frontends.qdq import integers_of_typed
+from tinyai.frontends.recursion import deep_recursion
 from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
 from tinyai.frontends.seal import seal, unseal
 from tinyai.match import (
@@ -95,7 +95,7 @@ def _partition(
         mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
     mod = integers_of_typed(relay.transform.InferType()(mod))
     rounding = replace(rounding_of(None), mode=target.rounding)
-    with _deep_recursion(), using(rounding):
+    with deep_recursion(), using(rounding):
         mod = cut_regions(mod, mod_name)
         mod = mod if keep_idle else _inline_idle_regions(mod)
     return _with_attributes(mod, target)
@@ -289,17 +289,6 @@ def register_hooks() -> None:
 
 
 # --- Rewriting partitioned modules -------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _deep_recursion() -> Iterator[None]:
-    """TVM's Python visitors recurse once an operator; networks are deeper than Python's default."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, 50_000))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 class _Replace(ExprMutator):  # type: ignore[misc]

@@ -14,6 +14,7 @@ import tvm
 from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
+from tinyai.frontends.recursion import deep_recursion
 from tinyai.target import COMPILER
 
 SEALED = f"{COMPILER}.sealed"
@@ -68,10 +69,11 @@ Change = Callable[[relay.Function], relay.Function]
 def _changed(mod: tvm.IRModule, change: Change) -> tvm.IRModule:
     """``mod`` with ``change`` of each of tinyai's composites, its types inferred."""
     changed = _Composites(change)
-    functions = {
-        variable: changed.visit(func) if isinstance(func, relay.Function) else func
-        for variable, func in mod.functions.items()
-    }
+    with deep_recursion():
+        functions = {
+            variable: changed.visit(func) if isinstance(func, relay.Function) else func
+            for variable, func in mod.functions.items()
+        }
     return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, mod.attrs))
 
 

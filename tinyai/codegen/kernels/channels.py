@@ -14,6 +14,9 @@ from tinyai.codegen.vector_steps import Chain
 from tinyai.ir import NARROW, Array, DType, Graph, Node
 from tinyai.ops.steps import Cast
 
+# Of a requantization, one a channel.
+NUMBERS = ("left", "multiplier", "offset", "right")
+
 
 @dataclass(frozen=True, eq=False)
 class Channels:
@@ -63,10 +66,10 @@ class Channels:
         }
 
     def arrays(self, epilogue: Epilogue, order: Callable[[Array], Array]) -> dict[str, str]:
-        """Names of the pointer parameters of the numbers, each put in ``order``."""
+        """Names of the pointer parameters of the numbers that there are, each put in ``order``."""
         names = {"start": epilogue.array(order(self.start))}
-        if not isinstance(self.form, str):
-            for name in ("left", "multiplier", "offset", "right"):
+        for name in NUMBERS if not isinstance(self.form, str) else ():
+            if name != "left" or self.options["shifted"]:
                 names[name] = epilogue.array(order(getattr(self.form, name)))
         return names
 

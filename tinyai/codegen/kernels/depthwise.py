@@ -18,7 +18,7 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.channels import Channels
+from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values
@@ -267,6 +267,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "stored": channels.rest.start,
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
+        "numbers": NUMBERS,
         "arrays": channels.arrays(epilogue, lambda values: s.lanes(values).reshape(-1)),
         "core": core(lanes=LANES) if s.blocks > 1 or not narrow else None,
         "last_core": core(lanes=HALF if narrow else LANES),

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES
-from tinyai.codegen.kernels.channels import Channels
+from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import image_in, image_out, signs
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
@@ -282,6 +282,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "stored": channels.rest.start,
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,
+        "numbers": NUMBERS,
         "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
         "calls": _calls(t, epilogue, isa, options, ranges=ranges),
         "ahead": options["ahead"],

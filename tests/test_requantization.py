@@ -9,7 +9,9 @@ from tests.example_graphs import Builder
 from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.ir import Array, DType, Graph, Operand, Step, Type
 from tinyai.ops import Elementwise
+from tinyai.ops.scales import fixed_point
 from tinyai.ops.steps import Add, Cast, Clip, FixedPointMultiply, Relu, RightShift
+from tinyai.source import Refusal
 
 CHANNELS = 3
 Numbers = tuple[int, ...]
@@ -133,3 +135,18 @@ def test_a_zero_point_behind_bounds_moves_the_bounds() -> None:
     assert (form.low, form.high) == (-128, 127)
     sums = np.arange(-(10**4), 10**4, dtype=np.int32)[:, None].repeat(CHANNELS, 1)
     assert np.array_equal(in_vectors(form, sums), chain.reference(sums))
+
+
+@pytest.mark.parametrize("ratio", [np.inf, np.nan])
+def test_a_ratio_of_scales_that_is_no_finite_number_is_refused(ratio: float) -> None:
+    with pytest.raises(Refusal, match="a finite one"):
+        fixed_point(ratio)
+
+
+def test_fixed_points_round_halves_away_from_zero_and_drop_what_is_too_small() -> None:
+    half = 2.0**-32
+    assert fixed_point(0.5 + half) == (2**30 + 1, 0)
+    assert fixed_point(1.0 - half / 2) == (2**30, 1), "rounded up to the next power of two"
+    assert fixed_point(2.0**-32) == (2**30, -31)
+    assert fixed_point(2.0**-33) == (0, 0)
+    assert fixed_point(0.0) == (0, 0)

@@ -7,7 +7,6 @@ for Efficient Integer-Arithmetic-Only Inference", 2018).
 from __future__ import annotations
 
 import abc
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,15 +108,24 @@ def fixed_point(multiplier: float) -> tuple[int, int]:
     network has one. (TVM shifts by more than 63 places there, which gives 0 on x86 without AVX2
     and 0 or -1 with it.)
     """
-    significand, shift = math.frexp(multiplier)
-    m = math.floor(significand * 2**31 + 0.5)
-    m, shift = (m // 2, shift + 1) if m == 2**31 else (m, shift)
-    return (m, shift) if shift >= -31 else (0, 0)
+    ((m, shift),) = _fixed_points(np.array([multiplier], np.float64))
+    return m, shift
+
+
+def _fixed_points(multipliers: Array) -> list[tuple[int, int]]:
+    finite = bool(np.isfinite(multipliers).all())
+    require(finite, "ratio of the scales", "infinite, or no number", "a finite one")
+    significand, shift = np.frexp(multipliers)
+    m = np.floor(significand * 2**31 + 0.5).astype(np.int64)
+    m, shift = np.where(m == 2**31, m // 2, m), np.where(m == 2**31, shift + 1, shift)
+    dead = shift < -31
+    m, shift = np.where(dead, 0, m), np.where(dead, 0, shift)
+    return list(zip(m.tolist(), shift.tolist(), strict=True))
 
 
 def fixed_point_step(ratios: Array, axis: int | None, rounding: str) -> FixedPoint:
     """One fixed-point multiplication by numbers of float64, one or one along ``axis``."""
-    numbers = [fixed_point(float(ratio)) for ratio in ratios.reshape(-1)]
+    numbers = _fixed_points(ratios.reshape(-1).astype(np.float64))
     largest = max(shift for _, shift in numbers)
     require(largest <= 30, "ratio of the scales", f"2**{largest}", "at most 2**30")
     multipliers, shifts = zip(*numbers, strict=True)

@@ -314,9 +314,14 @@ class FixedPointMultiply(Step):
             raise ValueError(f"{self.name}: one multiplier and one shift a channel")
         if self.axis is None and len(self.shift) != 1:
             raise ValueError(f"{self.name}: {len(self.shift)} numbers without an axis")
-        for multiplier, shift in zip(self.multiplier, self.shift, strict=True):
-            if not (-(2**31) <= multiplier < 2**31 and -31 <= shift <= 30):
-                raise ValueError(f"{self.name} by {multiplier}, shift {shift}: out of range")
+        for name, numbers, (low, high) in (
+            ("multiplier", self.multiplier, DType.INT32.range),
+            ("shift", self.shift, (-31, 30)),
+        ):
+            least, most = min(numbers, default=0), max(numbers, default=0)
+            if least < low or most > high:
+                found = f"{least} .. {most}, allowed {low} .. {high}"
+                raise ValueError(f"{name} of {self.name} out of range: {found}")
         if self.rounding not in ("upward", "tonearest", "tflite"):
             raise ValueError(f"rounding {self.rounding}: upward, tonearest or tflite only")
         return dtype

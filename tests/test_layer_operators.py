@@ -304,7 +304,7 @@ def random_layers(draw: st.DrawFn) -> Graph:
     return builder.graph(outputs)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(random_layers())
 def test_compiled_layers_of_any_shape_equal_the_reference(graph: Graph) -> None:
     rng = np.random.default_rng(1)

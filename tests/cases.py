@@ -136,6 +136,16 @@ class Suite:
         assert_same(found.reference[case, kind], expected, "numpy reference and TVM")
         assert_same(found.compiled[case, kind], expected, "compiled C and TVM")
 
+    def test(self) -> Callable[..., None]:
+        """A test of every case with every kind of values."""
+
+        @pytest.mark.parametrize("kind", DRAWS)
+        @pytest.mark.parametrize(("name", "case"), self.params)
+        def test(name: str, case: str, kind: str) -> None:
+            self.assert_equal(name, case, kind)
+
+        return test
+
     def operators(self) -> set[str]:
         """Names of the operators that the cases are made of."""
         seen: set[str] = set()

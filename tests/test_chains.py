@@ -6,11 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from tvm import relay
 
 from tests.cases import (
-    DRAWS,
     FLOATS,
     INTEGERS,
     Family,
@@ -176,8 +174,4 @@ SUITE = Suite(
     }
 )
 
-
-@pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize(("name", "case"), SUITE.params)
-def test_reference_and_compiled_code_equal_tvm(name: str, case: str, kind: str) -> None:
-    SUITE.assert_equal(name, case, kind)
+test_reference_and_compiled_code_equal_tvm = SUITE.test()

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relay
@@ -226,11 +225,7 @@ SUITE = Suite(
     }
 )
 
-
-@pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize(("name", "case"), SUITE.params)
-def test_reference_and_compiled_code_equal_tvm(name: str, case: str, kind: str) -> None:
-    SUITE.assert_equal(name, case, kind)
+test_reference_and_compiled_code_equal_tvm = SUITE.test()
 
 
 def test_an_average_of_no_elements_is_zero() -> None:

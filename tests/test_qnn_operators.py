@@ -16,7 +16,6 @@ from tvm import relay
 from tests.cases import (
     CONVOLUTIONS,
     DEPTHWISE,
-    DRAWS,
     FLOATS,
     Every,
     Family,
@@ -876,11 +875,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
 }
 SUITE = Suite(FAMILIES, TARGET)
 
-
-@pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize(("name", "case"), SUITE.params)
-def test_reference_and_compiled_code_equal_tvm(name: str, case: str, kind: str) -> None:
-    SUITE.assert_equal(name, case, kind)
+test_reference_and_compiled_code_equal_tvm = SUITE.test()
 
 
 @pytest.mark.parametrize(("layout", "kernel"), [("NCHW", "OIHW"), ("NHWC", "HWIO")])

@@ -13,6 +13,7 @@ from tvm import relay
 from tinyai.backend import compile_graph
 from tinyai.boundary import Whole, host_row
 from tinyai.errors import BoundaryError
+from tinyai.frontends.functions import has
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import Source, graph_from_region, post_order, rounding_of
 from tinyai.frontends.seal import unseal
@@ -79,7 +80,7 @@ def _host_rows(mod: tvm.IRModule, inside: Mapping[str, relay.Function]) -> tuple
     results: list[Expr] = []
     calls: list[Call] = []
     for _, func in sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint)):
-        if not isinstance(func, relay.Function) or _has(func, "Compiler"):
+        if not isinstance(func, relay.Function) or has(func, "Compiler"):
             continue
         source = _Dissolved(inside, notes)
         results.append(source.result(func.body))
@@ -96,17 +97,11 @@ def _operators(func: relay.Function) -> list[relay.Call]:
     def visit(expr: relay.Expr) -> None:
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
             found[expr] = None
-        elif isinstance(expr, relay.Function) and (
-            _has(expr, "Composite") or _has(expr, "Compiler")
-        ):
+        elif isinstance(expr, relay.Function) and (has(expr, "Composite") or has(expr, "Compiler")):
             relay.analysis.post_order_visit(expr.body, lambda inner: found.pop(inner, None))
 
     relay.analysis.post_order_visit(func.body, visit)
     return list(found)
-
-
-def _has(func: relay.Function, attribute: str) -> bool:
-    return func.attrs is not None and attribute in list(func.attrs.keys())
 
 
 class _Dissolved(Source):
@@ -146,7 +141,7 @@ class _Dissolved(Source):
         """The function that is called, and the region's symbol; None where it stays opaque."""
         if isinstance(op, tvm.ir.GlobalVar):
             return op.name_hint, self._inside.get(op.name_hint)
-        composite = isinstance(op, relay.Function) and _has(op, "Composite")
+        composite = isinstance(op, relay.Function) and has(op, "Composite")
         ours = composite and str(op.attrs["Composite"]).startswith(f"{COMPILER}.")
         return self._symbol, op if ours else None
 
@@ -176,7 +171,7 @@ def _contents(func: relay.Function) -> tuple[Counter[str], Counter[str]]:
     composites: Counter[str] = Counter()
 
     def visit(expr: relay.Expr) -> None:
-        if isinstance(expr, relay.Function) and _has(expr, "Composite"):
+        if isinstance(expr, relay.Function) and has(expr, "Composite"):
             composites[str(expr.attrs["Composite"]).removeprefix(f"{COMPILER}.")] += 1
 
     relay.analysis.post_order_visit(func.body, visit)

@@ -17,8 +17,8 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.backend import CompileSpec, preprocess
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
+from tinyai.frontends.functions import deep_recursion, has
 from tinyai.frontends.qdq import integers_of_typed
-from tinyai.frontends.recursion import deep_recursion
 from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
 from tinyai.frontends.seal import seal, unseal
 from tinyai.match import (
@@ -309,7 +309,7 @@ class _Replace(ExprMutator):  # type: ignore[misc]
         body = None
         if isinstance(call.op, tvm.ir.GlobalVar):
             body = self.bodies.get(call.op.name_hint)
-        elif isinstance(call.op, relay.Function) and self.bodies and _is_composite(call.op):
+        elif isinstance(call.op, relay.Function) and self.bodies and has(call.op, "Composite"):
             body = call.op
         if body is None:
             return super().visit_call(call)
@@ -319,10 +319,6 @@ class _Replace(ExprMutator):  # type: ignore[misc]
     def visit_function(self, fn: relay.Function) -> relay.Function:
         body = self.visit(fn.body)
         return relay.Function(list(fn.params), body, fn.ret_type, fn.type_params, fn.attrs)
-
-
-def _is_composite(func: relay.Function) -> bool:
-    return func.attrs is not None and "Composite" in list(func.attrs.keys())
 
 
 def _inline_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:

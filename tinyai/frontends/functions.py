@@ -1,10 +1,16 @@
-"""Room for TVM's Python visitors."""
+"""What TVM's Python lacks for Relay's functions."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Iterator
+
+from tvm import relay
+
+
+def has(func: relay.Function, attribute: str) -> bool:
+    return func.attrs is not None and attribute in list(func.attrs.keys())
 
 
 @contextlib.contextmanager

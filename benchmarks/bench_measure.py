@@ -21,7 +21,6 @@ from tinyai.frontends.explain import report_of
 from tinyai.frontends.qdq import integers_from_qdq
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import graph_from_region
-from tinyai.frontends.seal import seal
 from tinyai.report import Report
 from tinyai.runtime.runner import BoundCall, Runner
 from tinyai.target import Target
@@ -206,9 +205,9 @@ def build(network: Network, threads: int, settings: Settings) -> Ours:
     path = settings.folder / f"{network.case.name.replace('/', '-')}-{threads}.so"
     moments = [time.perf_counter()]
     with workloads.peak_memory(psutil.Process()) as peak:
-        partitioned = partition_for_tinyai(network.mod, **options)
+        partitioned = partition_for_tinyai(network.mod, sealed=True, **options)
         moments.append(time.perf_counter())
-        factory = workloads.build_with_tvm(seal(partitioned), settings.tvm_target)
+        factory = workloads.build_with_tvm(partitioned, settings.tvm_target)
         moments.append(time.perf_counter())
         workloads.export_whole(factory, path)
         moments.append(time.perf_counter())

@@ -48,6 +48,25 @@ def test_a_sealed_module_gives_the_same_c(partitioned):
     assert sources(seal(partitioned)) == sources(partitioned)
 
 
+def test_a_module_can_be_partitioned_sealed(partitioned):
+    sealed = tinyai.partition_for_tinyai(nets.module(nets.residual()), sealed=True)
+    assert tvm.ir.structural_equal(sealed, seal(partitioned))
+    assert tvm.ir.structural_equal(
+        tinyai.partition_for_tinyai(partitioned, sealed=True), seal(partitioned)
+    )
+
+
+def test_a_sealed_region_that_computes_nothing_goes_back_to_the_host():
+    x = relay.var("x", shape=(1, 4), dtype="int32")
+    step = relay.annotation.stop_fusion(relay.cast(x, "int8"))
+    mod = nets.module(relay.Function([x], relay.cast(step, "int32")))
+    for prune, count in ((True, 0), (False, 1)):
+        sealed = tinyai.partition_for_tinyai(mod, prune=prune, sealed=True)
+        assert len(regions(sealed)) == count
+        readable = tinyai.partition_for_tinyai(mod, prune=prune)
+        assert tvm.ir.structural_equal(sealed, seal(readable))
+
+
 def test_what_is_sealed_twice_is_sealed_once(partitioned):
     once = seal(partitioned)
     assert tvm.ir.structural_equal(seal(once), once)

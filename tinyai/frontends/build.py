@@ -9,7 +9,6 @@ from tvm import relay
 from tvm.relay.backend import Executor
 
 from tinyai.frontends.relay import partition_for_tinyai
-from tinyai.frontends.seal import seal
 from tinyai.runtime import tvm_module
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import split_target
@@ -32,7 +31,7 @@ def build(
     Raises ``OptionError`` for a bad target, ``ToolchainError`` where the C compiler fails.
     """
     options, host = split_target(target)
-    partitioned = seal(partition_for_tinyai(mod, params, mod_name=mod_name, **options))
+    partitioned = partition_for_tinyai(mod, params, mod_name=mod_name, sealed=True, **options)
     context = tvm.transform.PassContext.current()
     with tvm.transform.PassContext(
         opt_level=max(3, context.opt_level),

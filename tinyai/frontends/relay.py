@@ -20,7 +20,7 @@ from tinyai.errors import OptionError
 from tinyai.frontends.functions import deep_recursion, has
 from tinyai.frontends.qdq import integers_of_typed
 from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
-from tinyai.frontends.seal import seal, unseal
+from tinyai.frontends.seal import seal, unseal, unsealed
 from tinyai.match import (
     AnyConstant,
     Anything,
@@ -53,6 +53,7 @@ def partition_for_tinyai(
     mod_name: str = "default",
     prune: bool | str = True,
     strict: bool | str = False,
+    sealed: bool | str = False,
     **options: object,
 ) -> tvm.IRModule:
     """Cut the parts of ``mod`` that tinyai takes into functions with ``Compiler="tinyai"``.
@@ -60,14 +61,15 @@ def partition_for_tinyai(
     ``params`` are bound as constants: a pattern needs its weights. ``options`` are fields of
     ``tinyai.Target`` as values or strings; each becomes an attribute of every region. A region
     that computes nothing goes back to the host unless ``prune`` is False. ``mod_name`` begins the
-    regions' symbols. A module that has regions of tinyai's already is returned as it is, and so
+    regions' symbols. ``sealed`` leaves the composites as ``tinyai.seal`` makes them, which is the
+    quicker way to a ``relay.build``. A module that has regions of tinyai's already is returned as it is, and so
     are regions of other compilers. The argument is not changed.
     Raises ``OptionError`` for an unknown option or a ``mod_name`` that is no C identifier; under
     ``strict`` ``BoundaryError``, with the report of ``tinyai.explain``, where an operator that
     computes stays on the host.
     """
-    whole = _boolean("strict", strict)
-    partitioned = _partition(mod, params, mod_name, prune, options)
+    whole, keep_sealed = _boolean("strict", strict), _boolean("sealed", sealed)
+    partitioned = _partition(mod, params, mod_name, prune, options, keep_sealed)
     if whole:
         from tinyai.frontends.explain import check_boundary
 
@@ -81,12 +83,13 @@ def _partition(
     mod_name: str,
     prune: bool | str,
     options: Mapping[str, object],
+    sealed: bool,
 ) -> tvm.IRModule:
     target = Target.from_options(options)
     identifier(mod_name, "mod_name")
     keep_idle = not _boolean("prune", prune)
     if regions(mod):
-        return mod
+        return seal(mod) if sealed else mod
     mod = tvm.IRModule(mod.functions, mod.type_definitions, mod.attrs)
     if params:
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
@@ -96,16 +99,21 @@ def _partition(
     mod = integers_of_typed(relay.transform.InferType()(mod))
     rounding = replace(rounding_of(None), mode=target.rounding)
     with deep_recursion(), using(rounding):
-        mod = cut_regions(mod, mod_name)
+        mod = cut_regions(mod, mod_name, sealed=sealed)
         mod = mod if keep_idle else _inline_idle_regions(mod)
     return _with_attributes(mod, target)
 
 
 def cut_regions(
-    mod: tvm.IRModule, mod_name: str = "default", patterns: tuple[PatternRow, ...] = PATTERNS
+    mod: tvm.IRModule,
+    mod_name: str = "default",
+    patterns: tuple[PatternRow, ...] = PATTERNS,
+    *,
+    sealed: bool = False,
 ) -> tvm.IRModule:
     """TVM's four passes, under the composites of ``patterns`` and the operators' predicates. The
-    types of ``mod`` are inferred, and so are those of the result."""
+    types of ``mod`` are inferred, and so are those of the result. ``sealed``: its composites too.
+    """
     register_operators()
     symbols = _symbols_of_others(mod)
     # For each pattern MergeComposite types the whole module anew.
@@ -121,7 +129,8 @@ def cut_regions(
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),
     ]
-    return _restore_symbols(unseal(tvm.transform.Sequential(passes)(mod)), symbols)
+    mod = _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
+    return mod if sealed else unseal(mod)
 
 
 def _up_to_convolutions(rows: tuple[PatternRow, ...]) -> list[tuple[PatternRow, ...]]:
@@ -313,6 +322,7 @@ class _Replace(ExprMutator):  # type: ignore[misc]
             body = call.op
         if body is None:
             return super().visit_call(call)
+        body = unsealed(body)
         bound = dict(zip(body.params, map(self.visit, call.args), strict=True))
         return self.visit(relay.bind(body.body, bound))
 
@@ -341,6 +351,8 @@ def _computes(region: relay.Function) -> bool:
     def visit(expr: relay.Expr) -> None:
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
             found.append(computes(expr.op.name))
+        elif isinstance(expr, relay.Function) and (hidden := unsealed(expr)) is not expr:
+            found.append(_computes(hidden))
 
     relay.analysis.post_order_visit(region.body, visit)
     return any(found)

@@ -10,7 +10,6 @@ import tvm
 from tvm.relay.op.contrib.register import register_pattern_table
 
 from tinyai.frontends.relay import partition_for_tinyai, pattern_table
-from tinyai.frontends.seal import seal
 from tinyai.target import COMPILER
 
 
@@ -26,7 +25,7 @@ def register_drivers() -> None:
 
 
 def _partition(mod: tvm.IRModule, *args: Any, **options: Any) -> tvm.IRModule:
-    return seal(partition_for_tinyai(mod, *args, **options))
+    return partition_for_tinyai(mod, *args, sealed=True, **options)
 
 
 def run_tvmc(arguments: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.pass_graphs import (
     INT8,
@@ -10,8 +11,8 @@ from tests.pass_graphs import (
     SHAPE,
     assert_same_meaning,
 )
-from tinyai.ir import Builder, DType, Operand, Step, Type, verify
-from tinyai.ops import Conv2d, Elementwise
+from tinyai.ir import Builder, DType, Op, Operand, Step, Type, verify
+from tinyai.ops import AdaptivePool2d, AvgPool2d, Conv2d, Elementwise, MaxPool2d, Sum
 from tinyai.ops.steps import (
     Add,
     Cast,
@@ -98,6 +99,42 @@ def test_an_image_without_a_zero_point_gets_one_that_its_readers_take_off() -> N
     assert [after.type(node.output).dtype for node in after.nodes] == ["uint8", "uint8", "int8"]
     assert [type(step) for step in last.epilogue[:3]] == [Cast, Subtract, Add]
     assert_same_meaning(before, after)
+
+
+PADDED = Window((2, 2), (1, 1), padding=(1, 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("op", "unsigned"),
+    [
+        (AvgPool2d(PADDED), AvgPool2d(PADDED, zero_point=128)),
+        (AvgPool2d(PADDED, rounded=True), AvgPool2d(PADDED, rounded=True, zero_point=128)),
+        (AvgPool2d(PADDED, "NHWC", True), AvgPool2d(PADDED, "NHWC", True, zero_point=128)),
+        (AdaptivePool2d("avg", (1, 1)), AdaptivePool2d("avg", (1, 1), zero_point=128)),
+        (Sum((1, 2)), Sum((1, 2))),
+    ],
+    ids=str,
+)
+def test_an_average_takes_the_zero_point_off(op: Op, unsigned: Op) -> None:
+    builder = Builder("region")
+    x = builder.input(Type((1, 2, 3, 2), INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    image = builder.add(Conv2d(Window((1, 1))), [x, weight], requantized(builder))
+    before = builder.graph([builder.add(op, [image])])
+    after = verify(make_unsigned(before))
+    first, second = after.nodes
+    assert after.type(first.output).dtype is DType.UINT8
+    assert second.op == unsigned
+    total = ["subtract(number_768_)"] if isinstance(op, Sum) else []
+    assert [step.text(str) for step in second.epilogue] == total
+    assert_same_meaning(before, after)
+
+
+def test_an_image_that_a_maximum_reads_stays_signed() -> None:
+    for op in (MaxPool2d(Window((2, 2))), AdaptivePool2d("max", (1, 1))):
+        builder = two_convolutions()
+        before = builder.graph([builder.add(op, ["t3"]), "t5"])
+        assert str(make_unsigned(before)) == str(before)
 
 
 def test_an_image_whose_larger_zero_point_could_wrap_stays_signed() -> None:

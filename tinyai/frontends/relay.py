@@ -62,8 +62,8 @@ def partition_for_tinyai(
     ``tinyai.Target`` as values or strings; each becomes an attribute of every region. A region
     that computes nothing goes back to the host unless ``prune`` is False. ``mod_name`` begins the
     regions' symbols. ``sealed`` leaves the composites as ``tinyai.seal`` makes them, which is the
-    quicker way to a ``relay.build``. A module that has regions of tinyai's already is returned as it is, and so
-    are regions of other compilers. The argument is not changed.
+    quicker way to a ``relay.build``. A module that has regions of tinyai's already is returned as
+    it is, and so are regions of other compilers. The argument is not changed.
     Raises ``OptionError`` for an unknown option or a ``mod_name`` that is no C identifier; under
     ``strict`` ``BoundaryError``, with the report of ``tinyai.explain``, where an operator that
     computes stays on the host.

@@ -67,8 +67,8 @@ class AvgPool2d(Op):
     """Sum of each window divided by its number of elements, cut towards zero, or rounded with
     halves away from zero where ``rounded``.
 
-    ``count_include_pad`` counts the elements of the border too. in: int8, uint8 or int32; out:
-    int32, both in ``layout``.
+    ``count_include_pad`` counts the elements of the border too. ``zero_point`` is taken off every
+    element of the image. in: int8, uint8 or int32; out: int32, both in ``layout``.
     """
 
     name: ClassVar[str] = "avg_pool2d"
@@ -78,6 +78,7 @@ class AvgPool2d(Op):
     layout: str = NHWC
     count_include_pad: bool = False
     rounded: bool = False
+    zero_point: int = 0
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
@@ -95,7 +96,7 @@ class AvgPool2d(Op):
             return total
 
     def reference(self, *inputs: Array) -> Array:
-        x = to_nhwc(inputs[0], self.layout).astype(np.int32)
+        x = to_nhwc(inputs[0], self.layout).astype(np.int32) - np.int32(self.zero_point)
         ones = np.ones(x.shape, np.int32)
         if self.count_include_pad:
             top, left, bottom, right = self.window.padding
@@ -117,14 +118,16 @@ class AvgPool2d(Op):
                 for include in (False, True):
                     yield AvgPool2d(window, layout, include), (Type(shape, dtype),)
                 yield AvgPool2d(window, layout, rounded=True), (Type(shape, DType.INT8),)
+                of = Type(shape, DType.UINT8)
+                yield AvgPool2d(window, layout, zero_point=131), (of,)
 
 
 @dataclass(frozen=True)
 class AdaptivePool2d(Op):
     """Pooling to a given size: window i of n covers [floor(i·size/n), ceil((i+1)·size/n)).
 
-    ``kind`` is "avg" (int8, uint8 or int32 to int32, the quotient cut towards zero) or "max"
-    (integers, to the same type). in, out: in ``layout``.
+    ``kind`` is "avg" (int8, uint8 or int32 to int32, ``zero_point`` taken off every element, the
+    quotient cut towards zero) or "max" (integers, to the same type). in, out: in ``layout``.
     """
 
     name: ClassVar[str] = "adaptive_pool2d"
@@ -133,6 +136,7 @@ class AdaptivePool2d(Op):
     kind: str
     output: Pair
     layout: str = NHWC
+    zero_point: int = 0
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
@@ -140,6 +144,8 @@ class AdaptivePool2d(Op):
             raise ValueError(f"adaptive {self.kind} pooling of {data.dtype}")
         if self.kind not in ("avg", "max"):
             raise ValueError(f"adaptive pooling of kind {self.kind}: avg or max only")
+        if self.kind == "max" and self.zero_point:
+            raise ValueError("adaptive max pooling takes no zero point off")
         dtype = data.dtype if self.kind == "max" else DType.INT32
         return _result(Type(data.shape, dtype), self.output, self.layout)
 
@@ -160,7 +166,7 @@ class AdaptivePool2d(Op):
         if self.kind == "max":
             largest: Array = part.max(axis=(1, 2))
             return largest
-        total = part.sum(axis=(1, 2), dtype=np.int64).astype(np.int32)
+        total = (part.astype(np.int64) - self.zero_point).sum(axis=(1, 2)).astype(np.int32)
         return truncated_quotient(total, part.shape[1] * part.shape[2])
 
     @staticmethod
@@ -169,6 +175,8 @@ class AdaptivePool2d(Op):
             for output in ((1, 1), (3, 2), (7, 7)):
                 for kind, dtype in (("avg", DType.INT32), ("avg", DType.INT8), ("max", DType.INT8)):
                     yield AdaptivePool2d(kind, output, layout), (Type((2, 7, 8, 5), dtype),)
+                of = Type((2, 7, 8, 5), DType.UINT8)
+                yield AdaptivePool2d("avg", output, layout, zero_point=125), (of,)
 
 
 def adaptive_window(index: int, count: int, size: int) -> Pair:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Node, Operand, Step, Tensor, Type
-from tinyai.ops import Conv2d, Dense, steps
+from tinyai.ir import Array, DType, Graph, Node, Op, Operand, Step, Tensor, Type
+from tinyai.ops import AdaptivePool2d, AvgPool2d, Conv2d, Dense, Elementwise, Sum, steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
 OFFSET = 128
@@ -17,7 +19,7 @@ OFFSET = 128
 def make_unsigned(graph: Graph) -> Graph:
     """An int8 tensor is stored as uint8, each value and zero point 128 larger, where a
     requantization makes it and all its readers can take a zero point off: convolutions, dense
-    layers, sums of branches.
+    layers, averages, sums of branches.
 
     Products of unsigned by signed bytes are what SIMD instructions compute; a signed input costs
     them an instruction for every load.
@@ -82,12 +84,10 @@ class _Rewriting:
         """Whether a node takes a zero point off the tensor at each place where it reads it."""
         op = reader.op
         if name in reader.inputs:
-            if isinstance(op, Conv2d | Dense):
-                if reader.inputs[0] != name or name in reader.inputs[1:]:
-                    return False
-            elif (
-                reader.inputs != (name,) or not _widens(reader.epilogue) or op.name != "elementwise"
-            ):
+            widened = isinstance(op, Elementwise) and _widens(reader.epilogue)
+            if reader.inputs.index(name) or reader.inputs.count(name) > 1:
+                return False
+            if not (widened or isinstance(op, Sum) or _takes_zero_point_off(op)):
                 return False
         return all(_widens(o.steps) for o in _operands(reader.epilogue) if o.tensor == name)
 
@@ -126,12 +126,21 @@ class _Rewriting:
             assert tail is not None
             node = replace(node, epilogue=tail)
         if node.inputs and node.inputs[0] in chosen:
-            if isinstance(node.op, Conv2d | Dense):
+            if _takes_zero_point_off(node.op):
                 op = replace(node.op, zero_point=node.op.zero_point + OFFSET)
                 node = replace(node, op=op)
+            elif isinstance(node.op, Sum):
+                total = self._constant(np.array(OFFSET * self._summed(node), np.int32))
+                off = steps.Subtract(operand=Operand(total))
+                node = replace(node, epilogue=(off, *node.epilogue))
             else:
                 node = replace(node, epilogue=self._moved(node.epilogue))
         return replace(node, epilogue=tuple(self._step(step, chosen) for step in node.epilogue))
+
+    def _summed(self, node: Node) -> int:
+        """How many elements each sum of a ``Sum`` has."""
+        sizes = [math.prod(of.shape) for of in self.graph.types((node.inputs[0], node.output))]
+        return sizes[0] // sizes[1]
 
     def _step(self, step: Step, chosen: set[str]) -> Step:
         operand = step.operand
@@ -140,6 +149,12 @@ class _Rewriting:
         chain = self._moved(operand.steps) if operand.tensor in chosen else operand.steps
         chain = tuple(self._step(inner, chosen) for inner in chain)
         return replace(step, operand=Operand(operand.tensor, chain))
+
+
+def _takes_zero_point_off(op: Op) -> TypeGuard[Conv2d | Dense | AvgPool2d | AdaptivePool2d]:
+    """Whether an operator takes a zero point off each element of its first input."""
+    averages = isinstance(op, AvgPool2d) or (isinstance(op, AdaptivePool2d) and op.kind == "avg")
+    return averages or isinstance(op, Conv2d | Dense)
 
 
 def _widens(chain: Sequence[Step]) -> bool:

@@ -104,7 +104,7 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     return {
         **pool,
         "lanes": 16,
-        "start": f"_mm512_set1_epi32({start})",
+        "start": "below" if pool["zero_point"] else f"_mm512_set1_epi32({start})",
         "join": "_mm512_add_epi32" if pool["average"] else "_mm512_max_epi32",
         "value": load(pool["taken"], source.dtype),
         "lines": writer.lines,
@@ -156,6 +156,7 @@ def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
         "by_rows": oh >= 4 * epilogue.threads or c <= CACHE_LINE,
         "include": isinstance(op, AvgPool2d) and op.count_include_pad,
         "rounded": isinstance(op, AvgPool2d) and op.rounded,
+        "zero_point": 0 if isinstance(op, MaxPool2d) else op.zero_point,
         "taken": f"in0 + {taken(graph, node, op.layout)}",
         "place": f"out + {element(out.type.shape, axes, out.strides)}",
     }

@@ -58,6 +58,7 @@ def _window_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     return {
         **values,
         "window": op.window,
+        "zero_point": isinstance(op, AvgPool2d) and op.zero_point,
         "include": isinstance(op, AvgPool2d) and op.count_include_pad,
         "rounded": isinstance(op, AvgPool2d) and op.rounded,
     }
@@ -67,7 +68,8 @@ def _adaptive_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, AdaptivePool2d)
     values = _values(graph, node, epilogue, layout=op.layout, kind=op.kind)
-    return {**values, "window": None, "include": False, "rounded": False}
+    settled = {"window": None, "include": False, "rounded": False}
+    return {**values, **settled, "zero_point": op.zero_point}
 
 
 KERNELS = tuple(

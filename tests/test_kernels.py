@@ -14,6 +14,7 @@ from tests.c_checks import assert_warning_free
 from tests.example_graphs import (
     EPILOGUES,
     NETWORKS,
+    Qnn,
     Site,
     branches,
     examples_graph,
@@ -28,9 +29,19 @@ from tinyai.codegen.emit import choose_kernels
 from tinyai.codegen.isa import SCALAR, isas_of
 from tinyai.codegen.kernels import KERNELS, Kernel, choose
 from tinyai.errors import UnsupportedError
-from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Operand, Type, verify
+from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Operand, Step, Type, verify
 from tinyai.ops import OPS, Conv2d, Elementwise, Reshape, Transpose
-from tinyai.ops.steps import STEP_KINDS, Add, Cast, Clip, Lookup, Relu, RightShift, Subtract
+from tinyai.ops.steps import (
+    STEP_KINDS,
+    Add,
+    Cast,
+    Clip,
+    FixedPointMultiply,
+    Lookup,
+    Relu,
+    RightShift,
+    Subtract,
+)
 from tinyai.ops.window import Window
 from tinyai.passes import optimize
 from tinyai.plan import Room
@@ -341,6 +352,64 @@ def test_a_result_lies_inside_of_a_border_on_any_of_its_sides(epilogue: str, isa
         inputs = random_inputs(graph, seed)
         for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("isa", ["packed", "avx2", "avx512vnni"])
+@pytest.mark.parametrize("kind", ["of both", "of the convolution", "by steps"])
+def test_a_sum_reads_and_makes_images_with_a_border(
+    kind: str, isa: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A residual block between convolutions that pad, its sum a layer of its own or a
+    convolution's last steps."""
+    require_isa(isa)
+    monkeypatch.setattr(backend, "least_arena", lambda *_: 0)  # at any cost
+    builder = Builder("residual")
+    net = Qnn(builder, "NHWC", np.random.default_rng(6))
+    outputs = []
+    for channels in (16, 20):
+        x = net.conv(builder.input(Type((2, 6, 7, 3), DType.INT8)), channels, 3, "first")
+        y = net.conv(x, channels, 3, "second")
+        total = net.residual(y, x) if kind == "by steps" else summed(net, kind, x, y)
+        outputs.append(net.conv(total, 8, 3, "padded"))
+        outputs.append(net.conv(total, 8, 1, "strided", stride=2))
+    graph = verify(builder.graph(outputs))
+    target = Target(isa=isa, threads=threads)
+    compiled = backend.compile_graph(graph, target)
+    assert sum(tensor.border is not None for tensor in compiled.graph.tensors.values()) == 4
+    runner = Runner(graph, target)
+    for seed in range(2):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_border_does_not_keep_a_sum_from_the_memory_of_what_it_reads() -> None:
+    """The sum lies where its second image was: with a border around either it would need more."""
+    builder = Builder("in_place")
+    net = Qnn(builder, "NHWC", np.random.default_rng(6))
+    x = net.conv(builder.input(Type((1, 30, 30, 3), DType.INT8)), 16, 3, "first")
+    y = net.conv(net.conv(x, 16, 3, "second"), 16, 3, "third")
+    total = summed(net, "of the convolution", x, y)
+    graph = verify(builder.graph([net.conv(total, 1, 3, "last")]))
+    compiled = backend.compile_graph(graph, Target(isa="packed"))
+    first, _, added, _ = (node.output for node in compiled.graph.nodes)
+    borders = [compiled.graph.tensors[node.output].border for node in compiled.graph.nodes]
+    assert [border is not None for border in borders] == [False, True, False, False]
+    assert compiled.plan.locations[added] == compiled.plan.locations[first]
+
+
+def summed(net: Qnn, kind: str, x: str, y: str) -> str:
+    """What qnn.add makes of two images: the sum as a node, which fusion leaves alone where its
+    first image, ``x``, has another reader."""
+
+    def rescaled(by: int) -> tuple[Step, ...]:
+        return Cast(DType.INT32), FixedPointMultiply((by,), (0,))
+
+    first, second = (x, y) if kind == "of both" else (y, x)
+    total = Add(operand=Operand(second, rescaled(1_700_000_000)))
+    chain = (*rescaled(1_300_000_000), total, Clip(-128, 127), Cast(DType.INT8))
+    return net.builder.add(Elementwise(net.builder.type(x).shape), [first], chain, ("sum",))
 
 
 def bordered(builder: Builder, rng: np.random.Generator, epilogue: str, groups: int) -> str:

@@ -12,7 +12,7 @@ from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.errors import LimitError
 from tinyai.ir import Graph, verify
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
-from tinyai.plan import MemoryPlan
+from tinyai.plan import MemoryPlan, least_arena
 from tinyai.target import Target
 
 # Multiply-accumulates for which a thread more is worth it: some 20 microseconds of work, where
@@ -89,7 +89,11 @@ def generate(graph: Graph, target: Target, *, abi: str | None = None) -> Compile
     kernels = choose_kernels(graph, target)
     tuning = read_tuning(target.tuning) if target.tuning else {}
     graph = with_schedules(graph, kernels, threads_of(kernels, target), tuning)
-    graph = with_borders(graph, kernels)
+
+    def arena(graph: Graph) -> int:
+        return least_arena(graph, scratch_bytes(graph, kernels, target))
+
+    graph = with_borders(graph, kernels, arena)
     graph, plan = plan_with_parts(graph, kernels, scratch_bytes(graph, kernels, target))
     source = emit(graph, plan, kernels, target, abi=abi or target.abi)
     _check_limit("arena", "arena_limit", source.arena_bytes, target.arena_limit)

@@ -168,6 +168,11 @@ class Tensor:
         return self.border.strides(self.type) if self.border else self.type.strides
 
     @property
+    def first(self) -> int:
+        """Elements of the border before the first one."""
+        return self.border.before(self.type) if self.border else 0
+
+    @property
     def dense(self) -> bool:
         """Whether the elements are stored one behind the other."""
         rows = zip(self.type.shape, self.strides, self.type.strides, strict=True)

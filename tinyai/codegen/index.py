@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from tinyai.ir import strides
+from tinyai.ir import Tensor, strides
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,12 @@ class Axis:
     @property
     def count(self) -> int:
         return math.prod(self.sizes)
+
+
+def place(tensor: Tensor, axes: Sequence[Axis]) -> str:
+    """Number of the element that a tensor has at the loops' position, from where it is stored."""
+    at = element(tensor.type.shape, axes, tensor.strides)
+    return f"{tensor.first} + {at}" if tensor.first else at
 
 
 def element(
@@ -40,7 +47,7 @@ def element(
 
 
 def _axis_terms(axis: Axis, have: tuple[int, ...], steps: tuple[int, ...]) -> list[str]:
-    if have == axis.sizes:
+    if have == axis.sizes and _evenly_apart(have, steps):
         return [_times(axis.var, steps[-1])] if axis.count > 1 else []
     terms = []
     behind = axis.count
@@ -52,6 +59,12 @@ def _axis_terms(axis: Axis, have: tuple[int, ...], steps: tuple[int, ...]) -> li
         position = f"({position}) % {want}" if want * behind < axis.count else position
         terms.append(_times(f"({position})" if " " in position else position, step))
     return terms
+
+
+def _evenly_apart(sizes: tuple[int, ...], steps: tuple[int, ...]) -> bool:
+    """Whether the elements of these dimensions are as far apart as those of the last one."""
+    several = [each for each in zip(sizes, steps, strict=True) if each[0] > 1]
+    return all(outer == size * inner for (_, outer), (size, inner) in pairwise(several))
 
 
 def _times(term: str, factor: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
-from tinyai.codegen.index import Axis, element
+from tinyai.codegen.index import Axis, element, place
 from tinyai.ir import Array, DType, Graph, Node, Operand, Step
 from tinyai.ops import steps
 
@@ -153,10 +153,12 @@ memset(out, value, (size_t)(top * bytes));
 }
 out += (top + first) * bytes;
 memset(out, value, (size_t)left);
-for (ptrdiff_t row = first; row < last; ++row) {
+for (ptrdiff_t row = first; row < last - 1; ++row) {
 out += bytes;
-memset(out - right, value, (size_t)(right + (row < last - 1 ? left : 0)));
+memset(out - right, value, (size_t)(right + left));
 }
+out += bytes;
+memset(out - right, value, (size_t)right);
 if (last == rows) {
 memset(out, value, (size_t)(bottom * bytes));
 }
@@ -407,13 +409,14 @@ class Epilogue:
         return f"v{self._count}"
 
     def _operand(self, operand: Operand, axes: Sequence[Axis]) -> tuple[list[str], str]:
-        of = self.graph.type(operand.tensor)
+        of = self.graph.tensors[operand.tensor]
+        dtype = of.type.dtype
         constant = self.graph.constants.get(operand.tensor)
         if constant is not None and constant.size == 1:
-            value = literal(constant.reshape(-1)[0], of.dtype)
+            value = literal(constant.reshape(-1)[0], dtype)
         else:
-            value = f"{self.param(operand.tensor)}[{element(of.shape, axes)}]"
-        return self._chain(operand.steps, value, of.dtype, axes)
+            value = f"{self.param(operand.tensor)}[{place(of, axes)}]"
+        return self._chain(operand.steps, value, dtype, axes)
 
     def _number(
         self, values: tuple[int, ...], dtype: DType, axis: int | None, axes: Sequence[Axis]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinyai.codegen.c import literal
-from tinyai.codegen.index import Axis, element
+from tinyai.codegen.index import Axis, place
 from tinyai.codegen.line import line_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
@@ -189,7 +189,7 @@ class VectorSteps:
 
     def _tensor(self, tensor: str) -> str:
         of = self.epilogue.graph.type(tensor)
-        at = element(of.shape, self.axes)
+        at = place(self.epilogue.graph.tensors[tensor], self.axes)
         pointer = self.epilogue.param(tensor)
         last = self.axes[-1]
         have = of.shape[-len(last.sizes) :] if of.shape else ()

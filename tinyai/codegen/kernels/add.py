@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from tinyai.codegen.index import element
+from tinyai.codegen.index import place
 from tinyai.codegen.kernels import elementwise
+from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.lanes import cut
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
@@ -36,13 +37,14 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values
     out = graph.tensors[node.output]
     places = (
         f"in0 + {taken}",
-        f"{epilogue.param(add.operand)} + {element(graph.type(add.operand).shape, axes)}",
-        f"out + {element(out.type.shape, axes, out.strides)}",
+        f"{epilogue.param(add.operand)} + {place(graph.tensors[add.operand], axes)}",
+        f"out + {place(out, axes)}",
     )
     last = axes[-1]
     share = cut(axes, epilogue.threads)
     count = f"end - {last.var}" if share == last.var else str(last.count)
     return {
+        **written_border(out, epilogue),
         "axes": axes,
         "last": last,
         "cut": share,
@@ -58,6 +60,7 @@ KERNELS = tuple(
         template="elementwise_add.c.j2",
         demands=_demands,
         values=functools.partial(_values, isa=isa),
+        bordered=True,
         strided_out=anywhere,
         strided_in=elementwise.same_shape,
         split=True,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES
-from tinyai.codegen.index import element
+from tinyai.codegen.index import place
 from tinyai.codegen.kernels.geometry import VECTOR, Geometry, output_axes
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
@@ -49,7 +49,7 @@ def _patch_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "spread": g.window.upsample != (1, 1),
         "direct": g.window == Window((1, 1)) and g.groups == 1,
         "channels_inside": g.layout == NHWC,
-        "store": element(out.type.shape, axes, out.strides),
+        "store": place(out, axes),
         "steps": steps,
         "result": epilogue.result,
     }
@@ -96,7 +96,7 @@ def _depthwise_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "channel": channel,
         "strides": g.data_strides,
         "channels_inside": g.layout == NHWC,
-        "store": element(out.type.shape, axes, out.strides),
+        "store": place(out, axes),
         "steps": steps,
         "result": epilogue.result,
     }

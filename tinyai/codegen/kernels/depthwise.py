@@ -20,7 +20,7 @@ from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.codegen.kernels.image import image_in, image_out, signs
+from tinyai.codegen.kernels.image import image_in, image_of, signs
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, render_core
@@ -238,7 +238,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     channels = Channels.of(graph, node, g)
     epilogue.helpers |= {"tinyai_slice", "string.h"}
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
-    out = image_out(graph, node)
+    out = image_of(graph.tensors[node.output])
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     steps: str | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.index import Axis, element, merge_dims
+from tinyai.codegen.index import Axis, merge_dims, place
+from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Graph, Node, operand_tensors
@@ -12,11 +13,11 @@ from tinyai.ops import Elementwise
 def loops(graph: Graph, node: Node) -> tuple[list[Axis], str]:
     """The fewest loops over the output, and the number of the input's element in them."""
     source, out = graph.tensors[node.inputs[0]], graph.tensors[node.output]
-    operands = graph.types(operand_tensors(node.epilogue))
-    shapes = [source.type.shape, *(operand.shape for operand in operands)]
-    stored = [out.strides, *([] if source.dense else [source.strides])]
+    read = [source, *(graph.tensors[name] for name in operand_tensors(node.epilogue))]
+    shapes = [of.type.shape for of in read]
+    stored = [out.strides, *(of.strides for of in read if not of.dense)]
     axes = merge_dims(out.type.shape, shapes, stored)
-    return axes, element(source.type.shape, axes, source.strides)
+    return axes, place(source, axes)
 
 
 def same_shape(graph: Graph, node: Node) -> bool:
@@ -28,9 +29,10 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     out = graph.tensors[node.output]
     steps = epilogue.write(f"in0[{taken}]", graph.type(node.inputs[0]).dtype, axes)
     return {
+        **written_border(out, epilogue),
         "axes": axes,
         "steps": steps,
-        "store": element(out.type.shape, axes, out.strides),
+        "store": place(out, axes),
         "result": epilogue.result,
     }
 
@@ -41,6 +43,7 @@ KERNELS = (
         op=Elementwise,
         template="elementwise_scalar.c.j2",
         values=_values,
+        bordered=True,
         strided_out=anywhere,
         strided_in=same_shape,
     ),

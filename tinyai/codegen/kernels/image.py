@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinyai.codegen.kernels.geometry import Geometry
+from tinyai.codegen.kernels.table import Values
+from tinyai.codegen.steps import Epilogue
 from tinyai.ir import BORDER_SLACK, Border, DType, Graph, Node, Tensor
 
 ALIGNMENT = 64
@@ -35,7 +37,7 @@ def image_in(graph: Graph, node: Node, g: Geometry, *, reaches_behind: bool) -> 
     plain = not any(g.window.padding) and g.window.upsample == (1, 1)
     if border is not None or (plain and not reaches_behind):
         image, row, pixel = _distances(tensor)
-        first = (border.top - top) * row + (border.left - left) * pixel if border else 0
+        first = tensor.first - (top * row + left * pixel if border else 0)
         return Image(row, image, pixel, first)
     height, width = g.window.spread((g.h, g.w))
     row, rows = (width + left + right) * g.c, height + top + bottom
@@ -43,12 +45,17 @@ def image_in(graph: Graph, node: Node, g: Geometry, *, reaches_behind: bool) -> 
     return Image(row, rows * row, g.c, copy_bytes=-(-size // ALIGNMENT) * ALIGNMENT)
 
 
-def image_out(graph: Graph, node: Node) -> Image:
-    """Where a convolution or dense layer writes its result."""
-    tensor = graph.tensors[node.output]
+def image_of(tensor: Tensor) -> Image:
+    """Where a tensor lies that a convolution or dense layer makes or adds."""
     image, row, pixel = _distances(tensor)
-    first = tensor.border.before(tensor.type) if tensor.border else 0
-    return Image(row, image, pixel, first, tensor.border)
+    return Image(row, image, pixel, tensor.first, tensor.border)
+
+
+def written_border(tensor: Tensor, epilogue: Epilogue) -> Values:
+    """What the template ``border.c.j2`` asks for, which writes the border of a result, if any."""
+    if tensor.border:
+        epilogue.helpers |= {"string.h", "tinyai_write_border"}
+    return {"border": tensor.border, "shape": tensor.type.shape, "strides": tensor.strides}
 
 
 def _distances(tensor: Tensor) -> tuple[int, int, int]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinyai.codegen.c import literal
-from tinyai.codegen.index import Axis, element
+from tinyai.codegen.index import Axis, place
 from tinyai.codegen.kernels import elementwise
+from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.pool2d import taken
 from tinyai.codegen.kernels.reduce import SumLoops
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
@@ -69,9 +70,10 @@ def _write(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         raise NoVector("a sum of floats")
     value = load(f"in0 + {loops.taken}", source.dtype)
     start = node.op.infer(source).dtype
-    place = f"out + {element(out.type.shape, loops.places, out.strides)}"
-    stored = writer.write("total" if loops.inner else value, start, place)
+    taken = "total" if loops.inner else value
+    stored = writer.write(taken, start, f"out + {place(out, loops.places)}")
     return {
+        **written_border(out, epilogue),
         "loops": loops,
         "value": value,
         "lines": writer.lines,
@@ -158,7 +160,7 @@ def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
         "rounded": isinstance(op, AvgPool2d) and op.rounded,
         "zero_point": 0 if isinstance(op, MaxPool2d) else op.zero_point,
         "taken": f"in0 + {taken(graph, node, op.layout)}",
-        "place": f"out + {element(out.type.shape, axes, out.strides)}",
+        "place": f"out + {place(out, axes)}",
     }
 
 
@@ -167,6 +169,8 @@ def _row(
     template: str,
     write: Callable[[Graph, Node, Epilogue], Values],
     strided_in: Callable[[Graph, Node], bool],
+    *,
+    bordered: bool = False,
     what: str = "lanes",
 ) -> Kernel:
     def demands(graph: Graph, node: Node) -> str | None:
@@ -183,6 +187,7 @@ def _row(
         template=template,
         demands=demands,
         values=write,
+        bordered=bordered,
         strided_out=anywhere,
         strided_in=strided_in,
         split=True,
@@ -190,9 +195,9 @@ def _row(
 
 
 KERNELS = (
-    _row(Elementwise, "lanes_avx512vnni.c.j2", _write, elementwise.same_shape),
+    _row(Elementwise, "lanes_avx512vnni.c.j2", _write, elementwise.same_shape, bordered=True),
     _row(Sum, "lanes_avx512vnni.c.j2", _write, anywhere),
-    _row(MaxPool2d, "pool2d_lanes_avx512vnni.c.j2", _write_max_pool, anywhere, "bytes"),
+    _row(MaxPool2d, "pool2d_lanes_avx512vnni.c.j2", _write_max_pool, anywhere, what="bytes"),
     *(
         _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool, anywhere)
         for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyai.codegen.c import literal
+from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere, densely
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Graph, Node, Part
@@ -63,7 +64,7 @@ def places(graph: Graph, node: Node) -> list[Part]:
     if out.part:
         whole, at = out.part.whole, out.part.offset
     elif out.border:
-        at = out.border.before(out.type) * out.type.dtype.bytes
+        at = out.first * out.type.dtype.bytes
     parts = []
     for of in graph.types(node.inputs):
         parts.append(Part(whole, at, out.strides))
@@ -113,17 +114,13 @@ def _copies(graph: Graph, node: Node) -> list[Copy]:
 def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     out = graph.type(node.output)
     fill = literal(node.op.value, out.dtype) if isinstance(node.op, Pad) else None
-    border = graph.tensors[node.output].border
-    epilogue.helpers |= {"string.h", "tinyai_write_border"} if border else set()
     copies = [copy.merged() for copy in _copies(graph, node)]
     return {
+        **written_border(graph.tensors[node.output], epilogue),
         "copies": copies,
         "unused": sorted(set(range(len(node.inputs))) - {copy.source for copy in copies}),
         "fill": fill,
         "elements": out.elements,
-        "border": border,
-        "shape": out.shape,
-        "strides": graph.tensors[node.output].strides,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinyai.codegen.c import C_TYPES, literal
-from tinyai.codegen.index import Axis, element
+from tinyai.codegen.index import Axis, place
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Graph, Node
@@ -30,7 +30,7 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue, *, layout: str, kind: 
         "total": C_TYPES[total],
         "start": literal(data.dtype.range[0] if kind == "max" else 0, data.dtype),
         "taken": taken(graph, node, layout),
-        "store": element(out.type.shape, loops, out.strides),
+        "store": place(out, loops),
         "steps": steps,
         "result": epilogue.result,
     }
@@ -42,7 +42,7 @@ def taken(graph: Graph, node: Node, layout: str) -> str:
     names = {"N": "n", "H": "row", "W": "column", "C": "c"}
     sizes = zip(layout, source.type.shape, strict=True)
     axes = [Axis(names[axis], (size,)) for axis, size in sizes]
-    return element(source.type.shape, axes, source.strides)
+    return place(source, axes)
 
 
 def _loops(layout: str, n: int, oh: int, ow: int, c: int) -> list[Axis]:

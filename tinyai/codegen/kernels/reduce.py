@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
-from tinyai.codegen.index import Axis, element
+from tinyai.codegen.index import Axis, place
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Graph, Node
@@ -53,7 +53,7 @@ def _sum_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         "kept": loops.kept,
         "reduced": loops.reduced,
         "taken": loops.taken,
-        "store": element(out.type.shape, loops.places, out.strides),
+        "store": place(out, loops.places),
         "steps": steps,
         "result": epilogue.result,
     }

@@ -21,7 +21,7 @@ import numpy as np
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
-from tinyai.codegen.kernels.image import image_in, image_out, signs
+from tinyai.codegen.kernels.image import Image, image_in, image_of, signs
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Panel, Tiling, cover, schedules
 from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
@@ -225,16 +225,16 @@ def _steps(
 ) -> dict[str, str]:
     """The ``text`` that takes the results of a core for output ``q`` through the steps, and for how
     many outputs it does so ``at_once``: one, or a ``count`` to the end of the row, or of all."""
-    g, out, chain = t.g, image_out(graph, node), channels.rest
-    in_rows = out.row != g.ow * out.pixel
-    pixel = f"q / {g.ow} * {out.row} + q % {g.ow} * {out.pixel}" if in_rows else f"q * {out.pixel}"
-    taken, place = f"(q - first) * {t.channels}", f"n * {out.image} + {out.first} + {pixel}"
+    g, out, chain = t.g, image_of(graph.tensors[node.output]), channels.rest
+    taken, place = f"(q - first) * {t.channels}", _at_pixel(out, g)
     add = _add(graph, node, chain) if isa in VECTOR and g.groups == 1 else None
     if add:
-        operand = f"{epilogue.param(add.operand)} + (n * {t.outputs} + q) * {g.oc}"
+        other = image_of(graph.tensors[add.operand])
         dense = t.channels == g.oc == out.pixel
         count = f"count * {g.oc}" if dense else str(g.oc)
+        operand = f"{epilogue.param(add.operand)} + {_at_pixel(other, g)}"
         text = add.call(epilogue, isa, f"acc + {taken}", operand, f"out + {place}", count)
+        in_rows = not (_in_line(out, g) and _in_line(other, g))
         return {"text": text, "at_once": ("row" if in_rows else "all") if dense else "one"}
     channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
     axes = output_axes(g, node.op, "q", channel)
@@ -244,6 +244,17 @@ def _steps(
         lanes = write_lanes(epilogue, chain, taken, place, axes)
     text = lanes or write_scalar(epilogue, chain, taken, place, axes, g.group_out)
     return {"text": text, "at_once": "one"}
+
+
+def _in_line(of: Image, g: Geometry) -> bool:
+    """Whether the rows of a result's images follow one another like its pixels."""
+    return of.row == g.ow * of.pixel
+
+
+def _at_pixel(of: Image, g: Geometry) -> str:
+    """The element of output ``q`` of image ``n``."""
+    rows = f"q / {g.ow} * {of.row} + q % {g.ow} * {of.pixel}"
+    return f"n * {of.image} + {of.first} + " + (f"q * {of.pixel}" if _in_line(of, g) else rows)
 
 
 def _add(graph: Graph, node: Node, chain: Chain) -> QuantizedAdd | None:
@@ -260,7 +271,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     channels = Channels.of(graph, node, g)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
-    out = image_out(graph, node)
+    out = image_of(graph.tensors[node.output])
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     data = graph.type(node.inputs[0]).dtype
@@ -272,7 +283,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     steps = _steps(graph, node, epilogue, t, channels, isa) if channels.stepped else None
     # Where all pixels are as far apart as neighbours are, the image is one long row.
     in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
-    out_line = channels.stepped or out.row == g.ow * out.pixel
+    out_line = channels.stepped or _in_line(out, g)
     return {
         "t": t,
         "g": g,

@@ -122,7 +122,9 @@ ANY, CONSTANT = Anything(), AnyConstant()
 
 SCALE = (CONSTANT, CONSTANT)  # with its zero point
 
-# What may follow an accumulator: the requantize chain of tvm.relay.quantize and its neighbours.
+INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+# What may follow an accumulator: the requantize chain of tvm.relay.quantize and its neighbours. A
+# cast to float32 is the begin of another composite, or of the host.
 STEPS = (
     *(
         lambda below, name=name: op(name, below, CONSTANT)
@@ -130,8 +132,9 @@ STEPS = (
     ),
     *(
         lambda below, name=name: op(name, below)
-        for name in ("clip", "cast", "nn.relu", "nn.leaky_relu", "fixed_point_multiply")
+        for name in ("clip", "nn.relu", "nn.leaky_relu", "fixed_point_multiply")
     ),
+    *(lambda below, to=to: op("cast", below, dtype=to) for to in INTEGERS),
     lambda below: op("qnn.requantize", below, *SCALE, *SCALE),
 )
 # What may lie between a dequantize and a quantize and become a table: functions of one value.
@@ -178,6 +181,17 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
     # The constants of a qnn accumulator: weights, zero points, scales.
     weighed = (CONSTANT, *SCALE, *SCALE)
     return (
+        # These first: TVM takes long to infer their types, until they are composites and sealed.
+        PatternRow(
+            "conv2d",
+            follow(OneOf((op("nn.conv2d", ANY, CONSTANT), op("qnn.conv2d", ANY, *weighed)))),
+        ),
+        PatternRow("conv2d_transpose", follow(op("qnn.conv2d_transpose", ANY, *weighed))),
+        PatternRow(
+            "dense",
+            follow(OneOf((op("nn.dense", ANY, CONSTANT), op("qnn.dense", ANY, *weighed)))),
+        ),
+        # Before the chains that begin anywhere: these would begin inside.
         PatternRow(
             "table",
             op("qnn.quantize", Chain(DEQUANTIZE, FUNCTION_STEPS, LONGEST_CHAIN), *SCALE),
@@ -193,7 +207,6 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
             OneOf((op("qnn.quantize", ANY, *SCALE), op("cast", op("clip", op("round", scaled))))),
             floats=True,
         ),
-        # Before the chains, which would take the cast into a pattern that may hold no floats.
         PatternRow(
             "dequantize",
             OneOf(
@@ -203,15 +216,6 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
                 )
             ),
             floats=True,
-        ),
-        PatternRow(
-            "conv2d",
-            follow(OneOf((op("nn.conv2d", ANY, CONSTANT), op("qnn.conv2d", ANY, *weighed)))),
-        ),
-        PatternRow("conv2d_transpose", follow(op("qnn.conv2d_transpose", ANY, *weighed))),
-        PatternRow(
-            "dense",
-            follow(OneOf((op("nn.dense", ANY, CONSTANT), op("qnn.dense", ANY, *weighed)))),
         ),
         PatternRow("pool2d", follow(pooled)),
         PatternRow(

@@ -85,7 +85,7 @@ class _Rewriting:
         op = reader.op
         if name in reader.inputs:
             widened = isinstance(op, Elementwise) and _widens(reader.epilogue)
-            if reader.inputs.index(name) or reader.inputs.count(name) > 1:
+            if reader.inputs[0] != name or reader.inputs.count(name) > 1:
                 return False
             if not (widened or isinstance(op, Sum) or _takes_zero_point_off(op)):
                 return False
@@ -130,17 +130,16 @@ class _Rewriting:
                 op = replace(node.op, zero_point=node.op.zero_point + OFFSET)
                 node = replace(node, op=op)
             elif isinstance(node.op, Sum):
-                total = self._constant(np.array(OFFSET * self._summed(node), np.int32))
-                off = steps.Subtract(operand=Operand(total))
-                node = replace(node, epilogue=(off, *node.epilogue))
+                node = replace(node, epilogue=(self._off_sum(node, node.op), *node.epilogue))
             else:
                 node = replace(node, epilogue=self._moved(node.epilogue))
         return replace(node, epilogue=tuple(self._step(step, chosen) for step in node.epilogue))
 
-    def _summed(self, node: Node) -> int:
-        """How many elements each sum of a ``Sum`` has."""
-        sizes = [math.prod(of.shape) for of in self.graph.types((node.inputs[0], node.output))]
-        return sizes[0] // sizes[1]
+    def _off_sum(self, node: Node, op: Sum) -> Step:
+        """The step that takes 128 for each element off a sum, which wraps."""
+        shape = self.graph.type(node.inputs[0]).shape
+        total = np.array(OFFSET * math.prod(shape[axis] for axis in op.axes)).astype(np.int32)
+        return steps.Subtract(operand=Operand(self._constant(total)))
 
     def _step(self, step: Step, chosen: set[str]) -> Step:
         operand = step.operand

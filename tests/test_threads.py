@@ -23,7 +23,7 @@ from tests.prequantized import from_tflite, tflite_file
 from tinyai import backend
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, with_useful_threads
 from tinyai.codegen.isa import isas_of
-from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.kernels import Kernel, sharing, tile
 from tinyai.codegen.kernels.depthwise import Slicing
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.tile import tiling_of
@@ -90,6 +90,14 @@ def deep_runner(threads: int = 3) -> Runner:
     return Runner(deep_network(), Target(threads=threads), Toolchain(flags=(PATIENT,)))
 
 
+@pytest.fixture(params=["shares", "pieces"])
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers as small as those below are shared whole; or in pieces, as large ones are."""
+    if request.param == "pieces":
+        monkeypatch.setattr(sharing, "CYCLES", 1)
+        monkeypatch.setattr(tile, "PIECE", 1)
+
+
 # --- Results -----------------------------------------------------------------------------------
 
 
@@ -97,7 +105,7 @@ def deep_runner(threads: int = 3) -> Runner:
 @pytest.mark.parametrize("isa", SPLIT_ISAS)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_network_equals_the_reference_on_any_number_of_threads(
-    name: str, isa: str, threads: int
+    name: str, isa: str, threads: int, cut: None
 ) -> None:
     require_isa(isa)
     graph = GRAPHS[name]()
@@ -111,7 +119,7 @@ SPLITTING = [(k, 2 + n % 2) for n, k in enumerate(k for k in shapes.SIMD if k.sp
 
 @pytest.mark.parametrize(("kernel", "threads"), SPLITTING, ids=lambda it: getattr(it, "name", it))
 def test_a_kernel_that_splits_equals_the_reference(
-    kernel: Kernel, threads: int, monkeypatch: pytest.MonkeyPatch
+    kernel: Kernel, threads: int, cut: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_isa(kernel.isa)
     monkeypatch.setattr(shapes, "A_FILE", 20)
@@ -179,8 +187,44 @@ def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:
             assert covered(count, pixels) == cover(count, pixels)[0], (count, pixels)
 
 
+@pytest.mark.parametrize("isa", SPLIT_ISAS)
+def test_a_thread_that_waits_computes_pieces_of_one_that_is_late(
+    isa: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first thread sleeps at the beginning of each layer and behind every piece of it."""
+    require_isa(isa)
+    monkeypatch.setattr(sharing, "CYCLES", 1)
+    monkeypatch.setattr(tile, "PIECE", 1)
+    graph = deep_network()
+    source = compile_graph(graph, Target(isa=isa, threads=3), abi="plain").source
+    text = source.text
+    for before, behind in (
+        ("uint32_t *const taken = &part->team", "if (part->task == 0) { usleep(2000); }\n"),
+        (
+            "__atomic_add_fetch(&team->helping",
+            "__atomic_add_fetch(&helped, 1, __ATOMIC_RELAXED);\n",
+        ),
+    ):
+        assert text.count(before) == 1
+        text = text.replace(before, behind + before)
+    file, library = tmp_path / "late.c", tmp_path / "late.so"
+    file.write_text(f"#include <unistd.h>\nint helped;\n{text}")
+    Toolchain().shared_library(library, [file], PATIENT, "-D_DEFAULT_SOURCE")
+    loaded = ctypes.CDLL(str(library))
+    inputs = random_inputs(graph, 1)
+    outputs = [np.empty(of.shape, of.dtype.numpy) for of in graph.types(graph.outputs)]
+    arena = np.empty(source.arena_bytes + 64, np.uint8)
+    places = [(ctypes.c_void_p * len(a))(*(x.ctypes.data for x in a)) for a in (inputs, outputs)]
+    getattr(loaded, source.symbol)(*places, ctypes.c_void_p(-(-arena.ctypes.data // 64) * 64))
+    for found, expected in zip(outputs, run_graph(graph, inputs), strict=True):
+        assert found.tobytes() == expected.tobytes()
+    assert ctypes.c_int.in_dll(loaded, "helped").value > 3
+
+
 @pytest.mark.parametrize("abi", ["plain", "timed", "packed", "unpacked"])
-def test_code_for_threads_has_no_warning_and_is_deterministic(abi: str, compiler: str) -> None:
+def test_code_for_threads_has_no_warning_and_is_deterministic(
+    abi: str, compiler: str, cut: None
+) -> None:
     texts = {
         compile_graph(deep_network(), Target(threads=3), abi=abi).source.text for _ in range(2)
     }
@@ -346,7 +390,7 @@ def missing_thread_sanitizer() -> str | None:
 
 @pytest.mark.parametrize("isa", SPLIT_ISAS)
 @pytest.mark.parametrize("name", ["deep", "branching NHWC"])
-def test_the_thread_sanitizer_finds_nothing(name: str, isa: str, tmp_path: Path) -> None:
+def test_the_thread_sanitizer_finds_nothing(name: str, isa: str, cut: None, tmp_path: Path) -> None:
     require_isa(isa)
     reason = missing_thread_sanitizer()
     if reason:
@@ -367,7 +411,9 @@ def tsan_program(text: str, graph: Graph, symbol: str, folder: Path) -> Path:
     return build_with(TSAN, text, "shared.c", folder, "gcc", *definitions, optimize="-O1")
 
 
-def test_the_thread_sanitizer_would_find_a_layer_that_does_not_wait(tmp_path: Path) -> None:
+def test_the_thread_sanitizer_would_find_a_layer_that_does_not_wait(
+    cut: None, tmp_path: Path
+) -> None:
     reason = missing_thread_sanitizer()
     if reason:
         pytest.skip(reason)

@@ -108,6 +108,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
         abi=abi,
         timed=abi == "timed",
         threads=threads,
+        in_pieces=any("tinyai_take(" in body for body in bodies),
     )
     text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
     return CSource(symbol, text, plan.arena_bytes, constants.bytes)
@@ -232,7 +233,7 @@ class _Section:
         ]
         parameters.append(f"{self._c_type(node.output)} *out")
         parameters += ["void *scratch"] if scratch else []
-        parameters += ["const tinyai_part *part"] if epilogue.threads > 1 else []
+        parameters += ["tinyai_part *part"] if epilogue.threads > 1 else []
         signature = f"({', '.join(parameters)})"
         key = hashlib.sha256(f"{kernel.name}{signature}{body}".encode()).hexdigest()
         if key not in self.functions:

@@ -12,6 +12,7 @@ packing to bytes puts right; weights and numbers of the channels are stored in i
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import image_in, image_of, signs
+from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, render_core
@@ -32,6 +34,7 @@ from tinyai.ops.window import NHWC
 LANES = 64
 # Of few channels, or for the last ones: half a vector costs two thirds of the time.
 HALF = 32
+MACS_A_CYCLE = 12
 ROWS = 4
 # Outputs of a row in one straight line of code, at most.
 LONGEST = 8
@@ -252,6 +255,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
             steps = write_lanes(epilogue, channels.rest, taken, place, axes)
         if steps is None:
             steps = write_scalar(epilogue, channels.rest, taken, place, axes, g.c)
+    by_blocks = s.by_blocks(epilogue.threads, stepped=channels.stepped)
+    cycles = math.prod(g.window.kernel) * g.oh * g.ow * g.c / MACS_A_CYCLE
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
     valid = g.c - LANES * (s.blocks - 1)
@@ -278,7 +283,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "last_mask": f"0x{(1 << last) - 1:x}ULL",
         "block_weights": s.groups * g.window.kernel[1] * LANES * ROWS,
         "steps": steps,
-        "by_blocks": s.by_blocks(epilogue.threads, stepped=channels.stepped),
+        "by_blocks": by_blocks,
+        "pieces": pieces(cycles, s.blocks if by_blocks else g.oh, epilogue.threads),
     }
 
 

@@ -22,6 +22,7 @@ from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import Image, image_in, image_of, signs
+from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Panel, Tiling, cover, schedules
 from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
@@ -35,6 +36,8 @@ from tinyai.ops.window import NHWC
 # Weights that do not stay in a core's caches from call to call are fetched in time: while one panel
 # is computed, the next one and, as far as there is time, so many bytes behind it.
 AHEAD = 512 * 1024
+# Every piece of a share reads the weights again: it is so many outputs at least.
+PIECE, MACS_A_CYCLE = 48, 64
 # AVX2: outputs by one block, whatever the panel: sums and a step's weights fill the registers.
 PIXELS_AVX2 = 4
 
@@ -279,6 +282,9 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     options = _options(graph, isa, channels, flipped=flipped)
     by_panels = t.by_panels(epilogue.threads)
     ranges = epilogue.threads > 1 and not by_panels
+    calls = len(t.panels) * g.groups * -(-t.outputs // t.schedule.stripe)
+    things = calls if by_panels else t.outputs // PIECE
+    cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE
     epilogue.helpers |= {"tinyai_cover"} if ranges and isa != "packed" else set()
     steps = _steps(graph, node, epilogue, t, channels, isa) if channels.stepped else None
     # Where all pixels are as far apart as neighbours are, the image is one long row.
@@ -298,6 +304,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "calls": _calls(t, epilogue, isa, options, ranges=ranges),
         "ahead": options["ahead"],
         "by_panels": by_panels,
+        "pieces": pieces(cycles, things, epilogue.threads),
         "stripe": t.schedule.stripe,
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,

@@ -3,12 +3,13 @@
 A residual sum of a quantized network rescales both branches to the scale of the result. Rescaling
 an 8-bit value is a function of 256 values, and nearly all such functions are
 
-    f(x) = times * x + ((x + offset) * scale >> 16) + constant
+    f(x) = times * v + (v * scale >> 16) + constant, where v = x + 256 * above
 
-with 16-bit numbers: the whole part of the slope is ``times``, its fraction ``scale``, and
-``offset`` chooses what is cut off. Their product's high half is one instruction. Whether a function
-has this form is decided value by value. x is the value's byte from 0 to 255; a signed value has its
-sign bit turned, which makes it unsigned.
+with 16-bit numbers: the whole part of the slope is ``times``, its fraction ``scale``, and ``above``
+chooses what is cut off. The high half of a product is one instruction, and ``above`` costs none: it
+is the byte that x gets above it when it is widened. Whether a function has this form is decided
+value by value. x is the value's byte from 0 to 255; a signed value has its sign bit turned, which
+makes it unsigned.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ NEAR = 2 * 65536 // 255
 
 @dataclass(frozen=True)
 class Branch:
-    """``times * x + ((x + offset) * scale >> 16) + constant`` for x from 0 to 255; no intermediate
-    value but ``times * x``, of which the low 16 bits count, leaves 0 to 65,535."""
+    """``times * v + (v * scale >> 16) + constant`` for x from 0 to 255, v = ``x + 256 * above``. Of
+    ``times * v`` the low 16 bits count, like those of all sums."""
 
     times: int
-    offset: int
+    above: int
     scale: int
     constant: int
 
@@ -76,7 +77,7 @@ class QuantizedAdd:
         name = "_".join(["tinyai_add", str(self.dtype), *said, isa])
         epilogue.helpers.add("string.h")
         epilogue.cores[name] = render("add_core.c.j2", name=name, branches=branches, **options)
-        numbers = [n for b in (self.x, self.y) for n in (b.times, b.offset, b.scale)]
+        numbers = [n for b in (self.x, self.y) for n in (b.times, b.above, b.scale)]
         shorts = np.array([*numbers, self.constant]).astype(np.int16)
         arguments = (x, y, out, count, *map(str, (*shorts, self.low, self.high)))
         return f"{name}({', '.join(arguments)});"
@@ -152,9 +153,9 @@ def _results(graph: Graph, chain: Sequence[Step], dtype: DType) -> Array | None:
 def branch_of(results: tuple[int, ...]) -> Branch | None:
     """The branch that gives 0 to 255 these results, or None.
 
-    ``floor((x + offset) * scale / 2^16) + constant`` is f(x) where ``offset * scale + constant *
-    2^16`` lies between D(x) and D(x) + 2^16, D(x) = ``f(x) * 2^16 - scale * x``: a scale fits if
-    the largest D is less than 2^16 above the smallest.
+    ``floor(v * scale / 2^16) + rest`` is f(x) without ``times * x`` where ``256 * above * scale +
+    rest * 2^16`` lies between D(x) and D(x) + 2^16, D(x) = ``(f(x) - times * x) * 2^16 - scale *
+    x``: a scale fits if the largest D is less than 2^16 above the smallest.
     """
     f, x = np.array(results, np.int64), np.arange(256, dtype=np.int64)
     slope = int(f[-1] - f[0]) * 65536 // 255
@@ -166,20 +167,21 @@ def branch_of(results: tuple[int, ...]) -> Branch | None:
         room = 65535 - (most - least)
         # A scale of 0 is the cheapest; of the others the most central one.
         for at in np.lexsort((-room, scales != 0)):
-            branch = _with_offset(times, int(scales[at]), int(most[at]), int(room[at]))
+            branch = _with_byte_above(times, int(scales[at]), int(most[at]), int(room[at]))
             if branch:
                 return branch
     return None
 
 
-def _with_offset(times: int, scale: int, most: int, room: int) -> Branch | None:
-    """The branch of the least offset, for which ``offset * scale + constant * 2^16`` is at most
-    ``room`` above ``most``."""
+def _with_byte_above(times: int, scale: int, most: int, room: int) -> Branch | None:
+    """The branch of the least byte above x, for which ``256 * above * scale + rest * 2^16`` is at
+    most ``room`` above ``most``."""
     if room < 0:
         return None
-    offsets = np.arange(65536 - 255, dtype=np.int64)
+    offsets = 256 * np.arange(256, dtype=np.int64)
     fits = np.flatnonzero((offsets * scale - most) % 65536 <= room)
     if not fits.size:
         return None
-    offset = int(fits[0])
-    return Branch(times, offset, scale, -((offset * scale - most) // 65536))
+    above = int(fits[0])
+    rest = -((256 * above * scale - most) // 65536)
+    return Branch(times, above, scale, rest - times * 256 * above)

@@ -42,9 +42,10 @@ HEIGHTS = (8, 5, 4)
 # Candidates that the model thinks much slower than the cheapest are dropped.
 WORTH = 1.25
 # Outputs of a stripe in layers with several panels; and the results of a stripe that wait for
-# steps, as shares of ``NEAR_BYTES``.
+# steps, as shares of ``NEAR_BYTES``; and the most bytes of all results that may wait at once.
 STRIPE = 192
 SHARES = (0.5, 1.0)
+WAITING_BYTES = 192 * 1024
 # Windows of at most so many words are written out, and in panels of at most so many blocks longer
 # ones too: narrow panels gain most, and what is written out more costs the compiler time.
 UNROLLED, NARROW, UNROLLED_NARROW = 16, 2, 48
@@ -288,6 +289,8 @@ def _stripes(g: Geometry, tiles: tuple[Tile, ...], *, waiting: int) -> Iterator[
         row = waiting * sum(tile.channels for tile in tiles)
         for share in SHARES:
             yield min(outputs, max(24, int(share * NEAR_BYTES) // row // 24 * 24))
+        if g.k * g.group_out > FAR_BYTES and row * outputs <= WAITING_BYTES:
+            yield outputs  # weights from afar are read once
     else:
         yield outputs
         if len(tiles) > 1:

@@ -282,8 +282,11 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     options = _options(graph, isa, channels, flipped=flipped)
     by_panels = t.by_panels(epilogue.threads)
     ranges = epilogue.threads > 1 and not by_panels
-    calls = len(t.panels) * g.groups * -(-t.outputs // t.schedule.stripe)
-    things = calls if by_panels else t.outputs // PIECE
+    # What threads deal out among them: panels, of all groups and in each stripe where the results
+    # do not wait for steps behind them.
+    panels, stripes = len(t.panels) * g.groups, -(-t.outputs // t.schedule.stripe)
+    dealt = (len(t.panels), 1) if channels.stepped else (panels, stripes)
+    things = panels * stripes if by_panels else t.outputs // PIECE
     cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE
     epilogue.helpers |= {"tinyai_cover"} if ranges and isa != "packed" else set()
     steps = _steps(graph, node, epilogue, t, channels, isa) if channels.stepped else None
@@ -304,6 +307,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "calls": _calls(t, epilogue, isa, options, ranges=ranges),
         "ahead": options["ahead"],
         "by_panels": by_panels,
+        "dealt": dealt,
         "pieces": pieces(cycles, things, epilogue.threads),
         "stripe": t.schedule.stripe,
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),

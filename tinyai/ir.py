@@ -13,6 +13,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import count
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -381,6 +382,12 @@ class Graph:
 
     def __str__(self) -> str:
         return print_graph(self)
+
+
+def unused_name(prefix: str, *taken: Mapping[str, Tensor]) -> str:
+    """A name for a new tensor that none of these has."""
+    names = (f"{prefix}{number}" for number in count(len(taken[0])))
+    return next(name for name in names if not any(name in each for each in taken))
 
 
 class Builder:

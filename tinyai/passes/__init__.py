@@ -13,6 +13,7 @@ from tinyai.passes.make_tables import make_tables
 from tinyai.passes.make_unsigned import make_unsigned
 from tinyai.passes.merge_equal import merge_equal
 from tinyai.passes.merge_permutes import merge_permutes
+from tinyai.passes.narrow_transposes import narrow_transposes
 from tinyai.passes.permute import permute
 from tinyai.passes.remove_unused import remove_unused
 from tinyai.passes.sink_widening import sink_widening
@@ -32,6 +33,7 @@ PIPELINE = (
     # reads a value: a transposition between two nodes hides the one from the other.
     permute,
     merge_permutes,
+    narrow_transposes,
     # Again, for nodes that transpositions of the source model kept apart.
     fuse_epilogues,
     # After fusion has shown which values have to be stored: store them narrow.

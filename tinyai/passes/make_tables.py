@@ -48,7 +48,7 @@ def _longest(graph: Graph, start: DType, steps: Sequence[Step], own: str | None)
     """How many steps the longest stretch has that is worth a table; 0 for none."""
     best, dtype = 0, start
     for count, step in enumerate(steps, 1):
-        if not _depends_on_value_alone(graph, step, own):
+        if not depends_on_value_alone(graph, step, own):
             break
         dtype = step.result(dtype)
         if dtype in NARROW and _is_worth_it(start, steps[:count]):
@@ -71,7 +71,9 @@ def _dtypes(dtype: DType, steps: Sequence[Step]) -> Iterator[DType]:
         yield dtype
 
 
-def _depends_on_value_alone(graph: Graph, step: Step, own: str | None) -> bool:
+def depends_on_value_alone(graph: Graph, step: Step, own: str | None = None) -> bool:
+    """Whether a step gives equal values equal results, wherever they stand; those of the tensor
+    ``own`` are the value itself."""
     if any(map(_is_by_channel, every_step([step]))):
         return False
     return all(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import count, dropwhile
+from itertools import dropwhile
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from tinyai.ir import (
     Type,
     broadcasts,
     rename_steps,
+    unused_name,
 )
 from tinyai.ops import (
     AdaptivePool2d,
@@ -357,8 +358,7 @@ class _Rewriter:
 
     def fresh(self, prefix: str, of: Type, quant: QParams | None) -> str:
         """A new tensor, with a name that neither graph has."""
-        numbers = (f"{prefix}{number}" for number in count(len(self.tensors)))
-        name = next(n for n in numbers if n not in self.tensors and n not in self.graph.tensors)
+        name = unused_name(prefix, self.tensors, self.graph.tensors)
         self.tensors[name] = Tensor(name, of, quant)
         return name
 

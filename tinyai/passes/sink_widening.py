@@ -22,18 +22,18 @@ def sink_widening(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         node = _prepend(node, tails)
-        keep = _narrowest(graph, node)
+        keep = narrowest(graph, node)
         tail = node.epilogue[keep:]
         if tail and _can_sink(graph, node, tail):
             node = replace(node, epilogue=node.epilogue[:keep])
             tails[node.output] = tail
-            narrow = Type(graph.type(node.output).shape, _dtypes(graph, node)[-1])
+            narrow = Type(graph.type(node.output).shape, dtypes(graph, node)[-1])
             tensors[node.output] = Tensor(node.output, narrow)
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
-def _dtypes(graph: Graph, node: Node) -> list[DType]:
+def dtypes(graph: Graph, node: Node) -> list[DType]:
     """Type after the operator and after each step."""
     dtypes = [node.op.infer(*graph.types(node.inputs)).dtype]
     for step in node.epilogue:
@@ -41,9 +41,9 @@ def _dtypes(graph: Graph, node: Node) -> list[DType]:
     return dtypes
 
 
-def _narrowest(graph: Graph, node: Node) -> int:
+def narrowest(graph: Graph, node: Node) -> int:
     """How many steps to keep: up to the last place at which the value is narrowest."""
-    sizes = [dtype.bytes for dtype in _dtypes(graph, node)]
+    sizes = [dtype.bytes for dtype in dtypes(graph, node)]
     smallest = min(sizes)
     return len(sizes) if sizes[-1] == smallest else len(sizes) - 1 - sizes[::-1].index(smallest)
 

@@ -3,6 +3,7 @@ each node equal to the numpy reference bit for bit."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -29,6 +30,7 @@ from tinyai.ops import (
     Elementwise,
     MaxPool2d,
     Sum,
+    Transpose,
 )
 from tinyai.ops.window import Window
 from tinyai.passes import optimize
@@ -54,6 +56,8 @@ MIXED = (
     "small types",
     "branches",
 )
+# The one epilogue of rows that are for it.
+ONLY = {"add": "rescaled sum"}
 WRITTEN = EPILOGUES | {"branches": branches}
 Rng = np.random.Generator
 
@@ -141,6 +145,14 @@ def total(rng: Rng) -> Example:
     return Sum(axes, keepdims=bool(rng.random() < 0.5)), (of,)
 
 
+def transpose(rng: Rng) -> Example:
+    dtypes = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.FLOAT32, DType.INT64)
+    sides = (*CHANNELS, 100, 130)
+    shape = (*(pick(rng, (1, 1, 2, 3)) for _ in range(2)), pick(rng, sides), pick(rng, sides))
+    of = Type(shape, dtypes[int(rng.integers(len(dtypes)))])
+    return Transpose(tuple(map(int, rng.permutation(len(shape))))), (of,)
+
+
 DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
     Dense: dense,
     MaxPool2d: max_pool,
@@ -148,6 +160,7 @@ DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
     AdaptivePool2d: adaptive_pool,
     Elementwise: elementwise,
     Sum: total,
+    Transpose: transpose,
 }
 
 
@@ -163,13 +176,14 @@ def served_graph(kernel: Kernel, seed: int) -> Graph:
     builder, outputs = Builder(f"shapes_{seed}"), []
     while len(outputs) < A_FILE:
         op, types = drawn(kernel, rng)
-        epilogue = "rescaled sum" if "add" in kernel.name else MIXED[int(rng.integers(len(MIXED)))]
+        epilogue = ONLY.get(kernel.name.split("_")[1], MIXED[int(rng.integers(len(MIXED)))])
         try:
             op.infer(*types)
         except (ValueError, Refusal):
             continue
+        # By the numbers that it will have: a few sums have no form in 16 bits.
         trial = Builder("trial")
-        add(trial, op, types, epilogue, np.random.default_rng(0))
+        add(trial, op, types, epilogue, copy.deepcopy(rng))
         graph = optimize(verify(trial.graph([trial.nodes[-1].output])))
         if len(graph.nodes) == 1 and serves(kernel, graph, graph.nodes[0]):
             outputs.append(add(builder, op, types, epilogue, rng))
@@ -182,6 +196,8 @@ def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: R
     inputs += [builder.constant(random_array(rng, of)) for of in types[1:]]
     if result.dtype.is_float:
         epilogue = "exit"
+    if not op.takes_epilogue:
+        epilogue = "nothing"
     site = Site(builder, result, "NHWC", rng)
     return builder.add(op, inputs, tuple(WRITTEN[epilogue](site)))
 

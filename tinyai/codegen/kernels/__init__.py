@@ -14,6 +14,7 @@ from tinyai.codegen.kernels import (
     reduce,
     resize,
     tile,
+    transpose,
 )
 from tinyai.codegen.kernels.table import Kernel
 from tinyai.errors import UnsupportedError
@@ -28,6 +29,7 @@ KERNELS: tuple[Kernel, ...] = (
     *pool2d.KERNELS,
     *reduce.KERNELS,
     *elementwise.KERNELS,
+    *transpose.KERNELS,
     *layout.KERNELS,
     *resize.KERNELS,
 )

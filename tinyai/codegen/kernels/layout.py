@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.kernels.image import written_border
@@ -41,6 +41,14 @@ class Copy:
         return Copy(
             self.source, tuple(counts), self.in_base, tuple(ins), self.out_base, tuple(outs)
         )
+
+    def without(self, *loops: int) -> Copy:
+        """The loops around these."""
+        rest = [n for n in range(len(self.counts)) if n not in loops]
+        counts, ins, outs = (
+            tuple(each[n] for n in rest) for each in (self.counts, self.in_steps, self.out_steps)
+        )
+        return replace(self, counts=counts, in_steps=ins, out_steps=outs)
 
     def address(self, base: int, steps: Sequence[int]) -> str:
         terms = [f"i{n}" if step == 1 else f"i{n} * {step}" for n, step in enumerate(steps)]
@@ -90,7 +98,8 @@ def _joining(graph: Graph, node: Node) -> list[Copy]:
     return copies
 
 
-def _copies(graph: Graph, node: Node) -> list[Copy]:
+def copies_of(graph: Graph, node: Node) -> list[Copy]:
+    """What a node copies, in elements."""
     inputs = graph.types(node.inputs)
     out = graph.tensors[node.output].strides
     source = graph.tensors[node.inputs[0]].strides
@@ -114,7 +123,7 @@ def _copies(graph: Graph, node: Node) -> list[Copy]:
 def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     out = graph.type(node.output)
     fill = literal(node.op.value, out.dtype) if isinstance(node.op, Pad) else None
-    copies = [copy.merged() for copy in _copies(graph, node)]
+    copies = [copy.merged() for copy in copies_of(graph, node)]
     return {
         **written_border(graph.tensors[node.output], epilogue),
         "copies": copies,

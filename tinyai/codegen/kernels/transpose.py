@@ -1,0 +1,82 @@
+"""Kernels of transpositions that turn squares of elements in registers."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from tinyai.codegen.kernels.layout import Copy, copies_of
+from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.templates import render_core
+from tinyai.ir import Graph, Node
+from tinyai.ops import Transpose
+
+REGISTER = 16  # bytes
+CACHE_LINE = 64
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """A copy as matrices: ``rows`` that are neighbours in the output, ``columns`` that are in the
+    input. Steps are in bytes. ``outer`` are the loops around them."""
+
+    rows: int
+    columns: int
+    row_step: int
+    column_step: int
+    outer: Copy
+
+
+def _matrices(graph: Graph, node: Node) -> Matrices | str:
+    (copy,) = (each.merged() for each in copies_of(graph, node))
+    size = graph.type(node.output).dtype.bytes
+    side = REGISTER // size
+    if not copy.counts or 1 not in copy.in_steps or copy.out_steps[-1] != 1:
+        return "elements that are no neighbours in the input or in the output"
+    row, column = len(copy.counts) - 1, copy.in_steps.index(1)
+    rows, columns = copy.counts[row], copy.counts[column]
+    if row == column or min(rows, columns) < side:
+        return f"a matrix of at least {side} × {side}, and not {rows} × {columns}"
+    return Matrices(
+        rows,
+        columns,
+        copy.in_steps[row] * size,
+        copy.out_steps[column] * size,
+        copy.without(row, column),
+    )
+
+
+def _demands(graph: Graph, node: Node) -> str | None:
+    found = _matrices(graph, node)
+    return found if isinstance(found, str) else None
+
+
+def _values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
+    matrices = _matrices(graph, node)
+    assert isinstance(matrices, Matrices)
+    size = graph.type(node.output).dtype.bytes
+    side = REGISTER // size
+    name = f"tinyai_transpose_{side}x{side}_{isa}"
+    epilogue.helpers.add("string.h")
+    numbers = {"side": side, "stages": side.bit_length() - 1, "size": size}
+    epilogue.cores[name] = render_core(
+        "transpose_core.c.j2", name=name, together=CACHE_LINE // size, **numbers
+    )
+    return {"name": name, "side": side, "matrices": matrices}
+
+
+KERNELS = tuple(
+    Kernel(
+        name=f"transpose_{isa}",
+        op=Transpose,
+        isa=isa,
+        template="transpose_blocks.c.j2",
+        demands=_demands,
+        values=functools.partial(_values, isa=isa),
+        strided_out=anywhere,
+        strided_in=anywhere,
+        split=True,
+    )
+    for isa in ("avx512vnni", "avx2")
+)

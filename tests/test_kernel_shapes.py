@@ -57,7 +57,7 @@ MIXED = (
     "branches",
 )
 # The one epilogue of rows that are for it.
-ONLY = {"add": "rescaled sum"}
+ONLY = {"add": "rescaled sum", "lookup": "tables"}
 WRITTEN = EPILOGUES | {"branches": branches}
 Rng = np.random.Generator
 

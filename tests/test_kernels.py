@@ -121,14 +121,21 @@ def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("to", [DType.INT8, DType.UINT8])
 @pytest.mark.parametrize("start", [DType.INT8, DType.UINT8])
-def test_a_table_is_looked_up_in_registers(start: DType, to: DType) -> None:
+@pytest.mark.parametrize(
+    ("core", "behind"),
+    [("tinyai_lookup_avx512vnni", ()), ("tinyai_lookup_16", (Cast(DType.INT16),))],
+    ids=["alone", "among steps"],
+)
+def test_a_table_is_looked_up_in_registers(
+    start: DType, to: DType, core: str, behind: tuple[Step, ...]
+) -> None:
     b = Builder("table")
     lowest, size = to.range[0], 256
     table = tuple(lowest + 101 * i % size for i in range(size))
     x = b.input(Type((size,), start))
-    graph = b.graph([b.add(Elementwise((size,)), [x], (Lookup(table, to),))])
+    graph = b.graph([b.add(Elementwise((size,)), [x], (Lookup(table, to), *behind))])
     target = Target(isa="avx512vnni")
-    assert "tinyai_lookup_16" in backend.compile_graph(graph, target).source.text
+    assert f"{core}(" in backend.compile_graph(graph, target).source.text
     require_isa("avx512vnni")
     values = np.arange(start.range[0], start.range[1] + 1).astype(start.numpy)
     (found,) = Runner(graph, target)(values)

@@ -22,8 +22,10 @@ from tinyai.ops.steps import (
     Cast,
     Clip,
     Function,
+    Lookup,
     Multiply,
     Relu,
+    RightShift,
     Round,
 )
 from tinyai.passes import (
@@ -76,6 +78,32 @@ def test_a_function_whose_float_two_results_share_becomes_two_tables(
     after = optimize(graph)
     assert functions(after) == []
     assert len(lookups(after)) == 2
+    assert_same_meaning(graph, after)
+
+
+def test_ways_of_8_bits_that_come_together_again_become_one_table() -> None:
+    """x · sigmoid(x) of QDQ networks, whose second factor is stored as 8 bits."""
+    b = Small()
+    x = b.conv(b.input(Type(SHAPE, INT8)), *NARROWED)
+    gate = sigmoid_nodes(b, x)
+    wide = b.step(x, Cast(INT32), Multiply(operand=Operand(gate, (Cast(INT32),))))
+    y = b.step(wide, RightShift(operand=Operand(b.number(7))), *NARROWED)
+    graph = verify(b.graph([y]))
+    after = optimize(graph)
+    assert [node.op.name for node in after.nodes] == ["conv2d", "elementwise"]
+    (table,) = after.nodes[1].epilogue
+    assert isinstance(table, Lookup)
+    assert_same_meaning(graph, after)
+
+
+def test_ways_from_two_tensors_stay_two() -> None:
+    b = Small()
+    x = b.conv(b.input(Type(SHAPE, INT8)), *NARROWED)
+    gate = sigmoid_nodes(b, b.conv(b.input(Type(SHAPE, INT8)), *NARROWED))
+    y = b.step(x, Cast(INT32), Multiply(operand=Operand(gate, (Cast(INT32),))), *NARROWED)
+    graph = verify(b.graph([y]))
+    after = optimize(graph)
+    assert len(lookups(after)) == 1
     assert_same_meaning(graph, after)
 
 

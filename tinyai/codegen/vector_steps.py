@@ -16,7 +16,7 @@ from tinyai.codegen.index import Axis, place
 from tinyai.codegen.line import line_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
-from tinyai.ir import NARROW, DType, Operand, Step
+from tinyai.ir import NARROW, Array, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
@@ -96,6 +96,11 @@ def load(address: str, dtype: DType) -> str:
     if dtype not in _LOAD:
         raise NoVector(f"elements of {dtype}")
     return _LOAD[dtype].format(address)
+
+
+def table_bytes(step: steps.Lookup, start: DType) -> Array:
+    """The results in the order of the values' bytes, of which negative ones are the last."""
+    return np.roll(np.array(step.table, step.to.numpy), start.range[0])
 
 
 @dataclass
@@ -211,11 +216,10 @@ class VectorSteps:
         return f"_mm512_maskz_loadu_epi32(lanes, {name} + {self.axes[-1].var})"
 
     def _lookup(self, step: steps.Lookup, value: str, dtype: DType) -> str:
-        """The results in the order of the values' bytes, of which negative ones are the last."""
         if step.to not in NARROW:
             raise NoVector(f"a table of {step.to}")
-        table = np.roll(np.array(step.table, step.to.numpy), dtype.range[0])
-        found = f"tinyai_lookup_16({value}, {self.epilogue.array(table)})"
+        table = self.epilogue.array(table_bytes(step, dtype))
+        found = f"tinyai_lookup_16({value}, {table})"
         return _cast(found, DType.INT32, step.to)
 
     def _expression(self, step: Step, value: str, operand: str | None, dtype: DType) -> str:

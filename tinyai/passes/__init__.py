@@ -17,6 +17,7 @@ from tinyai.passes.narrow_transposes import narrow_transposes
 from tinyai.passes.permute import permute
 from tinyai.passes.remove_unused import remove_unused
 from tinyai.passes.sink_widening import sink_widening
+from tinyai.passes.split_tables import split_tables
 from tinyai.passes.tabulate_functions import tabulate_functions
 
 PIPELINE = (
@@ -41,6 +42,7 @@ PIPELINE = (
     drop_copies,
     # Last of those that change steps: a table hides what it is made of.
     make_tables,
+    split_tables,
     remove_unused,
 )
 

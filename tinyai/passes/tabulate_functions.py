@@ -13,14 +13,14 @@ from tinyai.reference import run_steps
 
 
 def tabulate_functions(graph: Graph) -> Graph:
-    """An 8-bit result of elementwise nodes that hold a ``Function`` and depend on one 8-bit tensor
-    alone becomes a look-up in that tensor.
+    """An 8-bit result of elementwise nodes that depend on one 8-bit tensor alone becomes a look-up
+    in that tensor, where the nodes hold a ``Function`` or reach the tensor by several ways.
 
     A function has no C, so it has to go wherever it stands. Once nodes are fused it may stand in an
-    operand, or behind a float that two readers share; here it is still between two tensors.
+    operand, or behind a float that two readers share; here it is still between two tensors. And
+    x · sigmoid(x), of which both factors are stored as 8 bits, is one table for the convolution
+    that makes x.
     """
-    if not any(map(_has_function, graph.nodes)):
-        return graph
     order = {node.output: number for number, node in enumerate(graph.nodes)}
     return replace(graph, nodes=tuple(_as_table(graph, order, node) for node in graph.nodes))
 
@@ -34,13 +34,16 @@ def _as_table(graph: Graph, order: dict[str, int], node: Node) -> Node:
     if not isinstance(node.op, Elementwise) or graph.type(node.output).dtype not in NARROW:
         return node
     span = _span(graph, order, node)
-    made = {each.output for each in span}
-    read = {name for each in span for name in each.reads()} - made
-    starts = read - set(graph.constants)
-    numbers = {name: graph.constants[name] for name in read - starts}
-    if len(starts) != 1 or not any(map(_has_function, span)):
+    starts = _starts(graph, span)
+    if len(starts) > 1:
+        span, starts = _joined(graph, order, span, starts)
+    elif not any(map(_has_function, span)):
+        return node
+    if len(starts) != 1:
         return node
     (start,) = starts
+    read = {name for each in span for name in each.reads()}
+    numbers = {name: graph.constants[name] for name in read if name in graph.constants}
     dtype = graph.type(start).dtype
     if dtype not in NARROW or not _are_of_single_values(span, numbers):
         return node
@@ -66,6 +69,27 @@ def _span(graph: Graph, order: dict[str, int], last: Node) -> list[Node]:
                     found.add(name)
                     stack.append(maker)
     return [graph.nodes[order[name]] for name in sorted(found, key=order.__getitem__)]
+
+
+def _starts(graph: Graph, span: list[Node]) -> set[str]:
+    """What the nodes read that is neither theirs nor constant."""
+    made = {node.output for node in span}
+    read = {name for node in span for name in node.reads()}
+    return {name for name in read - made if name not in graph.constants}
+
+
+def _joined(
+    graph: Graph, order: dict[str, int], span: list[Node], starts: set[str]
+) -> tuple[list[Node], set[str]]:
+    """The span back to where its ways come together, if they do."""
+    nodes = {node.output: node for node in span}
+    while len(starts) > 1:
+        last = max(starts, key=lambda name: order.get(name, -1))
+        if last not in order or not isinstance(graph.nodes[order[last]].op, Elementwise):
+            break
+        nodes |= {node.output: node for node in _span(graph, order, graph.nodes[order[last]])}
+        starts = _starts(graph, list(nodes.values()))
+    return sorted(nodes.values(), key=lambda node: order[node.output]), starts
 
 
 def _are_of_single_values(span: list[Node], numbers: dict[str, Array]) -> bool:

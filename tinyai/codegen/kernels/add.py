@@ -6,8 +6,7 @@ import functools
 
 from tinyai.codegen.index import place
 from tinyai.codegen.kernels import elementwise
-from tinyai.codegen.kernels.image import written_border
-from tinyai.codegen.kernels.lanes import cut
+from tinyai.codegen.kernels.lanes import Row, one_call
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
@@ -33,23 +32,13 @@ def _demands(graph: Graph, node: Node) -> str | None:
 def _values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     add = _add(graph, node)
     assert isinstance(add, QuantizedAdd)
-    axes, taken = elementwise.loops(graph, node)
-    out = graph.tensors[node.output]
-    places = (
-        f"in0 + {taken}",
-        f"{epilogue.param(add.operand)} + {place(graph.tensors[add.operand], axes)}",
-        f"out + {place(out, axes)}",
-    )
-    last = axes[-1]
-    share = cut(axes, epilogue.threads)
-    count = f"end - {last.var}" if share == last.var else str(last.count)
-    return {
-        **written_border(out, epilogue),
-        "axes": axes,
-        "last": last,
-        "cut": share,
-        "call": add.call(epilogue, isa, *places, count),
-    }
+    second = f"{epilogue.param(add.operand)} + "
+
+    def call(at: Row) -> str:
+        operand = second + place(graph.tensors[add.operand], at.axes)
+        return add.call(epilogue, isa, at.taken, operand, at.out, at.count)
+
+    return one_call(graph, node, epilogue, call)
 
 
 KERNELS = tuple(
@@ -57,7 +46,7 @@ KERNELS = tuple(
         name=f"elementwise_add_{isa}",
         op=Elementwise,
         isa=isa,
-        template="elementwise_add.c.j2",
+        template="elementwise_core.c.j2",
         demands=_demands,
         values=functools.partial(_values, isa=isa),
         bordered=True,

@@ -92,6 +92,33 @@ def cut(axes: Sequence[Axis], threads: int) -> str | None:
     return last.var if first.count < 4 * threads <= last.count // 16 else first.var
 
 
+@dataclass(frozen=True)
+class Row:
+    """Neighbours along the last of ``axes``: where they are read, where the results go, and how
+    many of them, in C."""
+
+    axes: Sequence[Axis]
+    taken: str
+    out: str
+    count: str
+
+
+def one_call(graph: Graph, node: Node, epilogue: Epilogue, call: Callable[[Row], str]) -> Values:
+    """The values of ``elementwise_core.c.j2``: an elementwise node that is a call a row."""
+    axes, taken = elementwise.loops(graph, node)
+    out, last = graph.tensors[node.output], axes[-1]
+    share = cut(axes, epilogue.threads)
+    count = f"end - {last.var}" if share == last.var else str(last.count)
+    row = Row(axes, f"in0 + {taken}", f"out + {place(out, axes)}", count)
+    return {
+        **written_border(out, epilogue),
+        "axes": axes,
+        "last": last,
+        "cut": share,
+        "call": call(row),
+    }
+
+
 def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     """The same for pooling: lanes are channels."""
     op = node.op

@@ -13,7 +13,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import count
+from itertools import accumulate, count
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -324,6 +324,11 @@ def every_step(steps: Iterable[Step]) -> Iterator[Step]:
         yield step
         if step.operand is not None:
             yield from every_step(step.operand.steps)
+
+
+def step_types(dtype: DType, steps: Iterable[Step]) -> list[DType]:
+    """The type in front of the steps, and behind each of them."""
+    return list(accumulate(steps, lambda before, step: step.result(before), initial=dtype))
 
 
 def rename_steps(steps: tuple[Step, ...], rename: Callable[[str], str]) -> tuple[Step, ...]:

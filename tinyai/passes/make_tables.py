@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import NARROW, Array, DType, Graph, Node, Step, every_step, operand_tensors
+from tinyai.ir import (
+    NARROW,
+    Array,
+    DType,
+    Graph,
+    Node,
+    Step,
+    every_step,
+    operand_tensors,
+    step_types,
+)
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import FixedPointMultiply, Lookup
 from tinyai.reference import run_steps
@@ -61,14 +71,8 @@ def _is_worth_it(start: DType, steps: Sequence[Step]) -> bool:
     return (
         len(steps) >= FEWEST_STEPS
         or any(isinstance(step, Lookup) for step in steps)
-        or any(dtype.is_float for dtype in _dtypes(start, steps))
+        or any(dtype.is_float for dtype in step_types(start, steps))
     )
-
-
-def _dtypes(dtype: DType, steps: Sequence[Step]) -> Iterator[DType]:
-    for step in steps:
-        dtype = step.result(dtype)
-        yield dtype
 
 
 def depends_on_value_alone(graph: Graph, step: Step, own: str | None = None) -> bool:

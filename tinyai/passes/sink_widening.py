@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tinyai.ir import DType, Graph, Node, Operand, Step, Tensor, Type
+from tinyai.ir import DType, Graph, Node, Operand, Step, Tensor, Type, step_types
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Cast
 
@@ -35,10 +35,7 @@ def sink_widening(graph: Graph) -> Graph:
 
 def dtypes(graph: Graph, node: Node) -> list[DType]:
     """Type after the operator and after each step."""
-    dtypes = [node.op.infer(*graph.types(node.inputs)).dtype]
-    for step in node.epilogue:
-        dtypes.append(step.result(dtypes[-1]))
-    return dtypes
+    return step_types(node.op.infer(*graph.types(node.inputs)).dtype, node.epilogue)
 
 
 def narrowest(graph: Graph, node: Node) -> int:

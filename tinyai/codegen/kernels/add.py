@@ -24,7 +24,7 @@ def _demands(graph: Graph, node: Node) -> str | None:
         return add
     axes, _ = elementwise.loops(graph, node)
     shapes = [graph.type(tensor).shape for tensor in (node.inputs[0], add.operand)]
-    if not axes or any(shape[-len(axes[-1].sizes) :] != axes[-1].sizes for shape in shapes):
+    if not elementwise.in_rows(axes, *shapes):
         return "a tensor that is broadcast along the last loop"
     return None
 

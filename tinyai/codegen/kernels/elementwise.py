@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tinyai.codegen.index import Axis, merge_dims, place
 from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
@@ -18,6 +20,11 @@ def loops(graph: Graph, node: Node) -> tuple[list[Axis], str]:
     stored = [out.strides, *(of.strides for of in read if not of.dense)]
     axes = merge_dims(out.type.shape, shapes, stored)
     return axes, place(source, axes)
+
+
+def in_rows(axes: Sequence[Axis], *shapes: tuple[int, ...]) -> bool:
+    """Whether tensors of these shapes are read in rows: none is broadcast along the last loop."""
+    return bool(axes) and all(shape[-len(axes[-1].sizes) :] == axes[-1].sizes for shape in shapes)
 
 
 def same_shape(graph: Graph, node: Node) -> bool:

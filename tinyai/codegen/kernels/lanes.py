@@ -42,8 +42,7 @@ def _elementwise(graph: Graph, node: Node) -> Loops:
     axes, at = elementwise.loops(graph, node)
     if not axes:
         raise NoVector("a scalar")
-    last = source.shape[-len(axes[-1].sizes) :]
-    if last != axes[-1].sizes:
+    if not elementwise.in_rows(axes, source.shape):
         raise NoVector("an input that is broadcast inside of the lanes")
     return Loops(axes, axes, (), at)
 

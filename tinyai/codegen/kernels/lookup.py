@@ -22,7 +22,7 @@ def _demands(graph: Graph, node: Node) -> str | None:
     match node.epilogue:
         case (Lookup(_, to),) if source.dtype in NARROW and to in NARROW:
             axes, _ = elementwise.loops(graph, node)
-            if not axes or source.shape[-len(axes[-1].sizes) :] != axes[-1].sizes:
+            if not elementwise.in_rows(axes, source.shape):
                 return "an input that is broadcast along the last loop"
             short = len(axes) > 1 and axes[-1].count < SHORT
             return f"rows of less than {SHORT} bytes" if short else None

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tests.prequantized import from_tflite, tflite_file
 from tinyai import backend
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, with_useful_threads
 from tinyai.codegen.isa import isas_of
-from tinyai.codegen.kernels import Kernel, sharing, tile
+from tinyai.codegen.kernels import Kernel, sharing, tile, tiling
 from tinyai.codegen.kernels.depthwise import Slicing
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.tile import tiling_of
@@ -88,6 +89,15 @@ def assert_equals_reference(graph: Graph, runner: Runner, draws: int = 2) -> Non
 @functools.cache
 def deep_runner(threads: int = 3) -> Runner:
     return Runner(deep_network(), Target(threads=threads), Toolchain(flags=(PATIENT,)))
+
+
+@pytest.fixture(autouse=True)
+def light(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Weights as few as those below are heavy enough to be read once, panel by panel."""
+    monkeypatch.setattr(tiling, "HEAVY_BYTES", 40_000)
+    tiling.schedules.cache_clear()
+    yield
+    tiling.schedules.cache_clear()
 
 
 @pytest.fixture(params=["shares", "pieces"])
@@ -167,10 +177,22 @@ def test_layers_are_shared_in_every_way() -> None:
 def test_panels_that_cannot_be_dealt_out_evenly_are_not_shared() -> None:
     b = Builder("uneven")
     net = Network(b, "NHWC", np.random.default_rng(8))
-    x = net.conv(b.input(Type((1, 7, 7, 128), DType.INT8)), 160, 1, "uneven")  # 4, 3 and 3 blocks
+    x = net.conv(b.input(Type((1, 7, 7, 256), DType.INT8)), 160, 1, "uneven")  # 4, 3 and 3 blocks
     graph = compile_graph(b.graph([x]), Target(isa="packed")).graph
     assert not tiling_of(graph, graph.nodes[0]).by_panels(2)
     assert tiling_of(graph, graph.nodes[0]).by_panels(5) is False  # fewer panels than threads
+
+
+def test_only_weights_from_afar_make_threads_share_the_panels_of_many_outputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = Builder("few_weights")
+    net = Network(b, "NHWC", np.random.default_rng(8))
+    x = net.conv(b.input(Type((1, 7, 7, 256), DType.INT8)), 256, 1, "panels")
+    graph = compile_graph(b.graph([x]), Target(isa="packed")).graph
+    assert tiling_of(graph, graph.nodes[0]).by_panels(2)
+    monkeypatch.setattr(tiling, "HEAVY_BYTES", 256 * 256)
+    assert not tiling_of(graph, graph.nodes[0]).by_panels(2)
 
 
 def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:

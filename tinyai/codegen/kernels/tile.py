@@ -116,7 +116,7 @@ def _core(
     if unrolled:  # too short to fetch much
         options = {**options, "ahead": 0}
     said = "_".join(name for name, chosen in options.items() if chosen)
-    turn = 1 if unrolled or isa != "avx512vnni" else t.turn
+    turn = 1 if unrolled or isa != "avx512vnni" else t.turn(blocks)
     said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
     name = f"tinyai_tile_{pixels}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
     if isa != "packed":

@@ -49,6 +49,10 @@ WAITING_BYTES = 192 * 1024
 # Windows of at most so many words are written out, and in panels of at most so many blocks longer
 # ones too: narrow panels gain most, and what is written out more costs the compiler time.
 UNROLLED, NARROW, UNROLLED_NARROW = 16, 2, 48
+# Words in a turn of the loop over a window's row, and blocks of weights that it reads, at most. A
+# load of a turn finds its next weights so many blocks on; with larger strides the hardware fetches
+# nothing ahead (two thirds of the speed, where the weights lie in the second-level cache).
+TURN_WORDS, TURN_BLOCKS = 4, 8
 
 # Cycles.
 SLOT = 0.5
@@ -62,6 +66,8 @@ CALL = 40.0
 NEAR, FAR = 64.0, 16.0
 NEAR_BYTES = 48 * 1024
 FAR_BYTES = 512 * 1024
+# Weights that are better read once, by whichever thread, than an input from its own caches.
+HEAVY_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -120,10 +126,9 @@ class Tiling:
     def _is_short(self, blocks: int) -> bool:
         return self.k // 4 <= (UNROLLED_NARROW if blocks <= NARROW else UNROLLED)
 
-    @property
-    def turn(self) -> int:
-        """Words in one turn of the loop over the words of a window's row."""
-        return math.gcd(self.bytes // 4, 4)
+    def turn(self, blocks: int) -> int:
+        """Words in one turn of the loop over the words of a window's row, for so many blocks."""
+        return math.gcd(self.bytes // 4, min(TURN_WORDS, TURN_BLOCKS // blocks))
 
     @property
     def outputs(self) -> int:
@@ -150,7 +155,8 @@ class Tiling:
 
     def by_panels(self, threads: int) -> bool:
         """Whether threads share the panels, each with all outputs: where these are few, or where
-        the weights are more than the input and the panels can be dealt out evenly."""
+        the weights come from afar and the panels can be dealt out evenly. Otherwise a thread finds
+        most of its input where it wrote it itself, in its own caches."""
         tiles = self.schedule.panels * self.g.groups
         if threads == 1 or len(tiles) < threads:
             return False
@@ -158,7 +164,7 @@ class Tiling:
         for number, tile in enumerate(tiles):
             shares[number % threads] += self._panel_cycles(tile, self.outputs)
         even = max(shares) <= 1.1 * sum(shares) / threads
-        heavy = self.k * self.channels > self.g.h * self.g.w * self.g.group_in
+        heavy = self.k * self.channels * self.g.groups > HEAVY_BYTES
         return self.outputs < 12 * threads or (heavy and even)
 
     def complaint(self) -> str | None:
@@ -208,12 +214,13 @@ class Tiling:
         return first // tile.outputs * self._tile_cycles(tile) + rest * self._tile_cycles(less)
 
     def _tile_cycles(self, tile: Tile) -> float:
+        blocks = tile.channels // LANES
         steps = self.k // 4 * max(LATENCY, SLOT * _slots(tile))
         rows = self.g.window.kernel[0] * self.columns
-        turns = rows * (self.bytes // 4 // self.turn)
-        written_out = self.written_out(tile.channels // LANES)
+        turns = rows * (self.bytes // 4 // self.turn(blocks))
+        written_out = self.written_out(blocks)
         loops = 0.0 if written_out else ROW * rows + TURN * turns
-        return TILE + steps + loops + STORE * tile.outputs * (tile.channels // LANES)
+        return TILE + steps + loops + STORE * tile.outputs * blocks
 
 
 def _fetch(again: float, between: float) -> float:

@@ -374,7 +374,7 @@ def test_equal_layers_share_a_function_and_equal_constants_a_definition() -> Non
 
 
 # Instruction sets whose code is run; "auto" would run but the strongest of the machine.
-RUN = ["scalar", "packed", "avx2", "avx512vnni"]
+RUN = ["scalar", "packed", "avx2", "avxvnni", "avx512vnni"]
 
 
 @functools.cache

@@ -17,10 +17,10 @@ from tests.example_graphs import (
     random_inputs,
     require_isa,
 )
-from tests.test_kernels import assert_equal, serves
+from tests.test_kernels import ALONE, assert_equal, serves
 from tinyai import backend
 from tinyai.codegen.isa import isas_of
-from tinyai.codegen.kernels import KERNELS, Kernel
+from tinyai.codegen.kernels import Kernel
 from tinyai.ir import Builder, DType, Example, Graph, Op, Type, verify
 from tinyai.ops import (
     AdaptivePool2d,
@@ -202,7 +202,7 @@ def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: R
     return builder.add(op, inputs, tuple(WRITTEN[epilogue](site)))
 
 
-SIMD = [kernel for kernel in KERNELS if kernel.isa != "scalar"]
+SIMD = [kernel for kernel in ALONE if kernel.isa != "scalar"]
 
 
 FILES = [pytest.param(0), *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tinyai.errors import OptionError
 
-ISAS = ("auto", "native", "avx512vnni", "avx2", "packed", "scalar")
+ISAS = ("auto", "native", "avx512vnni", "avxvnni", "avx2", "packed", "scalar")
 ROUNDINGS = ("upward", "tflite", "onnx")
 ABIS = ("packed", "unpacked")
 # The name of the back end among TVM's.
@@ -62,9 +62,9 @@ class Target:
     """Options of the code generator; each may be given as a value or as its string.
 
     - ``isa``: instruction set of the kernels. ``auto`` holds those of every x86-64 machine and
-      chooses by the CPU at run time, ``native`` is the strongest of this machine; ``avx512vnni``
-      and ``avx2`` are one of them, ``packed`` is what ``auto`` runs elsewhere (portable C over
-      the weights that the others read), ``scalar`` is portable C to be read.
+      chooses by the CPU at run time, ``native`` is the strongest of this machine; ``avx512vnni``,
+      ``avxvnni`` and ``avx2`` are one of them, ``packed`` is what ``auto`` runs elsewhere (portable
+      C over the weights that the others read), ``scalar`` is portable C to be read.
     - ``threads``: threads that a region may use, where it is large enough: those of TVM's pool, or
       of its own outside of TVM. Results do not depend on it; the ``scalar`` kernels use one.
     - ``rounding``: meaning of a requantization that names none of its own: TVM's ("upward", its

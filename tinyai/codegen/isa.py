@@ -31,11 +31,15 @@ AVX512VNNI = Isa(
     ("avx512vnni", "scalar"),
     ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"),
 )
+AVXVNNI = Isa("avxvnni", ("avxvnni", "scalar"), ("avx2", "avxvnni"))
 AVX2 = Isa("avx2", ("avx2", "scalar"), ("avx2",))
+# With cores for AVX-VNNI beside those for AVX2: the layers around them are compiled once.
+EITHER = Isa("avx2", ("either", "scalar"), ("avx2",))
 # From the strongest to the weakest; the last one serves every machine.
 _FILES: dict[str, tuple[Isa, ...]] = {
-    "auto": (AVX512VNNI, AVX2, PACKED),
+    "auto": (AVX512VNNI, EITHER, PACKED),
     "avx512vnni": (AVX512VNNI,),
+    "avxvnni": (AVXVNNI,),
     "avx2": (AVX2,),
     "packed": (PACKED,),
     "scalar": (SCALAR,),
@@ -51,4 +55,4 @@ def isas_of(target: Target) -> tuple[Isa, ...]:
 def best_of_this_machine() -> str:
     """The strongest value of the option ``isa`` that this machine's CPU has."""
     here = instruction_sets(cpu_description())
-    return next(name for name in ("avx512vnni", "avx2", "scalar") if name in here)
+    return next(name for name in ("avx512vnni", "avxvnni", "avx2", "scalar") if name in here)

@@ -29,7 +29,7 @@ from tinyai.ops import steps
 from tinyai.reference import run_steps
 
 # Bytes of a vector. The instruction sets that have the core.
-VECTOR = {"avx512vnni": 64, "avx2": 32}
+VECTOR = {"avx512vnni": 64, "avxvnni": 32, "avx2": 32, "either": 32}
 # The slope between the first and the last result is so close to the one that is looked for.
 NEAR = 2 * 65536 // 255
 

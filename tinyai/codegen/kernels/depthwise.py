@@ -19,6 +19,7 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels import cores_256
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import image_in, image_of, signs
@@ -220,16 +221,20 @@ def _core(
         isa,
     ]
     name = f"tinyai_depthwise_{'_'.join(said)}"
+    taps = {"window": window, "groups": s.groups}
+    if isa in cores_256.ISAS:
+        slice_ = "const tinyai_slice *const p"
+        cores_256.add_core(epilogue, isa, name, "depthwise_256.c.j2", slice_, **taps, **options)
+        return name
     if isa != "packed":
-        epilogue.cores[f"simd_{isa}"] = render_core(f"simd_{isa}.c.j2")
+        epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
     epilogue.cores[name] = render(
         f"depthwise_{isa}.c.j2",
         name=name,
-        window=window,
-        groups=s.groups,
         lines=[(n, s.stretches(n)) for n in (line, rest) if n],
         line=line,
         lanes=lanes,
+        **taps,
         **options,
     )
     return name
@@ -302,5 +307,5 @@ KERNELS = tuple(
         split=True,
         pack={1: pack},
     )
-    for isa in ("avx512vnni", "avx2", "packed")
+    for isa in ("avx512vnni", *cores_256.ISAS, "packed")
 )

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.kernels import cores_256
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import Image, image_in, image_of, signs
 from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
-from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Panel, Tiling, cover, schedules
+from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
 from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
@@ -38,8 +39,6 @@ from tinyai.ops.window import NHWC
 AHEAD = 512 * 1024
 # Every piece of a share reads the weights again: it is so many outputs at least.
 PIECE, MACS_A_CYCLE = 48, 64
-# AVX2: outputs by one block, whatever the panel: sums and a step's weights fill the registers.
-PIXELS_AVX2 = 4
 
 
 def tiling_of(graph: Graph, node: Node) -> Tiling:
@@ -118,20 +117,20 @@ def _core(
     said = "_".join(name for name, chosen in options.items() if chosen)
     turn = 1 if unrolled or isa != "avx512vnni" else t.turn(blocks)
     said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
-    name = f"tinyai_tile_{pixels}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
-    if isa != "packed":
-        epilogue.cores[f"simd_{isa}"] = render_core(f"simd_{isa}.c.j2")
-    if isa == "avx2":  # one block at a time: a core serves every width
-        shared = f"tinyai_tile_{pixels}_{said}_{isa}".replace("__", "_")
-        epilogue.cores[shared] = render_core(
-            "tile_avx2.c.j2", name=shared, pixels=pixels, **options
-        )
+    narrow = isa in cores_256.ISAS
+    height = "many" if narrow and t.outputs > 1 else str(pixels)
+    name = f"tinyai_tile_{height}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
+    if narrow:  # one block at a time: a core serves every width
+        shared = f"tinyai_tile_{height}_{said}_{isa}".replace("__", "_")
+        panel, many = "const tinyai_panel *const p, const ptrdiff_t blocks", height == "many"
+        cores_256.add_core(epilogue, isa, shared, "tile_256.c.j2", panel, many=many, **options)
         epilogue.cores[name] = render_core(
             "tile_width.c.j2", name=name, shared=shared, blocks=blocks
         )
         return name
     products = f"TINYAI_PRODUCTS_{blocks}{'_FLIPPED' if options['flipped'] else ''}"
     if isa == "avx512vnni":
+        epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
         epilogue.cores[products] = render_core(
             f"products_{isa}.c.j2", name=products, blocks=blocks, flipped=options["flipped"]
         )
@@ -148,13 +147,6 @@ def _core(
     return name
 
 
-def _pixels(t: Tiling, panel: Panel, isa: str) -> int:
-    """Outputs at a time."""
-    if isa == "avx512vnni":
-        return panel.outputs
-    return PIXELS_AVX2 if isa == "avx2" and t.outputs > 1 else 1
-
-
 def _calls(
     t: Tiling, epilogue: Epilogue, isa: str, options: Mapping[str, int], *, ranges: bool
 ) -> list[dict[str, Any]]:
@@ -165,11 +157,10 @@ def _calls(
     stripe = t.schedule.stripe
     at = 0
     for panel in t.panels:
-        pixels = _pixels(t, panel, isa)
+        pixels = panel.outputs if isa == "avx512vnni" else 1  # others have one core a width
         rest = t.outputs % stripe
-        kinds = pixels if isa == "avx512vnni" else 1  # the other rows have one core a width
-        first, others = cover(stripe, kinds)
-        last_first, last_others = cover(rest, kinds) if rest else (first, others)
+        first, others = cover(stripe, pixels)
+        last_first, last_others = cover(rest, pixels) if rest else (first, others)
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
         other = others or last_others or (ranges and pixels > 1)
         masked = {**options, "masked": options["masked"] and valid < LANES}
@@ -194,7 +185,7 @@ def _calls(
 
 def _options(graph: Graph, isa: str, channels: Channels, *, flipped: bool) -> dict[str, int]:
     """What the texts of the cores depend on. The packed core asks at run time whether an input is
-    flipped; it and the one for AVX2, whether the last block of a panel is whole."""
+    flipped; it and those of 256 bits, whether the last block of a panel is whole."""
     vnni = isa == "avx512vnni"
     streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
     return {
@@ -342,6 +333,6 @@ KERNELS = tuple(
         candidates=candidates,
         complaint=complaint,
     )
-    for isa in ("avx512vnni", "avx2", "packed")
+    for isa in ("avx512vnni", *cores_256.ISAS, "packed")
     for op in (Conv2d, Dense)
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from tinyai.codegen.kernels import cores_256
 from tinyai.codegen.kernels.layout import Copy, copies_of
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
@@ -78,5 +79,5 @@ KERNELS = tuple(
         strided_in=anywhere,
         split=True,
     )
-    for isa in ("avx512vnni", "avx2")
+    for isa in ("avx512vnni", *cores_256.ISAS)
 )

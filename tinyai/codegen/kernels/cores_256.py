@@ -12,8 +12,9 @@ ISAS = ("avxvnni", "avx2", "either")
 def add_core(
     epilogue: Epilogue, isa: str, name: str, template: str, parameters: str, /, **values: object
 ) -> None:
-    """The file then holds the function ``name`` of the template, with these C parameters, which end
-    with their names."""
+    """The file then holds a core: the function ``name`` that the template makes of the values, and
+    of whether it is for AVX-VNNI (``vnni``). ``parameters`` are its parameters in C, whose last
+    words are their names."""
     epilogue.cores["simd_256"] = render_core("simd_256.c.j2")
     if isa != "either":
         epilogue.cores[name] = render_core(template, name=name, vnni=isa == "avxvnni", **values)

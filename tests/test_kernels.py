@@ -330,6 +330,33 @@ def test_distances_that_nothing_is_apart_by_may_be_any(isa: str, groups: int) ->
     assert_runs_as_reference(graph, Runner(graph, Target(isa=isa)))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kernel", [(1, 2), (3, 3), (2, 7)], ids=str)
+def test_outputs_of_a_row_whose_windows_overlap_share_what_they_load(
+    kernel: tuple[int, int], threads: int
+) -> None:
+    """Rows of every length around a tile's; requantized in registers, by steps, and by both."""
+    require_isa("avx512vnni")
+    builder, rng = Builder("overlap"), np.random.default_rng(4)
+    written = (EPILOGUES["qnn"], branches, EPILOGUES["fixed point"], EPILOGUES["nothing"])
+    outputs = []
+    for number, width in enumerate((7, 8, 9, 15, 16, 17, 31, 33, 40)):
+        dtype = (DType.INT8, DType.UINT8)[number % 2]
+        data = Type((2, 8, width, 8), dtype)
+        op = Conv2d(Window(kernel, padding=(0, 0, *(k - 1 for k in kernel))), zero_point=3)
+        weight = Type(((16, 13)[number % 3 > 0], *kernel, 8), DType.INT8)
+        site = Site(builder, op.infer(data, weight), "NHWC", rng)
+        steps = tuple(written[number % 4](site))
+        inputs = [builder.input(data), builder.constant(random_array(rng, weight))]
+        outputs.append(builder.add(op, inputs, steps))
+    graph = verify(builder.graph(outputs))
+    runner = Runner(graph, Target(isa="avx512vnni", threads=threads))
+    calls = [line for line in runner.source.text.splitlines() if line.endswith("(&p);")]
+    assert calls
+    assert [call for call in calls if f"_overlap_{kernel[1]}x8_" not in call] == []
+    assert_runs_as_reference(graph, runner)
+
+
 SIDES = {
     "top": (1, 0, 0, 0),
     "left": (0, 1, 0, 0),

@@ -116,6 +116,7 @@ class Conv2d(Op):
             yield example((1, 6, 5, 4), 4, (3, 3), layout, groups=4, zero_point=5, weights=i16)
             yield example((1, 4, 3, 4), 6, (3, 2), layout, padding=(2, 1, 1, 1), upsample=(2, 3))
             yield example((1, 3, 4, 2), 2, (2, 2), layout, groups=2, upsample=(2, 2), zero_point=3)
+            yield example((1, 4, 19, 4), 6, (2, 3), layout, padding=(0, 1, 1, 1))
 
 
 def check_products(data: Type, weight: Type, products: int, zero_point: int) -> None:

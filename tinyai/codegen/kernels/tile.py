@@ -30,7 +30,7 @@ from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
 from tinyai.codegen.vector_steps import Chain, write_lanes, write_scalar
-from tinyai.ir import Array, DType, Graph, Node, Schedule
+from tinyai.ir import Array, DType, Graph, Node, Schedule, Tile
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
@@ -111,12 +111,15 @@ def _core(
     t: Tiling, epilogue: Epilogue, isa: str, pixels: int, blocks: int, options: Mapping[str, int]
 ) -> str:
     """Name of the core, which the file then holds."""
-    unrolled = t.written_out(blocks) if isa == "avx512vnni" else None
-    if unrolled:  # too short to fetch much
+    vnni = isa == "avx512vnni"
+    overlap = t.overlap(Tile(pixels, LANES * blocks)) if vnni else None
+    unrolled = t.written_out(blocks) if vnni and not overlap else None
+    if unrolled or overlap:  # too short to fetch much
         options = {**options, "ahead": 0}
+    turn = t.turn(blocks) if vnni and not (unrolled or overlap) else 1
     said = "_".join(name for name, chosen in options.items() if chosen)
-    turn = 1 if unrolled or isa != "avx512vnni" else t.turn(blocks)
     said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
+    said += f"_overlap_{overlap[0]}x{overlap[1]}" if overlap else ""
     narrow = isa in cores_256.ISAS
     height = "many" if narrow and t.outputs > 1 else str(pixels)
     name = f"tinyai_tile_{height}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
@@ -128,18 +131,19 @@ def _core(
             "tile_width.c.j2", name=name, shared=shared, blocks=blocks
         )
         return name
-    products = f"TINYAI_PRODUCTS_{blocks}{'_FLIPPED' if options['flipped'] else ''}"
-    if isa == "avx512vnni":
+    if vnni:
         epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
-        epilogue.cores[products] = render_core(
-            f"products_{isa}.c.j2", name=products, blocks=blocks, flipped=options["flipped"]
-        )
+        for number in range(1, min(overlap[0], pixels) + 1) if overlap else (blocks,):
+            products = f"TINYAI_PRODUCTS_{number}{'_FLIPPED' if options['flipped'] else ''}"
+            epilogue.cores[products] = render_core(
+                f"products_{isa}.c.j2", name=products, blocks=number, flipped=options["flipped"]
+            )
     epilogue.cores[name] = render_core(
         f"tile_{isa}.c.j2",
         name=name,
-        products=products,
         pixels=pixels,
         blocks=blocks,
+        overlap=overlap,
         unrolled=unrolled,
         turn=turn,
         **options,
@@ -158,11 +162,13 @@ def _calls(
     at = 0
     for panel in t.panels:
         pixels = panel.outputs if isa == "avx512vnni" else 1  # others have one core a width
+        # One core does where it goes row by row.
+        lower = pixels > 1 and not t.overlap(Tile(pixels, LANES * panel.blocks))
         rest = t.outputs % stripe
-        first, others = cover(stripe, pixels)
-        last_first, last_others = cover(rest, pixels) if rest else (first, others)
+        first, others = cover(stripe, pixels) if lower else (stripe, False)
+        last_first, last_others = cover(rest, pixels) if lower and rest else (first, others)
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
-        other = others or last_others or (ranges and pixels > 1)
+        other = others or last_others or (ranges and lower)
         masked = {**options, "masked": options["masked"] and valid < LANES}
         core = functools.partial(_core, t, epilogue, isa, blocks=panel.blocks, options=masked)
         size = t.k * LANES * panel.blocks

@@ -10,6 +10,8 @@ x86-64 core with AVX512-VNNI, in cycles:
   sum waits ``LATENCY`` for the one before it.
 - A tile is begun and stored in ``TILE`` + ``STORE`` · p · b. A loop over the window adds ``ROW``
   for each row (or column, where these are no neighbours) and ``TURN`` for each turn.
+- Neighbouring outputs of a row whose windows overlap load a value once for all of them, in panels
+  of one block, where loads would be half of the work.
 - A panel of a stripe is a ``CALL``.
 - Every panel but the first reads the input again, every stripe but the first the weights: free from
   the first-level cache, and ``NEAR`` bytes a cycle from the second or ``FAR`` from beyond it where
@@ -39,6 +41,9 @@ REGISTERS = 30
 # term here says.
 WIDTHS = (1, 2, 3, 4, 6, 8)
 HEIGHTS = (8, 5, 4)
+# Where windows overlap: as many times the outputs, and the most columns of a window (a statement of
+# assembly takes 30 operands).
+TALLER, COLUMNS = 2, 7
 # Candidates that the model thinks much slower than the cheapest are dropped.
 WORTH = 1.25
 # Outputs of a stripe in layers with several panels; and the results of a stripe that wait for
@@ -112,6 +117,14 @@ class Tiling:
         width = self.g.window.kernel[1] if self.joined else 1
         return width * self.g.group_in % 4 != 0
 
+    def overlap(self, tile: Tile) -> tuple[int, int] | None:
+        """Columns of a window and bytes of a column, where the outputs of such a tile are computed
+        from windows that overlap: neighbours in one row."""
+        columns, bytes = self.g.window.kernel[1], self.g.group_in
+        whole = self.joined and self.g.window.strides[1] == 1 and bytes % 4 == 0
+        near = 1 < columns <= COLUMNS and 1 < tile.outputs <= self.g.ow
+        return (columns, bytes) if whole and near and tile.channels == LANES else None
+
     def written_out(self, blocks: int) -> tuple[int, int] | None:
         """Rows and words of a window that panels of so many blocks write out."""
         if not self.schedule.unrolled or not self._is_short(blocks):
@@ -121,7 +134,10 @@ class Tiling:
     @property
     def may_be_written_out(self) -> bool:
         """Whether the window is short for any of the panels, and has no loop over columns."""
-        return self.columns == 1 and any(self._is_short(panel.blocks) for panel in self.panels)
+        return self.columns == 1 and any(
+            self._is_short(tile.channels // LANES) and not self.overlap(tile)
+            for tile in self.schedule.panels
+        )
 
     def _is_short(self, blocks: int) -> bool:
         return self.k // 4 <= (UNROLLED_NARROW if blocks <= NARROW else UNROLLED)
@@ -206,6 +222,10 @@ class Tiling:
 
     def _panel_cycles(self, tile: Tile, outputs: int) -> float:
         """Cycles of one panel for so many outputs."""
+        if self.overlap(tile):
+            rows, rest = divmod(outputs, self.g.ow)
+            tiles = rows * -(-self.g.ow // tile.outputs) + -(-rest // tile.outputs)
+            return tiles * self._tile_cycles(tile)
         first, others = cover(outputs, tile.outputs)
         if not others:
             return -(-outputs // tile.outputs) * self._tile_cycles(tile)
@@ -214,12 +234,13 @@ class Tiling:
         return first // tile.outputs * self._tile_cycles(tile) + rest * self._tile_cycles(less)
 
     def _tile_cycles(self, tile: Tile) -> float:
-        blocks = tile.channels // LANES
-        steps = self.k // 4 * max(LATENCY, SLOT * _slots(tile))
+        blocks, overlap = tile.channels // LANES, self.overlap(tile)
+        together = overlap[0] if overlap else 1
+        steps = self.k // 4 * max(LATENCY, SLOT * _slots(tile, together))
         rows = self.g.window.kernel[0] * self.columns
-        turns = rows * (self.bytes // 4 // self.turn(blocks))
-        written_out = self.written_out(blocks)
-        loops = 0.0 if written_out else ROW * rows + TURN * turns
+        turns = rows * (self.bytes // 4 // (together if overlap else self.turn(blocks)))
+        straight = self.written_out(blocks) and not overlap
+        loops = 0.0 if straight else ROW * rows + TURN * turns
         return TILE + steps + loops + STORE * tile.outputs * blocks
 
 
@@ -248,10 +269,12 @@ def split(blocks: int, widest: int) -> tuple[int, ...]:
     return tuple((blocks + number - 1 - i) // number for i in range(number))
 
 
-def _slots(tile: Tile) -> int:
-    """Products and loads of a tile for four bytes of the window."""
+def _slots(tile: Tile, overlapping: int) -> float:
+    """Products and loads of a tile for four bytes of the window, of which so many columns overlap
+    with those of neighbouring outputs; one where none do."""
     blocks = tile.channels // LANES
-    return tile.outputs * blocks + tile.outputs + blocks
+    values = (tile.outputs + overlapping - 1) / overlapping
+    return tile.outputs * blocks + values + blocks
 
 
 def _fits(tile: Tile) -> bool:
@@ -285,17 +308,21 @@ def _schedules(g: Geometry, *, waiting: int) -> Iterator[Schedule]:
 def _best_tile(g: Geometry, width: int, most: int) -> Tile:
     """The cheapest tile of so many blocks by at most so many outputs; of equals the tallest."""
     whole = Tiling(g, Schedule((), g.oh * g.ow, unrolled=False))
-    heights = range(min(most, whole.outputs), 0, -1)
-    tiles = filter(_fits, (Tile(outputs, LANES * width) for outputs in heights))
-    return min(tiles, key=lambda tile: whole._panel_cycles(tile, whole.outputs))
+    heights = range(min(TALLER * most, whole.outputs), 0, -1)
+    tiles = [Tile(outputs, LANES * width) for outputs in heights]
+    tiles = [tile for tile in tiles if tile.outputs <= most or whole.overlap(tile)]
+    return min(filter(_fits, tiles), key=lambda tile: whole._panel_cycles(tile, whole.outputs))
 
 
 def _stripes(g: Geometry, tiles: tuple[Tile, ...], *, waiting: int) -> Iterator[int]:
     outputs = g.oh * g.ow
     if waiting:
         row = waiting * sum(tile.channels for tile in tiles)
+        whole = Tiling(g, Schedule(tiles, outputs, unrolled=False))
+        several = g.ow if any(map(whole.overlap, tiles)) else 24
         for share in SHARES:
-            yield min(outputs, max(24, int(share * NEAR_BYTES) // row // 24 * 24))
+            number = int(share * NEAR_BYTES) // row // several
+            yield min(outputs, several * max(1, number))
         if g.k * g.group_out > FAR_BYTES and row * outputs <= WAITING_BYTES:
             yield outputs  # weights from afar are read once
     else:

@@ -296,7 +296,7 @@ def _schedules(g: Geometry, *, waiting: int) -> Iterator[Schedule]:
     blocks = -(-g.group_out // LANES)
     for widths in dict.fromkeys(split(blocks, widest) for widest in WIDTHS):
         for most in HEIGHTS:
-            best = {width: _best_tile(g, width, most) for width in widths}
+            best = {width: _best_tile(g, width, most) for width in set(widths)}
             tiles = tuple(best[width] for width in widths)
             for stripe in _stripes(g, tiles, waiting=waiting):
                 loop = Schedule(tiles, stripe, unrolled=False)

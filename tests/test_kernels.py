@@ -28,9 +28,10 @@ from tinyai import backend
 from tinyai.codegen.emit import choose_kernels
 from tinyai.codegen.isa import SCALAR, isas_of
 from tinyai.codegen.kernels import KERNELS, Kernel, choose
+from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Operand, Step, Type, verify
-from tinyai.ops import OPS, Conv2d, Elementwise, Reshape, Transpose
+from tinyai.ops import OPS, Concatenate, Conv2d, Elementwise, Reshape, Transpose
 from tinyai.ops.steps import (
     STEP_KINDS,
     Add,
@@ -355,6 +356,43 @@ def test_outputs_of_a_row_whose_windows_overlap_share_what_they_load(
     assert calls
     assert [call for call in calls if f"_overlap_{kernel[1]}x8_" not in call] == []
     assert_runs_as_reference(graph, runner)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("isa", ["packed", "avx2", "avxvnni", "avx512vnni"])
+def test_neighbours_of_few_channels_are_computed_as_one_output(isa: str, threads: int) -> None:
+    """As many as divide the row and fit a block; beside one another in memory, with a border or
+    without one, and not where other channels lie between them."""
+    require_isa(isa)
+    builder = Builder("together")
+    net = Qnn(builder, "NHWC", np.random.default_rng(4))
+    image = builder.input(Type((2, 9, 12, 3), DType.INT8))
+    outputs = []
+    for few, kernel, stride in ((8, 3, 2), (5, 3, 1), (1, 1, 1), (2, 5, 2)):
+        x = net.conv(image, few, kernel, "few", stride=stride)
+        outputs += [net.conv(x, 20, 3, "bordered"), net.conv(x, 3, 1, "plain")]
+    sides = [net.conv(image, few, 3, "side") for few in (8, 4)]
+    joined = builder.add(Concatenate(3), sides)
+    outputs.append(net.conv(joined, 16, 1, "behind"))
+    graph = verify(builder.graph(outputs))
+    target = Target(isa=isa, threads=threads)
+    compiled = backend.compile_graph(graph, target)
+    channels: dict[str, list[int]] = {}
+    for node in compiled.graph.nodes:
+        if isinstance(node.op, Conv2d):
+            channels.setdefault(node.sources[0], []).append(tiling_of(compiled.graph, node).g.oc)
+    assert channels == {
+        "few": [16, 15, 12, 12],
+        "bordered": [20] * 4,
+        "plain": [9, 12, 12, 9],
+        "side": [8, 4],
+        "behind": [16],
+    }
+    runner = Runner(graph, target)
+    for seed in range(2):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            np.testing.assert_array_equal(found, expected)
 
 
 SIDES = {

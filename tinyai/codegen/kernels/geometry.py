@@ -47,6 +47,14 @@ class Geometry:
         window = _near(op.window, (oh, ow))
         return cls(*numbers, window, op.layout, op.zero_point, weight.dtype)
 
+    def together(self, number: int) -> Geometry:
+        """So many neighbouring outputs of a row as one: of as many times the channels, by a window
+        that is wider by their distance. What is read and written, and where, stays the same."""
+        (rows, columns), (down, along) = self.window.kernel, self.window.strides
+        columns += (number - 1) * along
+        window = replace(self.window, kernel=(rows, columns), strides=(down, number * along))
+        return replace(self, ow=self.ow // number, oc=number * self.oc, window=window)
+
     @property
     def group_in(self) -> int:
         return self.c // self.groups

@@ -5,6 +5,9 @@ are neighbours in NHWC. Weights are packed into panels of up to four blocks of 1
 every four bytes of the window, 64 bytes of weights a block. A panel is one call of a *core*, which
 layers share; what a layer is, stands in the arguments.
 
+Where a block has room for the channels of several outputs, that many neighbours are computed as one
+output: their windows overlap, and the requantization of a block serves all of them.
+
 Accumulators start from the bias less the part of the zero point. Signed inputs are made unsigned
 on the way into a register (their sign bit is turned), which adds 128 to the zero point.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,8 @@ from tinyai.ops.window import NHWC
 # Weights that do not stay in a core's caches from call to call are fetched in time: while one panel
 # is computed, the next one and, as far as there is time, so many bytes behind it.
 AHEAD = 512 * 1024
+# The most weights of outputs that are computed as one.
+TOGETHER_BYTES = 16 * 1024
 # Every piece of a share reads the weights again: it is so many outputs at least.
 PIECE, MACS_A_CYCLE = 48, 64
 
@@ -44,19 +50,37 @@ PIECE, MACS_A_CYCLE = 48, 64
 def tiling_of(graph: Graph, node: Node) -> Tiling:
     """How the node is cut up, as its schedule says."""
     assert node.schedule is not None, f"no schedule for {node.op}"
-    return Tiling(Geometry.of(graph, node), node.schedule)
+    return Tiling(_geometry(graph, node), node.schedule)
+
+
+def _geometry(graph: Graph, node: Node) -> Geometry:
+    """The numbers of the node, or of several outputs as one."""
+    g = Geometry.of(graph, node)
+    few = isinstance(node.op, Conv2d) and g.groups == 1 and 2 * g.oc <= LANES
+    side_by_side = image_of(graph.tensors[node.output]).pixel == g.oc
+    if not few or not side_by_side or g.window.dilation[1] > 1:
+        return g
+    if Channels.of(graph, node, g).stepped:
+        return g
+    numbers = (n for n in range(LANES // g.oc, 1, -1) if g.ow % n == 0)
+    several = (g.together(n) for n in numbers)
+    return next((each for each in several if each.k * LANES <= TOGETHER_BYTES), g)
+
+
+def _channels(graph: Graph, node: Node) -> Channels:
+    """Those of one output."""
+    return Channels.of(graph, node, Geometry.of(graph, node))
 
 
 def candidates(graph: Graph, node: Node, threads: int) -> tuple[Schedule, ...]:
     """The schedules to choose from, the cheapest by the cost model first."""
-    g = Geometry.of(graph, node)
-    channels = Channels.of(graph, node, g)
-    return schedules(g, waiting=_waiting(channels), threads=threads)
+    waiting = _waiting(_channels(graph, node))
+    return schedules(_geometry(graph, node), waiting=waiting, threads=threads)
 
 
 def complaint(graph: Graph, node: Node, schedule: Schedule) -> str | None:
     """Why a schedule does not fit the node, or None."""
-    return Tiling(Geometry.of(graph, node), schedule).complaint()
+    return Tiling(_geometry(graph, node), schedule).complaint()
 
 
 def _waiting(channels: Channels) -> int:
@@ -67,6 +91,11 @@ def _waiting(channels: Channels) -> int:
 def pack(graph: Graph, node: Node, weight: Array) -> Array:
     """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up."""
     t = tiling_of(graph, node)
+    number = t.g.oc // weight.shape[0]
+    if number > 1:  # the windows of outputs that are computed as one
+        along = t.g.window.strides[1] // number
+        ends = [(i * along, (number - 1 - i) * along) for i in range(number)]
+        weight = np.concatenate([np.pad(weight, ((0, 0), (0, 0), each, (0, 0))) for each in ends])
     rows, columns = t.g.window.kernel[0], t.columns
     taps = weight.reshape(t.g.groups, t.g.group_out, rows, columns, -1)
     taps = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, 0), (0, t.bytes - taps.shape[-1])))
@@ -82,7 +111,7 @@ def pack(graph: Graph, node: Node, weight: Array) -> Array:
 
 def _by_block(t: Tiling, values: Array) -> Array:
     """One number a channel -> the channels of every group filled up to whole blocks by zeros."""
-    grouped = values.reshape(t.g.groups, t.g.group_out)
+    grouped = np.tile(values, t.g.oc // values.size).reshape(t.g.groups, t.g.group_out)
     return np.pad(grouped, ((0, 0), (0, t.channels - t.g.group_out))).reshape(-1)
 
 
@@ -101,7 +130,7 @@ def demands(graph: Graph, node: Node) -> str | None:
 
 def scratch(graph: Graph, node: Node, threads: int) -> int:
     t = tiling_of(graph, node)
-    channels = Channels.of(graph, node, t.g)
+    channels = _channels(graph, node)
     source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
     areas = 1 if t.by_panels(threads) else threads
     return source.copy_bytes + areas * t.waiting_bytes(_waiting(channels))
@@ -268,7 +297,7 @@ def _add(graph: Graph, node: Node, chain: Chain) -> QuantizedAdd | None:
 def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     t = tiling_of(graph, node)
     g = t.g
-    channels = Channels.of(graph, node, g)
+    channels = _channels(graph, node)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
     out = image_of(graph.tensors[node.output])
@@ -289,7 +318,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     steps = _steps(graph, node, epilogue, t, channels, isa) if channels.stepped else None
     # Where all pixels are as far apart as neighbours are, the image is one long row.
     in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
-    out_line = channels.stepped or _in_line(out, g)
+    written = replace(out, pixel=out.pixel * (g.oc // channels.start.size))
+    out_line = channels.stepped or _in_line(written, g)
     return {
         "t": t,
         "g": g,
@@ -310,6 +340,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,
         "target": out,
+        "out_column": written.pixel,
         "steps": steps,
         "group_weights": t.k * t.channels,
     }

@@ -106,7 +106,7 @@ def test_the_diamond_around_a_host_operator() -> None:
 
 
 def test_regions_that_share_weights_store_them_once_in_the_library(tmp_path: Path) -> None:
-    body = layer(host(layer(nets.data(), 5)), 5)
+    body = layer(relay.abs(layer(nets.data(), 5)), 5)  # both write bytes: packed the same way
     partitioned = assert_equal_to_tvm(nets.module(body))
     assert len(regions(partitioned)) == 2
     with tvm.transform.PassContext(opt_level=3):

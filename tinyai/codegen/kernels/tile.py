@@ -41,7 +41,7 @@ from tinyai.ops.window import NHWC
 # Weights that do not stay in a core's caches from call to call are fetched in time: while one panel
 # is computed, the next one and, as far as there is time, so many bytes behind it.
 AHEAD = 512 * 1024
-# The most weights of outputs that are computed as one.
+# The most bytes of weights of outputs that are computed as one.
 TOGETHER_BYTES = 16 * 1024
 # Every piece of a share reads the weights again: it is so many outputs at least.
 PIECE, MACS_A_CYCLE = 48, 64
@@ -141,8 +141,9 @@ def _core(
 ) -> str:
     """Name of the core, which the file then holds."""
     vnni = isa == "avx512vnni"
-    overlap = t.overlap(Tile(pixels, LANES * blocks)) if vnni else None
-    unrolled = t.written_out(blocks) if vnni and not overlap else None
+    tile = Tile(pixels, LANES * blocks)
+    overlap = t.overlap(tile) if vnni else None
+    unrolled = t.written_out(tile) if vnni else None
     if unrolled or overlap:  # too short to fetch much
         options = {**options, "ahead": 0}
     turn = t.turn(blocks) if vnni and not (unrolled or overlap) else 1
@@ -191,7 +192,7 @@ def _calls(
     at = 0
     for panel in t.panels:
         pixels = panel.outputs if isa == "avx512vnni" else 1  # others have one core a width
-        # One core does where it goes row by row.
+        # Where windows overlap, one core serves every length: it goes row by row.
         lower = pixels > 1 and not t.overlap(Tile(pixels, LANES * panel.blocks))
         rest = t.outputs % stripe
         first, others = cover(stripe, pixels) if lower else (stripe, False)

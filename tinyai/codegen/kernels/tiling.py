@@ -125,22 +125,20 @@ class Tiling:
         near = 1 < columns <= COLUMNS and 1 < tile.outputs <= self.g.ow
         return (columns, bytes) if whole and near and tile.channels == LANES else None
 
-    def written_out(self, blocks: int) -> tuple[int, int] | None:
-        """Rows and words of a window that panels of so many blocks write out."""
-        if not self.schedule.unrolled or not self._is_short(blocks):
+    def written_out(self, tile: Tile) -> tuple[int, int] | None:
+        """Rows and words of a window that panels of such tiles write out."""
+        if not self.schedule.unrolled or not self._is_short(tile):
             return None
         return self.g.window.kernel[0], self.bytes // 4
 
     @property
     def may_be_written_out(self) -> bool:
         """Whether the window is short for any of the panels, and has no loop over columns."""
-        return self.columns == 1 and any(
-            self._is_short(tile.channels // LANES) and not self.overlap(tile)
-            for tile in self.schedule.panels
-        )
+        return self.columns == 1 and any(map(self._is_short, self.schedule.panels))
 
-    def _is_short(self, blocks: int) -> bool:
-        return self.k // 4 <= (UNROLLED_NARROW if blocks <= NARROW else UNROLLED)
+    def _is_short(self, tile: Tile) -> bool:
+        most = UNROLLED_NARROW if tile.channels <= NARROW * LANES else UNROLLED
+        return self.k // 4 <= most and not self.overlap(tile)
 
     def turn(self, blocks: int) -> int:
         """Words in one turn of the loop over the words of a window's row, for so many blocks."""
@@ -235,12 +233,11 @@ class Tiling:
 
     def _tile_cycles(self, tile: Tile) -> float:
         blocks, overlap = tile.channels // LANES, self.overlap(tile)
-        together = overlap[0] if overlap else 1
-        steps = self.k // 4 * max(LATENCY, SLOT * _slots(tile, together))
+        columns = overlap[0] if overlap else 1
+        steps = self.k // 4 * max(LATENCY, SLOT * _slots(tile, columns))
         rows = self.g.window.kernel[0] * self.columns
-        turns = rows * (self.bytes // 4 // (together if overlap else self.turn(blocks)))
-        straight = self.written_out(blocks) and not overlap
-        loops = 0.0 if straight else ROW * rows + TURN * turns
+        turns = rows * (self.bytes // 4 // (columns if overlap else self.turn(blocks)))
+        loops = 0.0 if self.written_out(tile) else ROW * rows + TURN * turns
         return TILE + steps + loops + STORE * tile.outputs * blocks
 
 

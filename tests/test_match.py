@@ -874,7 +874,6 @@ FLOAT_REASONS: list[tuple[Call, str, str, str]] = [
     (with_arg("nn.prelu", 0, var("int32[2,3]")), "dtype of prelu", "int32", "float32"),
     (with_arg("nn.prelu", 1, var("float32[3]")), "slope", "computed at run time", "a constant"),
     (with_arg("divide", 0, var("int32[2]")), "dtype of divide", "int32", "float32"),
-    (with_arg("divide", 1, var("float32[2]")), "divisor", "computed at run time", "a constant"),
     (with_arg("round", 0, var("int32[2]")), "dtype", "int32", "float32"),
     *(
         (with_arg(name, 0, var("int32[2]")), f"dtype of {name}", "int32", "float32")

@@ -615,6 +615,11 @@ def softmax_family() -> Family:
     return family
 
 
+def below_zero(x: relay.Expr, alpha: float) -> relay.Expr:
+    """What TVM's importers write for the negative side of an ELU."""
+    return relay.multiply(number(-alpha), relay.nn.relu(relay.subtract(number(1), relay.exp(x))))
+
+
 UNARY: dict[str, Callable[[relay.Expr], relay.Expr]] = {
     **{name: getattr(relay, name) for name in FUNCTIONS},
     "relu": relay.nn.relu,
@@ -653,6 +658,41 @@ UNARY: dict[str, Callable[[relay.Expr], relay.Expr]] = {
             relay.add(number(1), relay.erf(relay.multiply(x, number(2**-0.5)))),
         ),
     ),
+    "gelu of ONNX": lambda x: relay.multiply(
+        relay.multiply(number(0.5), x),
+        relay.add(number(1), relay.erf(relay.divide(x, number(2**0.5)))),
+    ),
+    "gelu by tanh": lambda x: relay.multiply(
+        relay.multiply(number(0.5), x),
+        relay.add(
+            number(1),
+            relay.tanh(
+                relay.multiply(
+                    number(0.8),
+                    relay.add(x, relay.multiply(number(0.045), relay.multiply(x, x * x))),
+                )
+            ),
+        ),
+    ),
+    "elu": lambda x: relay.add(below_zero(x, 1.0), relay.nn.relu(x)),
+    "selu": lambda x: relay.multiply(
+        number(1.05), relay.add(below_zero(x, 1.67), relay.nn.relu(x))
+    ),
+    "celu": lambda x: relay.add(
+        relay.maximum(number(0), x),
+        relay.minimum(number(0), number(0.7) * (relay.exp(x / number(0.7)) - number(1))),
+    ),
+    "softsign": lambda x: relay.divide(x, relay.add(number(1), relay.abs(x))),
+    "reciprocal": lambda x: relay.divide(number(1), x),
+    "sigmoid by division": lambda x: relay.divide(
+        number(1), relay.add(number(1), relay.exp(relay.negative(x)))
+    ),
+    "swish by division": lambda x: relay.divide(
+        x, relay.add(number(1), relay.exp(relay.negative(x)))
+    ),
+    "largest of two": lambda x: relay.maximum(relay.exp(x), relay.subtract(number(3), x)),
+    "smallest of two": lambda x: relay.minimum(relay.nn.relu(x), relay.exp(relay.erf(x))),
+    "difference of two": lambda x: relay.subtract(relay.nn.relu(x), relay.exp(relay.erf(x))),
     "softplus": lambda x: relay.log(relay.add(number(1), relay.exp(x))),
     "nothing": lambda x: x,
 }

@@ -139,16 +139,23 @@ STEPS = (
 )
 # What may lie between a dequantize and a quantize and become a table: functions of one value.
 DEQUANTIZE = op("qnn.dequantize", ANY, *SCALE)
-FUNCTION_STEPS = (
+COMMUTATIVE, ORDERED = ("add", "multiply"), ("subtract", "divide", "maximum", "minimum")
+SINGLE_STEPS = (
     *(lambda below, name=name: op(name, below) for name in (*FUNCTIONS, "nn.relu", "clip")),
     *(lambda below, name=name: op(name, below) for name in ("nn.leaky_relu", "round")),
     *(
         lambda below, name=name: op(name, below, CONSTANT)
-        for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "nn.prelu")
+        for name in (*COMMUTATIVE, *ORDERED, "nn.prelu")
     ),
-    lambda below: op("subtract", CONSTANT, below),
-    # x * f(x): swish and its kin.
-    lambda below: op("multiply", below, DEQUANTIZE),
+    *(lambda below, name=name: op(name, CONSTANT, below) for name in ORDERED),
+)
+# The shorter side of an operator of two such: swish's x, GELU's x / 2, ELU's relu(x).
+SIDE = Chain(DEQUANTIZE, SINGLE_STEPS, 3)
+FUNCTION_STEPS = (
+    *SINGLE_STEPS,
+    # The side comes first: where it does not match, the longer chain is not tried.
+    *(lambda below, name=name: op(name, SIDE, below) for name in (*COMMUTATIVE, *ORDERED)),
+    *(lambda below, name=name: op(name, below, SIDE) for name in ORDERED),
 )
 STOP_FUSION = (lambda below: op("annotation.stop_fusion", below),)
 LONGEST_CHAIN = 16

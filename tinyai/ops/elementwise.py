@@ -196,12 +196,12 @@ def lower_function(name: str) -> Lower:
 
 
 def lower_divide(call: Call, lowering: Lowering) -> str:
-    """divide of float32, the second argument constant."""
+    """divide of float32."""
     dtype = lowering.type(call.args[0]).dtype
     require(dtype.is_float, "dtype of divide", dtype, "float32")
-    divisor = constant_of(call, 1, "divisor")
-    if lowering.rounding.mode == TVMS_OWN.mode:
-        return apply(call, lowering, call.args[0], *divided(lowering.builder, divisor))
+    divisor = call.args[1]
+    if isinstance(divisor, Constant) and lowering.rounding.mode == TVMS_OWN.mode:
+        return apply(call, lowering, call.args[0], *divided(lowering.builder, divisor.value))
     operand = Operand(lowering.tensor(call.args[1]))
     return apply(call, lowering, call.args[0], steps.Divide(operand=operand))
 

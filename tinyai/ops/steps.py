@@ -96,7 +96,7 @@ class Divide(_Binary):
 
     def apply(self, value: Array, operand: Array) -> Array:
         if value.dtype.kind == "f":
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"):
                 return np.divide(value, operand)
         size = np.abs(value) // operand
         return np.where(value < 0, -size, size)

@@ -14,7 +14,8 @@ from tinyai.reference import run_steps
 
 def tabulate_functions(graph: Graph) -> Graph:
     """An 8-bit result of elementwise nodes that depend on one 8-bit tensor alone becomes a look-up
-    in that tensor, where the nodes hold a ``Function`` or reach the tensor by several ways.
+    in that tensor, where the nodes hold a ``Function``, reach the tensor by several ways or begin
+    with a constant (1 / x).
 
     A function has no C, so it has to go wherever it stands. Once nodes are fused it may stand in an
     operand, or behind a float that two readers share; here it is still between two tensors. And
@@ -37,7 +38,7 @@ def _as_table(graph: Graph, order: dict[str, int], node: Node) -> Node:
     starts = _starts(graph, span)
     if len(starts) > 1:
         span, starts = _joined(graph, order, span, starts)
-    elif not any(map(_has_function, span)):
+    elif not any(_has_function(each) or each.inputs[0] in graph.constants for each in span):
         return node
     if len(starts) != 1:
         return node

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from tinyai.ops import (
     Conv2d,
     Dense,
     Elementwise,
+    FloatAvgPool2d,
     MaxPool2d,
     Sum,
     Transpose,
@@ -128,6 +130,14 @@ def avg_pool(rng: Rng) -> Example:
     return op, (image(rng, (DType.INT8, DType.UINT8, DType.INT32)),)
 
 
+def float_avg_pool(rng: Rng) -> Example:
+    each = replace(window(rng, 3), dilation=(1, 1))
+    include, by_columns = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
+    zero_point, scale = int(rng.integers(-128, 256)), float(np.float32(rng.random()))
+    op = FloatAvgPool2d(each, "NHWC", include, by_columns, zero_point, scale)
+    return op, (image(rng, (DType.INT8, DType.UINT8)),)
+
+
 def adaptive_pool(rng: Rng) -> Example:
     kind = "avg" if rng.random() < 0.5 else "max"
     size = pick(rng, (1, 1, 2, 3)), pick(rng, (1, 1, 2, 3))
@@ -157,6 +167,7 @@ DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
     Dense: dense,
     MaxPool2d: max_pool,
     AvgPool2d: avg_pool,
+    FloatAvgPool2d: float_avg_pool,
     AdaptivePool2d: adaptive_pool,
     Elementwise: elementwise,
     Sum: total,

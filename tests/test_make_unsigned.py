@@ -12,7 +12,15 @@ from tests.pass_graphs import (
     assert_same_meaning,
 )
 from tinyai.ir import Builder, DType, Op, Operand, Step, Type, verify
-from tinyai.ops import AdaptivePool2d, AvgPool2d, Conv2d, Elementwise, MaxPool2d, Sum
+from tinyai.ops import (
+    AdaptivePool2d,
+    AvgPool2d,
+    Conv2d,
+    Elementwise,
+    FloatAvgPool2d,
+    MaxPool2d,
+    Sum,
+)
 from tinyai.ops.steps import (
     Add,
     Cast,
@@ -110,6 +118,7 @@ PADDED = Window((2, 2), (1, 1), padding=(1, 0, 0, 1))
         (AvgPool2d(PADDED), AvgPool2d(PADDED, zero_point=128)),
         (AvgPool2d(PADDED, rounded=True), AvgPool2d(PADDED, rounded=True, zero_point=128)),
         (AvgPool2d(PADDED, "NHWC", True), AvgPool2d(PADDED, "NHWC", True, zero_point=128)),
+        (FloatAvgPool2d(PADDED, scale=0.5), FloatAvgPool2d(PADDED, zero_point=128, scale=0.5)),
         (AdaptivePool2d("avg", (1, 1)), AdaptivePool2d("avg", (1, 1), zero_point=128)),
         (Sum((1, 2)), Sum((1, 2))),
     ],

@@ -157,6 +157,7 @@ FUNCTION_STEPS = (
     *(lambda below, name=name: op(name, SIDE, below) for name in (*COMMUTATIVE, *ORDERED)),
     *(lambda below, name=name: op(name, below, SIDE) for name in ORDERED),
 )
+BOUNDS = tuple(lambda below, name=name: op(name, below) for name in ("nn.relu", "clip"))
 STOP_FUSION = (lambda below: op("annotation.stop_fusion", below),)
 LONGEST_CHAIN = 16
 
@@ -207,6 +208,12 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         PatternRow(
             "softmax",
             op("qnn.quantize", op("nn.softmax", DEQUANTIZE), *SCALE),
+            floats=True,
+        ),
+        # ONNX Runtime's, which adds up floats.
+        PatternRow(
+            "average",
+            op("qnn.quantize", Chain(op("nn.avg_pool2d", DEQUANTIZE), BOUNDS, 4), *SCALE),
             floats=True,
         ),
         PatternRow(

@@ -33,6 +33,7 @@ from tinyai.frontends.qdq_values import (
     dequantize,
     is_call,
     operator_name,
+    quantize,
     requantize,
     scalars,
     shape_of,
@@ -40,7 +41,7 @@ from tinyai.frontends.qdq_values import (
     with_dtype,
 )
 from tinyai.frontends.relay_source import attributes
-from tinyai.source import Refusal, require
+from tinyai.source import CURRENT_ROUNDING, Refusal, require
 
 Rule = Callable[[View, relay.Call, Grid], relay.Expr]
 Accumulate = Callable[[View, relay.Call], Integers]
@@ -378,9 +379,7 @@ def _avg_pool(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
     multiple of all counts: then there is nothing to cut.
     """
     view.alone(call)
-    value, attrs, added = view.integers(call.args[0]), attributes(call.attrs), None
-    if is_call(call, "nn.avg_pool1d"):
-        added, attrs = attrs["layout"].index("W"), _in_two_dimensions(attrs)
+    value, (attrs, added) = view.integers(call.args[0]), _pool_attributes(call)
     of = value.grid
     shape, out = (_lengthened(each, added) for each in (value.shape, shape_of(call)))
     counts = _window_counts(attrs, shape, out)
@@ -397,6 +396,35 @@ def _avg_pool(view: View, call: relay.Call, grid: Grid) -> relay.Expr:
         wide = spanned(relay.multiply(wide, relay.const(multiple, "int32")), call.span)
     pooled = spanned(relay.nn.avg_pool2d(wide, **attrs), call.span)
     result = _average(of, pooled, multiple, counted, grid, call)
+    return result if added is None else _without_height(result, added, call.span)
+
+
+def _pool_attributes(call: relay.Call) -> tuple[dict[str, Any], int | None]:
+    """Attributes of a pooling in two dimensions, and which one of them it does not have."""
+    attrs = attributes(call.attrs)
+    if not is_call(call, "nn.avg_pool1d"):
+        return attrs, None
+    return _in_two_dimensions(attrs), attrs["layout"].index("W")
+
+
+def _onnx_average(view: View, call: relay.Call, grid: Grid, limits: list[relay.Call]) -> relay.Expr:
+    """An average over windows as ONNX Runtime has it: of floats, between dequantize and quantize.
+
+    Limits behind it stay in between where they cut the grid, for then its kernel is another one.
+    """
+    view.alone(call)
+    value, (attrs, added) = view.integers(call.args[0]), _pool_attributes(call)
+    if added is not None:
+        value = replace(value, expr=_with_height(value.expr, added, call.span))
+    pooled = relay.nn.avg_pool2d(dequantize(value, call.span), **attrs)
+    pooled = spanned(pooled, call.span)
+    for limit in reversed(limits):
+        low, high = _bounds(view, limit)
+        if _cuts(grid, low, high):
+            largest = float(np.finfo(np.float32).max)
+            pooled = relay.clip(pooled, max(low, -largest), min(high, largest))
+            pooled = spanned(pooled, limit.span)
+    result = quantize(pooled, grid, call.span)
     return result if added is None else _without_height(result, added, call.span)
 
 
@@ -425,6 +453,7 @@ def _window_counts(attrs: dict[str, Any], shape: tuple[int, ...], out: tuple[int
     return {rows * columns for rows, columns in itertools.product(*found)} - {0}
 
 
+AVERAGES = ("nn.avg_pool1d", "nn.avg_pool2d")
 RULES: dict[str, Rule] = {
     **dict.fromkeys((*PRODUCTS, "nn.bias_add"), _sums_rule),
     "divide": _sums_rule,
@@ -432,7 +461,7 @@ RULES: dict[str, Rule] = {
     "subtract": _binary(relay.qnn.op.subtract),
     "multiply": _binary(relay.qnn.op.mul),
     "concatenate": _concatenate,
-    **dict.fromkeys(("nn.avg_pool1d", "nn.avg_pool2d"), _avg_pool),
+    **dict.fromkeys(AVERAGES, _avg_pool),
     **dict.fromkeys(("nn.global_avg_pool2d", "nn.adaptive_avg_pool1d"), _reduced),
     **dict.fromkeys(("mean", "sum"), _reduced),
 }
@@ -487,11 +516,20 @@ MOVES: dict[str, Move] = {
 
 def _clipped(value: relay.Expr, grid: Grid, low: float, high: float, span: Any) -> relay.Expr:
     """Integers within two floats; nothing where the grid ends there."""
-    limits = np.iinfo(grid.dtype)
-    first, last = (int(grid.quantize(np.array(bound))) for bound in (low, high))
-    if (first, last) == (limits.min, limits.max):
+    if not _cuts(grid, low, high):
         return value
-    return spanned(relay.clip(value, first, last), span)
+    return spanned(relay.clip(value, *_steps_of(grid, low, high)), span)
+
+
+def _steps_of(grid: Grid, low: float, high: float) -> tuple[int, int]:
+    first, last = (int(grid.quantize(np.array(bound))) for bound in (low, high))
+    return first, last
+
+
+def _cuts(grid: Grid, low: float, high: float) -> bool:
+    """Whether a grid has values outside of two floats."""
+    limits = np.iinfo(grid.dtype)
+    return _steps_of(grid, low, high) != (limits.min, limits.max)
 
 
 def _bounds(view: View, call: relay.Call) -> tuple[float, float]:
@@ -524,7 +562,9 @@ def quantized(view: View, call: relay.Call) -> relay.Expr:
     """
     grid = view.grid(call)
     behind, core = _peel(view, call.args[0])
-    if is_call(core) and core.op.name in RULES:
+    if is_call(core, *AVERAGES) and CURRENT_ROUNDING.get().mode == "onnx":
+        value = _onnx_average(view, core, grid, [each for each in behind if is_call(each, *LIMITS)])
+    elif is_call(core) and core.op.name in RULES:
         value = RULES[core.op.name](view, core, grid)
     elif isinstance(core, relay.Var) and behind:
         value = _again_on(view, call, view.new[core])
@@ -613,10 +653,7 @@ def _again_on(view: View, call: relay.Call, value: relay.Expr) -> relay.Call:
     """A ``qnn.quantize`` of another value; of its own value it is the same object."""
     if value.same_as(call.args[0]):
         return call
-    grid = view.grid(call)
-    scale, zero_point = relay.const(grid.scale, "float32"), relay.const(grid.zero_point, "int32")
-    rounded = relay.qnn.op.quantize(value, scale, zero_point, out_dtype=grid.dtype)
-    return spanned(rounded, call.span)
+    return quantize(value, view.grid(call), call.span)
 
 
 def _moves_behind(view: View, expr: relay.Expr) -> tuple[list[relay.Call], relay.Expr]:

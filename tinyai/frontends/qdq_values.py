@@ -139,6 +139,13 @@ def dequantize(value: Integers, span: Any) -> relay.Call:
     return spanned(relay.qnn.op.dequantize(value.expr, scale, zero_point), span)
 
 
+def quantize(value: relay.Expr, grid: Grid, span: Any) -> relay.Call:
+    """A float value on a grid."""
+    scale, zero_point = relay.const(grid.scale, "float32"), relay.const(grid.zero_point, "int32")
+    rounded = relay.qnn.op.quantize(value, scale, zero_point, out_dtype=grid.dtype)
+    return spanned(rounded, span)
+
+
 def with_dtype(value: Integers, dtype: str, span: Any) -> Integers:
     """int8 as uint8 or back: integers and zero point move by 128, so that nothing is lost."""
     if value.dtype == dtype:

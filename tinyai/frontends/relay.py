@@ -96,9 +96,10 @@ def _partition(
     if any(_has_let(func) for func in mod.functions.values()):
         # PartitionGraph cannot follow a region through let bindings.
         mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
-    mod = integers_of_typed(relay.transform.InferType()(mod))
+    mod = relay.transform.InferType()(mod)
     rounding = replace(rounding_of(None), mode=target.rounding)
     with deep_recursion(), using(rounding):
+        mod = integers_of_typed(mod)
         mod = cut_regions(mod, mod_name, sealed=sealed)
         mod = mod if keep_idle else _inline_idle_regions(mod)
     return _with_attributes(mod, target)

@@ -8,7 +8,7 @@ from tinyai.ops.conv2d import Conv2d
 from tinyai.ops.dense import Dense
 from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
-from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, MaxPool2d
+from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d
 from tinyai.ops.reduce import Sum
 from tinyai.ops.resize import Resize
 from tinyai.ops.softmax import IntegerSoftmax, Softmax, TableSoftmax
@@ -21,6 +21,7 @@ __all__ = [
     "Conv2d",
     "Dense",
     "Elementwise",
+    "FloatAvgPool2d",
     "IntegerSoftmax",
     "MaxPool2d",
     "Pad",
@@ -38,6 +39,7 @@ OPS: tuple[type[Op], ...] = (
     Dense,
     MaxPool2d,
     AvgPool2d,
+    FloatAvgPool2d,
     AdaptivePool2d,
     Sum,
     Softmax,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.reduce import INTEGERS
+from tinyai.ops.scales import scale_of
 from tinyai.ops.window import NHWC, Pair, Window, axes, to_nhwc
-from tinyai.source import Call, Lower, Lowering, require, sources
+from tinyai.source import Call, Lower, Lowering, Refusal, require, sources
 
 
 def _result(data: Type, size: Pair, layout: str) -> Type:
@@ -97,15 +98,7 @@ class AvgPool2d(Op):
 
     def reference(self, *inputs: Array) -> Array:
         x = to_nhwc(inputs[0], self.layout).astype(np.int32) - np.int32(self.zero_point)
-        ones = np.ones(x.shape, np.int32)
-        if self.count_include_pad:
-            top, left, bottom, right = self.window.padding
-            ones = np.pad(ones, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=1)
-            rows, columns = self.window.overhang((x.shape[1], x.shape[2]))
-            ones = np.pad(ones, ((0, 0), (0, rows), (0, columns), (0, 0)))
-        else:
-            ones = self.window.pad(ones, 0)
-        count = np.maximum(self._sum(ones), 1)
+        count = _counts(self.window, x.shape, self.count_include_pad)
         total = self._sum(self.window.pad(x, 0))
         if self.rounded:
             total = total + np.where(total > 0, count // 2, -(count // 2))
@@ -120,6 +113,82 @@ class AvgPool2d(Op):
                 yield AvgPool2d(window, layout, rounded=True), (Type(shape, DType.INT8),)
                 of = Type(shape, DType.UINT8)
                 yield AvgPool2d(window, layout, zero_point=131), (of,)
+
+
+@dataclass(frozen=True)
+class FloatAvgPool2d(Op):
+    """Average of the real values of each window, in float32 step by step: ``(x - zero_point) *
+    scale`` is added up row by row, or where ``by_columns`` each column from top to bottom and then
+    the columns; the sum is divided by the number of elements, those of the border among them where
+    ``count_include_pad``.
+
+    in: int8 or uint8; out: float32, both in ``layout``.
+    """
+
+    name: ClassVar[str] = "float_avg_pool2d"
+    takes_epilogue: ClassVar[bool] = True
+    window: Window
+    layout: str = NHWC
+    count_include_pad: bool = False
+    by_columns: bool = False
+    zero_point: int = 0
+    scale: float = 1.0
+
+    def infer(self, *inputs: Type) -> Type:
+        (data,) = inputs
+        if data.dtype not in NARROW:
+            raise ValueError(f"{self.name} of {data.dtype}: {', '.join(NARROW)} only")
+        if self.window.dilation != (1, 1):
+            raise ValueError(f"{self.name} of a dilated window")
+        _, h, w, _ = axes(self.layout)
+        data = Type(data.shape, DType.FLOAT32)
+        return _result(data, self.window.output((data.shape[h], data.shape[w])), self.layout)
+
+    def reference(self, *inputs: Array) -> Array:
+        x = to_nhwc(inputs[0], self.layout).astype(np.int32) - np.int32(self.zero_point)
+        padded = self.window.pad(x.astype(np.float32) * np.float32(self.scale), 0)
+        rows, columns = self.window.kernel
+        taps = [[self.window.tap(padded, r, c) for c in range(columns)] for r in range(rows)]
+        if self.by_columns:
+            taps = [[_running_sum(column)] for column in zip(*taps, strict=True)]
+        total = _running_sum([tap for row in taps for tap in row])
+        count = _counts(self.window, x.shape, self.count_include_pad)
+        return _from_nhwc(total / count.astype(np.float32), self.layout)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        for window, shape, layout, dtype in _window_examples((DType.INT8, DType.UINT8)):
+            if window.dilation == (1, 1):
+                for include, by_columns in ((False, False), (False, True), (True, True)):
+                    op = FloatAvgPool2d(
+                        window, layout, include, by_columns, 7, float(np.float32(0.1))
+                    )
+                    yield op, (Type(shape, dtype),)
+
+
+def _running_sum(terms: Sequence[Array]) -> Array:
+    """Floats added one by one, from the first on."""
+    total: Array = np.zeros_like(terms[0])
+    for term in terms:
+        total = total + term
+    return total
+
+
+def _counts(window: Window, shape: tuple[int, ...], include: bool) -> Array:
+    """How many elements the average of each window is of, 1 at least; ``shape`` is NHWC. The border
+    counts where ``include``; what lies behind it never does."""
+    ones = np.ones(shape, np.int32)
+    if include:
+        top, left, bottom, right = window.padding
+        ones = np.pad(ones, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=1)
+        rows, columns = window.overhang((shape[1], shape[2]))
+        ones = np.pad(ones, ((0, 0), (0, rows), (0, columns), (0, 0)))
+    else:
+        ones = window.pad(ones, 0)
+    rows, columns = window.kernel
+    taps = [window.tap(ones, row, column) for row in range(rows) for column in range(columns)]
+    counts: Array = np.maximum(np.add.reduce(taps, dtype=np.int32), 1)
+    return counts
 
 
 @dataclass(frozen=True)
@@ -233,6 +302,8 @@ def lower_max_pool2d(call: Call, lowering: Lowering) -> str:
 
 
 def lower_avg_pool2d(call: Call, lowering: Lowering) -> str:
+    if lowering.rounding.mode == "onnx" and lowering.type(call.args[0]).dtype.is_float:
+        return add_onnx_average(call, lowering, by_columns=True)
     _require_int32(call, lowering)
     window = _pooling_window(call)
     require(window.dilation == (1, 1), "dilation of an average", window.dilation, "(1, 1)")
@@ -240,6 +311,29 @@ def lower_avg_pool2d(call: Call, lowering: Lowering) -> str:
     # TFLite's kernel rounds; TVM's importer has no other operator for it.
     rounded = lowering.rounding.mode == "tflite"
     return _add(call, lowering, AvgPool2d(window, _layout(call), include, rounded))
+
+
+def add_onnx_average(call: Call, lowering: Lowering, *, by_columns: bool) -> str:
+    """The average pooling ``call`` of a dequantized tensor, as ONNX Runtime adds floats up: in its
+    own kernel for floats ``by_columns``, in QLinearAveragePool row by row."""
+    below = call.args[0]
+    if not isinstance(below, Call) or below.op != "qnn.dequantize":
+        raise Refusal("average of floats", "of a computed float", "of a qnn.dequantize")
+    source = scale_of(below, 1, "input")
+    data = lowering.type(below.args[0]).dtype
+    require(data in NARROW, "dtype of an average", data, ", ".join(NARROW))
+    window = _pooling_window(call)
+    require(window.dilation == (1, 1), "dilation of an average", window.dilation, "(1, 1)")
+    op = FloatAvgPool2d(
+        window,
+        _layout(call),
+        bool(call.attrs["count_include_pad"]),
+        by_columns,
+        source.zero_point,
+        float(source.scale),
+    )
+    names = (*sources(below), *sources(call))
+    return lowering.builder.add(op, [lowering.tensor(below.args[0])], sources=names)
 
 
 def lower_adaptive_pool2d(kind: str, *, whole: bool) -> Lower:

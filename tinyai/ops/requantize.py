@@ -13,6 +13,7 @@ from tinyai.ops import functions_tflite, reduce, steps
 from tinyai.ops.elementwise import Elementwise, apply
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.ops.layout import Concatenate
+from tinyai.ops.pool2d import add_onnx_average
 from tinyai.ops.rounding_onnx import OnnxArithmetic
 from tinyai.ops.rounding_tflite import TfliteArithmetic, mean_steps, relu_limits
 from tinyai.ops.rounding_tvm import TvmArithmetic, multiply_step
@@ -146,8 +147,26 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
         if lowering.type(inner.args[0]).dtype is to:
             source = scale_of(inner, 1, "input")
             return add_onnx_softmax(functions[0], lowering, inner.args[0], source, target)
+    if isinstance(how, OnnxArithmetic) and (average := _of_average(call, lowering)):
+        total = add_onnx_average(average, lowering, by_columns=False)
+        chain = how.quantize_average(lowering.builder, target, to)
+        of, names = lowering.builder.type(total), (*sources(average), *sources(call))
+        return lowering.builder.add(Elementwise(of.shape), [total], chain, names, target.qparams)
     chain = how.quantize(lowering.builder, target, to, rank)
     return apply(call, lowering, call.args[0], *chain, quant=target.qparams)
+
+
+def _of_average(quantize: Call, lowering: Lowering) -> Call | None:
+    """The average pooling that ``quantize`` is of, where ONNX Runtime runs both and the dequantize
+    below as its QLinearAveragePool: of two types it runs them one by one."""
+    average = quantize.args[0]
+    if not isinstance(average, Call) or average.op != "nn.avg_pool2d":
+        return None
+    below = average.args[0]
+    same = (
+        isinstance(below, Call) and below.args and below.args[0].type.dtype == quantize.type.dtype
+    )
+    return average if same else None
 
 
 def _of_dequantized(value: Expr) -> list[Call]:

@@ -54,6 +54,16 @@ class OnnxArithmetic(Arithmetic):
         scale = number(builder, target.spread(target.scale, rank), DType.FLOAT32)
         return steps.Divide(operand=scale), *_stored(builder, target, to)
 
+    def quantize_average(self, builder: Builder, target: Scale, to: DType) -> Steps:
+        """QLinearAveragePool: the zero point is added before rounding."""
+        scale = number(builder, target.scale.reshape(()), DType.FLOAT32)
+        return (
+            steps.Divide(operand=scale),
+            *plus(builder, target.zero_point, DType.FLOAT32),
+            steps.Round("even"),
+            *narrow(to),
+        )
+
     def add(
         self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
     ) -> Steps:

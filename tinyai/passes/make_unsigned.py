@@ -10,7 +10,16 @@ from typing import TypeGuard
 import numpy as np
 
 from tinyai.ir import Array, DType, Graph, Node, Op, Operand, Step, Tensor, Type
-from tinyai.ops import AdaptivePool2d, AvgPool2d, Conv2d, Dense, Elementwise, Sum, steps
+from tinyai.ops import (
+    AdaptivePool2d,
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Elementwise,
+    FloatAvgPool2d,
+    Sum,
+    steps,
+)
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
 OFFSET = 128
@@ -150,10 +159,12 @@ class _Rewriting:
         return replace(step, operand=Operand(operand.tensor, chain))
 
 
-def _takes_zero_point_off(op: Op) -> TypeGuard[Conv2d | Dense | AvgPool2d | AdaptivePool2d]:
+_Centred = Conv2d | Dense | AvgPool2d | FloatAvgPool2d | AdaptivePool2d
+
+
+def _takes_zero_point_off(op: Op) -> TypeGuard[_Centred]:
     """Whether an operator takes a zero point off each element of its first input."""
-    averages = isinstance(op, AvgPool2d) or (isinstance(op, AdaptivePool2d) and op.kind == "avg")
-    return averages or isinstance(op, Conv2d | Dense)
+    return isinstance(op, _Centred) and not (isinstance(op, AdaptivePool2d) and op.kind == "max")
 
 
 def _widens(chain: Sequence[Step]) -> bool:

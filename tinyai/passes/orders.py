@@ -38,6 +38,7 @@ from tinyai.ops import (
     Conv2d,
     Dense,
     Elementwise,
+    FloatAvgPool2d,
     IntegerSoftmax,
     MaxPool2d,
     Pad,
@@ -168,7 +169,7 @@ def turned_op(op: Op, turn: Turn, result: View) -> Op:
             return replace(op, begin=begin, strides=strides, shape=shape_of(result))
         case Sum():
             return replace(op, axes=tuple(sorted(turn.dims.index(axis) for axis in op.axes)))
-        case Conv2d() | MaxPool2d() | AvgPool2d() | AdaptivePool2d() | Resize():
+        case Conv2d() | MaxPool2d() | AvgPool2d() | FloatAvgPool2d() | AdaptivePool2d() | Resize():
             return replace(op, layout="".join(op.layout[dim] for dim in turn.dims))
         case Dense():
             return op

@@ -18,7 +18,7 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
 from tinyai.codegen.vector_steps import NoVector, VectorSteps, load
 from tinyai.ir import NARROW, DType, Graph, Node, Op
-from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, MaxPool2d, Sum
+from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, FloatAvgPool2d, MaxPool2d, Sum
 from tinyai.ops.window import NHWC
 
 # Elements that threads do not part, so that no two of them write to one line of the cache.
@@ -140,6 +140,25 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
+def _write_float_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    """Averages of real values, which are added up in the order that the operator says."""
+    op = node.op
+    assert isinstance(op, FloatAvgPool2d)
+    (source,) = graph.types(node.inputs)
+    pool = _pool(graph, node, epilogue)
+    writer = VectorSteps(epilogue, pool["axes"])
+    stored = writer.write("average", DType.FLOAT32, pool["place"])
+    return {
+        **pool,
+        "lanes": 16,
+        "by_columns": op.by_columns,
+        "scale": literal(op.scale, DType.FLOAT32),
+        "value": load(pool["taken"], source.dtype),
+        "lines": writer.lines,
+        "store": stored,
+    }
+
+
 def _write_max_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     """The largest of bytes, 64 at a time."""
     (source,) = graph.types(node.inputs)
@@ -162,7 +181,7 @@ def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
     """What every kernel of pooling asks for. Raises ``NoVector`` with the reason where lanes are no
     channels, or a window is dilated."""
     op = node.op
-    assert isinstance(op, MaxPool2d | AvgPool2d | AdaptivePool2d)
+    assert isinstance(op, MaxPool2d | AvgPool2d | FloatAvgPool2d | AdaptivePool2d)
     window = None if isinstance(op, AdaptivePool2d) else op.window
     if op.layout != NHWC or (window and window.dilation != (1, 1)):
         raise NoVector(f"layout {op.layout}, or a dilated window")
@@ -179,10 +198,10 @@ def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
         "oh": oh,
         "ow": ow,
         "window": window,
-        "average": isinstance(op, AvgPool2d)
+        "average": isinstance(op, AvgPool2d | FloatAvgPool2d)
         or (isinstance(op, AdaptivePool2d) and op.kind == "avg"),
         "by_rows": oh >= 4 * epilogue.threads or c <= CACHE_LINE,
-        "include": isinstance(op, AvgPool2d) and op.count_include_pad,
+        "include": isinstance(op, AvgPool2d | FloatAvgPool2d) and op.count_include_pad,
         "rounded": isinstance(op, AvgPool2d) and op.rounded,
         "zero_point": 0 if isinstance(op, MaxPool2d) else op.zero_point,
         "taken": f"in0 + {taken(graph, node, op.layout)}",
@@ -228,4 +247,5 @@ KERNELS = (
         _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool, anywhere)
         for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
     ),
+    _row(FloatAvgPool2d, "pool2d_lanes_avx512vnni.c.j2", _write_float_pool, anywhere),
 )

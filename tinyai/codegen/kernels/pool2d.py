@@ -6,8 +6,8 @@ from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.index import Axis, place
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Graph, Node
-from tinyai.ops import AdaptivePool2d, AvgPool2d, MaxPool2d
+from tinyai.ir import DType, Graph, Node
+from tinyai.ops import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d
 from tinyai.ops.window import axes
 
 
@@ -72,18 +72,26 @@ def _adaptive_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     return {**values, **settled, "zero_point": op.zero_point}
 
 
+def _float_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+    op = node.op
+    assert isinstance(op, FloatAvgPool2d)
+    values = _values(graph, node, epilogue, layout=op.layout, kind="avg")
+    return {**values, "op": op, "scale": literal(op.scale, DType.FLOAT32)}
+
+
 KERNELS = tuple(
     Kernel(
         name=f"{op.name}_scalar",
         op=op,
-        template="pool2d_scalar.c.j2",
+        template=template,
         values=values,
         strided_out=anywhere,
         strided_in=anywhere,
     )
-    for op, values in (
-        (MaxPool2d, _window_values),
-        (AvgPool2d, _window_values),
-        (AdaptivePool2d, _adaptive_values),
+    for op, template, values in (
+        (MaxPool2d, "pool2d_scalar.c.j2", _window_values),
+        (AvgPool2d, "pool2d_scalar.c.j2", _window_values),
+        (FloatAvgPool2d, "float_pool2d_scalar.c.j2", _float_values),
+        (AdaptivePool2d, "pool2d_scalar.c.j2", _adaptive_values),
     )
 )

@@ -6,7 +6,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 READY := .venv/.ready
 BEGUN := .venv/.begun
-INPUTS := pyproject.toml tests/requirements.txt tools/relay_tvm.py $(shell find tools/tvm_include -type f)
+INPUTS := pyproject.toml tests/requirements.txt tinyai/install_tvm.py $(shell find tinyai/tvm_include -type f)
 
 # Without it TVM looks for tuning logs on the network at every build.
 export TOPHUB_LOCATION := NONE
@@ -72,8 +72,8 @@ $(READY): $(INPUTS)
 	  exit 1; } >&2
 	@echo 'env: installing the pinned packages'
 	@$(PIP) install --requirement tests/requirements.txt
-	@$(BIN)/python tools/relay_tvm.py --python $(BIN)/python
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m tinyai install-tvm --no-deps
 	@$(PIP) check
 	@mv $(BEGUN) $(READY)
 	@echo 'env: ready'

@@ -19,10 +19,17 @@ RELAY_TVM = TvmFacts(
 )
 GCC = CompilerFacts(command="gcc", path="/usr/bin/gcc", version="gcc 12.2.0")
 GXX = CompilerFacts(command="g++", path="/usr/bin/g++", version="g++ 12.2.0")
+PACKAGES = (
+    ("tflite", "2.18.0"),
+    ("onnx", "1.18.0"),
+    ("ai-edge-litert", "2.3.0"),
+    ("onnxruntime", "1.31.1"),
+)
 COMPLETE = Findings(
     python="3.11.7 (/usr/bin/python3)",
     machine="Linux x86_64",
     tvm=RELAY_TVM,
+    packages=PACKAGES,
     compilers=(GCC, GXX),
     isas=("scalar", "avx2"),
     cc=None,
@@ -194,8 +201,32 @@ def test_complete_environment_needs_no_advice() -> None:
 @pytest.mark.parametrize(
     ("changes", "level", "problem", "hint"),
     [
-        ({"tvm": TvmFacts()}, "error", "no TVM is installed", "make demo"),
-        ({"tvm": TvmFacts(problem="took long")}, "error", "took long", "--no-deps"),
+        ({"tvm": TvmFacts()}, "error", "no TVM is installed", "tinyai install-tvm"),
+        ({"tvm": TvmFacts(problem="took long")}, "error", "took long", "from source"),
+        (
+            {"packages": (("tflite", None), *PACKAGES[1:])},
+            "warning",
+            ".tflite files cannot be read: the package tflite is not installed",
+            'pip install "tinyai[tflite]"',
+        ),
+        (
+            {"packages": (PACKAGES[0], ("onnx", None), *PACKAGES[2:])},
+            "warning",
+            ".onnx files cannot be read",
+            'pip install "tinyai[onnx]"',
+        ),
+        (
+            {"packages": (PACKAGES[0], ("onnx", "1.19.0rc1"), *PACKAGES[2:])},
+            "warning",
+            "does not know onnx 1.19.0rc1",
+            'pip install "onnx<1.19"',
+        ),
+        (
+            {"packages": (*PACKAGES[:2], ("ai-edge-litert", None), ("onnxruntime", None))},
+            "note",
+            "ai-edge-litert, onnxruntime",
+            'pip install "tinyai[bench]"',
+        ),
         (
             {"tvm": TvmFacts(location="/site/tvm", problem="OSError: libtvm.so")},
             "error",
@@ -229,9 +260,20 @@ def test_gap_gets_one_advice_that_says_what_to_do(
     assert hint in advice.hint
 
 
-def test_errors_come_before_warnings() -> None:
-    findings = dataclasses.replace(COMPLETE, tophub=None, compilers=())
-    assert [item.level for item in doctor.advise(findings)] == ["error", "warning"]
+def test_errors_come_before_warnings_and_notes() -> None:
+    packages = (*PACKAGES[:3], ("onnxruntime", None))
+    findings = dataclasses.replace(COMPLETE, packages=packages, tophub=None, compilers=())
+    assert [item.level for item in doctor.advise(findings)] == ["error", "warning", "note"]
+
+
+def test_packages_of_this_environment_are_found_with_their_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tflite
+
+    assert dict(doctor.find_packages())["tflite"] == tflite.__version__
+    monkeypatch.setattr(doctor, "_EXTRAS", {"none": ("no-such-package",)})
+    assert doctor.find_packages() == (("no-such-package", None),)
 
 
 # --- the command ---
@@ -273,6 +315,7 @@ def test_text_names_every_fact(monkeypatch: pytest.MonkeyPatch) -> None:
         "apache-tvm 0.17.dev0",
         "gcc: gcc 12.2.0 at /usr/bin/gcc",
         "g++: g++ 12.2.0 at /usr/bin/g++",
+        "tflite: 2.18.0",
         "scalar, avx2",
         "All is there.",
     ):
@@ -287,7 +330,7 @@ def test_long_paths_stay_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_text_without_tvm_says_what_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
     _, text = run_doctor(monkeypatch, dataclasses.replace(COMPLETE, tvm=TvmFacts()))
-    assert "error: no TVM is installed\n  try: `make demo`" in text
+    assert "error: no TVM is installed\n  try: `tinyai install-tvm`" in text
 
 
 def test_json_carries_the_same_facts_and_advice(monkeypatch: pytest.MonkeyPatch) -> None:

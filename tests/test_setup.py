@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import relay_tvm
-from tools.relay_tvm import SetupError
+from tinyai import install_tvm
+from tinyai.errors import EnvironmentProblem
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_WHEEL = "bitblas-0.1.0.post1-py3-none-manylinux1_x86_64.whl"
@@ -27,8 +27,8 @@ SOURCE_WHEEL = "bitblas-0.1.0.post1-py3-none-manylinux1_x86_64.whl"
 INPUTS = [
     "pyproject.toml",
     "tests/requirements.txt",
-    "tools/relay_tvm.py",
-    "tools/tvm_include/README",
+    "tinyai/install_tvm.py",
+    "tinyai/tvm_include/README",
 ]
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
@@ -57,13 +57,13 @@ def write_source_wheel(folder: Path, library: bytes) -> Path:
     path = folder / SOURCE_WHEEL
     members = {
         "bitblas/__init__.py": b"",
-        f"{relay_tvm.PYTHON_ROOT}tvm/__init__.py": b"__version__ = '0.17.dev0'\n",
-        f"{relay_tvm.PYTHON_ROOT}tvm/.gitignore": b"*.so\n",
-        f"{relay_tvm.PYTHON_ROOT}tvm/relay/__init__.py": b"var = str\n",
-        f"{relay_tvm.PYTHON_ROOT}setup.py": b"",
-        relay_tvm.LIBRARY: library,
-        f"{relay_tvm.TVM_ROOT}LICENSE": b"Apache License\n",
-        f"{relay_tvm.TVM_ROOT}licenses/LICENSE.rang.txt": b"Unlicense\n",
+        f"{install_tvm.PYTHON_ROOT}tvm/__init__.py": b"__version__ = '0.17.dev0'\n",
+        f"{install_tvm.PYTHON_ROOT}tvm/.gitignore": b"*.so\n",
+        f"{install_tvm.PYTHON_ROOT}tvm/relay/__init__.py": b"var = str\n",
+        f"{install_tvm.PYTHON_ROOT}setup.py": b"",
+        install_tvm.LIBRARY: library,
+        f"{install_tvm.TVM_ROOT}LICENSE": b"Apache License\n",
+        f"{install_tvm.TVM_ROOT}licenses/LICENSE.rang.txt": b"Unlicense\n",
         "bitblas-0.1.0.post1.dist-info/LICENSE": b"MIT License\n",
         "bitblas-0.1.0.post1.dist-info/METADATA": (
             b"Metadata-Version: 2.1\nName: bitblas\nVersion: 0.1.0.post1\n"
@@ -82,11 +82,11 @@ def write_source_wheel(folder: Path, library: bytes) -> Path:
 def compile_library(folder: Path) -> bytes:
     """A library that asks for CUDA's, with the run path and symbol versions of the real one."""
     folder.mkdir()
-    compiler = relay_tvm.find_compiler()
+    compiler = install_tvm.find_compiler()
     names = ["cuInit", "cuGetErrorName", "cudaFree", "cudaGetErrorString", "nvrtcVersion"]
-    stubs = [relay_tvm.build_stub(stub, names, folder, compiler) for stub in relay_tvm.STUBS]
+    stubs = [install_tvm.build_stub(stub, names, folder, compiler) for stub in install_tvm.STUBS]
     (folder / "tvm.c").write_text(FAKE_LIBRARY)
-    run_path = f"-Wl,-rpath,{relay_tvm.OLD_RUN_PATH.decode()}"
+    run_path = f"-Wl,-rpath,{install_tvm.OLD_RUN_PATH.decode()}"
     command = ["gcc", "-shared", "-fPIC", "-o", str(folder / "libtvm.so"), str(folder / "tvm.c")]
     subprocess.run([*command, run_path, *map(str, stubs)], check=True)
     return (folder / "libtvm.so").read_bytes()
@@ -104,7 +104,7 @@ def offer(source_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let pip find the small source wheel and take it for the pinned one."""
     monkeypatch.setenv("PIP_FIND_LINKS", str(source_wheel.parent))
     digest = hashlib.sha256(source_wheel.read_bytes()).hexdigest()
-    monkeypatch.setattr(relay_tvm, "SOURCE_SHA256", digest)
+    monkeypatch.setattr(install_tvm, "SOURCE_SHA256", digest)
     return source_wheel
 
 
@@ -121,17 +121,17 @@ def left_behind(cache: Path) -> list[str]:
 def test_packed_wheel_is_built_once_and_then_needs_neither_network_nor_compiler(
     offer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = relay_tvm.packed_wheel(tmp_path, sys.executable)
+    wheel = install_tvm.packed_wheel(tmp_path, sys.executable)
     assert left_behind(tmp_path) == [wheel.parent.name, f"{wheel.parent.name}/{wheel.name}"]
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    assert relay_tvm.packed_wheel(tmp_path, "no-python") == wheel
+    assert install_tvm.packed_wheel(tmp_path, "no-python") == wheel
 
 
 @needs_gcc
 def test_packed_wheel_records_the_hash_and_size_of_every_file(offer: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(relay_tvm.packed_wheel(tmp_path, sys.executable)) as wheel:
-        record = f"{relay_tvm.DIST_INFO}/RECORD"
+    with zipfile.ZipFile(install_tvm.packed_wheel(tmp_path, sys.executable)) as wheel:
+        record = f"{install_tvm.DIST_INFO}/RECORD"
         rows = list(csv.reader(io.StringIO(wheel.read(record).decode())))
         assert sorted(name for name, *_ in rows) == sorted(wheel.namelist())
         assert rows.pop() == [record, "", ""]
@@ -143,14 +143,14 @@ def test_packed_wheel_records_the_hash_and_size_of_every_file(offer: Path, tmp_p
 
 @needs_gcc
 def test_packed_wheel_holds_tvm_its_licenses_and_nothing_else(offer: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(relay_tvm.packed_wheel(tmp_path, sys.executable)) as wheel:
+    with zipfile.ZipFile(install_tvm.packed_wheel(tmp_path, sys.executable)) as wheel:
         names = set(wheel.namelist())
-    info = relay_tvm.DIST_INFO
+    info = install_tvm.DIST_INFO
     licenses = {"LICENSE", "licenses/LICENSE.rang.txt", "bitblas/LICENSE"}
     libraries = {"libtvm.so", "libcuda.so.1", "libcudart.so.12", "libnvrtc.so.12"}
     assert names == {
         *(f"tvm/{name}" for name in libraries),
-        *(f"tvm/include/{name}" for name, _ in relay_tvm.include_files()),
+        *(f"tvm/include/{name}" for name, _ in install_tvm.include_files()),
         "tvm/configs/host/default.json",
         "tvm/__init__.py",
         "tvm/relay/__init__.py",
@@ -164,7 +164,7 @@ def test_packed_wheel_holds_tvm_its_licenses_and_nothing_else(offer: Path, tmp_p
 def test_packed_library_loads_beside_stand_ins_that_report_no_device(
     offer: Path, tmp_path: Path
 ) -> None:
-    with zipfile.ZipFile(relay_tvm.packed_wheel(tmp_path / "cache", sys.executable)) as wheel:
+    with zipfile.ZipFile(install_tvm.packed_wheel(tmp_path / "cache", sys.executable)) as wheel:
         wheel.extractall(tmp_path)
     script = (
         "import ctypes, sys\n"
@@ -174,14 +174,14 @@ def test_packed_library_loads_beside_stand_ins_that_report_no_device(
     )
     command = [sys.executable, "-c", script, str(tmp_path / "tvm/libtvm.so")]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    no_device = relay_tvm.NO_DEVICE_TEXT
-    assert output.strip() == f"{3 * relay_tvm.NO_DEVICE}|{no_device}|{no_device}"
+    no_device = install_tvm.NO_DEVICE_TEXT
+    assert output.strip() == f"{3 * install_tvm.NO_DEVICE}|{no_device}|{no_device}"
 
 
 @needs_gcc
 def test_same_source_is_packed_to_the_same_bytes(offer: Path, tmp_path: Path) -> None:
     first, second = (
-        relay_tvm.packed_wheel(tmp_path / name, sys.executable).read_bytes() for name in "ab"
+        install_tvm.packed_wheel(tmp_path / name, sys.executable).read_bytes() for name in "ab"
     )
     assert first == second
 
@@ -197,10 +197,10 @@ def test_two_processes_at_once_pack_only_once(
         time.sleep(0.3)  # long enough for the other to arrive
         return source_wheel
 
-    monkeypatch.setattr(relay_tvm, "download", slow_download)
+    monkeypatch.setattr(install_tvm, "download", slow_download)
     wheels: list[Path] = []
     threads = [
-        threading.Thread(target=lambda: wheels.append(relay_tvm.packed_wheel(tmp_path, "python")))
+        threading.Thread(target=lambda: wheels.append(install_tvm.packed_wheel(tmp_path, "python")))
         for _ in range(2)
     ]
     for thread in threads:
@@ -215,8 +215,8 @@ def test_two_processes_at_once_pack_only_once(
 def test_debris_of_a_killed_build_is_cleared(offer: Path, tmp_path: Path) -> None:
     debris = tmp_path / ".relay-tvm-killed"
     debris.mkdir()
-    (debris / relay_tvm.WHEEL_NAME).write_bytes(b"half of it")
-    relay_tvm.packed_wheel(tmp_path, sys.executable)
+    (debris / install_tvm.WHEEL_NAME).write_bytes(b"half of it")
+    install_tvm.packed_wheel(tmp_path, sys.executable)
     assert not debris.exists()
 
 
@@ -226,17 +226,17 @@ def test_wheel_with_another_hash_is_refused_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(source_wheel.parent))
     found = hashlib.sha256(source_wheel.read_bytes()).hexdigest()
-    with pytest.raises(SetupError, match="not the one that is pinned") as error:
-        relay_tvm.packed_wheel(tmp_path, sys.executable)
+    with pytest.raises(EnvironmentProblem, match="not the one that is pinned") as error:
+        install_tvm.packed_wheel(tmp_path, sys.executable)
     assert f"found:   sha256 {found}" in str(error.value)
-    assert f"allowed: sha256 {relay_tvm.SOURCE_SHA256}" in str(error.value)
+    assert f"allowed: sha256 {install_tvm.SOURCE_SHA256}" in str(error.value)
     assert left_behind(tmp_path) == []
 
 
 @needs_gcc
 def test_wheel_out_of_reach_is_an_error_that_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="could not be downloaded") as error:
-        relay_tvm.packed_wheel(tmp_path, sys.executable)
+    with pytest.raises(EnvironmentProblem, match="could not be downloaded") as error:
+        install_tvm.packed_wheel(tmp_path, sys.executable)
     assert "No matching distribution found for bitblas" in str(error.value)
     assert "PIP_FIND_LINKS" in str(error.value)
     assert left_behind(tmp_path) == []
@@ -249,9 +249,9 @@ def test_full_disk_is_an_error_that_leaves_nothing_behind(
     def no_space(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(relay_tvm.WheelWriter, "_add_record", no_space)
-    with pytest.raises(SetupError, match="cannot be written") as error:
-        relay_tvm.packed_wheel(tmp_path, sys.executable)
+    monkeypatch.setattr(install_tvm.WheelWriter, "_add_record", no_space)
+    with pytest.raises(EnvironmentProblem, match="cannot be written") as error:
+        install_tvm.packed_wheel(tmp_path, sys.executable)
     assert "No space left on device" in str(error.value)
     assert "XDG_CACHE_HOME" in str(error.value)
     assert left_behind(tmp_path) == []
@@ -261,16 +261,16 @@ def test_full_disk_is_an_error_that_leaves_nothing_behind(
 def test_too_small_a_disk_is_refused_before_the_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_tvm, "NEEDED_MEGABYTES", 10**9)
-    with pytest.raises(SetupError, match="too little disk space") as error:
-        relay_tvm.packed_wheel(tmp_path, sys.executable)
+    monkeypatch.setattr(install_tvm, "NEEDED_MEGABYTES", 10**9)
+    with pytest.raises(EnvironmentProblem, match="too little disk space") as error:
+        install_tvm.packed_wheel(tmp_path, sys.executable)
     assert "at least 1000000000 MB" in str(error.value)
 
 
 def test_cache_that_cannot_be_written_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(SetupError, match=r"cannot be written.*\n.*file") as error:
-        relay_tvm.packed_wheel(tmp_path / "file" / "cache", sys.executable)
+    with pytest.raises(EnvironmentProblem, match=r"cannot be written.*\n.*file") as error:
+        install_tvm.packed_wheel(tmp_path / "file" / "cache", sys.executable)
     assert "XDG_CACHE_HOME" in str(error.value)
 
 
@@ -279,8 +279,8 @@ def test_missing_compiler_is_an_error_with_a_way_out(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", "icc -x")
-    with pytest.raises(SetupError, match="no C compiler") as error:
-        relay_tvm.packed_wheel(tmp_path / "cache", sys.executable)
+    with pytest.raises(EnvironmentProblem, match="no C compiler") as error:
+        install_tvm.packed_wheel(tmp_path / "cache", sys.executable)
     assert "none of icc, gcc, cc, clang on PATH" in str(error.value)
     assert "apt install gcc" in str(error.value)
     assert left_behind(tmp_path / "cache") == []
@@ -292,25 +292,27 @@ def test_missing_nm_is_an_error_with_a_way_out(
     (tmp_path / "gcc").write_text("#!/bin/sh\necho nm\n")
     (tmp_path / "gcc").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SetupError, match=r"no nm(.|\n)*apt install binutils"):
-        relay_tvm.find_compiler()
+    with pytest.raises(EnvironmentProblem, match=r"no nm(.|\n)*apt install binutils"):
+        install_tvm.find_compiler()
 
 
 @pytest.mark.parametrize("machine", [("Darwin", "arm64"), ("Linux", "aarch64")])
 def test_other_machines_are_sent_to_a_tvm_of_their_own(machine: tuple[str, str]) -> None:
-    with pytest.raises(SetupError, match=f"{machine[0]} {machine[1]}(.|\n)*--no-deps"):
-        relay_tvm.check_platform(*machine)
+    with pytest.raises(EnvironmentProblem, match=f"{machine[0]} {machine[1]}(.|\n)*from source"):
+        install_tvm.check_platform(*machine)
 
 
 def test_library_without_the_expected_run_path_is_refused() -> None:
-    with pytest.raises(SetupError, match="its run path 0 times"):
-        relay_tvm.patched_library(b"\x7fELF")
+    with pytest.raises(EnvironmentProblem, match="its run path 0 times"):
+        install_tvm.patched_library(b"\x7fELF")
 
 
 def test_failing_step_is_shown_with_its_command_and_last_line() -> None:
     command = [sys.executable, "-c", "raise ValueError('seen')"]
-    with pytest.raises(SetupError, match=r"-c 'raise ValueError(.|\n)*found:   ValueError: seen"):
-        relay_tvm.run(command)
+    with pytest.raises(
+        EnvironmentProblem, match=r"-c 'raise ValueError(.|\n)*found:   ValueError: seen"
+    ):
+        install_tvm.run(command)
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -321,19 +323,19 @@ def test_cache_is_below_home_where_nothing_else_is_said(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if value is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-    assert relay_tvm.cache_folder() == Path("/home/someone/.cache/tinyai")
+    assert install_tvm.cache_folder() == Path("/home/someone/.cache/tinyai")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert relay_tvm.cache_folder() == Path("/cache/tinyai")
+    assert install_tvm.cache_folder() == Path("/cache/tinyai")
 
 
 def test_tvm_of_this_environment_sees_no_cuda_device_and_says_why() -> None:
     found = importlib.metadata.distributions(name="apache-tvm")
-    if relay_tvm.VERSION not in [distribution.version for distribution in found]:
+    if install_tvm.VERSION not in [distribution.version for distribution in found]:
         pytest.skip("this environment has a TVM of its own, not the packed one")
     import tvm
 
     assert not tvm.cuda(0).exist
-    with pytest.raises(tvm.TVMError, match=relay_tvm.NO_DEVICE_TEXT):
+    with pytest.raises(tvm.TVMError, match=install_tvm.NO_DEVICE_TEXT):
         tvm.nd.array([1.0], tvm.cuda(0))
 
 
@@ -367,7 +369,12 @@ def install(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run an environment's python, away from the source tree."""
     return subprocess.run(
-        [str(python), *arguments], cwd=python.parent, capture_output=True, text=True, check=False
+        [str(python), *arguments],
+        cwd=python.parent,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -418,7 +425,7 @@ def test_installed_package_has_its_type_marker_and_templates(environment: Path) 
 def test_doctor_without_tvm_fails_and_says_what_to_try(environment: Path) -> None:
     process = run(environment, "-m", "tinyai", "doctor")
     assert process.returncode == 1, process.stderr
-    assert "error: no TVM is installed\n  try: `make demo`" in process.stdout
+    assert "error: no TVM is installed\n  try: `tinyai install-tvm`" in process.stdout
 
 
 def test_doctor_reports_a_tvm_built_from_source(environment: Path) -> None:
@@ -445,12 +452,44 @@ def test_doctor_reports_a_tvm_that_cannot_be_imported(environment: Path, code: s
     assert "tvm cannot be imported: " in process.stdout, process.stderr
 
 
-def test_install_without_no_deps_asks_for_a_second_tvm(source_tree: Path, tmp_path: Path) -> None:
+def test_installing_tinyai_asks_for_no_tvm_and_its_extra_for_one_with_relay(
+    source_tree: Path, tmp_path: Path
+) -> None:
     python = make_environment(tmp_path / "environment")
-    stub_tvm(site_packages(python), "tvm")
-    process = install(python, str(source_tree))  # offline, so the search must fail
+    process = install(python, str(source_tree))  # offline: what is missing fails
+    assert process.returncode == 0, process.stderr
+    process = install(python, f"{source_tree}[relay]")
     assert process.returncode != 0
-    assert "No matching distribution found for apache-tvm" in process.stderr
+    assert "No matching distribution found for apache-tvm<0.20" in process.stderr
+
+
+def test_the_command_tells_its_version_and_its_help(environment: Path) -> None:
+    command = environment.parent / "tinyai"
+    for options in (["--version"], ["--help"]):
+        process = run(command, *options)
+        assert process.stdout.startswith(
+            {"--version": "tinyai 0", "--help": "Usage: tinyai"}[options[0]]
+        )
+
+
+def test_a_command_that_needs_tvm_says_how_to_get_one(environment: Path) -> None:
+    for command in ("explain", "bench", "tvmc"):
+        process = run(environment, "-m", "tinyai", command, "net.tflite")
+        assert process.returncode == 2, process.stderr
+        assert process.stderr.startswith(f"error: {command} needs a TVM with Relay\n")
+        assert "  try:     python -m tinyai doctor" in process.stderr
+
+
+def test_install_tvm_leaves_a_tvm_built_from_source_alone(environment: Path) -> None:
+    stub_tvm(site_packages(environment), "tvm")
+    with pytest.raises(EnvironmentProblem, match="no pip"):
+        install_tvm.check_python(str(environment))
+    (site_packages(environment) / "pip").mkdir()
+    (site_packages(environment) / "pip/__init__.py").touch()
+    with pytest.raises(EnvironmentProblem, match="found:   the distribution tvm"):
+        install_tvm.check_python(str(environment))
+    shutil.rmtree(site_packages(environment) / "tvm-0.14.0.dist-info")
+    install_tvm.check_python(str(environment))
 
 
 @needs_gcc
@@ -458,11 +497,11 @@ def test_packed_tvm_is_installed_once(offer: Path, tmp_path: Path) -> None:
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin/python"
-    wheel = relay_tvm.packed_wheel(tmp_path / "cache", sys.executable)
-    relay_tvm.install(str(python), wheel)
-    marker = site_packages(python) / relay_tvm.DIST_INFO / "RECORD"
+    wheel = install_tvm.packed_wheel(tmp_path / "cache", sys.executable)
+    install_tvm.install(str(python), wheel)
+    marker = site_packages(python) / install_tvm.DIST_INFO / "RECORD"
     before = marker.stat().st_ino
-    relay_tvm.install(str(python), wheel)
+    install_tvm.install(str(python), wheel)
     assert marker.stat().st_ino == before
     assert os.access(site_packages(python) / "tvm/libtvm.so", os.X_OK)
 
@@ -520,7 +559,7 @@ def test_second_make_does_nothing(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", ["-m venv", "--requirement", "tools/relay_tvm.py", "--editable", "--quiet check"]
+    "step", ["-m venv", "--requirement", "install-tvm", "--editable", "--quiet check"]
 )
 def test_half_built_environment_starts_anew(checkout: Path, step: str) -> None:
     assert make(checkout, fail=step).returncode != 0
@@ -580,5 +619,5 @@ def test_pins_meet_the_ranges_of_the_project() -> None:
     assert all(version.startswith("==") for version in versions.values())
     for text in importlib.metadata.requires("tinyai") or []:
         wanted = Requirement(text)
-        if wanted.name != "apache-tvm":
+        if wanted.name not in ("apache-tvm", "tinyai"):
             assert versions[wanted.name.lower()].removeprefix("==") in wanted.specifier, text

@@ -1,15 +1,22 @@
 """tinyai: a Bring-Your-Own-Codegen back end for Apache TVM that turns int8 networks into C.
 
-The names below that need a TVM with Relay are found when they are asked for, so that the package
-imports without one. Where TVM is importable, importing tinyai registers the hooks.
+Importing tinyai does not import TVM. The names below that need a TVM with Relay are found when
+they are asked for; tinyai's hooks are registered with a TVM that is imported already, or once one
+is.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+import warnings
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from wrapt.importer import when_imported
+
+from tinyai._version import __version__ as __version__
 from tinyai.errors import EnvironmentProblem, TinyAIError
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
@@ -31,7 +38,6 @@ __all__ = [
     "seal",
     "unseal",
 ]
-__version__ = "0.1.0"
 
 _NEED_RELAY = {
     "build": "tinyai.frontends.build",
@@ -43,7 +49,8 @@ _NEED_RELAY = {
 
 
 def register() -> bool:
-    """Register tinyai's hooks with TVM; again changes nothing. False where no Relay is found."""
+    """Register tinyai's hooks with TVM, which is imported; again changes nothing. False where no
+    Relay is found. Who imports TVM himself need not call it."""
     if not _has_relay():
         return False
     importlib.import_module("tinyai.frontends.relay").register_hooks()
@@ -58,6 +65,20 @@ def _has_relay() -> bool:
         return False
 
 
+def _register_with(_: ModuleType) -> None:
+    """A TVM without Relay (its runtime, or 0.20 and later) is left alone."""
+    if "tvm.relay" not in sys.modules:
+        return
+    try:
+        register()
+    except Exception as error:  # or nobody could import this TVM who has imported tinyai
+        warnings.warn(f"tinyai cannot register with this TVM: {error}", stacklevel=2)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name not in _NEED_RELAY:
         raise AttributeError(f"module 'tinyai' has no attribute {name!r}")
@@ -65,10 +86,10 @@ def __getattr__(name: str) -> Any:
         raise EnvironmentProblem(
             f"tinyai.{name} needs a TVM with Relay",
             found="no module tvm.relay",
-            allowed="TVM 0.8 to 0.19",
+            allowed="a TVM with Relay, such as 0.17",
             hint="python -m tinyai doctor",
         )
     return getattr(importlib.import_module(_NEED_RELAY[name]), name)
 
 
-register()
+when_imported("tvm")(_register_with)  # at once where it is imported already

@@ -1,6 +1,17 @@
-"""Entry point of ``python -m tinyai``."""
+"""Entry point of ``python -m tinyai``, and of the command ``tinyai``."""
 
-from tinyai.cli import main
+import sys
+
+
+def run(name: str | None = None) -> None:
+    """Run the command line. Ctrl-C is a line, also while modules are imported."""
+    try:
+        from tinyai.cli import main
+
+        main(prog_name=name)
+    except KeyboardInterrupt:
+        sys.exit("Aborted!")
+
 
 if __name__ == "__main__":
-    main(prog_name="python -m tinyai")
+    run("python -m tinyai")

@@ -1,4 +1,5 @@
-"""What the environment offers: a TVM with Relay, C compilers, the CPU, and what to do about gaps.
+"""What the environment offers: a TVM with Relay, the packages of the extras, C compilers, the CPU,
+and what to do about gaps.
 
 ``examine`` gathers the facts, ``advise`` judges them: the first asks the machine and the second
 is a pure function, so that every verdict can be tested with made-up facts.
@@ -6,6 +7,7 @@ is a pure function, so that every verdict can be tested with made-up facts.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import platform
@@ -30,6 +32,14 @@ _ISA_FLAGS: Mapping[str, frozenset[str]] = {
     "neon": frozenset({"asimd"}),
     "dotprod": frozenset({"asimd", "asimddp"}),
 }
+
+# What reads models and what `make bench` compares with: the package of each extra.
+_EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "tflite": ("tflite",),
+    "onnx": ("onnx",),
+    "bench": ("ai-edge-litert", "onnxruntime"),
+}
+_ONNX_END = (1, 19)  # TVM's importer needs onnx.mapping, which this version removed
 
 # Run by a process of its own: a broken TVM may raise, print, hang or crash when it is imported.
 # Each fact is printed as soon as it is known, so those before a failure still count.
@@ -86,6 +96,7 @@ class CompilerFacts:
 class Findings:
     """All facts of one look at the environment.
 
+    - ``packages``: name and version of what the extras bring, the version None where it is missing.
     - ``isas``: instruction sets of the CPU, from the weakest to the strongest.
     - ``cc``, ``tophub``: the environment variables ``CC`` and ``TOPHUB_LOCATION``.
     """
@@ -93,6 +104,7 @@ class Findings:
     python: str
     machine: str
     tvm: TvmFacts
+    packages: tuple[tuple[str, str | None], ...]
     compilers: tuple[CompilerFacts, ...]
     isas: tuple[str, ...]
     cc: str | None
@@ -101,9 +113,10 @@ class Findings:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Something that is not as it should be. An error keeps tinyai from compiling a network."""
+    """Something that is not as it should be. An error keeps tinyai from compiling a network; a note
+    names what few need."""
 
-    level: Literal["error", "warning"]
+    level: Literal["error", "warning", "note"]
     problem: str
     hint: str
 
@@ -114,6 +127,7 @@ def examine(environment: Mapping[str, str] = os.environ) -> Findings:
         python=f"{platform.python_version()} ({sys.executable})",
         machine=f"{platform.system()} {platform.machine()}",
         tvm=find_tvm(environment),
+        packages=find_packages(),
         compilers=find_compilers(environment),
         isas=instruction_sets(cpu_description()),
         cc=_chosen_compiler(environment),
@@ -141,6 +155,18 @@ def find_tvm(environment: Mapping[str, str] = os.environ) -> TvmFacts:
     )
 
 
+def find_packages() -> tuple[tuple[str, str | None], ...]:
+    """What the extras bring, with its version where it is installed."""
+    return tuple((name, _version(name)) for names in _EXTRAS.values() for name in names)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def find_compilers(environment: Mapping[str, str] = os.environ) -> tuple[CompilerFacts, ...]:
     """The compilers on PATH: ``CC`` first if it is set, then the usual names."""
     chosen = _chosen_compiler(environment) or "cc"
@@ -160,17 +186,16 @@ def instruction_sets(cpuinfo: str) -> tuple[str, ...]:
 
 
 def advise(findings: Findings) -> tuple[Advice, ...]:
-    """What to do about the gaps in ``findings``: errors first."""
-    advice = [*_tvm_advice(findings), *_compiler_advice(findings)]
-    return tuple(sorted(advice, key=lambda item: item.level != "error"))
+    """What to do about the gaps in ``findings``: errors first, notes last."""
+    advice = [*_tvm_advice(findings), *_compiler_advice(findings), *_package_advice(findings)]
+    return tuple(sorted(advice, key=lambda item: ("error", "warning", "note").index(item.level)))
 
 
 def _tvm_advice(findings: Findings) -> Iterable[Advice]:
     tvm = findings.tvm
-    own_build = (
-        "build TVM 0.8 to 0.19 from source and install tinyai with `pip install --no-deps .`"
+    ready_made = (
+        "`tinyai install-tvm` brings one (Linux x86-64), or build one below 0.20 from source"
     )
-    ready_made = "`make demo` in a checkout of tinyai sets one up (Linux x86-64), or " + own_build
     if tvm.location is None:
         yield Advice(level="error", problem=tvm.problem or "no TVM is installed", hint=ready_made)
     elif tvm.version is None:
@@ -194,6 +219,34 @@ def _tvm_advice(findings: Findings) -> Iterable[Advice]:
             f"{', '.join(tvm.distributions)}; which one is imported is a matter of luck",
             hint="pip uninstall both, then install the one that you mean",
         )
+
+
+def _package_advice(findings: Findings) -> Iterable[Advice]:
+    versions = dict(findings.packages)
+    for extra, names in _EXTRAS.items():
+        missing = [name for name in names if versions.get(name) is None]
+        if not missing:
+            continue
+        hint = f'pip install "tinyai[{extra}]"'
+        if extra == "bench":
+            problem = f"what `make bench` compares with is not installed: {', '.join(missing)}"
+            yield Advice(level="note", problem=problem, hint=hint)
+        else:
+            problem = f".{extra} files cannot be read: the package {extra} is not installed"
+            yield Advice(level="warning", problem=problem, hint=hint)
+    onnx = versions.get("onnx")
+    if onnx is not None and _numbers(onnx) >= _ONNX_END:
+        yield Advice(
+            level="warning",
+            problem=f".onnx files cannot be read: TVM's importer does not know onnx {onnx}",
+            hint='pip install "onnx<1.19"',
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    parts = version.split(".")[:2]
+    return tuple(int("".join(filter(str.isdecimal, part)) or 0) for part in parts)
 
 
 def _compiler_advice(findings: Findings) -> Iterable[Advice]:

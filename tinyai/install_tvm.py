@@ -1,26 +1,21 @@
 """Bring a TVM that still has Relay into a Python environment (Linux, x86-64).
 
-Apache TVM's own wheels start behind the release that removed Relay. The wheel of
-BitBLAS carries a complete TVM 0.17 with Relay, but asks for PyTorch and for CUDA's
-libraries. This script downloads that wheel (its sha256 is pinned), packs the TVM inside
-as a wheel of its own, named apache-tvm, and installs it:
-
-    python tools/relay_tvm.py --python .venv/bin/python
-
-What changes on the way:
+Apache TVM's own wheels start behind the release that removed Relay. The wheel of BitBLAS carries a
+complete TVM 0.17 with Relay, but asks for PyTorch and for CUDA's libraries. ``tinyai install-tvm``
+downloads that wheel (its sha256 is pinned), packs the TVM inside as a wheel of its own, named
+apache-tvm, and installs it. What changes on the way:
 
 * three small libraries stand in for CUDA's: each function reports "no device";
 * libtvm.so looks for them beside itself;
-* ``tvm/include`` exists (see tools/tvm_include/README);
+* ``tvm/include`` exists (see tvm_include/README);
 * tvmc finds the configuration that it starts with.
 
 The packed wheel is built once and kept in ``$XDG_CACHE_HOME/tinyai`` (``~/.cache/tinyai``).
-Needs the standard library, a C compiler and its binutils, and pip in the environment.
+Needs a C compiler and its binutils, and pip in the environment.
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
 import contextlib
 import csv
@@ -41,6 +36,8 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tinyai.errors import EnvironmentProblem
 
 SOURCE_REQUIREMENT = "bitblas==0.1.0.post1"
 SOURCE_SHA256 = "5beaf38899671dc35da63ff31b8d7bea4d98a2c929a102fe40d2f3004cec391b"
@@ -93,7 +90,7 @@ Requires-Dist: onnx<1.19; extra == "importer-onnx"
 Provides-Extra: importer-tflite
 Requires-Dist: tflite; extra == "importer-tflite"
 
-Made by tinyai's tools/relay_tvm.py. Changed against the source: the run path of
+Made by tinyai's install_tvm.py. Changed against the source: the run path of
 libtvm.so, stand-ins for CUDA's libraries beside it, the folder tvm/include, and
 tvmc's default configuration.
 """
@@ -106,13 +103,6 @@ Tag: {TAG}
 """
 
 ENTRY_POINTS = "[console_scripts]\ntvmc = tvm.driver.tvmc.main:main\n"
-
-
-class SetupError(Exception):
-    """The set-up cannot go on: says what was found, what is allowed, what to try."""
-
-    def __init__(self, what: str, *, found: str, allowed: str, hint: str) -> None:
-        super().__init__(f"{what}\n  found:   {found}\n  allowed: {allowed}\n  try:     {hint}")
 
 
 @dataclass(frozen=True)
@@ -146,29 +136,49 @@ class Compiler:
     nm: str
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Install the packed TVM for ``--python``; return the exit code (0 or 1)."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", required=True, help="the environment's python")
-    python = parser.parse_args(arguments).python
-    try:
-        check_platform(platform.system(), platform.machine())
-        install(python, packed_wheel(cache_folder(), python))
-    except SetupError as error:
-        print(f"relay_tvm: {error}", file=sys.stderr)
-        return 1
-    return 0
+def install_tvm(python: str = sys.executable, *, dependencies: bool = True) -> None:
+    """Install the packed TVM for the environment of ``python``, with the packages that it needs
+    unless ``dependencies`` is False. Raises ``EnvironmentProblem`` where that is not possible."""
+    check_platform(platform.system(), platform.machine())
+    check_python(python)
+    install(python, packed_wheel(cache_folder(), python), dependencies=dependencies)
 
 
 def check_platform(system: str, machine: str) -> None:
-    """Raise SetupError unless the wheel's binaries run on this kind of machine."""
+    """Raise EnvironmentProblem unless the wheel's binaries run on this kind of machine."""
     if (system, machine) != ("Linux", "x86_64"):
-        raise SetupError(
+        raise EnvironmentProblem(
             "the packed TVM does not run on this machine",
             found=f"{system} {machine}",
             allowed="Linux x86_64",
-            hint="build TVM (0.8 to 0.19) from source, then `pip install --no-deps .`",
+            hint="build a TVM with Relay from source (below 0.20); its distribution is named tvm",
         )
+
+
+def check_python(python: str) -> None:
+    """Raise EnvironmentProblem where ``python`` has no pip, or a TVM that was built from source."""
+    others = run([python, "-c", _LOOK]).stdout.split()
+    if "pip" not in others:
+        raise EnvironmentProblem(
+            "the environment has no pip, which installs TVM",
+            found=python,
+            allowed="a Python with pip",
+            hint=f"{python} -m ensurepip, or name another by --python",
+        )
+    if "tvm" in others:
+        raise EnvironmentProblem(
+            "the environment has a TVM already",
+            found="the distribution tvm",
+            allowed="none, or the distribution apache-tvm, which is replaced",
+            hint="python -m tinyai doctor tells whether it has Relay; else pip uninstall tvm",
+        )
+
+
+_LOOK = (
+    "from importlib.metadata import distributions as found\n"
+    "from importlib.util import find_spec\n"
+    "print(*['pip'] * bool(find_spec('pip')), *['tvm'] * any(found(name='tvm')))"
+)
 
 
 def cache_folder() -> Path:
@@ -225,11 +235,11 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a full disk, or a folder that cannot be written, into a SetupError."""
+    """Turn a full disk, or a folder that cannot be written, into a EnvironmentProblem."""
     try:
         yield
     except OSError as error:
-        raise SetupError(
+        raise EnvironmentProblem(
             "the packed TVM cannot be written",
             found=str(error),
             allowed=f"{NEEDED_MEGABYTES} MB of free disk in a folder to write to: {folder}",
@@ -256,10 +266,10 @@ def build_wheel(wheel: Path, python: str) -> None:
 
 
 def check_space(folder: Path) -> None:
-    """Raise SetupError unless the build fits on the disk of ``folder``."""
+    """Raise EnvironmentProblem unless the build fits on the disk of ``folder``."""
     free = shutil.disk_usage(folder).free // 1_000_000
     if free < NEEDED_MEGABYTES:
-        raise SetupError(
+        raise EnvironmentProblem(
             "too little disk space to pack TVM",
             found=f"{free} MB free at {folder}",
             allowed=f"at least {NEEDED_MEGABYTES} MB",
@@ -268,14 +278,14 @@ def check_space(folder: Path) -> None:
 
 
 def find_compiler() -> Compiler:
-    """Find the C compiler (``CC``, gcc, cc, clang) and its nm, or raise SetupError."""
+    """Find the C compiler (``CC``, gcc, cc, clang) and its nm, or raise EnvironmentProblem."""
     choices = [os.environ.get("CC", ""), "gcc", "cc", "clang"]
     commands = [shlex.split(choice) for choice in choices if choice]
     for command in commands:
         if shutil.which(command[0]):
             break
     else:
-        raise SetupError(
+        raise EnvironmentProblem(
             "no C compiler, which the stand-ins for CUDA's libraries need",
             found=f"none of {', '.join(c[0] for c in commands)} on PATH",
             allowed="gcc or clang",
@@ -285,7 +295,7 @@ def find_compiler() -> Compiler:
     named = run([*command, "-print-prog-name=nm"]).stdout.strip()
     nm = shutil.which(named) or shutil.which("nm")
     if nm is None:
-        raise SetupError(
+        raise EnvironmentProblem(
             "no nm, which lists the functions that TVM's library asks for",
             found=f"neither {named or 'nm'} nor nm on PATH",
             allowed="nm of GNU binutils or LLVM",
@@ -308,13 +318,13 @@ def download(python: str, folder: Path) -> Path:
         return wheel
     if "DO NOT MATCH THE HASHES" in process.stderr:
         got = re.findall(r"Got\s+([0-9a-f]{64})", process.stderr)
-        raise SetupError(
+        raise EnvironmentProblem(
             f"the wheel {SOURCE_REQUIREMENT} is not the one that is pinned",
             found=f"sha256 {got[0] if got else 'that differs'}",
             allowed=f"sha256 {SOURCE_SHA256}",
             hint="clear pip's cache (pip cache purge), or use another package index",
         )
-    raise SetupError(
+    raise EnvironmentProblem(
         f"the wheel {SOURCE_REQUIREMENT} could not be downloaded",
         found=last_line(process.stderr),
         allowed="a package index, or a folder named by PIP_FIND_LINKS, that offers it",
@@ -359,7 +369,7 @@ def target_name(member: zipfile.ZipInfo) -> str | None:
 def patched_library(library: bytes) -> bytes:
     """``libtvm.so`` with a run path that leads to its own folder."""
     if library.count(OLD_RUN_PATH) != 1:
-        raise SetupError(
+        raise EnvironmentProblem(
             "TVM's library is not laid out as expected",
             found=f"its run path {library.count(OLD_RUN_PATH)} times",
             allowed="once",
@@ -437,12 +447,15 @@ class WheelWriter:
         self._archive.writestr(info, data)
 
 
-def install(python: str, wheel: Path) -> None:
+def install(python: str, wheel: Path, *, dependencies: bool = False) -> None:
     """Install ``wheel`` for ``python`` unless this very file is installed, and try Relay."""
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if installed_sha256(python) != hashlib.sha256(wheel.read_bytes()).hexdigest():
         report(f"installing {wheel.name}")
-        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         run([*command, "--no-deps", "--no-index", "--force-reinstall", str(wheel)])
+    if dependencies:
+        report("installing the packages that TVM needs")
+        run([*command, str(wheel)])
     # Without TOPHUB_LOCATION=NONE, TVM looks for tuning logs on the network.
     settings = os.environ | {"TOPHUB_LOCATION": "NONE"}
     run([python, "-c", "from tvm import relay; relay.var('x')"], settings)
@@ -463,10 +476,10 @@ def installed_sha256(python: str) -> str | None:
 def run(
     command: Sequence[str], environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command and return its output; raise SetupError if it fails."""
+    """Run a command and return its output; raise EnvironmentProblem if it fails."""
     process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if process.returncode != 0:
-        raise SetupError(
+        raise EnvironmentProblem(
             f"a step of the set-up failed: {shlex.join(command)}",
             found=last_line(process.stderr),
             allowed="exit code 0",
@@ -483,8 +496,4 @@ def last_line(text: str) -> str:
 
 def report(text: str) -> None:
     """Print one line of progress."""
-    print(f"relay_tvm: {text}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    print(f"install-tvm: {text}", flush=True)

@@ -134,3 +134,13 @@ def test_a_fixed_point_product_a_channel_is_no_table() -> None:
         after = verify(make_tables(verify(graph)))
         assert len(lookups(after)) == tables
         assert_same_meaning(graph, after)
+
+
+@pytest.mark.parametrize("values", [[1, -2, 3, 4], [7]])
+def test_a_constant_that_meets_itself_is_the_value_at_both_places(values: list[int]) -> None:
+    b = Small()
+    c = b.constant(np.array(values, np.int8))
+    graph = verify(b.graph([b.step(c, Cast(INT32), add(c, Cast(INT32)), *TO_FLOAT[1:], *NARROWED)]))
+    after = verify(make_tables(graph))
+    assert len(lookups(after)) == 1
+    assert_same_meaning(graph, after)

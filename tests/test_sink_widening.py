@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.pass_graphs import (
     CONV,
     INT8,
@@ -11,8 +13,8 @@ from tests.pass_graphs import (
     add,
     assert_becomes,
 )
-from tinyai.ir import Operand, Type
-from tinyai.ops import Reshape, Sum
+from tinyai.ir import DType, Op, Operand, Type, verify
+from tinyai.ops import AdaptivePool2d, AvgPool2d, Reshape, Sum
 from tinyai.ops.steps import (
     Cast,
     Clip,
@@ -20,7 +22,10 @@ from tinyai.ops.steps import (
     Multiply,
     Relu,
 )
+from tinyai.ops.window import Window
 from tinyai.passes import sink_widening
+
+INT16 = DType.INT16
 
 
 def test_a_value_in_front_of_a_residual_add_is_stored_as_int8() -> None:
@@ -128,3 +133,15 @@ def test_a_sum_takes_a_tail_that_does_more_than_widen_as_it_is() -> None:
     wide = b.step(b.input(Type((3, 4), INT32)), Cast(INT8), Cast(INT32), add(b.number(5)))
     graph = b.graph([b.add(Sum((1,)), [wide])])
     assert str(sink_widening(graph)) == str(graph)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [Sum((1, 2)), AvgPool2d(Window((2, 2))), AdaptivePool2d("avg", (1, 1))],
+    ids=lambda op: op.name,
+)
+def test_a_reader_gets_no_type_that_it_does_not_take(op: Op) -> None:
+    b = Small()
+    wide = b.step(b.input(Type(SHAPE, INT16)), Cast(INT32))
+    graph = b.graph([b.add(op, [wide], (Cast(INT16),))])
+    assert str(verify(sink_widening(verify(graph)))) == str(graph)

@@ -93,7 +93,10 @@ def _is_by_channel(step: Step) -> bool:
 def _lookup(graph: Graph, dtype: DType, steps: Sequence[Step], own: str | None) -> Lookup:
     low, high = dtype.range
     values: Array = np.arange(low, high + 1).astype(dtype.numpy)
-    tensors = {name: graph.constants.get(name, values) for name in operand_tensors(steps)}
-    scalars = {name: array.reshape(-1) for name, array in tensors.items()}
+    scalars = {
+        # A node of a constant may read it as an operand too: there it is the value, all the same.
+        name: values if name == own else graph.constants[name].reshape(-1)
+        for name in operand_tensors(steps)
+    }
     result = run_steps(steps, values, scalars)
     return Lookup(tuple(map(int, result)), DType(result.dtype.name))

@@ -51,17 +51,26 @@ def _can_sink(graph: Graph, node: Node, tail: tuple[Step, ...]) -> bool:
     )
     if not constant_operands or node.output in graph.outputs:
         return False
+    narrow = dtypes(graph, node)[len(node.epilogue) - len(tail)]
     return all(
-        isinstance(reader.op, Elementwise) or (_sums_narrow(graph, reader) and _only_widens(tail))
+        isinstance(reader.op, Elementwise)
+        or (_only_widens(tail) and _sums_narrow(graph, reader, node.output, narrow))
         for reader in graph.nodes
         if node.output in reader.inputs
     )
 
 
-def _sums_narrow(graph: Graph, reader: Node) -> bool:
-    """Whether an operator gives int32 for 8 bits as well; a maximum keeps its input's type."""
-    narrow = (replace(of, dtype=DType.INT8) for of in graph.types(reader.inputs))
-    return reader.op.takes_narrow and reader.op.infer(*narrow).dtype is DType.INT32
+def _sums_narrow(graph: Graph, reader: Node, name: str, narrow: DType) -> bool:
+    """Whether an operator gives int32 for a tensor of the type ``narrow`` as well: a maximum keeps
+    its input's type, an average takes no int16."""
+    types = (
+        replace(graph.type(each), dtype=narrow) if each == name else graph.type(each)
+        for each in reader.inputs
+    )
+    try:
+        return reader.op.takes_narrow and reader.op.infer(*types).dtype is DType.INT32
+    except ValueError:
+        return False
 
 
 def _only_widens(tail: tuple[Step, ...]) -> bool:

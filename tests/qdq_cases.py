@@ -315,3 +315,26 @@ TABLES: dict[str, Model] = {
         plain={"b": integers(1), "e": integers(7), "a": integers(2)},
     ),
 }
+
+THREE = {"x": (2, 4, 5, 3), "z": (2, 4, 5, 3), "v": (4, 1, 1)}
+
+# Models of which float operators stay between several dequantize and quantize.
+BRANCHES: dict[str, Model] = {
+    "sum_of_three": Model((node("Sum", "x z v"),), THREE),
+    "sum_relu": Model((node("Sum", "x z v x", "s"), node("Relu", "s")), THREE),
+    "sum_clip": Model(
+        (node("Sum", "z x z", "s"), node("Clip", "s low high")),
+        PAIR,
+        plain={"low": np.float32(-0.1), "high": np.float32(1.5)},
+    ),
+    "sum_reshaped": Model(
+        (node("Sum", "x z x", "s"), node("Reshape", "s t")), PAIR, plain={"t": integers(1, -1)}
+    ),
+    "two_sums_of_the_same": Model(
+        (node("Sum", "x z v"), node("Sum", "v x z", "q")), THREE, outputs=("y", "q")
+    ),
+    "product_and_sum": Model((node("Mul", "x v", "p"), node("Add", "p z")), THREE),
+    "two_functions_of_one_value": Model(
+        (node("Sigmoid", "x"), node("Tanh", "x", "q")), IMAGE, outputs=("y", "q")
+    ),
+}

@@ -959,6 +959,16 @@ def dequantize(dtype: str = "float32") -> Call:
 
 
 COMPOSITES: dict[str, tuple[Call, int]] = {  # with the number of calls that it covers
+    "sum": (
+        call(
+            "qnn.quantize",
+            call("add", *(EXAMPLES["qnn.dequantize"],) * 2, to="float32[2]"),
+            *SCALE,
+            to="int8[2]",
+            axis=-1,
+        ),
+        3,
+    ),
     "table": (
         call(
             "qnn.quantize",

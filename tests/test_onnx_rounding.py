@@ -13,7 +13,7 @@ from tvm import relay
 
 import tinyai
 from tests.onnx_models import Array, quantized
-from tests.qdq_cases import INTEGERS, TABLES
+from tests.qdq_cases import BRANCHES, INTEGERS, TABLES
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import graph_from_region
 from tinyai.passes import optimize
@@ -22,11 +22,12 @@ from tinyai.reference import run_graph
 pytestmark = pytest.mark.filterwarnings(
     r"ignore:.mapping\.\w+. is now deprecated:DeprecationWarning"
 )
-MODELS = INTEGERS | TABLES
+MODELS = INTEGERS | TABLES | BRANCHES
 # What tinyai leaves on the host, or TVM's importer computes before it gets there.
 NOT_ONE_REGION = {
     *("matmul_scaled", "matmul_of_two", "matmul_batched_constant"),  # products of two values
     "reshape_same_scale",  # moves values only: not worth a region
+    *("two_sums_of_the_same", "two_functions_of_one_value"),  # nothing joins them
 }
 
 

@@ -20,10 +20,12 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from tvm import relay
 
+import tinyai
 from tests.onnx_models import Array, Model, quantized, run_onnx
 from tests.oracle import REQUANTIZE, runner
-from tests.qdq_cases import INTEGERS, TABLES, node, normal
+from tests.qdq_cases import BRANCHES, INTEGERS, TABLES, node, normal
 from tinyai.frontends.qdq import float_operators, integers_from_qdq
+from tinyai.frontends.qdq_values import is_call
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import post_order, span_name
 
@@ -71,7 +73,7 @@ def steps_apart(mod: tvm.IRModule, proto: onnx.ModelProto, inputs: Mapping[str, 
     return max(int(np.abs(a.astype(int) - b.astype(int)).max()) for a, b in pairs)
 
 
-MODELS = INTEGERS | TABLES
+MODELS = INTEGERS | TABLES | BRANCHES
 
 
 @functools.cache
@@ -87,7 +89,7 @@ def check(name: str, dtype: str, weight_dtype: str = "int8") -> tvm.IRModule:
     mod = integers_from_qdq(before)
     assert float_operators(mod) == ()
     assert integers_from_qdq(mod).same_as(mod)
-    edges = {f"{value}_{word}" for value in "xyzpq" for word in ("quantize", "dequantize")}
+    edges = {f"{value}_{word}" for value in "vxyzpq" for word in ("quantize", "dequantize")}
     found = {part for call in calls(mod) for part in span_name(call).split("/")}
     assert found <= {each.name for each in MODELS[name].nodes} | edges
     if not mod.same_as(before):
@@ -106,6 +108,18 @@ def test_functions_of_single_values_stay(name: str) -> None:
     first, last = found.index("qnn.dequantize"), found.index("qnn.quantize")
     assert not {"reshape", "strided_slice", "broadcast_to_like"} & set(found[first:last])
     assert (found.count("qnn.dequantize"), found.count("qnn.quantize")) == (1, 1)
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_functions_of_several_values_stay_each_with_its_own_dequantizes(name: str) -> None:
+    mod = check(name, "uint8")
+    floats = [
+        {each for each in post_order(call) if is_call(each, "qnn.dequantize")}
+        for call in calls(mod)
+        if is_call(call, "qnn.quantize")
+    ]
+    assert sum(map(len, floats)) == len(set().union(*floats))
+    assert tinyai.explain(mod).computing == ()
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -738,6 +738,29 @@ def table_family() -> Family:
     return family
 
 
+def float_sum_family() -> Family:
+    """Sums of several branches in float32, rounded once."""
+    family = Family()
+    whole, part = (2, 5, 3, 4), (3, 1)
+    scales = ((0.3, 5), (0.07, -9), (0.11, 3), (0.05, -100))
+
+    def add(name: str, shapes: tuple[Any, ...], dtype: str, build: Any) -> None:
+        def expr(*values: relay.Expr) -> relay.Expr:
+            reals = [dequantize(v, of) for v, of in zip(values, scales, strict=False)]
+            return quantize(build(*reals), (0.21, 7), dtype)
+
+        family.add(f"{name} of {dtype}", tuple(Input(s, dtype) for s in shapes), expr)
+
+    for dtype in ("int8", "uint8"):
+        add("three", (whole, whole, whole), dtype, lambda a, b, c: a + b + c)
+        add("four", (whole,) * 4, dtype, lambda a, b, c, d: relay.nn.relu(d + (c + (a + b))))
+        add("broadcast", (part, whole, whole), dtype, lambda a, b, c: relay.clip(a + b + c, 0, 6))
+        add("number", (whole, whole), dtype, lambda a, b: number(0.7) + (a + b))
+        add("product", (whole, part, whole), dtype, lambda a, b, c: a * b + c)
+        add("quotient", (whole, whole), dtype, lambda a, b: a / (number(150) + b))
+    return family
+
+
 # --- Reduction and pooling -----------------------------------------------------------------------
 
 
@@ -909,6 +932,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "qnn edge": edge_family,
     "softmax": softmax_family,
     "table": table_family,
+    "float sum": float_sum_family,
     "reduce": reduce_family,
     "8-bit pool": pool_family,
     "qnn chain": chain_family,

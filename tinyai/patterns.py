@@ -158,6 +158,12 @@ FUNCTION_STEPS = (
     *(lambda below, name=name: op(name, below, SIDE) for name in ORDERED),
 )
 BOUNDS = tuple(lambda below, name=name: op(name, below) for name in ("nn.relu", "clip"))
+# A sum of branches that stays float, as ONNX's Sum of three: TVM and ONNX Runtime round it once.
+SUM_STEPS = (
+    lambda below: op("add", DEQUANTIZE, below),
+    lambda below: op("add", CONSTANT, below),
+    *BOUNDS,
+)
 STOP_FUSION = (lambda below: op("annotation.stop_fusion", below),)
 LONGEST_CHAIN = 16
 
@@ -200,6 +206,15 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
             follow(OneOf((op("nn.dense", ANY, CONSTANT), op("qnn.dense", ANY, *weighed)))),
         ),
         # Before the chains that begin anywhere: these would begin inside.
+        PatternRow(
+            "sum",
+            op(
+                "qnn.quantize",
+                Chain(op("add", DEQUANTIZE, DEQUANTIZE), SUM_STEPS, LONGEST_CHAIN),
+                *SCALE,
+            ),
+            floats=True,
+        ),
         PatternRow(
             "table",
             op("qnn.quantize", Chain(DEQUANTIZE, FUNCTION_STEPS, LONGEST_CHAIN), *SCALE),

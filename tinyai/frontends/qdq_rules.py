@@ -618,6 +618,11 @@ ELEMENTWISE = (
     *("fast_exp", "fast_erf", "fast_tanh", "nn.relu", "nn.leaky_relu", "nn.prelu"),
 )
 SOFTMAX = ("nn.softmax", "nn.log_softmax", "nn.fast_softmax")
+# Of several quantized values, such as a sum of three branches: these have C for floats.
+ARITHMETIC = (
+    *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
+    *("clip", "round", "nn.relu", "nn.leaky_relu"),
+)
 
 
 @dataclass(frozen=True)
@@ -629,21 +634,25 @@ class Function:
 
 
 def function_of_values(view: View, call: relay.Call) -> Function:
-    """A ``qnn.quantize`` of a function of single values, or of a softmax, which stays float.
+    """A ``qnn.quantize`` of a function of single values, of a softmax, or of float arithmetic on
+    several values, which stays float.
 
     Moves in front of it and behind it go to the integers; then nothing but the function is between
-    dequantize and quantize. Refuses any other operator there.
+    dequantize and quantize, and no other function reads its dequantized values. Refuses any other
+    operator there.
     """
     grid = view.grid(call)
     behind, root = _moves_behind(view, call.args[0])
     inside, leaves = _inside(view, root)
-    require(len(leaves) == 1, "quantized inputs of the function", len(leaves), "one")
-    if not behind and is_call(leaves[0], "qnn.dequantize"):
-        return Function(inside, _again_on(view, call, view.new[root]))
+    if not all(is_call(each, *ARITHMETIC) for each in inside):
+        require(len(leaves) == 1, "quantized inputs of the function", len(leaves), "one")
     own = {*inside, *behind}
+    alone = (is_call(leaf, "qnn.dequantize") and view.within(leaf, own) for leaf in leaves)
+    if not behind and all(alone):
+        return Function(inside, _again_on(view, call, view.new[root]))
     shared = [each for each in inside if not view.within(each, own)]
     require(not shared, "function with moves", "used as float32 too", "quantized only")
-    new = {leaves[0]: dequantize(view.integers(leaves[0]), leaves[0].span)}
+    new = {leaf: dequantize(view.integers(leaf), leaf.span) for leaf in leaves}
     for each in inside:
         new[each] = _on_floats(view, each, new)
     return Function(inside, _put_behind(view, behind, _again_on(view, call, new[root]), grid))

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ import tests.relay_nets as nets
 import tinyai
 import tinyai.runtime
 from tinyai.errors import LimitError, OptionError, ToolchainError
-from tinyai.frontends.relay import register_hooks
+from tinyai.frontends.load import load_model
+from tinyai.frontends.relay import regions, register_hooks
 from tinyai.runtime.tvm_module import c_sources
+
+DIGITS = Path(__file__).parents[1] / "benchmarks" / "digits" / "digits.onnx"
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +225,74 @@ def test_the_c_of_a_build_can_be_read(network):
     (text,) = c_sources(built(network[0]))
     assert "conv2d" in text
     assert "tvmgen_default_tinyai_main_0" in text
+
+
+def test_the_c_of_a_factory_that_runs_is_the_same(network):
+    assert c_sources(tinyai.build(network[0])) == c_sources(built(network[0], sealed=True)) != []
+
+
+def test_a_target_of_ones_own_is_as_good_as_its_string(network):
+    target = tinyai.Target(isa="scalar", threads=2)
+    (text,) = c_sources(tinyai.build(network[0], target=target))
+    assert [text] == c_sources(tinyai.build(network[0], target="tinyai -isa=scalar -threads=2"))
+    (region,) = regions(tinyai.partition_for_tinyai(network[0], target=target)).values()
+    assert str(region.attrs["tinyai.isa"]) == "scalar"
+    report = tinyai.explain(network[0], target=target)
+    assert report == tinyai.explain(network[0], isa="scalar", threads=2)
+
+
+@pytest.mark.filterwarnings(r"ignore:.mapping\.\w+. is now deprecated:DeprecationWarning")
+def test_a_path_is_as_good_as_the_module_in_it():
+    for file in (str(DIGITS), DIGITS):
+        partitioned = tinyai.partition_for_tinyai(file)
+        assert tvm.ir.structural_equal(
+            partitioned, tinyai.partition_for_tinyai(*load_model(DIGITS)), map_free_vars=True
+        )
+    assert tinyai.explain(DIGITS) == tinyai.explain(partitioned)
+    factory = tinyai.build(DIGITS)
+    (found,) = nets.run_factory(factory, {"image": np.zeros((1, 1, 8, 8), "float32")})
+    assert found.shape == (1, 10)
+    with pytest.raises(OptionError, match="no file"):
+        tinyai.build("none.onnx")
+    with pytest.raises(OptionError, match="params beside a model file"):
+        tinyai.build(DIGITS, {"w": 1})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (None, "what an importer returns"),
+        (relay.Function([], relay.const(1)), "IRModule.from_expr"),
+        (3, "IRModule"),
+    ],
+)
+def test_what_is_no_module_is_an_error(wrong, hint):
+    for door in (tinyai.build, tinyai.partition_for_tinyai, tinyai.explain):
+        with pytest.raises(OptionError, match=f"module\\n  found(.|\\n)*{hint}"):
+            door(wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"target": tvm.target.Target("llvm")}, r"found:   tvm\.target\.target\.Target 'llvm"),
+        ({"target": None}, "NoneType"),
+        ({"toolchain": "gcc"}, r"try:     tinyai\.Toolchain\('gcc'\)"),
+        ({"executor": "aot"}, 'Executor\\("aot"'),
+        ({"params": "w"}, "params\n  found:   builtins.str"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_an_error(network, arguments, told):
+    with pytest.raises(OptionError, match=told):
+        tinyai.build(network[0], **arguments)
+
+
+def test_a_dynamic_batch_is_an_error_of_the_build_alone():
+    x = relay.var("x", shape=(relay.Any(), 4), dtype="float32")
+    mod = nets.module(relay.nn.relu(x))
+    with pytest.raises(OptionError, match=r"found:   x: float32\[\?,4\]\n  allowed: fixed shapes"):
+        tinyai.build(mod)
+    assert tinyai.explain(mod).host
 
 
 def test_a_module_without_regions_is_built_too():

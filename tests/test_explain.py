@@ -688,7 +688,7 @@ def test_a_dynamic_file_is_explained(model):
         ("absent.onnx", None, (), "no file"),
         ("a\nb.onnx", None, (), "a\\nb.onnx"),
         ("bad.onnx", b"", ("--target", "llvm"), "exactly one part that begins with tinyai"),
-        ("net.onnx", DIGITS.read_bytes(), ("--input-shapes", "x"), "--input-shapes"),
+        ("net.onnx", DIGITS.read_bytes(), ("--input-shapes", "x"), "input shapes"),
     ],
 )
 def test_bad_files_and_options_are_errors_that_say_what_is_allowed(

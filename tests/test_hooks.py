@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from tinyai.frontends.annotate import (
 )
 from tinyai.frontends.relay import regions
 from tinyai.patterns import PATTERNS
+
+DIGITS = Path(__file__).parents[1] / "benchmarks" / "digits" / "digits.onnx"
 
 USERS_OWN_SCRIPT = """
 import sys, numpy as np, tvm, tinyai
@@ -123,6 +126,97 @@ def test_tvmc_tells_of_an_unknown_option(tmp_path):
             target="tinyai -speed=1, llvm",
             package_path=str(tmp_path / "net.tar"),
         )
+
+
+def shell(*arguments):
+    """Exit code and what was written to stderr by ``python -m tinyai tvmc compile``."""
+    result = CliRunner().invoke(main, ["tvmc", "compile", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result.exit_code, result.stderr
+
+
+@pytest.fixture
+def never_compiled(monkeypatch):
+    from tvm.driver.tvmc import compiler
+
+    def fail(*_, **__):
+        raise AssertionError("compiled before the mistake was told")
+
+    monkeypatch.setattr(compiler, "compile_model", fail)
+
+
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected", "never_compiled")
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("tinyai -speed=1, llvm", "found:   speed"),
+        ("tinyai -isa=best, llvm", "option 'isa'"),
+        ("tinyai -strict=maybe, llvm", "option 'strict'"),
+        ("tinyai fast, llvm", "found:   'fast'"),
+    ],
+)
+def test_the_shells_tvmc_tells_a_bad_option_before_the_model_is_read(tmp_path, target, told):
+    (tmp_path / "net.tflite").write_bytes(b"none")
+    output = tmp_path / "net.tar"
+    code, text = shell("--target", target, "--output", output, tmp_path / "net.tflite")
+    assert code == 2
+    assert text.startswith("error: ")
+    assert told in text
+    assert not output.exists()
+
+
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected", "never_compiled")
+@pytest.mark.parametrize("output", ["none/net.tar", "."])
+def test_the_shells_tvmc_tells_an_output_that_cannot_be_written_at_once(tmp_path, output):
+    code, text = shell("--target", "tinyai, llvm", "--output", tmp_path / output, DIGITS)
+    assert code == 2
+    assert text.startswith("error: output file\n")
+    assert not list(tmp_path.iterdir())
+
+
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected", "never_compiled")
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("cut.tflite", b"\xff\xff\xff\xffTFL3" * 9, "error: model file"),
+        ("cut.onnx", DIGITS.read_bytes()[:3000], "error: model file"),
+        ("none.onnx", None, "no file"),
+        ("bad.relay", b'#[version = "0.0.5"]\ndef @main(', "TVM's importer for .relay files"),
+    ],
+)
+def test_the_shells_tvmc_reads_models_by_the_checked_loader(tmp_path, name, content, told):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    output = tmp_path / "net.tar"
+    code, text = shell("--target", "tinyai, llvm", "--output", output, tmp_path / name)
+    assert code == 2
+    assert told in text
+    assert "try:" in text
+    assert not output.exists()
+
+
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected", "never_compiled")
+def test_the_shells_tvmc_refuses_shapes_of_no_input():
+    code, text = shell("--target", "tinyai", "--input-shapes", "x:[1]", DIGITS)
+    assert code == 2
+    assert "found:   x:[1]" in text
+    code, text = shell("--target", "tinyai", "--input-shapes", "image:[1", DIGITS)
+    assert code == 2
+    assert "argument --input-shapes" in text
+
+
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected")
+def test_tvms_own_names_are_back_after_the_shells_tvmc(tmp_path):
+    from tvm.driver.tvmc import compiler, frontends
+
+    before = frontends.load_model, compiler.drive_compile, compiler.parse_shape_string
+    assert shell("--target", "tinyai", tmp_path / "none.onnx")[0] == 2
+    assert before == (frontends.load_model, compiler.drive_compile, compiler.parse_shape_string)
 
 
 @tvmc_leaves_files_open

@@ -15,8 +15,9 @@ from tvm import relay
 
 import tinyai
 from tests.mutations import MODELS, Flat
-from tinyai.errors import OptionError
-from tinyai.frontends.load import LARGEST, load_model
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.frontends import load
+from tinyai.frontends.load import LARGEST, load_model, parse_shapes
 
 # TVM's importer reads onnx.mapping, which onnx deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -208,6 +209,82 @@ def test_an_onnx_file_that_contradicts_itself_is_refused(tmp_path: Path, what: s
     told = refusal(tmp_path, ".onnx", made.SerializeToString())
     assert told.startswith("model file: ")
     assert found in told
+
+
+# --- Shapes that are asked for ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("", {}),
+        ("x:[1,2]", {"x": [1, 2]}),
+        (" a/b:0:[1, 2],y : [3]\n z.1:[]", {"a/b:0": [1, 2], "y": [3], "z.1": []}),
+    ],
+)
+def test_shapes_are_read_from_tvmcs_text(text: str, shapes: dict[str, list[int]]) -> None:
+    assert parse_shapes(text) == shapes
+
+
+def test_an_open_dimension_is_minus_one() -> None:
+    assert isinstance(parse_shapes("x:[-1,2]")["x"][0], tvm.tir.Any)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x", "x:[1,2", "x:[1,a]", "x:[1.5]", "x:[1,,2]", "x:[0]", "x:[-2]", "x:[1] junk", "[1,2]"],
+)
+@pytest.mark.parametrize("before", ["", "z:[3] "])
+def test_misshapen_shapes_are_an_error(text: str, before: str) -> None:
+    with pytest.raises(OptionError, match=r"input shapes(.|\n)*allowed: name:\[1,3,32,32\]"):
+        parse_shapes(before + text)
+
+
+@pytest.mark.parametrize("text", ["x:[1,2]y:[1]", "x:[1] x:[2]", ":[1]", "x:[1]]"])
+def test_shapes_that_run_into_each_other_are_an_error(text: str) -> None:
+    with pytest.raises(OptionError, match=r"input shapes(.|\n)*allowed: name:\[1,3,32,32\]"):
+        parse_shapes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("z:[1,2]", "z:[1, 2]"), ("w:[1,2]", "w:[1, 2]"), ("x:[2]", "x:[2]")]
+)
+def test_shapes_of_no_input_or_another_number_of_dimensions_are_an_error(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "model.onnx").write_bytes(model().SerializeToString())
+    with pytest.raises(OptionError) as raised:
+        load_model(tmp_path / "model.onnx", text)
+    assert raised.value.found == told
+    assert "x:[1, 2]" in str(raised.value.allowed)
+
+
+def test_shapes_that_fit_are_those_of_the_module(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(model().SerializeToString())
+    mod, _ = load_model(tmp_path / "model.onnx", "x:[7,2]")
+    (x,) = mod["main"].params
+    assert [int(dim) for dim in x.checked_type.shape] == [7, 2]
+
+
+@pytest.mark.skipif(not MODELS.is_dir(), reason=f"no folder {MODELS} with the sample networks")
+def test_shapes_of_a_tflite_file_are_checked_too() -> None:
+    with pytest.raises(OptionError) as raised:
+        load_model(MODELS / "kws_ref_model.tflite", "input_1:[1,49]")
+    assert raised.value.found == "input_1:[1, 49]"
+    assert "input_1:[1, 49, 10, 1]" in str(raised.value.allowed)
+
+
+@pytest.mark.parametrize("package", ["tflite", "onnx"])
+def test_a_missing_reader_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    (tmp_path / f"net.{package}").write_bytes(b"....TFL3")
+    monkeypatch.setattr(load, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match=rf'pip install "tinyai\[{package}\]"'):
+        load_model(tmp_path / f"net.{package}")
+
+
+# --- What is no model ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x0a\xff\xff\xff\xff\x0f"])

@@ -145,12 +145,22 @@ _PARSERS: dict[str, Callable[[object], object]] = {
 }
 
 
-def split_target(text: str) -> tuple[dict[str, str], str]:
+def split_target(text: str | Target) -> tuple[dict[str, str], str]:
     """``"tinyai -isa=scalar, llvm -mcpu=x"`` -> options of tinyai, and the host's target string.
 
-    The host is ``llvm`` where none is named. Raises ``OptionError`` where tinyai is missing, named
-    twice, or followed by words that are no ``-name=value``.
+    The host is ``llvm`` where none is named, and beside a ``Target``. Raises ``OptionError`` where
+    tinyai is missing, named twice, or followed by words that are no ``-name=value``, and for what
+    is neither text nor a ``Target``.
     """
+    if isinstance(text, Target):
+        return {name: str(value) for name, value in dataclasses.asdict(text).items()}, "llvm"
+    if not isinstance(text, str):
+        raise OptionError(
+            "target",
+            found=f"{type(text).__module__}.{type(text).__name__} {str(text)[:80]!r}",
+            allowed="a target string, or a tinyai.Target",
+            hint='"tinyai -isa=scalar, llvm -mcpu=cascadelake"',
+        )
     parts = [part.strip() for part in text.split(",")]
     own = [part for part in parts if part.split(" ")[0] == "tinyai"]
     if len(own) != 1:

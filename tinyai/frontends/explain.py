@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from tinyai.backend import compile_graph
 from tinyai.boundary import Whole, host_row
 from tinyai.errors import BoundaryError
 from tinyai.frontends.functions import has
-from tinyai.frontends.relay import partition_for_tinyai, regions
+from tinyai.frontends.relay import of_target, partition_for_tinyai, regions
 from tinyai.frontends.relay_source import Source, graph_from_region, post_order, rounding_of
 from tinyai.frontends.seal import unseal
 from tinyai.report import HostRow, RegionRow, Report
@@ -22,7 +23,11 @@ from tinyai.source import Call, Expr, using
 from tinyai.target import COMPILER, Target
 
 
-def explain(mod: tvm.IRModule, params: dict[str, Any] | None = None, **options: object) -> Report:
+def explain(
+    mod: tvm.IRModule | str | os.PathLike[str],
+    params: dict[str, Any] | None = None,
+    **options: object,
+) -> Report:
     """Report of ``mod``: each operator that stays on the host with the reason, and the regions.
 
     ``mod`` is a module from an importer or a quantizer, or the result of ``partition_for_tinyai``;
@@ -32,13 +37,7 @@ def explain(mod: tvm.IRModule, params: dict[str, Any] | None = None, **options: 
     that the user made himself cannot be built.
     """
     partitioned = partition_for_tinyai(mod, params, **options)  # type: ignore[arg-type]
-    return report_of(partitioned, Target.from_options(_of_target(options)).rounding)
-
-
-def _of_target(options: Mapping[str, object]) -> dict[str, object]:
-    """Without the arguments that are ``partition_for_tinyai``'s own."""
-    own = ("mod_name", "prune", "strict")
-    return {name: value for name, value in options.items() if name not in own}
+    return report_of(partitioned, Target.from_options(of_target(options)).rounding)
 
 
 def report_of(partitioned: tvm.IRModule, mode: str = Target.rounding) -> Report:

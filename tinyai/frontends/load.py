@@ -8,7 +8,9 @@ other first, and what came out of the importer is typed and measured before anyo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,10 +19,14 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tinyai.errors import OptionError
+from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.frontends.relay_source import source_types, span_name
 
 IMPORTED = (".onnx", ".tflite")
+# Shapes of inputs by name; dimensions are numbers or relay.Any.
+Shapes = Mapping[str, Sequence[Any]]
+# Inputs of a file by name with their dimensions, None where it does not tell.
+Inputs = dict[str, list[int] | None]
 LARGEST = 2**31 - 1  # bytes of a tensor
 _AGAIN = "export or convert the model again: the file is damaged or was made by a faulty tool"
 
@@ -33,69 +39,167 @@ class _Fault(Exception):
         self.found, self.allowed, self.hint = found, allowed, hint
 
 
-def load_model(file: str, input_shapes: str = "") -> tuple[tvm.IRModule, dict[str, Any]]:
+def load_model(
+    file: str | os.PathLike[str], input_shapes: str | Shapes = "", kind: str = ""
+) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Module and parameters of an .onnx or .tflite file, by TVM's importers.
 
     ``input_shapes`` are tvmc's: ``"data:[1,3,32,32] other:[1,8]"``, "" for those of the file.
+    ``kind`` is one of ``IMPORTED``, "" for the one that the name ends with.
     Raises ``OptionError`` for a file that cannot be read or imported, or bad shapes. A file is
     refused too where it contradicts itself (a weight of more or fewer bytes than its shape says, an
     index to nothing, a value that is read before it is made) or has a tensor above ``LARGEST``.
     """
     from tinyai.report import safe  # brings rich, which import tinyai does without
 
+    shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
     path = Path(file)
-    kind = path.suffix.lower()
+    kind = kind or path.suffix.lower()
     if kind not in IMPORTED:
-        raise OptionError("model file", found=safe(file), allowed="*" + ", *".join(IMPORTED))
-    if not path.is_file():
-        raise OptionError("model file", found=f"{safe(file)}, no file", allowed="a file to read")
+        raise OptionError(
+            "model file",
+            found=safe(str(file)),
+            allowed="*" + ", *".join(IMPORTED),
+            hint="TVM's own importers read others; pass the module that they make",
+        )
+    check_file(path)
     try:
-        _check_tflite(path.read_bytes()) if kind == ".tflite" else _check_onnx(path)
+        inputs = _check_tflite(path.read_bytes()) if kind == ".tflite" else _check_onnx(path)
     except _Fault as fault:
-        raise _refusal(file, fault) from None
+        raise _refusal(path, fault) from None
+    except EnvironmentProblem:
+        raise
     except Exception as error:  # readers of files raise what they like
         found = f"{type(error).__name__}: {_last_line(error)}"
-        raise _refusal(file, _Fault(found, f"a whole {kind} file")) from error
+        raise _refusal(path, _Fault(found, f"a whole {kind} file")) from error
+    _check_asked(shapes, inputs)
     try:
-        mod, params = _imported(file, input_shapes)
+        mod, params = _imported(path, kind, shapes)
     except Exception as error:  # importers and parsers of files raise what they like
-        raise OptionError(
-            f"TVM's importer for {kind} files",
-            found=f"{safe(file)}: {type(error).__name__}: {safe(_last_line(error))}",
-            allowed="a model that it reads",
-            hint="python -m tinyai doctor, or --input-shapes where a shape is missing",
-        ) from error
+        raise importers_refusal(path, kind, error) from error
     try:
         _check_sizes(mod)
     except _Fault as fault:
-        raise _refusal(file, fault) from None
+        raise _refusal(path, fault) from None
     return mod, params
 
 
-def _refusal(file: str, fault: _Fault) -> OptionError:
+def check_file(path: Path) -> None:
+    from tinyai.report import safe
+
+    if not path.is_file():
+        raise OptionError(
+            "model file",
+            found=f"{safe(str(path))}, no file",
+            allowed="a file to read",
+            hint="the path, seen from the current folder",
+        )
+
+
+def importers_refusal(file: str | Path, kind: str, error: Exception) -> OptionError:
+    """What an importer of TVM's raised, as a message."""
+    from tinyai.report import safe
+
+    return OptionError(
+        f"TVM's importer for {kind} files",
+        found=f"{safe(str(file))}: {type(error).__name__}: {safe(_last_line(error))}",
+        allowed="a model that it reads",
+        hint="python -m tinyai doctor, or --input-shapes where a shape is missing",
+    )
+
+
+def _missing(package: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"the package {package}, which reads .{package} files, is missing",
+        found="no such module",
+        allowed="an installed one",
+        hint=f'pip install "tinyai[{package}]"',
+    )
+
+
+def _refusal(file: Path, fault: _Fault) -> OptionError:
     from tinyai.report import safe
 
     return OptionError(
         "model file",
-        found=f"{safe(file)}: {safe(fault.found, 240)}",
+        found=f"{safe(str(file))}: {safe(fault.found, 240)}",
         allowed=fault.allowed,
         hint=fault.hint,
     )
 
 
-def _imported(file: str, input_shapes: str) -> tuple[tvm.IRModule, dict[str, Any]]:
-    from tvm.driver.tvmc.frontends import load_model as load
-    from tvm.driver.tvmc.shape_parser import parse_shape_string
+def _imported(file: Path, kind: str, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
+    from tvm.driver.tvmc.frontends import get_frontend_by_name
 
-    model = load(file, shape_dict=parse_shape_string(input_shapes) if input_shapes else None)
+    importer = get_frontend_by_name(kind.removeprefix("."))
+    mod, params = importer.load(str(file), dict(shapes) if shapes else None)
     # The importers leave contradictions between operators to whoever types the module first.
-    return relay.transform.InferType()(model.mod), model.params
+    return relay.transform.InferType()(mod), params
 
 
 def _last_line(error: Exception) -> str:
     """TVM's errors end with what happened, behind the frames of the C++ stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
+
+
+# --- Shapes that are asked for -----------------------------------------------------------------
+
+_SHAPE = re.compile(
+    r"(?P<name>[^][\s,][^][]*?)\s*:\s*\[(?P<dims>[^][]*)\](?:\s*,\s*|\s+|$)", re.DOTALL
+)
+
+
+def parse_shapes(text: str) -> dict[str, list[Any]]:
+    """``"data:[1,3,32,32] other:[-1,8]"`` as importers take it: -1 leaves a dimension open.
+
+    Raises ``OptionError`` for a text that is anything else.
+    """
+    from tinyai.report import safe
+
+    def fail(found: str) -> OptionError:
+        return OptionError(
+            "input shapes",
+            found=safe(found),
+            allowed="name:[1,3,32,32] other:[-1,8], each name once, -1 for an open dimension",
+            hint="python -m tinyai explain FILE without shapes takes those of the file",
+        )
+
+    shapes: dict[str, list[Any]] = {}
+    rest = text.strip()
+    while rest:
+        found = _SHAPE.match(rest)
+        if found is None:
+            raise fail(rest)
+        try:
+            dims = [int(dim) for dim in found["dims"].split(",")] if found["dims"].strip() else []
+        except ValueError:
+            raise fail(found[0]) from None
+        if found["name"] in shapes or any(dim < 1 and dim != -1 for dim in dims):
+            raise fail(found[0])
+        shapes[found["name"]] = [relay.Any() if dim == -1 else dim for dim in dims]
+        rest = rest[found.end() :]
+    return shapes
+
+
+def _check_asked(shapes: Shapes, inputs: Inputs) -> None:
+    """The shapes are of inputs that the file has, of as many dimensions where it tells."""
+    from tinyai.report import safe
+
+    known = ", ".join(f"{name}:{_shown(dims or ['...'])}" for name, dims in inputs.items())
+    for name, shape in shapes.items():
+        dims = inputs.get(name)
+        if name not in inputs or (dims is not None and len(dims) != len(shape)):
+            asked = ["-1" if isinstance(dim, tvm.tir.Any) else dim for dim in shape]
+            raise OptionError(
+                "input shapes",
+                found=safe(f"{name}:{_shown(asked)}"),
+                allowed=safe(f"the model's inputs, with as many dimensions: {known}", 240),
+                hint="names and numbers of dimensions as in the file",
+            )
+
+
+# --- Sizes -------------------------------------------------------------------------------------
 
 
 def _check_sizes(mod: tvm.IRModule) -> None:
@@ -131,7 +235,7 @@ def _check_shape(what: str, shape: Sequence[int], item: float) -> int:
     return math.ceil(count * item)
 
 
-def _shown(shape: Iterable[int]) -> str:
+def _shown(shape: Iterable[object]) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
 
 
@@ -149,11 +253,12 @@ _TFLITE_BYTES = {
 _TFLITE_RANGES = {3: (0, 255), 7: (-(2**15), 2**15 - 1), 9: (-128, 127)}
 
 
-def _check_tflite(content: bytes) -> None:
+def _check_tflite(content: bytes) -> Inputs:
+    """The model's inputs."""
     if content[4:8] != b"TFL3":
         raise _Fault(f"{len(content)} bytes that begin with {content[:8]!r}", "TFL3 from byte 4 on")
     if find_spec("tflite") is None:
-        return  # TVM's importer tells that it is missing
+        raise _missing("tflite")
     model = import_module("tflite.Model").Model.GetRootAsModel(content, 0)
     if model.SubgraphsLength() != 1:
         raise _Fault(
@@ -195,6 +300,15 @@ def _check_tflite(content: bytes) -> None:
     if lost:
         raise _Fault(f"output {lost[0]} of the model, which nothing makes", "a tensor that is made")
     _check_names(graph, sorted(used))
+    return {
+        (graph.Tensors(i).Name() or b"").decode(errors="replace"): _tflite_shape(graph.Tensors(i))
+        for i in inputs
+    }
+
+
+def _tflite_shape(tensor: Any) -> list[int]:
+    shape = tensor.ShapeAsNumpy()
+    return [] if isinstance(shape, int) else [int(dim) for dim in shape]
 
 
 def _indices(values: Any, low: int, end: int, what: str) -> list[int]:
@@ -209,8 +323,7 @@ def _indices(values: Any, low: int, end: int, what: str) -> list[int]:
 def _check_tensor(model: Any, tensor: Any, index: int) -> tuple[int, int]:
     """The bytes that a tensor's shape says, 0 for types of no fixed size, and those of its data."""
     what = f"tensor {index}"
-    shape = tensor.ShapeAsNumpy()
-    shape = [] if isinstance(shape, int) else [int(dim) for dim in shape]
+    shape = _tflite_shape(tensor)
     item = _TFLITE_BYTES.get(tensor.Type())
     size = _check_shape(what, shape, item or 0)
     _indices([tensor.Buffer()], 0, model.BuffersLength(), f"the buffer of {what}")
@@ -256,22 +369,33 @@ def _check_names(graph: Any, used: Iterable[int]) -> None:
 # --- ONNX --------------------------------------------------------------------------------------
 
 
-def _check_onnx(path: Path) -> None:
+def _check_onnx(path: Path) -> Inputs:
+    """The model's inputs."""
     if find_spec("onnx") is None:
-        return  # TVM's importer tells that it is missing
+        raise _missing("onnx")
     import onnx
 
     model = onnx.load(path, load_external_data=False)
     if not model.graph.output:
         raise _Fault("a model without outputs", "one and more")
     _check_onnx_graph(model.graph, set())
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = {v.name: _onnx_dims(v) for v in model.graph.input if v.name not in constants}
     try:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # what it objects to is the importer's to judge; more than 2 GB it cannot
-        return
+        return inputs
     # Before the importer computes constants of these shapes.
     for value in model.graph.value_info:
         _check_value(value, "result")
+    return inputs
+
+
+def _onnx_dims(value: Any) -> list[int] | None:
+    of = value.type.tensor_type
+    if not of.HasField("shape"):
+        return None
+    return [dim.dim_value if dim.HasField("dim_value") else -1 for dim in of.shape.dim]
 
 
 def _check_onnx_graph(graph: Any, outer: set[str]) -> None:

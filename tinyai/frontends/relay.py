@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from tinyai.backend import CompileSpec, preprocess
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
 from tinyai.frontends.functions import deep_recursion, has
+from tinyai.frontends.load import load_model
 from tinyai.frontends.qdq import integers_of_typed
 from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
 from tinyai.frontends.seal import seal, unseal, unsealed
@@ -41,15 +43,16 @@ from tinyai.patterns import (
     refusal_of_operator,
 )
 from tinyai.source import Call, using
-from tinyai.target import COMPILER, Target
+from tinyai.target import COMPILER, Target, split_target
 
 CONVOLUTIONS = {"nn.conv2d", "qnn.conv2d", "qnn.conv2d_transpose"}
 
 
 def partition_for_tinyai(
-    mod: tvm.IRModule,
+    mod: tvm.IRModule | str | os.PathLike[str],
     params: dict[str, Any] | None = None,
     *,
+    target: str | Target | None = None,
     mod_name: str = "default",
     prune: bool | str = True,
     strict: bool | str = False,
@@ -58,8 +61,9 @@ def partition_for_tinyai(
 ) -> tvm.IRModule:
     """Cut the parts of ``mod`` that tinyai takes into functions with ``Compiler="tinyai"``.
 
-    ``params`` are bound as constants: a pattern needs its weights. ``options`` are fields of
-    ``tinyai.Target`` as values or strings; each becomes an attribute of every region. A region
+    ``mod`` may be the path of an .onnx or .tflite file, which is loaded. ``params`` are bound as
+    constants: a pattern needs its weights. ``options`` are fields of ``tinyai.Target`` as values or
+    strings, ``target`` is all of them; each becomes an attribute of every region. A region
     that computes nothing goes back to the host unless ``prune`` is False. ``mod_name`` begins the
     regions' symbols. ``sealed`` leaves the composites as ``tinyai.seal`` makes them, which is the
     quicker way to a ``relay.build``. A module that has regions of tinyai's already is returned as
@@ -68,6 +72,11 @@ def partition_for_tinyai(
     ``strict`` ``BoundaryError``, with the report of ``tinyai.explain``, where an operator that
     computes stays on the host.
     """
+    if target is not None:
+        own = {"mod_name": mod_name, "prune": prune, "strict": strict, "sealed": sealed}
+        said: dict[str, Any] = own | split_target(target)[0] | options
+        return partition_for_tinyai(mod, params, **said)
+    mod, params = module_of(mod, params)
     whole, keep_sealed = _boolean("strict", strict), _boolean("sealed", sealed)
     partitioned = _partition(mod, params, mod_name, prune, options, keep_sealed)
     if whole:
@@ -75,6 +84,57 @@ def partition_for_tinyai(
 
         check_boundary(partitioned, Target.from_options(options).rounding)
     return partitioned
+
+
+OWN_OPTIONS = ("target", "mod_name", "prune", "strict", "sealed")
+
+
+def of_target(options: Mapping[str, object]) -> dict[str, object]:
+    """``options`` without the arguments that are ``partition_for_tinyai``'s own, which may stand in
+    a target string too; those of ``target`` among them."""
+    target = options.get("target")
+    said: dict[str, object] = {} if target is None else {**split_target(target)[0]}  # type: ignore[arg-type]
+    return {name: value for name, value in (said | {**options}).items() if name not in OWN_OPTIONS}
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise ``OptionError`` where ``partition_for_tinyai`` would because of these options."""
+    for name in ("prune", "strict", "sealed"):
+        _boolean(name, str(options.get(name, False)))
+    identifier(str(options.get("mod_name", "default")), "mod_name")
+    Target.from_options(of_target(options))
+
+
+def module_of(mod: Any, params: Any) -> tuple[tvm.IRModule, dict[str, Any] | None]:
+    """The module and parameters that a user hands over, or those of the file that he names.
+
+    Raises ``OptionError`` where it is anything else.
+    """
+    if isinstance(mod, str | os.PathLike):
+        if params:
+            raise OptionError(
+                "params beside a model file",
+                found=f"{len(params)} of them",
+                allowed="none: the file has its own",
+                hint="TVM's importers give a module and its params, to be changed",
+            )
+        return load_model(mod)
+    if not isinstance(mod, tvm.IRModule):
+        function = isinstance(mod, relay.Expr)
+        raise OptionError(
+            "module",
+            found="None" if mod is None else f"{type(mod).__module__}.{type(mod).__name__}",
+            allowed="a tvm.IRModule, or the path of an .onnx or .tflite file",
+            hint="tvm.IRModule.from_expr(function)" if function else "what an importer returns",
+        )
+    if not isinstance(params, Mapping | None):
+        raise OptionError(
+            "params",
+            found=f"{type(params).__module__}.{type(params).__name__}",
+            allowed="a dict of arrays by the names of main's parameters, or None",
+            hint="options are keywords: target=, isa=, ...",
+        )
+    return mod, params  # type: ignore[return-value]
 
 
 def _partition(

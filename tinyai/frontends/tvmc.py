@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm.relay.op.contrib.register import register_pattern_table
+from wrapt.importer import when_imported
 
-from tinyai.frontends.relay import partition_for_tinyai, pattern_table
-from tinyai.target import COMPILER
+from tinyai.errors import OptionError, TinyAIError
+from tinyai.frontends.load import IMPORTED, check_file, importers_refusal, load_model, parse_shapes
+from tinyai.frontends.relay import check_options, partition_for_tinyai, pattern_table
+from tinyai.target import COMPILER, split_target
 
 
 def register_drivers() -> None:
     """Make ``get_pattern_table("tinyai")`` and ``tvmc`` targets such as
-    ``"tinyai -isa=scalar, llvm"`` work. Again changes nothing."""
+    ``"tinyai -isa=scalar, llvm"`` work, the latter once the driver is imported. Again changes
+    nothing."""
     register_pattern_table(COMPILER, pattern_table)
-    try:
-        from tvm.driver.tvmc.composite_target import REGISTERED_CODEGEN
-    except ImportError:  # a TVM that was built without the driver, or lacks what the driver needs
-        return
-    REGISTERED_CODEGEN[COMPILER] = {"config_key": None, "pass_pipeline": _partition}
+    when_imported("tvm.driver.tvmc.composite_target")(_register_target)
+
+
+def _register_target(composite_target: Any) -> None:
+    codegen = {"config_key": None, "pass_pipeline": _partition}
+    composite_target.REGISTERED_CODEGEN[COMPILER] = codegen
 
 
 def _partition(mod: tvm.IRModule, *args: Any, **options: Any) -> tvm.IRModule:
@@ -29,13 +38,86 @@ def _partition(mod: tvm.IRModule, *args: Any, **options: Any) -> tvm.IRModule:
 
 
 def run_tvmc(arguments: Sequence[str]) -> int:
-    """TVM's command line with tinyai among its targets; its exit code."""
+    """TVM's command line with tinyai among its targets; its exit code.
+
+    Model files come in through ``load_model``, and what is wrong with the options or the output is
+    told before anything is compiled. Raises ``TinyAIError`` with these messages.
+    """
+    from tvm.driver.tvmc import autotuner, compiler, frontends
     from tvm.driver.tvmc.main import _main
 
     register_drivers()
-    before = sys.argv
-    sys.argv = ["tvmc", *arguments]
-    try:
+    with (
+        _changed(sys, "argv", ["tvmc", *arguments]),
+        _changed(frontends, "load_model", _load(frontends)),
+        _changed(compiler, "drive_compile", _checked(compiler.drive_compile)),
+        _changed(compiler, "parse_shape_string", _shapes),
+        _changed(autotuner, "parse_shape_string", _shapes),
+    ):
         return int(_main(list(arguments)) or 0)
+
+
+@contextlib.contextmanager
+def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """TVM's driver offers no place for a loader of one's own: its names are exchanged meanwhile."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
     finally:
-        sys.argv = before
+        setattr(owner, name, before)
+
+
+def _load(frontends: Any) -> Any:
+    """tvmc's ``load_model``, with our checks for the files that we know."""
+    theirs = frontends.load_model
+
+    def load(
+        path: str, model_format: str | None = None, shape_dict: Any = None, **more: Any
+    ) -> Any:
+        kind = f".{model_format}" if model_format else Path(path).suffix.lower()
+        if kind in IMPORTED and not more:
+            return frontends.TVMCModel(*load_model(path, shape_dict or {}, kind))
+        try:
+            return theirs(path, model_format, shape_dict, **more)
+        except (frontends.TVMCException, TinyAIError):
+            raise
+        except Exception as error:  # importers and parsers of files raise what they like
+            raise importers_refusal(path, kind, error) from error
+
+    return load
+
+
+def _shapes(text: str) -> dict[str, list[Any]]:
+    try:
+        return parse_shapes(text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _checked(drive_compile: Any) -> Any:
+    """tvmc's command ``compile``; target and output are looked at before the work begins."""
+
+    def drive(args: argparse.Namespace) -> Any:
+        if any(part.split()[:1] == [COMPILER] for part in str(args.target).split(",")):
+            check_options(split_target(str(args.target))[0])
+        _check_output(Path(args.output))
+        check_file(Path(args.FILE))
+        return drive_compile(args)
+
+    return drive
+
+
+def _check_output(output: Path) -> None:
+    try:
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-"):
+            problem = "a folder" if output.is_dir() else ""
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise OptionError(
+            "output file",
+            found=f"{output}: {problem}",
+            allowed="a file in a folder that can be written",
+            hint="--output FILE",
+        )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinyai.errors import ToolchainError
+from tinyai.errors import OptionError, ToolchainError
 
 DEFAULT_COMPILERS = ("cc", "gcc", "clang", "g++")
 _LONGEST_MESSAGE = 4000
@@ -29,6 +29,26 @@ class Toolchain:
 
     cc: str | None = None
     flags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cc, str | None):
+            raise OptionError(
+                "C compiler", found=repr(self.cc), allowed="a command", hint='Toolchain("gcc -m64")'
+            )
+
+    @classmethod
+    def of(cls, given: Toolchain | None) -> Toolchain:
+        """What a caller hands over; None is the default. Raises ``OptionError`` for others."""
+        if given is None:
+            return cls()
+        if not isinstance(given, cls):
+            raise OptionError(
+                "toolchain",
+                found=repr(given),
+                allowed="a tinyai.Toolchain, or None",
+                hint=f"tinyai.Toolchain({given!r})" if isinstance(given, str) else "None",
+            )
+        return given
 
     def command(self) -> list[str]:
         """The compiler and the flags. Raises ``ToolchainError`` where there is no compiler."""

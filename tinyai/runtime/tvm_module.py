@@ -68,17 +68,22 @@ def compile(built: ExecutorFactoryModule, toolchain: Toolchain | None = None) ->
             allowed="the result of relay.build",
             hint="export_library and tvm.runtime.load_module serve the VM",
         )
+    toolchain = Toolchain.of(toolchain)
     graph = isinstance(built, GraphExecutorFactoryModule)
     factory = CompiledGraphFactory if graph else CompiledAotFactory
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         library = Path(folder) / "library.so"
-        built.export_library(str(library), fcompile=linker(toolchain or Toolchain()))
+        built.export_library(str(library), fcompile=linker(toolchain))
         return factory(built, tvm.runtime.load_module(str(library)))
 
 
 def c_sources(built: Any) -> list[str]:
-    """The C files of a built module's regions, in the order in which TVM holds them."""
-    module = built.get_lib() if isinstance(built, ExecutorFactoryModule) else built
+    """The C files of a built module's regions, in the order in which TVM holds them.
+
+    ``built`` is the result of ``tinyai.build`` or ``relay.build``, or a module.
+    """
+    # What a CompiledFactory has loaded is a library; its sources are where relay.build left them.
+    module = built.lib if isinstance(built, ExecutorFactoryModule) else built
     own = [module.get_source()] if module.type_key == "c" else []
     return own + [text for part in module.imported_modules for text in c_sources(part)]
 

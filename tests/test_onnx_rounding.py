@@ -171,3 +171,28 @@ def test_an_average_pooling_along_one_dimension_equals_onnx_runtime_at_ties() ->
     node = helper.make_node("AveragePool", ["a"], ["b"], kernel_shape=[4], pads=[1, 2])
     proto = between([node], x.shape, (0.0137, 0.0137), (3, 3), "int8")
     assert_equal_to_onnx_runtime(proto, x)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_scales_and_zero_points_for_each_channel_equal_onnx_runtime(dtype: str) -> None:
+    kind, shape = getattr(TensorProto, dtype.upper()), (2, 3, 256)
+    constants = {
+        "xs": np.float32([0.1, 0.02, 1.7]),
+        "xz": np.array([3, 0, 120], dtype),
+        "ys": np.float32([0.07, 0.01, 2.5]),
+        "yz": np.array([7, 90, 1], dtype),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["a"], axis=1),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("QuantizeLinear", ["b", "ys", "yz"], ["y"], axis=1),
+    ]
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    ends = [[helper.make_tensor_value_info(name, kind, shape)] for name in "xy"]
+    graph = helper.make_graph(nodes, "channels", *ends, tensors)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    x = np.resize(np.arange(256, dtype=np.uint8).view(dtype), shape)
+    mod = relay.frontend.from_onnx(proto, freeze_params=True)[0]
+    (region,) = regions(partition_for_tinyai(mod, strict=True, rounding="onnx")).values()
+    (found,) = run_graph(optimize(graph_from_region(region)), [x])
+    np.testing.assert_array_equal(found, onnx_runtime(proto, {"x": x})[0])

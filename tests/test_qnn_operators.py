@@ -583,6 +583,18 @@ def edge_family() -> Family:
                 Input((2, 5, 4, 3), "float32", floats=(*FLOATS, *halves_of(0.01))),
                 lambda x, n=size, t=dtype, a=axis: quantize(x, (np.linspace(0.01, 3, n), 7), t, a),
             )
+            family.add(
+                f"quantize to {dtype} along axis {axis}, zero points too",
+                Input((2, 5, 4, 3), "float32", floats=(*FLOATS, *halves_of(0.01))),
+                lambda x, of=each_scale(size), t=dtype, a=axis: quantize(x, of, t, a),
+            )
+            family.add(
+                f"relu of {dtype} along axis {axis}, zero points too",
+                Input((2, 5, 4, 3), dtype),
+                lambda x, of=each_scale(size), t=dtype, a=axis: quantize(
+                    relay.nn.relu(dequantize(x, of, a)), (of[0][::-1], of[1][::-1]), t, a
+                ),
+            )
     for dtype in ("int8", "uint8", "int32"):
         data = Input((4, 64), "int32") if dtype == "int32" else Every((4, 64), dtype)
         for scale, zero in ((1.0, 0), (0.1, ends(dtype)[0] if dtype != "int32" else 0), (3e-9, 7)):
@@ -597,7 +609,17 @@ def edge_family() -> Family:
                 Input((2, 5, 4, 3), dtype, *((-(2**30), 2**30) if dtype == "int32" else ())),
                 lambda x, n=size, a=axis: dequantize(x, (np.linspace(0.01, 3, n), 7), a),
             )
+            family.add(
+                f"dequantize {dtype} along axis {axis}, zero points too",
+                Input((2, 5, 4, 3), dtype, *((-(2**30), 2**30) if dtype == "int32" else ())),
+                lambda x, of=each_scale(size), a=axis: dequantize(x, of, a),
+            )
     return family
+
+
+def each_scale(count: int) -> tuple[Array, Array]:
+    """A scale and a zero point for each channel."""
+    return np.linspace(0.01, 3, count), np.linspace(5, 120, count).astype("int32")
 
 
 def softmax_family() -> Family:

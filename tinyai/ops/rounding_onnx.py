@@ -52,7 +52,7 @@ class OnnxArithmetic(Arithmetic):
 
     def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
         scale = number(builder, target.spread(target.scale, rank), DType.FLOAT32)
-        return steps.Divide(operand=scale), *_stored(builder, target, to)
+        return steps.Divide(operand=scale), *_stored(builder, target, to, rank)
 
     def quantize_average(self, builder: Builder, target: Scale, to: DType) -> Steps:
         """QLinearAveragePool: the zero point is added before rounding."""
@@ -100,9 +100,9 @@ class OnnxArithmetic(Arithmetic):
         )
 
 
-def _stored(builder: Builder, target: Scale, to: DType) -> Steps:
+def _stored(builder: Builder, target: Scale, to: DType, rank: int = 0) -> Steps:
     return (
         steps.Round("even"),
-        *plus(builder, target.zero_point, DType.FLOAT32),
+        *plus(builder, target.zeros(rank), DType.FLOAT32),
         *narrow(to),
     )

@@ -37,6 +37,7 @@ class TfliteArithmetic(Arithmetic):
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
     ) -> Steps:
         require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
+        _require_one_zero_point(source)
         # LiteRT's own sum of int8 leaves its result unset for some scales.
         require(source.maker != "sum", "TFLite's arithmetic of", "a requantized sum", "a mean")
         factors = [factor.astype(np.float64) for factor in source.factors or (source.scale,)]
@@ -55,6 +56,7 @@ class TfliteArithmetic(Arithmetic):
         )
 
     def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
+        _require_one_zero_point(target)
         scale = number(builder, target.spread(target.scale, rank), DType.FLOAT32)
         return (
             steps.Divide(operand=scale),
@@ -92,6 +94,12 @@ class TfliteArithmetic(Arithmetic):
             *plus(builder, target.zero_point),
             *narrow(to),
         )
+
+
+def _require_one_zero_point(of: Scale) -> None:
+    """A tensor of TFLite's with a scale for each channel has one zero point."""
+    fits = of.zero_points is None
+    require(fits, "TFLite's arithmetic of", "a zero point for each channel", "one zero point")
 
 
 def mean_steps(builder: Builder, source: Scale, target: Scale, count: int, to: DType) -> Steps:

@@ -40,7 +40,7 @@ class TvmArithmetic(Arithmetic):
             return self._requantize_float(builder, source, target, to, rank)
         return (
             *widen(found),
-            *minus(builder, source.zero_point),
+            *minus(builder, source.zeros(rank)),
             *self._rescale(builder, source, target),
             *plus(builder, target.zero_point),
             *(narrow(to) if to is not DType.INT32 else ()),
@@ -54,7 +54,7 @@ class TvmArithmetic(Arithmetic):
         same = source.axis is None and source.scale == target.scale
         return (
             steps.Cast(DType.FLOAT32),
-            *minus(builder, source.zero_point, DType.FLOAT32),
+            *minus(builder, source.zeros(rank), DType.FLOAT32),
             *(() if same else times(builder, source.spread(ratio, rank))),
             *plus(builder, target.zero_point, DType.FLOAT32),
             steps.Round("floor" if self.rounding == "UPWARD" else "cut"),
@@ -75,7 +75,7 @@ class TvmArithmetic(Arithmetic):
         return (
             *divided(builder, scale),
             steps.Round(),
-            *plus(builder, target.zero_point, DType.FLOAT32),
+            *plus(builder, target.zeros(rank), DType.FLOAT32),
             *narrow(to),
         )
 

@@ -22,7 +22,8 @@ Steps = tuple[Step, ...]
 
 @dataclass(frozen=True)
 class Scale:
-    """One scale, or one along ``axis``, as float32, and the zero point.
+    """One scale, or one along ``axis``, as float32, and the zero point. ``zero_points`` are those
+    along ``axis``, where they differ.
 
     An accumulator's scale is a product that the importer has rounded to float32. ``factors`` are
     the scales of data and weights, where the operator ``maker`` that made it is known: some
@@ -34,9 +35,12 @@ class Scale:
     axis: int | None = None
     factors: tuple[Array, ...] = ()
     maker: str = ""
+    zero_points: Array | None = None
 
     @property
-    def qparams(self) -> QParams:
+    def qparams(self) -> QParams | None:
+        if self.zero_points is not None:
+            return None
         return QParams(tuple(map(float, self.scale.reshape(-1))), self.zero_point, self.axis)
 
     def spread(self, numbers: Array, rank: int) -> Array:
@@ -44,6 +48,11 @@ class Scale:
         if self.axis is None:
             return numbers.reshape(())
         return numbers.reshape(-1, *(1,) * (rank - self.axis - 1))
+
+    def zeros(self, rank: int) -> Array | int:
+        """The zero point, or those along the axis shaped as in ``spread``."""
+        zeros = self.zero_points
+        return self.zero_point if zeros is None else self.spread(zeros, rank)
 
 
 @dataclass(frozen=True)
@@ -81,9 +90,12 @@ def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:
     positive = bool(np.all(scale > 0) and np.all(np.isfinite(scale)))
     require(positive, f"scale of the {what}", scale.min(), "positive numbers")
     zeros = constant_of(call, index + 1, f"zero point of the {what}")
-    same = bool(zeros.min() == zeros.max())
-    require(same, f"zero point of the {what}", f"{zeros.min()} .. {zeros.max()}", "one number")
-    return Scale(scale, int(zeros.reshape(-1)[0]), int(call.attrs["axis"]) % rank)
+    zeros = zeros.reshape(-1)
+    fits = zeros.size in (1, scale.size)
+    require(fits, f"zero points of the {what}", zeros.size, f"1 or {scale.size}")
+    axis = int(call.attrs["axis"]) % rank
+    differ = zeros if zeros.min() != zeros.max() else None
+    return Scale(scale, int(zeros[0]), axis, zero_points=differ)
 
 
 def with_factors(scale: Scale, value: Expr) -> Scale:
@@ -139,12 +151,12 @@ def number(builder: Builder, value: Any, dtype: DType) -> Operand:
     return Operand(builder.constant(np.array(value, dtype.numpy)))
 
 
-def plus(builder: Builder, value: int, dtype: DType = DType.INT32) -> Steps:
-    return (steps.Add(operand=number(builder, value, dtype)),) if value else ()
+def plus(builder: Builder, value: Array | int, dtype: DType = DType.INT32) -> Steps:
+    return (steps.Add(operand=number(builder, value, dtype)),) if np.any(value) else ()
 
 
-def minus(builder: Builder, value: int, dtype: DType = DType.INT32) -> Steps:
-    return (steps.Subtract(operand=number(builder, value, dtype)),) if value else ()
+def minus(builder: Builder, value: Array | int, dtype: DType = DType.INT32) -> Steps:
+    return (steps.Subtract(operand=number(builder, value, dtype)),) if np.any(value) else ()
 
 
 def times(builder: Builder, value: Array) -> Steps:
@@ -165,7 +177,7 @@ def dequantize(builder: Builder, source: Scale, found: DType, rank: int) -> Step
     """To float32: (q - zero point) * scale. All arithmetics agree on it."""
     return (
         *widen(found),
-        *minus(builder, source.zero_point),
+        *minus(builder, source.zeros(rank)),
         steps.Cast(DType.FLOAT32),
         *times(builder, source.spread(source.scale, rank)),
     )

@@ -312,9 +312,34 @@ def test_the_partition_result_has_the_same_host_rows(name):
     assert tinyai.explain(saved) == report
 
 
-def test_limits_are_not_enforced_and_unknown_options_are_errors():
-    limited = explain(nets.layers(1), arena_limit=1, weight_limit=1)
-    assert limited == explain(nets.layers(1))
+def test_what_is_above_a_limit_is_marked_and_no_error():
+    (free,) = explain(nets.layers(1)).regions
+    assert free.exceeds == ()
+    fits = explain(nets.layers(1), weight_limit=free.weight_bytes, arena_limit=10**9)
+    assert fits.exceeding == ()
+    assert "ABOVE" not in str(fits)
+    for options in (
+        {"weight_limit": free.weight_bytes - 1},
+        {"target": f"tinyai -weight_limit={free.weight_bytes - 1}"},
+        {"target": tinyai.Target(weight_limit=free.weight_bytes - 1)},
+    ):
+        above = explain(nets.layers(1), **options)
+        assert above.exceeding == above.regions
+        assert above.regions[0].exceeds == ("weight_limit",)
+        assert f"ABOVE weight_limit {free.weight_bytes - 1:,}" in str(above)
+        assert "1 region above a limit" in str(above)
+        assert Report.from_json(above.json()) == above
+    partitioned = tinyai.partition_for_tinyai(nets.module(nets.residual()), arena_limit=1)
+    assert tinyai.explain(partitioned).regions[0].exceeds == ("arena_limit",)
+
+
+def test_arguments_of_the_partition_are_arguments_of_the_report():
+    plain = explain(nets.residual())
+    assert explain(nets.residual(), sealed=True) == plain
+    assert explain(nets.residual(), sealed=True, prune=False, strict=True) == plain
+
+
+def test_unknown_options_are_errors():
     with pytest.raises(OptionError, match="speed"):
         explain(nets.layers(1), speed="fast")
 
@@ -393,7 +418,7 @@ def test_json_does_not_depend_on_the_hash_seed():
 def test_the_keys_of_the_schema():
     data = report_of_planted("einsum").to_dict()
     assert sorted(data) == ["host", "regions", "schema"]
-    assert data["schema"] == "tinyai.report/1"
+    assert data["schema"] == "tinyai.report/2"
     assert sorted(data["host"][0]) == [
         "boundary_bytes",
         "computes",
@@ -671,6 +696,22 @@ def test_an_unknown_option_of_the_commands_target(model):
     result = run(model, "--input-shapes", "x:[2,4]", "--target", "tinyai -speed=9")
     assert result.exit_code == 2
     assert "speed" in result.output
+
+
+def test_the_command_ends_with_1_where_a_region_is_above_a_limit(tmp_path):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    values = [helper.make_tensor_value_info(name, TensorProto.INT32, [64]) for name in "xy"]
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    weight = numpy_helper.from_array(np.arange(64, dtype="int32"), "w")
+    graph = helper.make_graph([node], "net", values[:1], values[1:], [weight])
+    opset = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "n.onnx")
+    for target, code in (("tinyai -weight_limit=10", 1), ("tinyai -weight_limit=10000000", 0)):
+        result = run(str(tmp_path / "n.onnx"), "--format", "text", "--target", target)
+        assert result.exit_code == code, result.output
+        assert ("ABOVE weight_limit" in result.output) == bool(code)
 
 
 def test_a_dynamic_file_is_explained(model):

@@ -110,8 +110,9 @@ def explain(
 ) -> None:
     """Tell which operators of FILE (.onnx, .tflite) stay on the host, why, and what to change.
 
-    The exit code is 0 where the report is printed; 1 under --strict where an operator that computes
-    stays on the host; 2 where FILE or an option is bad, or there is no TVM with Relay.
+    The exit code is 0 where the report is printed; 1 where a region is above arena_limit or
+    weight_limit, and under --strict where an operator that computes stays on the host; 2 where FILE
+    or an option is bad, or there is no TVM with Relay.
     """
     try:
         report = _explain(file, target, input_shapes)
@@ -123,7 +124,7 @@ def explain(
         Console(highlight=False).print(report.table())
     else:
         click.echo(report.json() if style == "json" else str(report))
-    context.exit(int(strict and bool(report.computing)))
+    context.exit(int(bool(report.exceeding or (strict and report.computing))))
 
 
 @main.command()

@@ -17,7 +17,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-SCHEMA = "tinyai.report/1"
+SCHEMA = "tinyai.report/2"
 _NAME, _VALUE = 60, 120  # longest name and value that text and table show, in characters
 
 
@@ -68,6 +68,7 @@ class RegionRow:
     ``composites`` and ``operators`` count the composites, and the single operators beside them, by
     name, sorted. ``weight_bytes`` are those of the emitted C. ``arena_lower_bound`` is the largest
     sum of what lives at once: no plan is smaller. ``layers`` are the steps of the emitted code.
+    ``arena_limit`` and ``weight_limit`` are the target's, 0 for none.
     """
 
     symbol: str
@@ -78,6 +79,14 @@ class RegionRow:
     arena_bytes: int
     arena_lower_bound: int
     layers: int
+    arena_limit: int = 0
+    weight_limit: int = 0
+
+    @property
+    def exceeds(self) -> tuple[str, ...]:
+        """The limits that the region is above: it cannot be built under them."""
+        sizes = {"arena_limit": self.arena_bytes, "weight_limit": self.weight_bytes}
+        return tuple(name for name, size in sizes.items() if 0 < getattr(self, name) < size)
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,11 @@ class Report:
         """The host rows that compute something: those that ``strict`` objects to."""
         return tuple(row for row in self.host if row.computes)
 
+    @property
+    def exceeding(self) -> tuple[RegionRow, ...]:
+        """The regions that are above a limit of the target's."""
+        return tuple(row for row in self.regions if row.exceeds)
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, in the schema of ``json``."""
         regions = [
@@ -105,7 +119,7 @@ class Report:
     def json(self) -> str:
         """The report as JSON: ASCII, keys sorted, two spaces deep, the same for the same report.
 
-        ``{"schema": "tinyai.report/1", "host": [...], "regions": [...]}``. An element of ``host``
+        ``{"schema": "tinyai.report/2", "host": [...], "regions": [...]}``. An element of ``host``
         has the fields of ``HostRow`` by their names, ``reason`` an object with those of ``Reason``;
         an element of ``regions`` has those of ``RegionRow``, where ``composites`` and ``operators``
         are objects that map a name to its count. Numbers are whole; what is not known is null.
@@ -186,8 +200,13 @@ def _summary(report: Report) -> str:
     return (
         f"{_plural(len(report.regions), 'region')} ({inside:,} MACs); on the host "
         f"{_plural(computing, 'operator')} that compute{'s' * (computing == 1)}{more} "
-        f"({macs:,} MACs)"
+        f"({macs:,} MACs){_exceeding(report)}"
     )
+
+
+def _exceeding(report: Report) -> str:
+    count = len(report.exceeding)
+    return f"; {_plural(count, 'region')} above a limit" if count else ""
 
 
 def _plural(count: int, noun: str) -> str:
@@ -230,9 +249,17 @@ def _region_facts(row: RegionRow) -> tuple[tuple[str, str], ...]:
         ("operators", _counts(row.operators)),
         ("layers", f"{row.layers:,}"),
         ("MACs", f"{row.macs:,}"),
-        ("weights", _number(row.weight_bytes, "bytes")),
-        ("arena", f"{row.arena_bytes:,} bytes, lower bound {row.arena_lower_bound:,}"),
+        ("weights", _number(row.weight_bytes, "bytes") + _above(row, "weight_limit")),
+        (
+            "arena",
+            f"{row.arena_bytes:,} bytes, lower bound {row.arena_lower_bound:,}"
+            + _above(row, "arena_limit"),
+        ),
     )
+
+
+def _above(row: RegionRow, limit: str) -> str:
+    return f", ABOVE {limit} {getattr(row, limit):,}" if limit in row.exceeds else ""
 
 
 def _region_lines(row: RegionRow) -> list[str]:

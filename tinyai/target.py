@@ -65,8 +65,8 @@ class Target:
       chooses by the CPU at run time, ``native`` is the strongest of this machine; ``avx512vnni``,
       ``avxvnni`` and ``avx2`` are one of them, ``packed`` is what ``auto`` runs elsewhere (portable
       C over the weights that the others read), ``scalar`` is portable C to be read.
-    - ``threads``: threads that a region may use, where it is large enough, of a pool that belongs to
-      the library. Results do not depend on it; the ``scalar`` kernels use one.
+    - ``threads``: threads that a region may use, where it is large enough, of a pool that belongs
+      to the library. Results do not depend on it; the ``scalar`` kernels use one.
     - ``rounding``: meaning of a requantization that names none of its own: TVM's ("upward", its
       default, in int64), or that of TFLite's reference kernels or of ONNX Runtime.
     - ``abi``: how the host calls a region. ``packed`` is right for every executor but AOT with

@@ -32,27 +32,33 @@ def explain(
 
     ``mod`` is a module from an importer or a quantizer, or the result of ``partition_for_tinyai``;
     ``params`` and ``options`` are those of ``partition_for_tinyai``. Regions are compiled to C to
-    know their sizes; ``arena_limit`` and ``weight_limit`` are not enforced. The argument is not
-    changed. Raises what ``partition_for_tinyai`` raises, and ``UnsupportedError`` where a region
-    that the user made himself cannot be built.
+    know their sizes; what is above ``arena_limit`` or ``weight_limit`` is marked (``exceeds``) and
+    no error. The argument is not changed. Raises what ``partition_for_tinyai`` raises, and
+    ``UnsupportedError`` where a region that the user made himself cannot be built.
     """
-    partitioned = partition_for_tinyai(mod, params, **options)  # type: ignore[arg-type]
-    return report_of(partitioned, Target.from_options(of_target(options)).rounding)
+    target = Target.from_options(of_target(options))
+    unlimited = {**options, "arena_limit": 0, "weight_limit": 0}
+    partitioned = partition_for_tinyai(mod, params, **unlimited)  # type: ignore[arg-type]
+    return report_of(partitioned, target.rounding, limits=target)
 
 
-def report_of(partitioned: tvm.IRModule, mode: str = Target.rounding) -> Report:
+def report_of(
+    partitioned: tvm.IRModule, mode: str = Target.rounding, *, limits: Target | None = None
+) -> Report:
     """The report of a module that is partitioned already, for the rounding ``mode`` where it has no
-    region to say it."""
+    region to say it, and the ``limits`` of a target where the regions have none."""
     mod = unseal(partitioned)
     inside = regions(mod)
     first = next(iter(inside.values()), None)
     rounding = rounding_of(first)
     with using(rounding if first is not None else replace(rounding, mode=mode)):
-        return _report(mod, inside)
+        return _report(mod, inside, limits or Target())
 
 
-def _report(mod: tvm.IRModule, inside: Mapping[tvm.ir.GlobalVar, relay.Function]) -> Report:
-    rows = tuple(_region_row(func) for func in inside.values())
+def _report(
+    mod: tvm.IRModule, inside: Mapping[tvm.ir.GlobalVar, relay.Function], limits: Target
+) -> Report:
+    rows = tuple(_region_row(func, limits) for func in inside.values())
     return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}), rows)
 
 
@@ -148,10 +154,11 @@ class _Dissolved(Source):
 # --- Regions -----------------------------------------------------------------------------------
 
 
-def _region_row(func: relay.Function) -> RegionRow:
+def _region_row(func: relay.Function, limits: Target) -> RegionRow:
     attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
-    target = replace(Target.from_attributes(attributes), arena_limit=0, weight_limit=0)
-    compiled = compile_graph(graph_from_region(func), target)
+    target = Target.from_attributes(attributes)
+    unlimited = replace(target, arena_limit=0, weight_limit=0)
+    compiled = compile_graph(graph_from_region(func), unlimited)
     composites, operators = _contents(func)
     return RegionRow(
         symbol=compiled.graph.name,
@@ -162,6 +169,8 @@ def _region_row(func: relay.Function) -> RegionRow:
         arena_bytes=compiled.plan.arena_bytes,
         arena_lower_bound=compiled.plan.lower_bound,
         layers=len(compiled.graph.nodes),
+        arena_limit=target.arena_limit or limits.arena_limit,
+        weight_limit=target.weight_limit or limits.weight_limit,
     )
 
 

@@ -14,11 +14,11 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file
 
@@ -28,12 +28,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import workloads
+from benchmarks.bench_busy import BusyRows, Condition, busy_table, measured_busy
 from benchmarks.bench_measure import Figures, Row, Settings, measured
 from benchmarks.bench_networks import MODELS, Case, chosen, known, of_files
 from benchmarks.demo import cpu_name
 from benchmarks.peers import versions
 from benchmarks.timing import geometric_mean
-from tinyai.errors import TinyAIError
+from tinyai.errors import OptionError, TinyAIError
 from tinyai.report import safe
 from tinyai.runtime.peak import vnni_peak
 from tinyai.target import Target
@@ -42,8 +43,10 @@ PICTURE = workloads.ROOT / "docs" / "bench.svg"
 NOTHING = "–"
 BUSY = 0.05  # a spread from which on a ratio is noise
 WIDTH = 150
+MOST_BUSY = 64  # processes
 # Settings that the report repeats.
 SAID = ("seconds", "isa", "tvm", "tvm_target", "oracle")
+T = TypeVar("T")
 Peaks = dict[int, tuple[float | None, str]]
 
 
@@ -63,6 +66,13 @@ Peaks = dict[int, tuple[float | None, str]]
 @click.option(
     "--tvm-target", help="What TVM compiles for: its own int8, our host code. [default: this CPU]"
 )
+@click.option(
+    "--busy",
+    default="",
+    help="Numbers, with commas: time single calls beside so many busy processes, against the peer "
+    "and our own on one thread.",
+)
+@click.option("--pinned", is_flag=True, help="With --busy: on one CPU as well.")
 @click.option("--relay", is_flag=True, help="Networks of relay.quantize, against TVM, as well.")
 @click.option(
     "--oracle",
@@ -92,6 +102,8 @@ def main(
     threads: str,
     isa: str | None,
     seconds: float,
+    busy: str,
+    pinned: bool,
     relay: bool,
     tvm: bool,
     tvm_target: str | None,
@@ -108,6 +120,7 @@ def main(
         counts = [Target(threads=each).threads for each in words(threads)]  # type: ignore[arg-type]
         if isa is not None:
             Target(isa=isa)
+        conditions = conditions_of(words(busy), pinned=pinned)
         cases, notes = cases_of(files, words(networks), models, relay=relay)
     except TinyAIError as error:
         raise click.UsageError(str(error)) from None
@@ -125,6 +138,8 @@ def main(
         cache=workloads.BUILD / "cache",
         folder=workloads.BUILD / "bench",
     )
+    if conditions:
+        sys.exit(bench_busy(cases, counts, settings, conditions, output, console))
     sys.exit(bench(cases, counts, settings, notes, output, PICTURE if picture else None, console))
 
 
@@ -144,6 +159,18 @@ def cases_of(
     return own + chosen(cases, names), notes if not names else []
 
 
+def conditions_of(busy: Sequence[str], *, pinned: bool) -> list[Condition]:
+    """The conditions of ``--busy``; none without it. Raises ``OptionError``."""
+    numbers = [int(each) if each.isdecimal() else -1 for each in busy]
+    if any(number not in range(MOST_BUSY + 1) for number in numbers):
+        allowed = f"numbers from 0 to {MOST_BUSY}, with commas"
+        raise OptionError("--busy", found=",".join(busy), allowed=allowed)
+    if pinned and not numbers:
+        raise OptionError("--pinned", found="no --busy", allowed="with --busy", hint="--busy 0")
+    places = (False, True) if pinned else (False,)
+    return [Condition(number, place) for place in places for number in numbers]
+
+
 def bench(
     cases: Sequence[Case],
     threads: Sequence[int],
@@ -160,7 +187,10 @@ def bench(
         for count in threads:
             what = f"{number + 1} of {len(cases)}: {shown(case.name)}, {_plural(count, 'thread')}"
             with console.status(f"{what} …"):
-                rows.append(in_a_process(case, count, settings))
+                row = in_a_process(measured, case, count, settings)
+            if isinstance(row, str):
+                row = Row(case.name, case.kind, count, problem=row)
+            rows.append(row)
             console.print(f"{what}: {_summary(rows[-1])}")
     report = {
         "schema": "tinyai.bench/1",
@@ -191,18 +221,49 @@ def bench(
     return int(any(row.problem for row in rows))
 
 
-def in_a_process(case: Case, threads: int, settings: Settings) -> Row:
-    """``measured`` in a process of its own: TVM reads its number of threads once, and a peer that
-    crashes takes nobody along."""
+def bench_busy(
+    cases: Sequence[Case],
+    threads: Sequence[int],
+    settings: Settings,
+    conditions: Sequence[Condition],
+    output: Path,
+    console: Console,
+) -> int:
+    """Measure every case under every condition; print, write ``output``; the exit code."""
+    found = []
+    for case in cases:
+        for count in threads:
+            what = f"{shown(case.name)}, {_plural(count, 'thread')}"
+            with console.status(f"{what} …"):
+                each = in_a_process(measured_busy, case, count, settings, conditions)
+            if isinstance(each, str):
+                each = BusyRows(case.name, case.kind, count, problem=each)
+            if each.problem:
+                console.print(f"{what}: [red]{shown(each.problem)}[/red]")
+            found.append(each)
+    report = {
+        "schema": "tinyai.bench.busy/1",
+        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "versions": versions()},
+        "settings": {name: getattr(settings, name) for name in SAID},
+        "networks": [dataclasses.asdict(each) for each in found],
+    }
+    workloads.write_whole(output, json.dumps(report, indent=2) + "\n")
+    console.print(busy_table(found))
+    console.print(f"The figures are in {output}.")
+    return int(any(each.problem for each in found))
+
+
+def in_a_process(work: Callable[..., T], case: Case, threads: int, *arguments: object) -> T | str:
+    """What ``work`` returns in a process of its own, or its problem: TVM reads its number of
+    threads once, and a peer that crashes takes nobody along."""
     before = os.environ.get("TVM_NUM_THREADS")
     os.environ["TVM_NUM_THREADS"] = str(threads)
     try:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
-            return pool.submit(measured, case, threads, settings).result()
+            return pool.submit(work, case, threads, *arguments).result()
     except BrokenProcessPool:
-        problem = "the process that measured it crashed"
-        return Row(case.name, case.kind, threads, problem=problem)
+        return "the process that measured it crashed"
     finally:
         if before is None:
             del os.environ["TVM_NUM_THREADS"]

@@ -169,8 +169,8 @@ def measure(case: Case, threads: int, settings: Settings) -> Row:
     with workloads.without_tuning_advice():
         network = load(case, settings.cache)
         ours = build(network, threads, settings)
-        peers = _peers(network, threads, settings)
-        check = _check(network, ours, peers, threads, settings)
+        peers = peers_of(network, threads, settings)
+        check = checked(network, ours, peers, threads, settings)
     settle = SETTLE_SECONDS if threads > 1 else 0.0
     figures = _figures(network, ours, peers, check, settings.seconds, settle=settle)
     return Row(case.name, case.kind, threads, figures)
@@ -261,7 +261,8 @@ def _only_call(body: relay.Expr) -> tuple[relay.Call, tuple[int, ...]] | None:
 # --- Peers and the check -----------------------------------------------------------------------
 
 
-def _peers(network: Network, threads: int, settings: Settings) -> list[Peer]:
+def peers_of(network: Network, threads: int, settings: Settings) -> list[Peer]:
+    """Those that ours are compared with, loaded."""
     peers: list[Peer] = []
     if network.content is not None:
         make = OnnxRuntime if network.case.kind == "onnx" else LiteRT
@@ -277,7 +278,7 @@ def _integers(network: Network) -> tvm.IRModule:
     return integers_from_qdq(network.mod) if network.case.kind == "onnx" else network.mod
 
 
-def _check(
+def checked(
     network: Network, ours: Ours, peers: Sequence[Peer], threads: int, settings: Settings
 ) -> Check:
     """Compare on every input. Raises ``Differs``."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,11 +20,14 @@ from benchmarks.timing import loop
 class Peer(Protocol):
     """A network, loaded, on a number of threads.
 
-    ``name`` is the program's. ``outputs`` runs on inputs by name. ``seconds`` is the mean of a
-    number of runs on the inputs that ``outputs`` had last.
+    ``name`` is the program's. ``outputs`` runs on inputs by name. ``run`` is one run on the inputs
+    that ``outputs`` had last, ``seconds`` the mean of a number of them.
     """
 
     name: str
+
+    @property
+    def run(self) -> Callable[[], object]: ...
 
     def outputs(self, values: Values) -> list[Array]: ...
 
@@ -37,7 +42,8 @@ class LiteRT:
     def __init__(self, content: bytes, threads: int) -> None:
         self._interpreter = Interpreter(model_content=content, num_threads=threads)
         self._interpreter.allocate_tensors()
-        self.seconds = loop(self._interpreter.invoke)
+        self.run = self._interpreter.invoke
+        self.seconds = loop(self.run)
 
     def outputs(self, values: Values) -> list[Array]:
         set_inputs(self._interpreter, values)
@@ -60,7 +66,8 @@ class OnnxRuntime:
         providers = ["CPUExecutionProvider"]
         self._session = onnxruntime.InferenceSession(content, options, providers=providers)
         self._binding = self._session.io_binding()
-        self.seconds = loop(lambda: self._session.run_with_iobinding(self._binding))
+        self.run = functools.partial(self._session.run_with_iobinding, self._binding)
+        self.seconds = loop(self.run)
 
     def outputs(self, values: Values) -> list[Array]:
         found = self._session.run(None, dict(values))

@@ -62,6 +62,44 @@ def _times(values: Sequence[float]) -> Times:
     return Times(median, (high - low) / median)
 
 
+@dataclass(frozen=True)
+class Calls:
+    """Seconds of single calls: their median and mean, and how many there were."""
+
+    median: float
+    mean: float
+    number: int
+
+
+def calls_in_turn(
+    runs: Sequence[Callable[[], object]], seconds: float, *, settle: float
+) -> list[Calls]:
+    """Times of the single calls of each function, which may take ``seconds`` each in all; they take
+    turns as in ``in_turn``."""
+    times: list[list[float]] = [[] for _ in runs]
+    order = list(range(len(runs)))
+    for _ in range(ROUNDS):
+        for position in order:
+            time.sleep(settle)
+            runs[position]()
+            times[position] += _calls(runs[position], seconds / ROUNDS)
+        order.reverse()
+    return [Calls(statistics.median(each), statistics.fmean(each), len(each)) for each in times]
+
+
+def _calls(run: Callable[[], object], seconds: float) -> list[float]:
+    """Times of single calls for so long, of one at least."""
+    times = []
+    before = time.perf_counter()
+    end = before + seconds
+    while not times or before < end:
+        run()
+        now = time.perf_counter()
+        times.append(now - before)
+        before = now
+    return times
+
+
 def _after_warming_up(contender: Contender, number: int, settle: float) -> float:
     time.sleep(settle)
     contender(1)

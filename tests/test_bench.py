@@ -3,7 +3,9 @@ here, so that none is judged."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import itertools
 import json
 import math
 import os
@@ -13,17 +15,18 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import psutil
 import pytest
 import tvm
 from click.testing import CliRunner
 from rich.console import Console
 from tvm import relay
 
-from benchmarks import bench, bench_measure, bench_networks, onnx_networks, timing
+from benchmarks import bench, bench_busy, bench_measure, bench_networks, onnx_networks, timing
 from benchmarks.bench_measure import Differs, Settings, difference
 from benchmarks.bench_networks import MODELS, Case
 from benchmarks.peers import LiteRT, OnnxRuntime
-from benchmarks.timing import Times
+from benchmarks.timing import Calls, Times
 from benchmarks.workloads import host_target
 from tests.oracle import cache_folder
 from tinyai.codegen import emit
@@ -165,6 +168,69 @@ def test_onnx_runtime_gives_what_its_session_gives_and_is_timed() -> None:
     assert peer.seconds(2) > 0
 
 
+# --- Beside busy processes ---------------------------------------------------------------------
+
+
+def test_a_network_is_timed_beside_busy_processes_and_on_one_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_busy, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(bench, "in_a_process", lambda work, *arguments: work(*arguments))
+    text, output = io.StringIO(), tmp_path / "bench.json"
+    conditions = bench.conditions_of(["0", "1"], pinned=True)
+    console = Console(file=text, width=bench.WIDTH)
+    chosen = dataclasses.replace(settings(tmp_path), seconds=0.01)
+    assert bench.bench_busy([kws()], [2], chosen, conditions, output, console) == 0
+    (network,) = json.loads(output.read_text())["networks"]
+    assert (network["name"], network["threads"], network["problem"]) == (KWS, 2, None)
+    asked = [(row["condition"]["busy"], row["condition"]["pinned"]) for row in network["rows"]]
+    assert asked == [(0, False), (1, False), (0, True), (1, True)]
+    for row in network["rows"]:
+        assert [each["name"] for each in row["times"]] == ["tinyai", "tinyai, 1 thread", "LiteRT"]
+        for each in row["times"]:
+            assert each["calls"] >= timing.ROUNDS
+            assert each["median_ms"] > 0
+            assert each["mean_ms"] > 0
+    assert text.getvalue().count(KWS) == 4
+
+
+def test_busy_processes_run_where_they_are_asked_to_and_end() -> None:
+    before = os.sched_getaffinity(0)
+    mine = set(psutil.Process().children())
+    with bench_busy.machine(bench_busy.Condition(2, pinned=True)):
+        busy = set(psutil.Process().children()) - mine
+        assert len(busy) == 2
+        (cpu,) = os.sched_getaffinity(0)
+        assert all(each.cpu_affinity() == [cpu] for each in busy)
+        assert all(each.is_running() for each in busy)
+    assert not any(each.is_running() for each in busy)
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_crash_beside_busy_processes_is_a_problem_of_its_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "measured_busy", crash)
+    text = io.StringIO()
+    conditions = [bench_busy.Condition(0, pinned=False)]
+    console = Console(file=text, width=bench.WIDTH)
+    arguments = [Case("unlucky", "onnx")], [2], settings(tmp_path), conditions
+    assert bench.bench_busy(*arguments, tmp_path / "bench.json", console) == 1
+    assert "unlucky, 2 threads: the process that measured it crashed" in text.getvalue()
+
+
+def test_single_calls_are_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    durations = itertools.cycle([5.0, 1.0, 2.0, 9.0])  # the first of each slice does not count
+
+    def run() -> None:
+        clock[0] += next(durations)
+
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+    (found,) = timing.calls_in_turn([run], 4.0 * timing.ROUNDS, settle=0)
+    assert found == Calls(2.0, 4.0, 3 * timing.ROUNDS)
+
+
 # --- Which networks ----------------------------------------------------------------------------
 
 
@@ -206,6 +272,9 @@ def test_files_of_one_name_are_told_apart_and_other_files_refused(tmp_path: Path
         (["--threads", "0"], "option 'threads'"),
         (["--isa", "mmx"], "option 'isa'"),
         (["--seconds", "0"], "--seconds"),
+        (["--busy", "two"], "--busy"),
+        (["--busy", "1,65"], "numbers from 0 to 64"),
+        (["--pinned"], "no --busy"),
         (["nothing.onnx"], "nothing.onnx"),
     ],
 )

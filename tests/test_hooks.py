@@ -177,6 +177,38 @@ def test_the_shells_tvmc_tells_an_output_that_cannot_be_written_at_once(tmp_path
 
 
 @tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected")
+@pytest.mark.parametrize(
+    "found", [RuntimeError("Compilation error:\nno space"), OSError(28, "full")]
+)
+def test_the_shells_tvmc_leaves_no_half_of_an_output(tmp_path, monkeypatch, found):
+    from tvm.driver.tvmc import compiler
+
+    def half(*_, package_path, **__):
+        Path(package_path).write_text("half")
+        raise found
+
+    monkeypatch.setattr(compiler, "compile_model", half)
+    output = tmp_path / "net.tar"
+    output.write_text("before")
+    code, text = shell("--target", "tinyai, llvm", "--output", output, DIGITS)
+    assert code == 2
+    assert "no space" in text or "No space" in text or "full" in text
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
+@tvmc_leaves_files_open
+@pytest.mark.usefixtures("garbage_collected")
+def test_the_shells_tvmc_writes_the_library_and_its_dumps(tmp_path):
+    output = tmp_path / "net.tar"
+    code, text = shell(
+        "--target", "tinyai, llvm", "--dump-code", "relay", "--output", output, DIGITS
+    )
+    assert code == 0, text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.tar", "net.tar.relay"]
+
+
+@tvmc_leaves_files_open
 @pytest.mark.usefixtures("garbage_collected", "never_compiled")
 @pytest.mark.parametrize(
     ("name", "content", "told"),

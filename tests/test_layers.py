@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tests.example_graphs import small_network
+from tinyai import cli
 from tinyai.cli import main
 from tinyai.errors import OptionError
 from tinyai.runtime.layers import LayerTime, time_layers, times_table
@@ -69,3 +74,57 @@ def tflite_kws() -> str:
     from tests.prequantized import tflite_path
 
     return str(tflite_path("kws_ref_model"))
+
+
+@pytest.mark.filterwarnings(r"ignore:.mapping\.\w+. is now deprecated:DeprecationWarning")
+@pytest.mark.parametrize("command", [["bench"], ["tune", "--output", "tuning.json"]])
+def test_a_float_model_is_told_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    digits = Path(__file__).parents[1] / "benchmarks" / "digits" / "digits.onnx"
+    result = CliRunner().invoke(main, [*command, str(digits)])
+    assert result.exit_code == 2
+    assert "found:   a float model: no value of 8 bits, but float32" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "a file cannot be written"),
+        (PermissionError(errno.EACCES, "Permission denied"), "the system refuses"),
+    ],
+)
+def test_what_the_system_refuses_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, told: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_bench", fail)
+    result = CliRunner().invoke(main, ["bench", "net.tflite"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {told}\n  found:   [Errno")
+    assert "TMPDIR" in result.stderr
+
+
+@pytest.mark.parametrize("slow", ["click", "tinyai.frontends.load"])
+def test_ctrl_c_while_modules_are_imported_is_a_line(tmp_path: Path, slow: str) -> None:
+    """A module that takes long to import asks for the signal when it begins."""
+    script = (
+        "import importlib.abc, signal, sys\n"
+        "class Finder(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {slow!r}:\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv[1:] = ['bench', 'net.tflite']\n"
+        "from tinyai.__main__ import run\n"
+        "run()\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert process.returncode == 1
+    assert process.stderr.strip() == "Aborted!"

@@ -157,6 +157,19 @@ def test_the_command_writes_a_file_that_the_target_takes(
     assert "tuning.json has every layer" in again.output
 
 
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0])
+def test_seconds_that_are_none_are_an_error(tmp_path: Path, seconds: float) -> None:
+    with pytest.raises(OptionError, match="seconds\n  found:"):
+        tune_layers([], tmp_path / "tuning.json", seconds=seconds)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_nested_too_deeply_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(OptionError, match="maximum recursion depth"):
+        read_tuning(tmp_path / "deep.json")
+
+
 def test_a_bad_file_is_an_error_with_exit_code_2(tmp_path: Path, kws: str) -> None:
     file = tmp_path / "tuning.json"
     file.write_text("nothing of the kind")

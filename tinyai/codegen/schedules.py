@@ -81,7 +81,7 @@ def read_tuning(file: str | os.PathLike[str], machine: str | None = None) -> dic
 
     try:
         content = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise fail(error, "a readable file of JSON") from None
     if not isinstance(content, dict) or content.get("version") != VERSION:
         version = content.get("version") if isinstance(content, dict) else type(content).__name__

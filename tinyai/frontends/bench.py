@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
+from tvm import relay
 
+from tinyai.errors import OptionError
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay_source import graph_from_region, source_types
 from tinyai.ir import Graph
 from tinyai.runtime.layers import LayerTime, time_layers
 from tinyai.runtime.toolchain import Toolchain
@@ -38,12 +40,36 @@ def region_graphs(
     params: dict[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> dict[str, tuple[Graph, Target]]:
-    """The regions of ``mod`` as graphs, each with its target, by the region's name."""
+    """The regions of ``mod`` as graphs, each with its target, by the region's name. Raises
+    ``OptionError`` where there is none, and what ``partition_for_tinyai`` raises."""
     partitioned = partition_for_tinyai(mod, params, **(options or {}))
+    found = regions(partitioned)
+    if not found:
+        raise OptionError(
+            "model to measure",
+            found=_found(partitioned),
+            allowed="one of which tinyai takes a part",
+            hint="python -m tinyai explain FILE tells why each operator stays on the host",
+        )
     return {
         variable.name_hint: (graph_from_region(func), _target(func))
-        for variable, func in regions(partitioned).items()
+        for variable, func in found.items()
     }
+
+
+def _found(mod: tvm.IRModule) -> str:
+    """What a module is of which tinyai takes nothing: float, most often."""
+    dtypes: set[str] = set()
+
+    def visit(expr: relay.Expr) -> None:
+        if isinstance(expr, relay.Call | relay.Var | relay.Constant):
+            dtypes.update(of.dtype for of in source_types(expr.checked_type))
+
+    relay.analysis.post_order_visit(mod["main"], visit)
+    if not dtypes & {"int8", "uint8"}:
+        kinds = sorted(dtype for dtype in dtypes if dtype.startswith(("float", "bfloat")))
+        return f"a float model: no value of 8 bits, but {', '.join(kinds) or 'other integers'}"
+    return "no operator that tinyai takes"
 
 
 def _target(func: Any) -> Target:

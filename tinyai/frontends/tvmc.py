@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,7 @@ import tvm
 from tvm.relay.op.contrib.register import register_pattern_table
 from wrapt.importer import when_imported
 
-from tinyai.errors import OptionError, TinyAIError
+from tinyai.errors import OptionError, TinyAIError, ToolchainError
 from tinyai.frontends.load import IMPORTED, check_file, importers_refusal, load_model, parse_shapes
 from tinyai.frontends.relay import check_options, partition_for_tinyai, pattern_table
 from tinyai.target import COMPILER, split_target
@@ -96,28 +98,46 @@ def _shapes(text: str) -> dict[str, list[Any]]:
 
 
 def _checked(drive_compile: Any) -> Any:
-    """tvmc's command ``compile``; target and output are looked at before the work begins."""
+    """tvmc's command ``compile``: target, output and file are looked at before the work begins, and
+    the output is written whole or not at all."""
 
     def drive(args: argparse.Namespace) -> Any:
         if any(part.split()[:1] == [COMPILER] for part in str(args.target).split(",")):
             check_options(split_target(str(args.target))[0])
-        _check_output(Path(args.output))
-        check_file(Path(args.FILE))
-        return drive_compile(args)
+        with _whole(Path(args.output)) as beside:
+            check_file(Path(args.FILE))
+            args.output = str(beside)
+            try:
+                return drive_compile(args)
+            except RuntimeError as error:  # of TVM's own calls of the C++ compiler
+                if not str(error).startswith("Compilation error"):
+                    raise
+                raise ToolchainError(
+                    "the C++ compiler, which TVM calls, failed",
+                    found=str(error).removeprefix("Compilation error:").strip()[:4000],
+                    allowed="exit code 0",
+                    hint="python -m tinyai doctor; df on the folder for temporary files (TMPDIR)",
+                ) from None
 
     return drive
 
 
-def _check_output(output: Path) -> None:
+@contextlib.contextmanager
+def _whole(output: Path) -> Iterator[Path]:
+    """A path in a folder beside ``output``; what stands there in the end comes to its place."""
+    parent = output.absolute().parent
     try:
-        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-"):
-            problem = "a folder" if output.is_dir() else ""
+        if output.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "a folder")
+        folder = tempfile.TemporaryDirectory(dir=parent, prefix=".tinyai-")
     except OSError as error:
-        problem = error.strerror or str(error)
-    if problem:
         raise OptionError(
             "output file",
-            found=f"{output}: {problem}",
+            found=f"{output}: {error.strerror}",
             allowed="a file in a folder that can be written",
             hint="--output FILE",
-        )
+        ) from None
+    with folder:
+        yield Path(folder.name) / output.name
+        for path in Path(folder.name).iterdir():  # dumps stand beside it
+            os.replace(path, parent / path.name)

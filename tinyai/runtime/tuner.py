@@ -76,10 +76,14 @@ def tune_layers(
     running, without compiling), and write ``file`` after each. Layers that stand in it already are
     left out. ``track`` is passed the layers, to show how far it is.
 
-    Raises ``OptionError`` where the file is no tuning file, is of another machine or cannot be
-    written, ``ToolchainError`` where the compiler fails, and ``TinyAIError`` where two schedules of
-    a layer compute different results.
+    Raises ``OptionError`` for bad ``seconds`` and where the file is no tuning file, is of another
+    machine or cannot be written, ``ToolchainError`` where the compiler fails, and ``TinyAIError``
+    where two schedules of a layer compute different results.
     """
+    if not seconds >= 0:  # so that a NaN is refused
+        raise OptionError(
+            "seconds", found=seconds, allowed="0 and more", hint="--seconds 0.5 is the default"
+        )
     graphs = list(graphs)
     isas = {_isa(target) for _, target in graphs} or {best_of_this_machine()}
     machine = ", ".join((cpu_name(), *sorted(isas)))
@@ -138,7 +142,7 @@ def measure(layer: Layer, seconds: float, toolchain: Toolchain) -> Measured:
     library = load(compiled.source.text, toolchain)
     first, _ = run_timed(compiled, library, 1)
     once = (first[0, -1] - first[0, 0]) / 1e9
-    runs = int(np.clip(seconds / once, FEWEST_RUNS, MOST_RUNS))
+    runs = int(np.clip(seconds / max(once, 1e-9), FEWEST_RUNS, MOST_RUNS))
     times, _ = run_timed(compiled, library, runs)
     medians = np.median(np.diff(times, axis=1), axis=0)[:-1] / 1e3
     return Measured(layer.key, layer.node.sources, schedules, tuple(map(float, medians)))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tinyai.codegen.borders import with_borders
 from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes, threads_of
 from tinyai.codegen.parts import plan_with_parts
 from tinyai.codegen.schedules import read_tuning, with_schedules
-from tinyai.errors import LimitError
+from tinyai.errors import LimitError, owning_faults
 from tinyai.ir import Graph, verify
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
 from tinyai.plan import MemoryPlan, least_arena
@@ -49,11 +53,46 @@ class Compiled:
 def compile_graph(graph: Graph, target: Target, *, abi: str | None = None) -> Compiled:
     """The pipeline: ``prepare``, then ``generate`` for as many threads as have work.
 
-    Raises ``GraphError``, ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file
-    that is no such or does not fit.
+    Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
+    or does not fit; ``DefectError`` for whatever else goes wrong.
     """
-    graph = prepare(graph, target)
-    return generate(graph, with_useful_threads(graph, target), abi=abi)
+    compiled = _compiled(graph, target, abi)
+    check_limits(compiled, target)
+    return compiled
+
+
+def _compiled(graph: Graph, target: Target, abi: str | None = None) -> Compiled:
+    with owning_faults(f"the code of {graph.name}"):
+        graph = prepare(graph, target)
+        return generate(graph, with_useful_threads(graph, target), abi=abi)
+
+
+# What was compiled and may be asked for again, the oldest first, by its key.
+_KEPT: OrderedDict[bytes, Compiled] = OrderedDict()
+_KEPT_BYTES = 2**27  # of C text, all together
+
+
+def compile_once(graph: Graph, target: Target, *, last: bool = False) -> Compiled:
+    """``compile_graph`` without its look at limits, remembered in this process for the same graph
+    and options: a partition tries what the hook is going to ask for. ``last``: nobody asks again,
+    so it is forgotten."""
+    key = _key(graph, target)
+    compiled = _KEPT.pop(key, None) or _compiled(graph, target)
+    if not last:
+        _KEPT[key] = compiled
+        while len(_KEPT) > 1 and sum(len(c.source.text) for c in _KEPT.values()) > _KEPT_BYTES:
+            _KEPT.popitem(last=False)
+    return compiled
+
+
+def _key(graph: Graph, target: Target) -> bytes:
+    """A digest of all that the code depends on."""
+    tuning = read_tuning(target.tuning) if target.tuning else {}
+    parts = (graph.name, graph.inputs, graph.outputs, graph.nodes, dict(graph.tensors), target)
+    digest = hashlib.sha256(repr((*parts, sorted(graph.constants), tuning)).encode())
+    for name in sorted(graph.constants):
+        digest.update(np.ascontiguousarray(graph.constants[name]).tobytes())
+    return digest.digest()
 
 
 def prepare(graph: Graph, target: Target) -> Graph:
@@ -95,16 +134,22 @@ def generate(graph: Graph, target: Target, *, abi: str | None = None) -> Compile
 
     graph = with_borders(graph, kernels, arena)
     graph, plan = plan_with_parts(graph, kernels, scratch_bytes(graph, kernels, target))
-    source = emit(graph, plan, kernels, target, abi=abi or target.abi)
+    return Compiled(graph, plan, emit(graph, plan, kernels, target, abi=abi or target.abi))
+
+
+def check_limits(compiled: Compiled, target: Target) -> None:
+    """Raise ``LimitError`` where code needs more memory than the target allows."""
+    source = compiled.source
     _check_limit("arena", "arena_limit", source.arena_bytes, target.arena_limit)
     _check_limit("weights", "weight_limit", source.weight_bytes, target.weight_limit)
-    return Compiled(graph, plan, source)
 
 
 def preprocess(graph: Graph, compile_specs: Sequence[CompileSpec]) -> PreprocessResult:
     """C for ``graph`` under the options of ``compile_specs``, with TVM's entry."""
     options = {spec.key: spec.value.decode() for spec in compile_specs}
-    compiled = compile_graph(graph, Target.from_options(options))
+    target = Target.from_options(options)
+    compiled = compile_once(graph, target, last=True)
+    check_limits(compiled, target)
     handles = {i: node.sources for i, node in enumerate(compiled.graph.nodes)}
     return PreprocessResult(compiled.source.text.encode(), handles)
 

@@ -27,6 +27,8 @@ from tinyai.patterns import (
 from tinyai.report import HostRow, Reason
 from tinyai.source import Call, Expr, Field, Refusal, SourceType, tensors_of
 
+# Clauses of what was taken, and turned out to have no C.
+OWN_FAULT, NO_CODE = "a fault of tinyai's own", "code generation"
 _MOST_ROOTS = 64  # places above an operator at which a composite around it is looked for
 
 
@@ -36,17 +38,22 @@ class Whole:
 
     ``users`` are the calls that read a tensor, tuples looked through, in order; ``outputs`` what
     computes the results of the model; ``regions`` the symbol of the region that holds a call (none:
-    the host).
+    the host); ``unbuilt`` why a call is on the host that was taken and turned out to have no C.
     """
 
     users: Mapping[Expr, tuple[Call, ...]]
     outputs: frozenset[Expr]
     regions: Mapping[Expr, str]
+    unbuilt: Mapping[Call, Reason] = field(default_factory=dict)
     _alone: dict[Call, Refusal | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
-        cls, results: Iterable[Expr], calls: Iterable[Call], regions: Mapping[Expr, str]
+        cls,
+        results: Iterable[Expr],
+        calls: Iterable[Call],
+        regions: Mapping[Expr, str],
+        unbuilt: Mapping[Call, Reason] | None = None,
     ) -> Whole:
         """All that ``results`` (what functions return) and ``calls`` depend on."""
         outputs = [_maker(tensor) for result in results for tensor in tensors_of(result)]
@@ -61,7 +68,8 @@ class Whole:
             for tensor in _read_tensors(expr):
                 users.setdefault(tensor, {})[expr] = None
                 stack.append(_maker(tensor))
-        return cls({e: tuple(u) for e, u in users.items()}, frozenset(outputs), regions)
+        read = {e: tuple(u) for e, u in users.items()}
+        return cls(read, frozenset(outputs), regions, unbuilt or {})
 
     def refusal(self, call: Call) -> Refusal | None:
         """``refusal_of_operator``, asked once."""
@@ -118,6 +126,8 @@ def reason_for(call: Call, whole: Whole) -> Reason:
     """
     if call.op not in OPERATORS:
         return Reason("none", "", 0, "operator", call.op, _known_operators(call.op))
+    if call in whole.unbuilt:
+        return whole.unbuilt[call]
     refusal = whole.refusal(call)
     if refusal is None:
         return _left_out(call, whole)
@@ -369,6 +379,14 @@ _HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
     (
         _is("operator"),
         "write it with operators that tinyai takes, or add a row to tinyai/patterns.py",
+    ),
+    (
+        _is(OWN_FAULT),
+        "report it with the model; all that was built computes what it should",
+    ),
+    (
+        _is(NO_CODE),
+        "nothing has to change, for the host computes it; or write it with other operators",
     ),
     (
         _is("idle region"),

@@ -5,6 +5,9 @@ Every message has the same three parts: what was found, what is allowed, what to
 
 from __future__ import annotations
 
+import contextlib
+import traceback
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -38,8 +41,43 @@ class OptionError(TinyAIError, ValueError):
     """An option or argument of the user's that tinyai does not know or cannot honour."""
 
 
-class GraphError(TinyAIError):
+class DefectError(TinyAIError):
+    """A fault of tinyai's own: something failed that no model and no option should make fail."""
+
+
+class DefectWarning(UserWarning):
+    """A part of a model stays on the host for a fault of tinyai's own."""
+
+
+class GraphError(DefectError):
     """An ``ir.Graph`` that breaks a rule: a defect of a pass or of a builder."""
+
+
+@contextlib.contextmanager
+def owning_faults(what: str) -> Iterator[None]:
+    """What is raised inside of this block and is no ``TinyAIError`` becomes a ``DefectError`` that
+    says where it happened."""
+    try:
+        yield
+    except (TinyAIError, MemoryError):
+        raise
+    except Exception as error:
+        raise DefectError(
+            f"a fault of tinyai's own in {_place(error)}, at {what}",
+            found=f"{type(error).__name__}: {error}",
+            allowed="no exception, whatever the model",
+            hint="report it with the model; partition_for_tinyai leaves the part on the host",
+        ) from error
+
+
+def _place(error: Exception) -> str:
+    """The innermost function of tinyai's that an exception came through."""
+    places = [
+        f"{name}.{frame.f_code.co_name}"
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if (name := str(frame.f_globals.get("__name__"))).startswith("tinyai.") and name != __name__
+    ]
+    return places[-1] if places else "tinyai"
 
 
 class UnsupportedError(TinyAIError):

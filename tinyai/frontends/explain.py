@@ -11,13 +11,14 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tinyai.backend import compile_graph
+from tinyai.backend import compile_once
 from tinyai.boundary import Whole, host_row
 from tinyai.errors import BoundaryError
 from tinyai.frontends.functions import has
 from tinyai.frontends.relay import of_target, partition_for_tinyai, regions
 from tinyai.frontends.relay_source import Source, graph_from_region, post_order, rounding_of
 from tinyai.frontends.seal import unseal
+from tinyai.frontends.trial import signature, unbuilt_of
 from tinyai.report import HostRow, RegionRow, Report
 from tinyai.source import Call, Expr, using
 from tinyai.target import COMPILER, Target
@@ -34,7 +35,8 @@ def explain(
     ``params`` and ``options`` are those of ``partition_for_tinyai``. Regions are compiled to C to
     know their sizes; what is above ``arena_limit`` or ``weight_limit`` is marked (``exceeds``) and
     no error. The argument is not changed. Raises what ``partition_for_tinyai`` raises, and
-    ``UnsupportedError`` where a region that the user made himself cannot be built.
+    ``UnsupportedError`` or ``DefectError`` where a region that the user made himself cannot be
+    built.
     """
     target = Target.from_options(of_target(options))
     unlimited = {**options, "arena_limit": 0, "weight_limit": 0}
@@ -90,7 +92,9 @@ def _host_rows(mod: tvm.IRModule, inside: Mapping[str, relay.Function]) -> tuple
         source = _Dissolved(inside, notes)
         results.append(source.result(func.body))
         calls += (call for each in _operators(func) if isinstance(call := source(each), Call))
-    whole = Whole.of(results, calls, notes)
+    unbuilt = {call: each for each in unbuilt_of(mod) for call in each.calls}
+    why = {call: unbuilt[signature(call)].reason for call in calls if signature(call) in unbuilt}
+    whole = Whole.of(results, calls, notes, why)
     return tuple(host_row(call, whole) for call in calls)
 
 
@@ -157,8 +161,7 @@ class _Dissolved(Source):
 def _region_row(func: relay.Function, limits: Target) -> RegionRow:
     attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
     target = Target.from_attributes(attributes)
-    unlimited = replace(target, arena_limit=0, weight_limit=0)
-    compiled = compile_graph(graph_from_region(func), unlimited)
+    compiled = compile_once(graph_from_region(func), target)
     composites, operators = _contents(func)
     return RegionRow(
         symbol=compiled.graph.name,

@@ -23,6 +23,7 @@ from tinyai.frontends.load import load_model
 from tinyai.frontends.qdq import integers_of_typed
 from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
 from tinyai.frontends.seal import seal, unseal, unsealed
+from tinyai.frontends.trial import Unbuilt, dissolved, unbuildable, with_unbuilt, without_regions
 from tinyai.match import (
     AnyConstant,
     Anything,
@@ -64,8 +65,9 @@ def partition_for_tinyai(
     ``mod`` may be the path of an .onnx or .tflite file, which is loaded. ``params`` are bound as
     constants: a pattern needs its weights. ``options`` are fields of ``tinyai.Target`` as values or
     strings, ``target`` is all of them; each becomes an attribute of every region. A region
-    that computes nothing goes back to the host unless ``prune`` is False. ``mod_name`` begins the
-    regions' symbols. ``sealed`` leaves the composites as ``tinyai.seal`` makes them, which is the
+    that computes nothing goes back to the host unless ``prune`` is False, and what turns out to
+    have no C, with a ``DefectWarning`` where that is a fault of tinyai's own. ``mod_name`` begins
+    the regions' symbols. ``sealed`` leaves the composites as ``tinyai.seal`` makes them, which is the
     quicker way to a ``relay.build``. A module that has regions of tinyai's already is returned as
     it is, and so are regions of other compilers. The argument is not changed.
     Raises ``OptionError`` for an unknown option or a ``mod_name`` that is no C identifier; under
@@ -159,10 +161,26 @@ def _partition(
     mod = relay.transform.InferType()(mod)
     rounding = replace(rounding_of(None), mode=target.rounding)
     with deep_recursion(), using(rounding):
-        mod = integers_of_typed(mod)
-        mod = cut_regions(mod, mod_name, sealed=sealed)
-        mod = mod if keep_idle else _inline_idle_regions(mod)
-    return _with_attributes(mod, target)
+        mod = with_composites(integers_of_typed(mod))
+        mod = _buildable_regions(mod, mod_name, target, keep_idle=keep_idle)
+    return mod if sealed else unseal(mod)
+
+
+def _buildable_regions(
+    mod: tvm.IRModule, mod_name: str, target: Target, *, keep_idle: bool
+) -> tvm.IRModule:
+    """A module of composites in regions that can be built: what cannot stays on the host."""
+    unbuilt: list[Unbuilt] = []
+    while True:
+        cut = annotated_regions(mod, mod_name)
+        cut = cut if keep_idle else _inline_idle_regions(cut)
+        cut = _with_attributes(cut, target)
+        found = regions(cut)
+        leaving = [part for func in found.values() for part in unbuildable(func)]
+        if not leaving:
+            return with_unbuilt(dissolved(cut), unbuilt) if unbuilt else cut
+        unbuilt += [why for _, why in leaving]
+        mod = without_regions(cut, found, [call for call, _ in leaving])
 
 
 def cut_regions(
@@ -175,8 +193,12 @@ def cut_regions(
     """TVM's four passes, under the composites of ``patterns`` and the operators' predicates. The
     types of ``mod`` are inferred, and so are those of the result. ``sealed``: its composites too.
     """
-    register_operators()
-    symbols = _symbols_of_others(mod)
+    mod = annotated_regions(with_composites(mod, patterns), mod_name)
+    return mod if sealed else unseal(mod)
+
+
+def with_composites(mod: tvm.IRModule, patterns: tuple[PatternRow, ...] = PATTERNS) -> tvm.IRModule:
+    """The composites of a module whose types are inferred, sealed."""
     # For each pattern MergeComposite types the whole module anew.
     present = _operators_of(mod)
     patterns = tuple(row for row in patterns if possible(row.pattern, present))
@@ -185,13 +207,19 @@ def cut_regions(
         mod = relay.transform.MergeComposite(pattern_table(rows))(mod)
         # A composite was checked as a whole: nothing below has to look into one.
         mod = seal(mod)
+    return mod
+
+
+def annotated_regions(mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:
+    """The regions of a module of composites, and of single operators between them."""
+    register_operators()
+    symbols = _symbols_of_others(mod)
     passes = [
         relay.transform.AnnotateTarget([COMPILER]),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),
     ]
-    mod = _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
-    return mod if sealed else unseal(mod)
+    return _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
 
 
 def _up_to_convolutions(rows: tuple[PatternRow, ...]) -> list[tuple[PatternRow, ...]]:

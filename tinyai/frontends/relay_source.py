@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tinyai.errors import UnsupportedError
+from tinyai.errors import UnsupportedError, owning_faults
 from tinyai.frontends.seal import unsealed
 from tinyai.ir import Builder, Graph
 from tinyai.ops import Elementwise
@@ -132,9 +132,10 @@ def span_name(expr: relay.Expr) -> str:
 def graph_from_region(func: relay.Function) -> Graph:
     """The graph of a region, under the name of the function's ``global_symbol``.
 
-    Raises ``UnsupportedError``, which names the operator, where a builder refuses a call.
+    Raises ``UnsupportedError``, which names the operator, where a builder refuses a call;
+    ``DefectError`` where it fails.
     """
-    with using(rounding_of(func)):
+    with using(rounding_of(func)), owning_faults(f"the graph of {func.attrs['global_symbol']}"):
         return _graph(func)
 
 

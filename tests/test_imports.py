@@ -23,6 +23,7 @@ RANKS = {
     "tinyai.errors": 0,
     "tinyai._version": 0,
     "tinyai.install_tvm": 1,
+    "tinyai.dropped": 0,
     "tinyai.ir": 1,
     "tinyai.target": 1,
     "tinyai.report": 1,

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tinyai.dropped import NOTHING, Dropped
 from tinyai.errors import GraphError
 
 Array = npt.NDArray[Any]
@@ -145,6 +146,47 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Which channels (places of the last dimension) a tensor stores of the ``whole`` ones that the
+    same tensor of the source model has.
+
+    ``channels`` are the stored ones, in their order. ``constant`` holds pairs of a channel and the
+    value that it has for every input, ``equal`` pairs of a channel and the stored one that has the
+    same values. All others were read by nobody.
+    """
+
+    whole: int
+    channels: tuple[int, ...]
+    constant: tuple[tuple[int, int], ...] = ()
+    equal: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def unread(self) -> int:
+        """How many channels nobody read."""
+        return self.whole - len(self.channels) - len(self.constant) - len(self.equal)
+
+    def plus(self, number: int) -> Stored:
+        """The same of a tensor whose values are all larger by ``number``."""
+        return replace(self, constant=tuple((c, value + number) for c, value in self.constant))
+
+    def restored(self, value: Array) -> tuple[Array, Array]:
+        """The tensor with all channels that follow from the stored ones, and which these are."""
+        whole = np.zeros((*value.shape[:-1], self.whole), value.dtype)
+        whole[..., list(self.channels)] = value
+        for channel, number in self.constant:
+            whole[..., channel] = number
+        for channel, stored in self.equal:
+            whole[..., channel] = whole[..., stored]
+        known = [*self.channels, *(c for c, _ in self.constant), *(c for c, _ in self.equal)]
+        return whole, np.isin(np.arange(self.whole), known)
+
+    def __str__(self) -> str:
+        runs = np.split(self.channels, np.flatnonzero(np.diff(self.channels) != 1) + 1)
+        texts = (f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+        return f"channels {' '.join(texts)} of {self.whole}"
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A named value: what a node writes, an input, or a constant."""
 
@@ -153,9 +195,12 @@ class Tensor:
     quant: QParams | None = None
     border: Border | None = None
     part: Part | None = None
+    stored: Stored | None = None
 
     def __str__(self) -> str:
-        return f"%{self.name}: {self.type}" + (f" <{self.quant}>" if self.quant else "")
+        facts = [f"<{self.quant}>"] if self.quant else []
+        facts += [f"({self.stored})"] if self.stored else []
+        return " ".join([f"%{self.name}: {self.type}", *facts])
 
     @property
     def stored_bytes(self) -> int:
@@ -350,6 +395,7 @@ class Graph:
 
     ``tensors`` holds every tensor by name; ``constants`` the values of those that are constant
     (read-only arrays). ``outputs`` are names of tensors that nodes define, each once.
+    ``dropped`` is what passes left out of the source model.
     """
 
     name: str
@@ -358,6 +404,7 @@ class Graph:
     nodes: tuple[Node, ...]
     tensors: Mapping[str, Tensor]
     constants: Mapping[str, Array] = field(default_factory=dict)
+    dropped: Dropped = NOTHING
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
@@ -487,7 +534,8 @@ def verify(graph: Graph) -> Graph:
 
     Rules: a tensor is defined before it is read, and once; its type is what the operator's and the
     steps' rules say; an operand broadcasts to the output; constants match their types;
-    quantization parameters fit the type and the axis; outputs are defined by nodes, each once.
+    quantization parameters fit the type and the axis; a record of stored channels fits the type;
+    outputs are defined by nodes, each once, and whole.
     """
     defined = {*graph.inputs, *graph.constants}
     for name in (*graph.inputs, *graph.constants):
@@ -499,6 +547,8 @@ def verify(graph: Graph) -> Graph:
     for name in graph.outputs:
         if name not in by_nodes:
             raise GraphError(f"output %{name} of graph {graph.name}", found="no node defines it")
+        if graph.tensors[name].stored:
+            raise GraphError(f"output %{name} of graph {graph.name}", found="channels are missing")
     if len(set(graph.outputs)) != len(graph.outputs):
         raise GraphError(f"outputs of graph {graph.name}", found="a tensor is returned twice")
     return graph
@@ -514,6 +564,8 @@ def _check_tensor(graph: Graph, name: str) -> None:
         raise GraphError(
             f"constant {tensor}", found=f"{value.dtype}{list(value.shape)}", allowed=tensor.type
         )
+    if tensor.stored is not None:
+        _check_stored(tensor, tensor.stored)
     quant = tensor.quant
     if quant is None:
         return
@@ -525,6 +577,25 @@ def _check_tensor(graph: Graph, name: str) -> None:
             f"quantization of {tensor}",
             found=f"{len(quant.scale)} scale(s), axis {quant.axis}, {tensor.type}",
             allowed="an integer type, and one scale or one a channel of an axis that exists",
+        )
+
+
+def _check_stored(tensor: Tensor, stored: Stored) -> None:
+    others = [channel for channel, _ in (*stored.constant, *stored.equal)]
+    every = sorted([*stored.channels, *others])
+    shape = tensor.type.shape
+    if (
+        not shape
+        or shape[-1] != len(stored.channels)
+        or list(stored.channels) != sorted(stored.channels)
+        or every != sorted(set(every) & set(range(stored.whole)))
+        or not {other for _, other in stored.equal} <= set(stored.channels)
+    ):
+        raise GraphError(
+            f"stored channels of {tensor}",
+            found=f"{len(stored.channels)} channels, {len(others)} that follow from them",
+            allowed="one a place of the last dimension, each once, in order; others less than "
+            "whole, equal ones equal to a stored one",
         )
 
 

@@ -17,6 +17,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tinyai.dropped import NOTHING, Dropped
+
 SCHEMA = "tinyai.report/2"
 _NAME, _VALUE = 60, 120  # longest name and value that text and table show, in characters
 
@@ -69,6 +71,7 @@ class RegionRow:
     name, sorted. ``weight_bytes`` are those of the emitted C. ``arena_lower_bound`` is the largest
     sum of what lives at once: no plan is smaller. ``layers`` are the steps of the emitted code.
     ``arena_limit`` and ``weight_limit`` are the target's, 0 for none.
+    ``dropped`` is what the source model has and the C does without.
     """
 
     symbol: str
@@ -81,6 +84,7 @@ class RegionRow:
     layers: int
     arena_limit: int = 0
     weight_limit: int = 0
+    dropped: Dropped = NOTHING
 
     @property
     def exceeds(self) -> tuple[str, ...]:
@@ -122,7 +126,8 @@ class Report:
         ``{"schema": "tinyai.report/2", "host": [...], "regions": [...]}``. An element of ``host``
         has the fields of ``HostRow`` by their names, ``reason`` an object with those of ``Reason``;
         an element of ``regions`` has those of ``RegionRow``, where ``composites`` and ``operators``
-        are objects that map a name to its count. Numbers are whole; what is not known is null.
+        are objects that map a name to its count, and ``dropped`` one with the fields of
+        ``Dropped``. Numbers are whole; what is not known is null.
         A change of keys or meanings gets another ``schema``.
         """
         return json.dumps(self.to_dict(), indent=2, sort_keys=True)
@@ -154,7 +159,7 @@ class Report:
 
 def _region_from(data: Mapping[str, Any]) -> RegionRow:
     counts = {key: tuple(sorted(data[key].items())) for key in ("composites", "operators")}
-    return RegionRow(**{**data, **counts})
+    return RegionRow(**{**data, **counts, "dropped": Dropped(**data["dropped"])})
 
 
 # --- Showing what nobody vouches for -----------------------------------------------------------
@@ -255,6 +260,7 @@ def _region_facts(row: RegionRow) -> tuple[tuple[str, str], ...]:
             f"{row.arena_bytes:,} bytes, lower bound {row.arena_lower_bound:,}"
             + _above(row, "arena_limit"),
         ),
+        *([("left out", str(row.dropped))] if row.dropped.channels else []),
     )
 
 
@@ -293,10 +299,14 @@ def _region_table(rows: Iterable[RegionRow]) -> Table:
         table.add_row(
             Text(safe(row.symbol, _NAME)),
             _cell("", facts["composites"], f"operators: {facts['operators']}"),
-            _cell("", f"{facts['MACs']} MACs", f"{facts['layers']} layers"),
+            _cell("", f"{facts['MACs']} MACs", f"{facts['layers']} layers", *_left_out(facts)),
             _cell("", f"weights {facts['weights']}", f"arena {facts['arena']}"),
         )
     return table
+
+
+def _left_out(facts: Mapping[str, str]) -> list[str]:
+    return [f"left out: {facts['left out']}"] if "left out" in facts else []
 
 
 def _table(title: str, *columns: str) -> Table:

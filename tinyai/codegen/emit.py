@@ -105,6 +105,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
         isas=[section.isa for section in sections],
         plan=plan,
         macs=graph.macs(),
+        dropped=str(graph.dropped),
         abi=abi,
         timed=abi == "timed",
         threads=threads,
@@ -258,6 +259,8 @@ class _Section:
         lines += [f"cut into {node.schedule}"] if node.schedule else []
         quant = self.graph.tensors[node.output].quant
         lines += [f"quantized: {quant}"] if quant else []
+        stored = self.graph.tensors[node.output].stored
+        lines += [f"stored: {stored}"] if stored else []
         lines += self._places(node)
         return "\n".join(f"/* {comment_text(line, 400)} */" for line in lines)
 

@@ -174,6 +174,7 @@ def _region_row(func: relay.Function, limits: Target) -> RegionRow:
         layers=len(compiled.graph.nodes),
         arena_limit=target.arena_limit or limits.arena_limit,
         weight_limit=target.weight_limit or limits.weight_limit,
+        dropped=compiled.graph.dropped,
     )
 
 

@@ -4,6 +4,7 @@ each of them."""
 from __future__ import annotations
 
 from tinyai.ir import Graph, verify
+from tinyai.passes.drop_channels import drop_channels
 from tinyai.passes.drop_copies import drop_copies
 from tinyai.passes.drop_idle_steps import drop_idle_steps
 from tinyai.passes.fold_constants import fold_constants
@@ -40,6 +41,8 @@ PIPELINE = (
     # After fusion has shown which values have to be stored: store them narrow.
     sink_widening,
     drop_copies,
+    # With epilogues whole and channels last: before tables, which hide what steps do to a channel.
+    drop_channels,
     # Last of those that change steps: a table hides what it is made of.
     make_tables,
     split_tables,

@@ -126,7 +126,8 @@ class _Rewriting:
             old = self.tensors[name]
             quant = old.quant and replace(old.quant, zero_point=old.quant.zero_point + OFFSET)
             of = replace(old.type, dtype=DType.UINT8)
-            self.tensors[name] = replace(old, type=of, quant=quant)
+            stored = old.stored and old.stored.plus(OFFSET)
+            self.tensors[name] = replace(old, type=of, quant=quant, stored=stored)
         return replace(self.graph, nodes=nodes, tensors=self.tensors, constants=self.constants)
 
     def _node(self, node: Node, chosen: set[str]) -> Node:

@@ -39,8 +39,7 @@ def explain(
     built.
     """
     target = Target.from_options(of_target(options))
-    unlimited = {**options, "arena_limit": 0, "weight_limit": 0}
-    partitioned = partition_for_tinyai(mod, params, **unlimited)  # type: ignore[arg-type]
+    partitioned = partition_for_tinyai(mod, params, **options)  # type: ignore[arg-type]
     return report_of(partitioned, target.rounding, limits=target)
 
 

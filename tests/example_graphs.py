@@ -40,6 +40,7 @@ from tinyai.ops.steps import (
     Multiply,
     MultiplyAdd,
     Prelu,
+    RealMultiply,
     Relu,
     RightShift,
     Round,
@@ -233,6 +234,20 @@ def _per_channel(site: Site) -> Iterator[Step]:
     yield Divide(operand=site.constant(1, 9, DType.INT32))
 
 
+def _reals(site: Site) -> Iterator[Step]:
+    """Multiplication in double precision, along each axis too, in every rounding."""
+    shape = site.value.shape
+    yield from site.to(DType.INT32)
+    for number, rounding in enumerate(("floor", "cut", "away")):
+        yield RealMultiply((0.5,), None, rounding, number - 1, -(2**31), 2**31 - 1)
+        if shape:
+            axis = (len(shape) - 1 - number) % len(shape)
+            numbers = tuple(0.9 * (-1) ** i + 0.125 * i for i in range(shape[axis]))
+            yield RealMultiply(numbers, axis, rounding, 3 * number, -(2**15), 2**15 - 1)
+    yield Cast(DType.INT64)
+    yield RealMultiply((-1.5,), None, "floor", -7, -128, 100)
+
+
 def _tables(site: Site) -> Iterator[Step]:
     for dtype, to in ((DType.INT8, DType.UINT8), (DType.UINT8, DType.INT8)):
         yield Cast(dtype)
@@ -274,6 +289,7 @@ EPILOGUES: dict[str, Callable[[Site], Iterator[Step]]] = {
     "residual": _residual,
     "rescaled sum": _rescaled_sum,
     "per channel": _per_channel,
+    "reals": _reals,
     "tables": _tables,
     "floats": _floats,
     "broadcast": _broadcast,

@@ -751,7 +751,7 @@ REASONS: list[tuple[Call, str, str, str]] = [
         example("qnn.requantize", compute_dtype="int32"),
         "compute_dtype",
         "int32",
-        "int64, float32",
+        "int64, float32, float64",
     ),
     (
         with_result(example("qnn.requantize", compute_dtype="float32"), INT32_IMAGE),

@@ -293,7 +293,7 @@ def requantize(
 MODES = [
     (rounding, compute_dtype)
     for rounding in ("UPWARD", "TONEAREST")
-    for compute_dtype in ("int64", "float32")
+    for compute_dtype in ("int64", "float32", "float64")
 ]
 
 
@@ -330,7 +330,7 @@ def requantize_family() -> Family:
     for rounding, compute in MODES:
         how = f"{rounding} {compute}"
         attrs = {"rounding": rounding, "compute_dtype": compute}
-        results = ("int8", "uint8", "int32") if compute == "int64" else ("int8", "uint8")
+        results = ("int8", "uint8") if compute == "float32" else ("int8", "uint8", "int32")
         for (name, ratio), out in zip(RATIOS.items(), itertools.cycle(results)):
             most = bound(compute, ratio)
             x = Input(shape, "int32", -most, most)
@@ -586,13 +586,13 @@ def edge_family() -> Family:
             family.add(
                 f"quantize to {dtype} along axis {axis}, zero points too",
                 Input((2, 5, 4, 3), "float32", floats=(*FLOATS, *halves_of(0.01))),
-                lambda x, of=each_scale(size), t=dtype, a=axis: quantize(x, of, t, a),
+                lambda x, n=size, t=dtype, a=axis: quantize(x, each_scale(n), t, a),
             )
             family.add(
                 f"relu of {dtype} along axis {axis}, zero points too",
                 Input((2, 5, 4, 3), dtype),
-                lambda x, of=each_scale(size), t=dtype, a=axis: quantize(
-                    relay.nn.relu(dequantize(x, of, a)), (of[0][::-1], of[1][::-1]), t, a
+                lambda x, n=size, t=dtype, a=axis: quantize(
+                    relay.nn.relu(dequantize(x, each_scale(n), a)), each_scale(n, -1), t, a
                 ),
             )
     for dtype in ("int8", "uint8", "int32"):
@@ -612,14 +612,15 @@ def edge_family() -> Family:
             family.add(
                 f"dequantize {dtype} along axis {axis}, zero points too",
                 Input((2, 5, 4, 3), dtype, *((-(2**30), 2**30) if dtype == "int32" else ())),
-                lambda x, of=each_scale(size), a=axis: dequantize(x, of, a),
+                lambda x, n=size, a=axis: dequantize(x, each_scale(n), a),
             )
     return family
 
 
-def each_scale(count: int) -> tuple[Array, Array]:
-    """A scale and a zero point for each channel."""
-    return np.linspace(0.01, 3, count), np.linspace(5, 120, count).astype("int32")
+def each_scale(count: int, step: int = 1) -> tuple[Array, Array]:
+    """A scale and a zero point for each channel, the last first where ``step`` is -1."""
+    zero_points = np.linspace(5, 120, count).astype("int32")
+    return np.linspace(0.01, 3, count)[::step], zero_points[::step]
 
 
 def softmax_family() -> Family:

@@ -120,6 +120,31 @@ def test_an_operator_equals_litert(name: str) -> None:
         np.testing.assert_array_equal(computed(content, inputs), expected)
 
 
+@pytest.mark.parametrize("ratio", [7.5, 0.003, 1.37e-5, 1.2e-7, 7.77e-7, 1e-13])
+def test_a_fully_connected_layer_of_any_ratio_equals_litert(ratio: float) -> None:
+    """Its accumulators are on and beside the places where the product in double precision steps
+    from one int8 to the next: they are its bias, where the input is 0."""
+    scales = np.float32(0.05), np.float32(ratio * 0.0371 / 0.05), np.float32(0.0371)
+    product = float(scales[0]) * float(scales[1]) / float(scales[2])
+    for zero_point in (-128, 0, 5):
+        steps = (np.arange(-130, 130) + 0.5) / product
+        most = min(2**31 - 99, 2**30 / ratio)  # LiteRT's result is an int32 before its bounds
+        near = np.rint(np.clip(steps, -most, most))[:, None] + np.arange(-2, 3)
+        bias = np.unique(near).astype(np.int32)
+        count = len(bias)
+        inputs = [
+            Tensor((1, 1), float(scales[0])),
+            Tensor((count, 1), float(scales[1]), 0, np.ones((count, 1), np.int8)),
+            Tensor((count,), float(scales[0] * scales[1]), 0, bias),
+        ]
+        output = Tensor((1, count), float(scales[2]), zero_point)
+        content = one_operator("FULLY_CONNECTED", inputs, output, schema.FullyConnectedOptionsT())
+        for value in (0, -1, 7):
+            x = np.full((1, 1), value, np.int8)
+            (expected,) = LiteRT(content)(x)
+            np.testing.assert_array_equal(computed(content, {"x0": x}), expected)
+
+
 # --- What has no proven formula -----------------------------------------------------------------
 
 

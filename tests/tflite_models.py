@@ -15,11 +15,12 @@ from tests.oracle import Array
 
 @dataclass(frozen=True)
 class Tensor:
-    """An int8 tensor: a shape, and its quantization."""
+    """An int8 tensor: a shape, and its quantization. With ``data``, int8 or int32, a constant."""
 
     shape: tuple[int, ...]
     scale: float
     zero_point: int = 0
+    data: Array | None = None
 
 
 def one_operator(
@@ -38,12 +39,18 @@ def one_operator(
     model.version, model.buffers = 3, [schema.BufferT()]
     names = [f"x{number}" for number in range(len(inputs))]
     tensors = [_quantized(*pair) for pair in zip(names, inputs, strict=True)]
+    for tensor, of in zip(tensors, inputs, strict=True):
+        if of.data is not None:
+            tensor.type = getattr(schema.TensorType, of.data.dtype.name.upper())
+            tensor.buffer = len(model.buffers)
+            model.buffers.append(schema.BufferT())
+            model.buffers[-1].data = np.frombuffer(of.data.tobytes(), np.uint8)
     if indices:
         constant = schema.TensorT()
         constant.shape, constant.type, constant.name = [len(indices)], schema.TensorType.INT32, "i"
-        constant.buffer = 1
+        constant.buffer = len(model.buffers)
         model.buffers.append(schema.BufferT())
-        model.buffers[1].data = np.frombuffer(np.array(indices, np.int32).tobytes(), np.uint8)
+        model.buffers[-1].data = np.frombuffer(np.array(indices, np.int32).tobytes(), np.uint8)
         tensors.append(constant)
     tensors.append(_quantized("y", output))
     node, code = schema.OperatorT(), schema.OperatorCodeT()
@@ -55,7 +62,8 @@ def one_operator(
         node.builtinOptionsType = getattr(schema.BuiltinOptions, name)
         node.builtinOptions = options
     graph.tensors, graph.operators = tensors, [node]
-    graph.inputs, graph.outputs = list(range(len(inputs))), node.outputs
+    graph.inputs = [i for i, of in enumerate(inputs) if of.data is None]
+    graph.outputs = node.outputs
     model.operatorCodes, model.subgraphs = [code], [graph]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")

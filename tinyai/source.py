@@ -143,8 +143,8 @@ def fixed_type(of: SourceType, what: str = "type") -> Type:
 class Rounding:
     """Whose arithmetic a requantization is. ``mode`` "tflite" and "onnx" compute as those
     frameworks' own kernels do. "upward" is TVM's, and the other fields are for an operator that
-    says nothing of its own: ``rounding`` UPWARD or TONEAREST, ``compute_dtype`` int64 or
-    float32."""
+    says nothing of its own: ``rounding`` UPWARD or TONEAREST, ``compute_dtype`` int64,
+    float32 or float64."""
 
     mode: str = "upward"
     rounding: str = "UPWARD"

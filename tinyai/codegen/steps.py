@@ -298,6 +298,57 @@ const float whole = (float)(int32_t)y;
 return whole == 0.0f ? y * 0.0f : whole; /* keeps the sign of a zero */
 }
 """,
+    "tinyai_double": """
+/* The number whose bits these are. */
+TINYAI_INLINE double tinyai_double(int64_t bits) {
+double x;
+memcpy(&x, &bits, sizeof x);
+return x;
+}
+""",
+    "tinyai_real_floor": """
+/* x * multiplier + offset in double precision, halves up, within bounds. */
+TINYAI_INLINE int32_t tinyai_real_floor(int64_t x, double multiplier, double offset, int32_t low,
+int32_t high) {
+const double y = (double)x * multiplier + offset + 0.5;
+if (!(y > (double)low)) {
+return low;
+}
+if (y >= (double)high) {
+return high;
+}
+const int32_t whole = (int32_t)y;
+return whole - ((double)whole > y);
+}
+""",
+    "tinyai_real_cut": """
+/* x * multiplier + offset in double precision, and a half more, cut towards zero, within bounds. */
+TINYAI_INLINE int32_t tinyai_real_cut(int64_t x, double multiplier, double offset, int32_t low,
+int32_t high) {
+const double y = (double)x * multiplier + offset;
+const double z = y + (y < 0 ? -0.5 : 0.5);
+if (!(z > (double)low)) {
+return low;
+}
+return z >= (double)high ? high : (int32_t)z;
+}
+""",
+    "tinyai_real_away": """
+/* x * multiplier + offset in double precision, halves away from zero, within bounds. */
+TINYAI_INLINE int32_t tinyai_real_away(int64_t x, double multiplier, double offset, int32_t low,
+int32_t high) {
+const double y = (double)x * multiplier + offset;
+if (!(y > (double)low)) {
+return low;
+}
+if (y >= (double)high) {
+return high;
+}
+const int32_t whole = (int32_t)y;
+const double rest = y - (double)whole;
+return whole + (rest >= 0.5) - (rest <= -0.5);
+}
+""",
     "tinyai_fixed_point": """
 /* x * multiplier * 2^(left - right), rounded half up in 64 bits, cut to 32. */
 TINYAI_INLINE int32_t tinyai_fixed_point(int64_t x, int32_t multiplier, int left, int right) {
@@ -429,6 +480,14 @@ class Epilogue:
         along = tuple(len(values) if dim == axis else 1 for dim in range(rank))
         return f"{self.array(np.array(values, dtype.numpy))}[{element(along, axes)}]"
 
+    def _real(self, step: steps.RealMultiply, axes: Sequence[Axis]) -> str:
+        """The double of a step, or the one of the position along its axis, read from its bits."""
+        if len(set(step.multiplier)) == 1:
+            return repr(float(step.multiplier[0]))
+        self.helpers |= {"string.h", "tinyai_double"}
+        bits = tuple(np.array(step.multiplier, np.float64).view(np.int64).tolist())
+        return f"tinyai_double({self._number(bits, DType.INT64, step.axis, axes)})"
+
     def _expression(
         self, step: Step, value: str, operand: str | None, dtype: DType, axes: Sequence[Axis]
     ) -> str:
@@ -461,6 +520,12 @@ class Epilogue:
                     )
                 )
                 return f"{helper}({', '.join((value, *numbers))})"
+            case steps.RealMultiply():
+                helper = f"tinyai_real_{step.rounding}"
+                self.helpers.add(helper)
+                number = self._real(step, axes)
+                ends = (literal(end, DType.INT32) for end in (step.low, step.high))
+                return f"{helper}({', '.join((value, number, f'{step.offset}.0', *ends))})"
             case steps.Lookup(table, to):
                 lowest = dtype.range[0]
                 index = f"{value} - {lowest}" if lowest >= 0 else f"{value} + {-lowest}"

@@ -45,7 +45,7 @@ from tinyai.source import (
 )
 
 ROUNDINGS = ("UPWARD", "TONEAREST")
-COMPUTE_DTYPES = ("int64", "float32")
+COMPUTE_DTYPES = ("int64", "float32", "float64")
 FRAMEWORKS: Mapping[str, type[Arithmetic]] = MappingProxyType(
     {"tflite": TfliteArithmetic, "onnx": OnnxArithmetic}
 )

@@ -38,6 +38,8 @@ class TvmArithmetic(Arithmetic):
     ) -> Steps:
         if self.compute_dtype == "float32":
             return self._requantize_float(builder, source, target, to, rank)
+        if self.compute_dtype == "float64":
+            return self._requantize_double(builder, source, target, found, to, rank)
         return (
             *widen(found),
             *minus(builder, source.zeros(rank)),
@@ -60,6 +62,18 @@ class TvmArithmetic(Arithmetic):
             steps.Round("floor" if self.rounding == "UPWARD" else "cut"),
             *narrow(to),
         )
+
+    def _requantize_double(
+        self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
+    ) -> Steps:
+        """A double holds every int32 less a zero point; where that is 0, it is one already."""
+        ratio = source.scale.astype(np.float64) / np.float64(target.scale)
+        less = minus(builder, source.zeros(rank), DType.INT64)
+        rounding = "floor" if self.rounding == "UPWARD" else "cut"
+        numbers = tuple(ratio.reshape(-1).tolist())
+        step = steps.RealMultiply(numbers, source.axis, rounding, target.zero_point, *to.range)
+        cast = (steps.Cast(to),) if to is not DType.INT32 else ()
+        return *widen(found, DType.INT64 if less else DType.INT32), *less, step, *cast
 
     def _rescale(self, builder: Builder, source: Scale, target: Scale) -> Steps:
         """int32 -> int32: times the ratio of the scales, in fixed point."""

@@ -363,6 +363,70 @@ class FixedPointMultiply(Step):
         return f"{self.name}({len(self.shift)} along axis {self.axis}, {self.rounding})"
 
 
+@_kind
+@dataclass(frozen=True)
+class RealMultiply(Step):
+    """``value * multiplier + offset`` in double precision, rounded, held within ``low`` and
+    ``high``.
+
+    One multiplier, or one for each element along ``axis`` of the node's output. ``rounding`` of a
+    half is one of ``Round``'s modes: "floor", "cut" or "away".
+    """
+
+    name: ClassVar[str] = "real_multiply"
+    multiplier: tuple[float, ...]
+    axis: int | None
+    rounding: str
+    offset: int
+    low: int
+    high: int
+
+    def result(self, dtype: DType) -> DType:
+        if dtype not in (DType.INT32, DType.INT64):
+            raise ValueError(f"{self.name} of {dtype}: int32 and int64 only")
+        if self.axis is None and len(self.multiplier) != 1:
+            raise ValueError(f"{self.name}: {len(self.multiplier)} numbers without an axis")
+        if not np.isfinite(self.multiplier).all():
+            raise ValueError(f"{self.name} by a number that is not finite")
+        if self.rounding not in ("floor", "cut", "away"):
+            raise ValueError(f"rounding {self.rounding}: floor, cut or away only")
+        least, most = DType.INT32.range
+        if not least <= self.low <= self.high <= most:
+            raise ValueError(f"{self.name} within {self.low} .. {self.high}: bounds of int32")
+        return DType.INT32
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return self.axis is None or (
+            0 <= self.axis < len(shape) and shape[self.axis] == len(self.multiplier)
+        )
+
+    def reference(self, value: Array, operand: Array | None) -> Array:
+        shape = (1,) * value.ndim
+        if self.axis is not None:
+            shape = (*shape[: self.axis], -1, *shape[self.axis + 1 :])
+        x = value.astype(np.float64) * np.array(self.multiplier).reshape(shape) + self.offset
+        match self.rounding:
+            case "floor":
+                whole = np.floor(x + 0.5)
+            case "cut":
+                whole = np.trunc(x + np.where(x < 0, -0.5, 0.5))
+            case _:
+                whole = np.trunc(x)
+                whole = whole + (x - whole >= 0.5) - (x - whole <= -0.5)
+        return np.asarray(np.clip(whole, self.low, self.high).astype(np.int32))
+
+    def text(self, show: Callable[[str], str]) -> str:
+        if self.axis is None:
+            return super().text(show)
+        numbers = f"{len(self.multiplier)} along axis {self.axis}"
+        bounds = f"{self.low} .. {self.high}"
+        return f"{self.name}({numbers}, {self.rounding}, + {self.offset}, {bounds})"
+
+
+# The steps that hold numbers of each channel.
+BY_CHANNEL = (FixedPointMultiply, RealMultiply)
+
+
 def _twice_rounded(product: Array, right: Array) -> Array:
     """A product over 2**31, then over 2**right; each rounded, halves away from zero."""
     nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30)).astype(np.int64)

@@ -19,7 +19,7 @@ from tinyai.ir import (
     step_types,
 )
 from tinyai.ops import Elementwise
-from tinyai.ops.steps import FixedPointMultiply, Lookup
+from tinyai.ops.steps import BY_CHANNEL, Lookup
 from tinyai.reference import run_steps
 
 FEWEST_STEPS = 4  # shorter chains of integers cost less than a look-up
@@ -87,7 +87,7 @@ def depends_on_value_alone(graph: Graph, step: Step, own: str | None = None) -> 
 
 
 def _is_by_channel(step: Step) -> bool:
-    return isinstance(step, FixedPointMultiply) and step.axis is not None
+    return isinstance(step, BY_CHANNEL) and step.axis is not None
 
 
 def _lookup(graph: Graph, dtype: DType, steps: Sequence[Step], own: str | None) -> Lookup:

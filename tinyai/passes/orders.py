@@ -49,7 +49,7 @@ from tinyai.ops import (
     Sum,
     Transpose,
 )
-from tinyai.ops.steps import FixedPointMultiply
+from tinyai.ops.steps import BY_CHANNEL, RealMultiply
 from tinyai.passes.remove_unused import remove_unused
 
 Part = tuple[int, int]  # an axis of the frame, and its size
@@ -178,9 +178,12 @@ def turned_op(op: Op, turn: Turn, result: View) -> Op:
 
 def _turned_step(step: Step, turn: Turn, view: View) -> Step:
     """The step without its operand: a step that names an axis names it where it is now."""
-    if not isinstance(step, FixedPointMultiply) or step.axis is None:
+    if not isinstance(step, BY_CHANNEL) or step.axis is None:
         return step
     numbers = turn.numbers(step.axis, view)
+    if isinstance(step, RealMultiply):
+        multiplier = tuple(step.multiplier[i] for i in numbers)
+        return replace(step, multiplier=multiplier, axis=turn.dims.index(step.axis))
     return replace(
         step,
         multiplier=tuple(step.multiplier[i] for i in numbers),

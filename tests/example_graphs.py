@@ -185,6 +185,91 @@ def _qnn_unsigned(site: Site) -> Iterator[Step]:
     yield Clip(9, 200)
 
 
+def _tflite(site: Site, low: int = -128) -> Iterator[Step]:
+    """What TFLite's arithmetic leaves behind a convolution: rounded twice, a zero point of -9."""
+    shape = site.value.shape
+    yield from site.to(DType.INT32)
+    yield Add(operand=site.constant(-5000, 5000, DType.INT32))
+    axis = (1 if site.layout == "NCHW" else len(shape) - 1) if shape else None
+    count = shape[axis] if axis is not None else 1
+    multipliers = tuple(2**30 + (77777777 * i) % 2**30 for i in range(count))
+    shifts = tuple(-1 - (i % 8) for i in range(count))
+    yield FixedPointMultiply(multipliers, shifts, axis, "tflite")
+    yield Add(operand=site.constant(-9, -9, DType.INT32, channels=False))
+    yield Clip(low, 127)
+    yield Cast(DType.INT8)
+
+
+def tflite_relu(site: Site) -> Iterator[Step]:
+    """With the bound of a ReLU, which is the zero point."""
+    yield from _tflite(site, low=-9)
+
+
+def _onnx(site: Site) -> Iterator[Step]:
+    """What ONNX Runtime's arithmetic leaves behind a convolution: floats, halves to even."""
+    yield from site.to(DType.INT32)
+    yield Add(operand=site.constant(-5000, 5000, DType.INT32))
+    yield Cast(DType.FLOAT32)
+    yield Multiply(operand=site.constant(1e-3, 0.5, DType.FLOAT32))
+    yield Round("even")
+    yield Add(operand=site.constant(7, 7, DType.FLOAT32, channels=False))
+    yield Clip(0, 255)
+    yield Cast(DType.UINT8)
+    yield Clip(9, 250)
+
+
+def tflite_sum(site: Site) -> Iterator[Step]:
+    """What TFLite makes of a sum with an 8-bit tensor: 20 places up, rescaled, added, rescaled."""
+    rng = site.rng
+
+    def rescale() -> Iterator[Step]:
+        yield Cast(DType.INT32)
+        yield Subtract(operand=site.constant(-30, 30, DType.INT32, channels=False))
+        yield LeftShift(operand=site.constant(20, 20, DType.INT32, channels=False))
+        multiplier, shift = int(rng.integers(2**30, 2**31)), -int(rng.integers(0, 4))
+        yield FixedPointMultiply((multiplier,), (shift,), None, "tflite")
+
+    yield from rescale()
+    yield Add(operand=site.tensor(site.value.shape, DType.INT8, *rescale()))
+    yield FixedPointMultiply((int(rng.integers(2**30, 2**31)),), (-18,), None, "tflite")
+    yield Add(operand=site.constant(-9, 9, DType.INT32, channels=False))
+    yield Clip(-128 + 9 * int(rng.integers(2)), 127)
+    yield Cast(DType.INT8)
+
+
+def onnx_sum(site: Site) -> Iterator[Step]:
+    """What ONNX Runtime makes of a sum with an 8-bit tensor: two fused multiply-adds."""
+    inner = MultiplyAdd(
+        float(np.float32(site.rng.uniform(0.2, 1.5))),
+        operand=site.constant(-90, 90, DType.FLOAT32, channels=False),
+    )
+    other = site.tensor(site.value.shape, DType.UINT8, Cast(DType.FLOAT32), inner)
+    yield Cast(DType.FLOAT32)
+    yield MultiplyAdd(float(np.float32(site.rng.uniform(0.2, 1.5))), operand=other)
+    yield Round("even")
+    yield Clip(0, 255)
+    yield Cast(DType.UINT8)
+
+
+def tflite_branches(site: Site) -> Iterator[Step]:
+    """TFLite's sum behind its convolution."""
+    yield from _tflite(site)
+    yield from tflite_sum(replace(site, value=Type(site.value.shape, DType.INT8)))
+
+
+def onnx_branches(site: Site) -> Iterator[Step]:
+    """ONNX Runtime's sum behind its convolution."""
+    yield from _onnx(site)
+    yield from onnx_sum(replace(site, value=Type(site.value.shape, DType.UINT8)))
+
+
+def any_sum(site: Site) -> Iterator[Step]:
+    """One of the sums, of 8-bit values as the frameworks make them."""
+    yield Cast(DType.INT8)
+    each = (_rescaled_sum, tflite_sum, onnx_sum)[int(site.rng.integers(3))]
+    yield from each(replace(site, value=Type(site.value.shape, DType.INT8)))
+
+
 def _rescaled_sum(site: Site) -> Iterator[Step]:
     """What qnn.add makes of an 8-bit value: both branches rescaled, then summed."""
     rng, types = site.rng, (DType.INT8, DType.UINT8)
@@ -295,6 +380,8 @@ EPILOGUES: dict[str, Callable[[Site], Iterator[Step]]] = {
     "broadcast": _broadcast,
     "qnn": _qnn,
     "qnn unsigned": _qnn_unsigned,
+    "tflite": _tflite,
+    "onnx": _onnx,
     "fixed point": _fixed_point,
     "fixed point 64": _fixed_point_64,
     "exit": _exit,

@@ -13,10 +13,14 @@ import pytest
 from tests.example_graphs import (
     EPILOGUES,
     Site,
+    any_sum,
     branches,
+    onnx_branches,
     random_array,
     random_inputs,
     require_isa,
+    tflite_branches,
+    tflite_relu,
 )
 from tests.test_kernels import ALONE, assert_equal, serves
 from tinyai import backend
@@ -57,10 +61,21 @@ MIXED = (
     "exit",
     "small types",
     "branches",
+    "tflite",
+    "tflite relu",
+    "tflite branches",
+    "onnx",
+    "onnx branches",
 )
 # The one epilogue of rows that are for it.
-ONLY = {"add": "rescaled sum", "lookup": "tables"}
-WRITTEN = EPILOGUES | {"branches": branches}
+ONLY = {"add": "any sum", "lookup": "tables"}
+WRITTEN = EPILOGUES | {
+    "branches": branches,
+    "tflite relu": tflite_relu,
+    "tflite branches": tflite_branches,
+    "onnx branches": onnx_branches,
+    "any sum": any_sum,
+}
 Rng = np.random.Generator
 
 

@@ -1,15 +1,28 @@
-"""The epilogue that SIMD kernels know: accumulator -> 8 bits, by one fixed-point multiplication.
+"""The epilogue that SIMD kernels know: accumulator -> 8 bits, by one multiplication a channel.
 
-Most layers of a quantized network end so: a bias a channel, a fixed-point multiplication a channel,
-a zero point, bounds, a cast to 8 bits. ``relay.quantize`` writes a right shift for the
-multiplication. ``requantization_of`` recognises both and computes the numbers of their exact vector
-form; a node whose epilogue is another one, or whose accumulators could leave the range in which the
-vector form is exact, keeps its steps.
+Most layers of a quantized network end so: a bias a channel, a multiplication a channel, a zero
+point, bounds, a cast to 8 bits. ``relay.quantize`` writes a right shift for the multiplication.
+``requantization_of`` recognises each and computes the numbers of their exact vector form; a node
+whose epilogue is another one, or whose accumulators could leave the range in which the vector form
+is exact, keeps its steps. Each framework's rounding ends in one of three forms.
 
-The vector form of ``(x * m + 2^(r-1)) >> r`` with a 64-bit product, where r >= 33: the high 32 bits
-of ``x * m``, plus ``2^(r-33)``, shifted right by ``r - 32``. The low 32 bits cannot carry into the
-result, because the rounding constant is a multiple of 2^32. Where r < 33, x and r grow by the same
-power of two, if that cannot overflow. The zero point goes in front of the last shift.
+*Rounded once*, halves up (TVM): ``(x * m + 2^(r-1)) >> r`` with a 64-bit product, where r >= 33.
+That is the high 32 bits of ``x * m``, plus ``2^(r-33)``, shifted right by ``r - 32``: the low ones
+cannot carry into the result, because the rounding constant is a multiple of 2^32. Where r < 33, x
+and r grow by the same power of two, if that cannot overflow. The zero point goes in front of the
+last shift.
+
+*Rounded twice* (TFLite): to 2^31 first, which is ``high = (x * m + 2^30) >> 31`` for both signs,
+then by s places, halves away from zero, which is ``(high + 2^(s-1) - (x < 0)) >> s``. With
+``h = 4 * x * m >> 32`` the first is ``(h + 1) >> 1``, so that both are one shift:
+``(h + 1 + 2^s - 2 * (x < 0)) >> (s + 1)``. That is the form above but for the last term, and the
+term falls away where the lower bound is the zero point or more, as a ReLU's is: a negative x gives
+no more than the zero point with it or without it.
+
+Most channels need no ``4 * x`` then: ``((x + d) * m >> 32) + o) >> (s - 1)`` gives the same results
+for some whole numbers d, which the bias takes in, and o (``_unshifted``).
+
+*In floats* (ONNX Runtime): ``round(float(x) * m)``, halves to even, in single precision.
 """
 
 from __future__ import annotations
@@ -24,6 +37,9 @@ from tinyai.ops import steps
 from tinyai.ops.bounds import INT32_MAX
 
 _SHIFT = 33
+# How many offsets are tried on each side of the natural one, to begin with and where none served.
+TRIES = (256, 8192)
+OTHER_STEPS = "other steps than a zero point, bounds and a cast to 8 bits"
 
 # The constant operand of a step, one number a channel; None where it is something else.
 _Numbers = Callable[[Step], Array | None]
@@ -36,6 +52,10 @@ class Requantization:
 
     The arrays are int32, one number a channel; ``offset`` holds the rounding and the zero point.
     ``dtype`` is int8 or uint8.
+
+    With ``twice``, ``left`` is 2 and the offset of a negative x is 2 less. With ``floats`` it is
+    ``clamp(round(x * multiplier) + offset, low, high)``, halves to even: ``multiplier`` holds the
+    bits of float32 numbers, ``left`` and ``right`` are 0.
     """
 
     bias: Array
@@ -46,6 +66,16 @@ class Requantization:
     low: int
     high: int
     dtype: DType
+    twice: bool = False
+    floats: bool = False
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The arrays that the form reads, beside the bias."""
+        if self.floats:
+            return "multiplier", "offset"
+        shifted = not self.twice and bool(np.any(self.left))
+        return (*(("left",) if shifted else ()), "multiplier", "offset", "right")
 
 
 def requantization_of(
@@ -65,18 +95,20 @@ def requantization_of(
     step = chain[0] if chain else None
     if isinstance(step, steps.Add):
         return "a sum with more than one constant a channel"
-    if not isinstance(step, steps.FixedPointMultiply) or step.rounding != "upward":
-        return "no fixed-point multiplication, halves upward, behind the bias"
+    if step == steps.Cast(DType.FLOAT32):
+        return _in_floats(graph, np.broadcast_to(bias, (channels,)), chain, numbers, reach)
+    if not isinstance(step, steps.FixedPointMultiply):
+        return "no multiplication behind the bias"
     if step.axis not in (None, axis):
         return f"multipliers along axis {step.axis}"
     tail = Clamp.of(graph, chain[1:])
     if tail is None:
-        return "other steps than a zero point, bounds and a cast to 8 bits"
+        return OTHER_STEPS
     bias, multiplier, shift = (
         np.broadcast_to(np.array(values, np.int64), (channels,))
         for values in (bias, step.multiplier, step.shift)
     )
-    return _numbers(bias, multiplier, shift, tail, reach)
+    return _numbers(bias, multiplier, shift, step.rounding, tail, reach)
 
 
 def _sum(chain: Sequence[Step], numbers: _Numbers) -> tuple[Array, Sequence[Step]]:
@@ -110,38 +142,148 @@ def _without_shift(
 
 
 def _numbers(
-    bias: Array, multiplier: Array, shift: Array, tail: Clamp, reach: Array
+    bias: Array, multiplier: Array, shift: Array, rounding: str, tail: Clamp, reach: Array
 ) -> Requantization | str:
     largest = reach + np.abs(bias)
     left, right = np.maximum(shift, 0), 31 + np.maximum(-shift, 0)
-    more = np.maximum(_SHIFT - right, 0)
-    left, right = left + more, right + more
-    constant = _constants(bias, multiplier, shift, tail, reach)
+    if rounding == "tonearest" and _meets_ties(largest, multiplier, left, right):
+        return "halves that go away from zero, among the accumulators"
+    again = (right > 31) & (rounding == "tflite")
+    constant = _constants(bias, multiplier, shift, again, tail, reach)
     known = constant >= tail.low
+    twice = bool(np.any(again & ~known)) and tail.low < tail.zero_point
+    if twice and np.any(~again & ~known):
+        return "channels that are rounded once beside those that are rounded twice"
+    more = np.where(again, 2, np.maximum(_SHIFT - right, 0))
+    left, right = left + more, right + more
     # A channel without weights, or with tiny ones, gives the same result for every input.
     largest, multiplier = np.where(known, 0, largest), np.where(known, 0, multiplier)
-    left, right = np.where(known, 0, left), np.where(known, 33, right)
+    left, right = np.where(known, 2 * twice, left), np.where(known, 34, right)
     if np.any(largest >= np.left_shift(np.int64(1), 31 - np.minimum(left, 31))):
         return "accumulators too large to be shifted before the multiplication"
     high = (np.left_shift(largest, left) * np.abs(multiplier) >> 32) + 1
-    offset = np.left_shift(np.int64(1), right - 33)
+    offset = np.left_shift(np.int64(1), right - 33) + again
     offset = offset + np.left_shift(np.int64(tail.zero_point), right - 32)
-    offset = np.where(known, 2 * constant, offset)
-    if np.any(high + np.abs(offset) >= 2**31):
+    offset = np.where(known, 4 * constant + 2, offset)
+    if np.any(high + np.abs(offset) + 2 >= 2**31):
         return "a zero point that does not fit in front of the last shift"
+    right = right - 32
+    if np.any(again & ~known) and not twice:
+        numbers = bias, left, multiplier, offset, right
+        bias, left, offset, right = _unshifted(*numbers, ~known, tail, reach)
     return Requantization(
         bias.astype(np.int32),
         left.astype(np.int32),
         multiplier.astype(np.int32),
         offset.astype(np.int32),
-        (right - 32).astype(np.int32),
+        right.astype(np.int32),
         tail.low,
         tail.high,
         tail.dtype,
+        twice=twice,
     )
 
 
-def _constants(bias: Array, multiplier: Array, shift: Array, tail: Clamp, reach: Array) -> Array:
+def _unshifted(
+    bias: Array,
+    left: Array,
+    multiplier: Array,
+    offset: Array,
+    right: Array,
+    free: Array,
+    tail: Clamp,
+    reach: Array,
+) -> tuple[Array, Array, Array, Array]:
+    """Bias, left, offset and right of an equal form of ``free`` channels that does not shift x to
+    the left, where every channel has one; else as they are.
+
+    The result reaches k at ``x = ceil(edge(k))``, ``edge(k) = ((k << right) - offset) * 2^32 /
+    (multiplier << left)``. Without the shift it does so at ``((k << right - left) - o) * 2^32 /
+    multiplier - d``. That is ``edge(k) - e`` for one number e, so that all are equal if e stays
+    between the edges' distances from the next whole numbers below and above. An o is looked for
+    that brings e there, and each edge is tried.
+    """
+    chosen = free & (left > 0)
+    m, places, small = multiplier[chosen], left[chosen], right[chosen] - left[chosen]
+    if np.any(small < 0):
+        return bias, left, offset, right
+    k = np.arange(tail.low + 1, tail.high + 1)[:, None]
+    # Of 2^(32 - left) / multiplier; for what is out of reach, the edge of another k stands in.
+    number = ((k << right[chosen]) - offset[chosen]) << (32 - places)
+    edge = -(-number // m)
+    reached = np.abs(edge) <= (reach + np.abs(bias))[chosen]
+    above = np.where(reached, (edge * m - number) / m, 0.5)
+    natural = offset[chosen] / 2.0**places
+    o, d = _offsets(natural, 2.0**32 / m, -above.min(axis=0), 1 - above.max(axis=0))
+    results = [
+        ((x + d) * m >> 32) + o >> small
+        for x in (np.where(reached, edge, 0), np.where(reached, edge - 1, 0))
+    ]
+    proven = ~reached | ((results[0] >= k) & (results[1] < k))
+    largest = (reach + np.abs(bias))[chosen] + np.abs(d)
+    if not proven.all() or np.any(largest > INT32_MAX):
+        return bias, left, offset, right
+    bias, left, offset, right = (np.array(each) for each in (bias, left, offset, right))
+    bias[chosen] += d
+    left[chosen], offset[chosen], right[chosen] = 0, o, small
+    return bias, left, offset, right
+
+
+def _offsets(natural: Array, unit: Array, least: Array, most: Array) -> tuple[Array, Array]:
+    """Whole numbers o, d for which ``o * unit + d - natural * unit`` lies in the middle between
+    ``least`` and ``most``, as near as can be found."""
+    found = np.zeros((2, natural.size), np.int64)
+    missing = np.arange(natural.size)
+    for tries in TRIES:
+        if not missing.size:
+            break
+        o = np.floor(natural[missing]) + np.arange(-tries, tries)[:, None]
+        away = (o - natural[missing]) * unit[missing] - (least + most)[missing] / 2
+        d = -np.rint(away)
+        best = np.argmin(np.abs(away + d), axis=0), np.arange(missing.size)
+        found[0, missing], found[1, missing] = o[best], d[best]
+        missing = missing[np.abs((away + d)[best]) >= (most - least)[missing] / 2]
+    return found[0], found[1]
+
+
+def _meets_ties(largest: Array, multiplier: Array, left: Array, right: Array) -> bool:
+    """Whether a product other than 0 can lie half way between two results: only where x is a
+    multiple of 2^(right - 1), less the factors of 2 that the multiplier has."""
+    twos = multiplier & -multiplier
+    ties = largest * 2.0**left * twos >= 2.0 ** (right - 1)
+    return bool(np.any(ties))
+
+
+def _in_floats(
+    graph: Graph, bias: Array, chain: Sequence[Step], numbers: _Numbers, reach: Array
+) -> Requantization | str:
+    """``round(float(x) * factor)``, and a zero point, bounds and a cast behind it."""
+    factor = numbers(chain[1]) if len(chain) > 1 and isinstance(chain[1], steps.Multiply) else None
+    if factor is None or tuple(chain[2:3]) != (steps.Round("even"),):
+        return "floats that are not multiplied by a constant and rounded to even"
+    tail = Clamp.of(graph, chain[3:], DType.FLOAT32)
+    if tail is None:
+        return OTHER_STEPS
+    largest = reach + np.abs(bias)
+    if np.any(largest > INT32_MAX) or np.any(largest * np.abs(factor) >= 2.0**30):
+        return "products that could leave 32 bits"
+    zeros = np.zeros(bias.shape, np.int32)
+    return Requantization(
+        bias.astype(np.int32),
+        zeros,
+        factor.astype(np.float32).view(np.int32),
+        zeros + np.int32(tail.zero_point),
+        zeros,
+        tail.low,
+        tail.high,
+        tail.dtype,
+        floats=True,
+    )
+
+
+def _constants(
+    bias: Array, multiplier: Array, shift: Array, again: Array, tail: Clamp, reach: Array
+) -> Array:
     """The result of each channel that has the same for every sum of products within ``reach``;
     less than every result for the others. The result is monotonic in the sum."""
     ends = bias - reach, bias + reach
@@ -149,15 +291,20 @@ def _constants(bias: Array, multiplier: Array, shift: Array, tail: Clamp, reach:
     least, most = (np.clip(sums * scale + tail.zero_point, tail.low, tail.high) for sums in ends)
     constant = np.full(bias.shape, tail.low - 1, np.int64)
     for c in np.flatnonzero(np.abs(most - least) <= 2):  # so near that rounding decides
-        first, last = (_exact(int(sums[c]), int(multiplier[c]), int(shift[c])) for sums in ends)
+        numbers = int(multiplier[c]), int(shift[c]), bool(again[c])
+        first, last = (_exact(int(sums[c]), *numbers) for sums in ends)
         first, last = (min(max(x + tail.zero_point, tail.low), tail.high) for x in (first, last))
         constant[c] = first if first == last else constant[c]
     return constant
 
 
-def _exact(x: int, multiplier: int, shift: int) -> int:
-    right = 31 + max(-shift, 0)
-    return ((x << max(shift, 0)) * multiplier + (1 << (right - 1))) >> right
+def _exact(x: int, multiplier: int, shift: int, again: bool) -> int:
+    product = (x << max(shift, 0)) * multiplier
+    if not again:
+        right = 31 + max(-shift, 0)
+        return (product + (1 << (right - 1))) >> right
+    high = (product + (1 << 30)) >> 31
+    return (high + (1 << (-shift - 1)) - (x < 0)) >> -shift
 
 
 def _along(graph: Graph, step: Step, channels: int, axis: int, rank: int) -> Array | None:
@@ -169,7 +316,8 @@ def _along(graph: Graph, step: Step, channels: int, axis: int, rank: int) -> Arr
     shape = (1,) * (rank - value.ndim) + value.shape
     if value.size not in (1, channels) or (value.size > 1 and shape[axis] != channels):
         return None
-    return np.broadcast_to(value.reshape(-1).astype(np.int64), (channels,))
+    wide = np.float64 if value.dtype.kind == "f" else np.int64
+    return np.broadcast_to(value.reshape(-1).astype(wide), (channels,))
 
 
 _FREE = DType.INT32.range  # bounds where there are none
@@ -185,11 +333,12 @@ class Clamp:
     dtype: DType
 
     @classmethod
-    def of(cls, graph: Graph, chain: Sequence[Step]) -> Clamp | None:
-        zero_point, low, high, dtype = 0, *_FREE, DType.INT32
+    def of(cls, graph: Graph, chain: Sequence[Step], start: DType = DType.INT32) -> Clamp | None:
+        """The clamp that steps are, from whole numbers of type ``start``."""
+        zero_point, low, high, dtype = 0, *_FREE, start
         for step in chain:
             match step:
-                case steps.Add() if dtype is DType.INT32:
+                case steps.Add() if dtype is start:
                     operand = step.operand
                     value = graph.constants.get(operand.tensor) if operand else None
                     if operand is None or operand.steps or value is None or value.size != 1:

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
+from tinyai.codegen.float_add import FloatAdd, float_add_of
 from tinyai.codegen.index import place
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.lanes import Row, one_call
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Graph, Node
+from tinyai.ir import DType, Graph, Node, Step
 from tinyai.ops import Elementwise
 
 
-def _add(graph: Graph, node: Node) -> QuantizedAdd | str:
-    return quantized_add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype)
+def add_of(
+    graph: Graph, chain: Sequence[Step], dtype: DType, isa: str
+) -> QuantizedAdd | FloatAdd | str:
+    """The sum that steps from values of ``dtype`` are, in the cheapest form that is proved to be
+    equal, or why they are none."""
+    add = quantized_add_of(graph, chain, dtype)
+    if not isinstance(add, str):
+        return add
+    floats = float_add_of(graph, chain, dtype, fused=isa == "avx512vnni")
+    return f"{add}; {floats}" if isinstance(floats, str) else floats
 
 
-def _demands(graph: Graph, node: Node) -> str | None:
-    add = _add(graph, node)
+def _add(graph: Graph, node: Node, isa: str) -> QuantizedAdd | FloatAdd | str:
+    return add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype, isa)
+
+
+def _demands(graph: Graph, node: Node, *, isa: str) -> str | None:
+    add = _add(graph, node, isa)
     if isinstance(add, str):
         return add
     axes, _ = elementwise.loops(graph, node)
@@ -30,8 +44,8 @@ def _demands(graph: Graph, node: Node) -> str | None:
 
 
 def _values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
-    add = _add(graph, node)
-    assert isinstance(add, QuantizedAdd)
+    add = _add(graph, node, isa)
+    assert not isinstance(add, str)
     second = f"{epilogue.param(add.operand)} + "
 
     def call(at: Row) -> str:
@@ -47,7 +61,7 @@ KERNELS = tuple(
         op=Elementwise,
         isa=isa,
         template="elementwise_core.c.j2",
-        demands=_demands,
+        demands=functools.partial(_demands, isa=isa),
         values=functools.partial(_values, isa=isa),
         bordered=True,
         strided_out=anywhere,

@@ -16,6 +16,8 @@ from tinyai.ops.steps import Cast
 
 # Of a requantization, one a channel.
 NUMBERS = ("left", "multiplier", "offset", "right")
+# Of a requantization, what the text of a core depends on.
+OPTIONS = ("shifted", "twice", "floats", "bounded", "unsigned")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +59,12 @@ class Channels:
         """What a core's text depends on."""
         form = self.form
         if isinstance(form, str):
-            return {"raw": True, "shifted": False, "bounded": False, "unsigned": False}
+            return {"raw": True, **dict.fromkeys(OPTIONS, False)}
         return {
             "raw": False,
-            "shifted": bool(np.any(form.left)),
+            "shifted": "left" in form.numbers,
+            "twice": form.twice,
+            "floats": form.floats,
             "bounded": (form.low, form.high) != form.dtype.range,
             "unsigned": form.dtype is DType.UINT8,
         }
@@ -68,9 +72,8 @@ class Channels:
     def arrays(self, epilogue: Epilogue, order: Callable[[Array], Array]) -> dict[str, str]:
         """Names of the pointer parameters of the numbers that there are, each put in ``order``."""
         names = {"start": epilogue.array(order(self.start))}
-        for name in NUMBERS if not isinstance(self.form, str) else ():
-            if name != "left" or self.options["shifted"]:
-                names[name] = epilogue.array(order(getattr(self.form, name)))
+        for name in () if isinstance(self.form, str) else self.form.numbers:
+            names[name] = epilogue.array(order(getattr(self.form, name)))
         return names
 
 

@@ -228,6 +228,7 @@ def _core(
         return name
     if isa != "packed":
         epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
+    epilogue.helpers |= {"tinyai_round_even"} if isa == "packed" and options["floats"] else set()
     epilogue.cores[name] = render(
         f"depthwise_{isa}.c.j2",
         name=name,

@@ -23,14 +23,16 @@ from typing import Any
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.kernels import cores_256
+from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import Image, image_in, image_of, signs
 from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
-from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
+from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
 from tinyai.codegen.vector_steps import Chain, write_lanes, write_scalar
@@ -168,6 +170,7 @@ def _core(
             epilogue.cores[products] = render_core(
                 f"products_{isa}.c.j2", name=products, blocks=number, flipped=options["flipped"]
             )
+    epilogue.helpers |= {"tinyai_round_even"} if isa == "packed" and options["floats"] else set()
     epilogue.cores[name] = render_core(
         f"tile_{isa}.c.j2",
         name=name,
@@ -257,7 +260,7 @@ def _steps(
     many outputs it does so ``at_once``: one, or a ``count`` to the end of the row, or of all."""
     g, out, chain = t.g, image_of(graph.tensors[node.output]), channels.rest
     taken, place = f"(q - first) * {t.channels}", _at_pixel(out, g)
-    add = _add(graph, node, chain) if isa in VECTOR and g.groups == 1 else None
+    add = _add(graph, node, chain, isa) if isa in VECTOR and g.groups == 1 else None
     if add:
         other = image_of(graph.tensors[add.operand])
         dense = t.channels == g.oc == out.pixel
@@ -287,9 +290,9 @@ def _at_pixel(of: Image, g: Geometry) -> str:
     return f"n * {of.image} + {of.first} + " + (f"q * {of.pixel}" if _in_line(of, g) else rows)
 
 
-def _add(graph: Graph, node: Node, chain: Chain) -> QuantizedAdd | None:
+def _add(graph: Graph, node: Node, chain: Chain, isa: str) -> QuantizedAdd | FloatAdd | None:
     """The sum with another tensor that a core's results wait for, if they wait for one."""
-    add = quantized_add_of(graph, chain.steps, chain.start)
+    add = add_of(graph, chain.steps, chain.start, isa)
     if isinstance(add, str) or graph.type(add.operand).shape != graph.type(node.output).shape:
         return None
     return add

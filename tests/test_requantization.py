@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.example_graphs import Builder
@@ -10,7 +10,16 @@ from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.ir import Array, DType, Graph, Operand, Step, Type
 from tinyai.ops import Elementwise
 from tinyai.ops.scales import fixed_point
-from tinyai.ops.steps import Add, Cast, Clip, FixedPointMultiply, Relu, RightShift
+from tinyai.ops.steps import (
+    Add,
+    Cast,
+    Clip,
+    FixedPointMultiply,
+    Multiply,
+    Relu,
+    RightShift,
+    Round,
+)
 from tinyai.source import Refusal
 
 CHANNELS = 3
@@ -25,11 +34,11 @@ class Chain:
         self.builder = Builder("chain")
         self.steps: list[Step] = []
 
-    def with_number(self, kind: type[Add | RightShift], *numbers: int) -> "Chain":
-        name = self.builder.constant(
-            np.array(numbers[0] if len(numbers) == 1 else numbers, np.int32)
-        )
-        return self.then(kind(operand=Operand(name)))
+    def with_number(
+        self, kind: type[Add | RightShift | Multiply], *numbers: float, dtype: DType = DType.INT32
+    ) -> "Chain":
+        value = np.array(numbers[0] if len(numbers) == 1 else numbers, dtype.numpy)
+        return self.then(kind(operand=Operand(self.builder.constant(value))))
 
     def then(self, *steps: Step) -> "Chain":
         self.steps += steps
@@ -57,8 +66,13 @@ class Chain:
 def in_vectors(form: Requantization, sums: Array) -> Array:
     """The documented formula, in int32 wherever the form says so."""
     start = (sums + form.bias).astype(np.int32)
+    if form.floats:
+        product = start.astype(np.float32) * form.multiplier.view(np.float32)
+        whole = np.rint(product).astype(np.int32) + form.offset
+        return np.clip(whole, form.low, form.high).astype(form.dtype.numpy)
     wide = (start << form.left).astype(np.int64) * form.multiplier >> 32
-    shifted = (wide.astype(np.int32) + form.offset).astype(np.int32) >> form.right
+    offset = form.offset - 2 * ((start < 0) & form.twice)
+    shifted = (wide.astype(np.int32) + offset).astype(np.int32) >> form.right
     return np.clip(shifted, form.low, form.high).astype(form.dtype.numpy)
 
 
@@ -105,6 +119,93 @@ def test_a_shift_that_has_a_vector_form_means_the_same_in_it(
     assert np.array_equal(in_vectors(form, sums), chain.reference(sums))
 
 
+def edges(chain: Chain, reach: int) -> Array:
+    """For each 8-bit result and channel, the least sum that gives it or more, by bisection."""
+    results = np.arange(-128, 256)[:, None]
+    below, at = (np.full((len(results), CHANNELS), each) for each in (-reach - 1, reach))
+    while np.any(at - below > 1):
+        middle = (below + at) >> 1
+        there = chain.reference(middle.astype(np.int32)) >= results
+        below, at = np.where(there, below, middle), np.where(there, middle, at)
+    return at
+
+
+def assert_means_the_same(chain: Chain, form: Requantization, reach: int, seed: int) -> None:
+    """On sums at random and around every edge between two results."""
+    near = [edges(chain, reach) + distance for distance in (-1, 0, 1)]
+    drawn = np.random.default_rng(seed).integers(-reach, reach, (200, CHANNELS), endpoint=True)
+    sums = np.clip(np.concatenate([*near, drawn]), -reach, reach).astype(np.int32)
+    assert np.array_equal(in_vectors(form, sums), chain.reference(sums))
+
+
+@settings(deadline=None)
+@given(
+    bias=each(st.integers(-500, 500)) | each(st.integers(-(2**20), 2**20)),
+    multipliers=each(st.integers(2**30, 2**31 - 1) | st.sampled_from([0, 2**30, 2**31 - 1])),
+    shifts=each(st.integers(-12, -1)) | each(st.integers(-31, 3)),
+    rounding=st.sampled_from(["tflite", "tonearest"]),
+    zero_point=st.integers(-128, 127),
+    low=st.integers(-128, 0),
+    relu=st.booleans(),
+    reach=st.integers(0, 2**28) | st.integers(0, 2**17),
+    seed=st.integers(0, 99),
+)
+def test_other_roundings_that_have_a_vector_form_mean_the_same_in_it(
+    bias: Numbers,
+    multipliers: Numbers,
+    shifts: Numbers,
+    rounding: str,
+    zero_point: int,
+    low: int,
+    relu: bool,
+    reach: int,
+    seed: int,
+) -> None:
+    low = min(zero_point, 126) if relu else low
+    chain = Chain().with_number(Add, *bias)
+    chain.then(FixedPointMultiply(multipliers, shifts, 1, rounding))
+    chain.with_number(Add, zero_point).then(Clip(low, 127), Cast(DType.INT8))
+    form = chain.form(reach)
+    if isinstance(form, Requantization):
+        assert_means_the_same(chain, form, reach, seed)
+
+
+@given(
+    bias=each(st.integers(-(2**20), 2**20)),
+    factors=each(st.floats(2.0**-20, 2.0, width=32)),
+    zero_point=st.integers(0, 255),
+    seed=st.integers(0, 99),
+)
+def test_a_float_product_has_a_vector_form_that_means_the_same(
+    bias: Numbers, factors: tuple[float, ...], zero_point: int, seed: int
+) -> None:
+    chain = Chain().with_number(Add, *bias).then(Cast(DType.FLOAT32))
+    chain.with_number(Multiply, *factors, dtype=DType.FLOAT32).then(Round("even"))
+    chain.with_number(Add, zero_point, dtype=DType.FLOAT32)
+    chain.then(Clip(0, 255), Cast(DType.UINT8))
+    form = chain.form(2**24)
+    assert isinstance(form, Requantization), form
+    assert form.numbers == ("multiplier", "offset")
+    assert_means_the_same(chain, form, 2**24, seed)
+
+
+def tflite(shift: int, low: int) -> Requantization:
+    chain = Chain().then(FixedPointMultiply((1_234_567_891,), (shift,), None, "tflite"))
+    form = chain.with_number(Add, -5).then(Clip(low, 127), Cast(DType.INT8)).form(10**6)
+    assert isinstance(form, Requantization), form
+    return form
+
+
+def test_rounding_twice_asks_for_the_sign_of_a_sum_only_where_it_can_show() -> None:
+    assert tflite(-8, low=-128).twice
+    assert not tflite(-8, low=-5).twice, "a ReLU"
+    assert not tflite(0, low=-128).twice, "the second rounding has nothing to do"
+
+
+def test_behind_a_relu_rounding_twice_needs_no_shift_before_the_product() -> None:
+    assert tflite(-8, low=-5).numbers == ("multiplier", "offset", "right")
+
+
 @pytest.mark.parametrize("relu", [False, True])
 def test_the_requantization_of_relay_quantize_has_a_vector_form(relu: bool) -> None:
     form = relay_quantize((7, -90, 5), relu=relu, rounding=64, places=(7,)).form(10**6)
@@ -122,7 +223,7 @@ def test_the_requantization_of_relay_quantize_has_a_vector_form(relu: bool) -> N
     ids=["a sum that could wrap", "a rounding that moves 0", "no places"],
 )
 def test_a_shift_without_a_vector_form_says_so(chain: Chain, reach: int) -> None:
-    assert chain.form(reach) == "no fixed-point multiplication, halves upward, behind the bias"
+    assert chain.form(reach) == "no multiplication behind the bias"
 
 
 def test_a_zero_point_behind_bounds_moves_the_bounds() -> None:

@@ -154,6 +154,8 @@ def _numbers(
     twice = bool(np.any(again & ~known)) and tail.low < tail.zero_point
     if twice and np.any(~again & ~known):
         return "channels that are rounded once beside those that are rounded twice"
+    if np.any(again & (multiplier < 0)):
+        return "negative multipliers that are rounded twice"
     more = np.where(again, 2, np.maximum(_SHIFT - right, 0))
     left, right = left + more, right + more
     # A channel without weights, or with tiny ones, gives the same result for every input.

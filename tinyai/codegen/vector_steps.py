@@ -55,6 +55,11 @@ _ROUND = {
     "away": "tinyai_round_away_16({})",
     "cut": "tinyai_round_cut_16({})",
 }
+_FIXED_POINT = {
+    "upward": "tinyai_fixed_point_16",
+    "tonearest": "tinyai_fixed_point_nearest_16",
+    "tflite": "tinyai_fixed_point_tflite_16",
+}
 _LOAD = {
     DType.INT8: "_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(lanes, {}))",
     DType.UINT8: "_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes, {}))",
@@ -157,23 +162,29 @@ class VectorSteps:
     def _short_scale(
         self, step: Step, value: str, before: Sequence[Step], start: DType
     ) -> str | None:
-        """A fixed-point multiplication in six operations, where the value is known to be small
-        enough (``codegen/requantization.py`` says why that is exact)."""
-        if not isinstance(step, steps.FixedPointMultiply) or step.rounding != "upward":
+        """A fixed-point multiplication in six operations or nine, where the value is known to be
+        small enough (``codegen/requantization.py`` says why that is exact)."""
+        if not isinstance(step, steps.FixedPointMultiply) or step.rounding == "tonearest":
             return None
         if len(step.multiplier) > 1 or step.result(DType.INT32) is not DType.INT32:
             return None
         left, right = step.left[0], step.right[0]
-        more = max(33 - right, 0)
-        left, right = left + more, right + more
-        if largest_size(self.epilogue.graph, before, start) << left > INT32_MAX:
+        twice = step.rounding == "tflite" and right > 31
+        if twice and step.multiplier[0] < 0:
             return None
-        shifted = f"_mm512_slli_epi32({value}, {left})" if left else value
+        more = 2 if twice else max(33 - right, 0)
+        left, right = left + more, right + more
+        half = (1 << (right - 33)) + twice
+        largest = largest_size(self.epilogue.graph, before, start) << left
+        if largest > INT32_MAX or (largest >> 1) + half > INT32_MAX:
+            return None
+        shifted = f"_mm512_slli_epi32({value}, {left})" if left and not twice else value
         multiplier, offset, places = (
             f"_mm512_set1_epi32({literal(number, DType.INT32)})"
-            for number in (step.multiplier[0], 1 << (right - 33), right - 32)
+            for number in (step.multiplier[0], half, right - 32)
         )
-        return f"tinyai_scale({shifted}, {multiplier}, {multiplier}, {offset}, {places})"
+        helper = "tinyai_scale_twice" if twice else "tinyai_scale"
+        return f"{helper}({shifted}, {multiplier}, {multiplier}, {offset}, {places})"
 
     def _name(self, expression: str, dtype: DType) -> str:
         name = self.epilogue.name()
@@ -229,15 +240,15 @@ class VectorSteps:
             return _ROUND[step.mode].format(value)
         if isinstance(step, steps.Lookup):
             return self._lookup(step, value, dtype)
-        if isinstance(step, steps.FixedPointMultiply) and step.rounding == "upward":
+        if isinstance(step, steps.FixedPointMultiply):
             if dtype is not DType.INT32:
                 raise NoVector(f"{step.name} of {dtype}")
             numbers = [
                 self._numbers(n, step.axis) for n in (step.multiplier, step.left, step.right)
             ]
-            helper = "tinyai_fixed_point_16" if any(step.left) else "tinyai_fixed_point_right_16"
-            used = numbers if any(step.left) else [numbers[0], numbers[2]]
-            return f"{helper}({', '.join((value, *used))})"
+            if step.rounding == "upward" and not any(step.left):
+                return f"tinyai_fixed_point_right_16({value}, {numbers[0]}, {numbers[2]})"
+            return f"{_FIXED_POINT[step.rounding]}({', '.join((value, *numbers))})"
         if dtype.is_float:
             return _float(step, value, operand)
         return _integer(step, value, operand, dtype)

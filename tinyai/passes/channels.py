@@ -56,7 +56,7 @@ def apart(op: Op, inputs: Sequence[Type]) -> tuple[Array, ...] | None:
             return (np.arange(inputs[1].shape[0]) // (inputs[1].shape[0] // count),)
         case MaxPool2d() | AvgPool2d() | FloatAvgPool2d() | AdaptivePool2d() if op.layout == NHWC:
             return (same,)
-        case Resize():
+        case Resize() if op.layout == NHWC:
             return (same,)
         case Elementwise() if op.shape:
             return (same if op.shape[-1] == count else np.zeros(op.shape[-1], np.int64),)

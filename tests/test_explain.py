@@ -571,6 +571,24 @@ def test_names_that_are_like_an_unknown_operator():
     assert _known_operators("einsum") == "an operator of tinyai/patterns.py"
 
 
+def test_what_an_operator_computes_is_not_to_be_handed_over():
+    """A parameter's values can be bound; of an activation there are none before run time."""
+    q, x = relay.qnn.op, nets.data((1, 8), "int8", "x")
+    value = q.dequantize(x, relay.const(0.1), relay.const(0))
+    slope = relay.reshape(relay.sigmoid(value), (8,))
+    sloped = q.quantize(relay.nn.prelu(value, slope), relay.const(0.1), relay.const(0))
+    row = only(explain(sloped), "nn.prelu")
+    assert (row.reason.found, row.reason.allowed) == ("reshape, computed at run time", "a constant")
+    assert "quantize this part" in row.hint
+    weights = relay.clip(relay.var("w", shape=(4, 8), dtype="int8"), 0, 3)
+    row = only(explain(relay.nn.dense(x, weights, out_dtype="int32")), "nn.dense")
+    assert row.reason.found == "clip, computed at run time"
+    assert "FoldConstant" in row.hint
+    weights = relay.var("w", shape=(4, 8), dtype="int8")
+    row = only(explain(relay.nn.dense(x, weights, out_dtype="int32")), "nn.dense")
+    assert "hand its values over" in row.hint
+
+
 def test_every_reason_has_a_hint():
     reason = Reason("operator", "clip", 1, "bounds of clip", "2 .. 1", "low <= high")
     assert hint(reason).endswith("bounds of clip, low <= high")

@@ -371,6 +371,11 @@ def _is(*clauses: str) -> Callable[[Reason], bool]:
     return lambda reason: reason.clause in clauses
 
 
+def _is_variable(found: str) -> bool:
+    """Whether a parameter or an input was found: what an operator computes is named by it."""
+    return found in ("computed at run time", "a value computed at run time")
+
+
 def _found(text: str) -> Callable[[Reason], bool]:
     return lambda reason: reason.found.startswith(text)
 
@@ -409,8 +414,16 @@ _HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
         "import with fixed shapes (from_onnx(..., shape={name: dims})), or run DynamicToStatic",
     ),
     (
-        lambda reason: "computed at run time" in reason.found and "constant" in reason.allowed,
+        lambda reason: _is_variable(reason.found) and "constant" in reason.allowed,
         "hand its values over: partition_for_tinyai(mod, params), or bind_params_by_name",
+    ),
+    (
+        lambda reason: (
+            "computed at run time" in reason.found
+            and "constant" in reason.allowed
+            and not reason.clause.startswith("pattern: ")
+        ),
+        "make it a constant: relay.transform.FoldConstant() where it depends on no input",
     ),
     (
         lambda reason: reason.clause.startswith("TFLite's arithmetic of"),

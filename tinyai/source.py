@@ -190,7 +190,8 @@ def constant_of(call: Call, index: int, what: str) -> Array:
     """Value of a constant argument; refuses one that is computed at run time."""
     argument = call.args[index]
     if not isinstance(argument, Constant):
-        raise Refusal(what, "computed at run time", "a constant")
+        by = f"{argument.op}, " if isinstance(argument, Call) else ""
+        raise Refusal(what, f"{by}computed at run time", "a constant")
     return argument.value
 
 

@@ -37,15 +37,15 @@ from benchmarks.timing import geometric_mean
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.report import safe
 from tinyai.runtime.peak import vnni_peak
-from tinyai.target import Target
+from tinyai.target import ROUNDINGS, Target
 
 PICTURE = workloads.ROOT / "docs" / "bench.svg"
 NOTHING = "–"
 BUSY = 0.05  # a spread from which on a ratio is noise
-WIDTH = 150
+WIDTH = 170
 MOST_BUSY = 64  # processes
 # Settings that the report repeats.
-SAID = ("seconds", "isa", "tvm", "tvm_target", "oracle")
+SAID = ("seconds", "isa", "rounding", "tvm", "tvm_target", "oracle")
 T = TypeVar("T")
 Peaks = dict[int, tuple[float | None, str]]
 
@@ -55,6 +55,14 @@ Peaks = dict[int, tuple[float | None, str]]
 @click.option("--networks", default="", help="Names, with commas; all that are known by default.")
 @click.option("--threads", default="1,2", show_default=True, help="Numbers, with commas.")
 @click.option("--isa", default=None, help="-isa= of the target instead of its default.")
+@click.option(
+    "--rounding",
+    type=click.Choice(["peer", *ROUNDINGS]),
+    default="peer",
+    show_default=True,
+    help="-rounding= of the target; peer: the one with the peer's integers, tflite for a TFLite "
+    "file and onnx for an ONNX file. The default, upward, is timed beside it.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
@@ -101,6 +109,7 @@ def main(
     networks: str,
     threads: str,
     isa: str | None,
+    rounding: str,
     seconds: float,
     busy: str,
     pinned: bool,
@@ -132,6 +141,7 @@ def main(
     settings = Settings(
         seconds=seconds,
         isa=isa,
+        rounding=rounding,
         tvm=tvm,
         tvm_target=tvm_target or workloads.host_target(),
         oracle=oracle,
@@ -189,7 +199,7 @@ def bench(
             with console.status(f"{what} …"):
                 row = in_a_process(measured, case, count, settings)
             if isinstance(row, str):
-                row = Row(case.name, case.kind, count, problem=row)
+                row = Row(case.name, case.kind, count, settings.rounding_of(case), problem=row)
             rows.append(row)
             console.print(f"{what}: {_summary(rows[-1])}")
     report = {
@@ -275,10 +285,12 @@ def in_a_process(work: Callable[..., T], case: Case, threads: int, *arguments: o
 
 
 def means(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
-    """Geometric mean of the ratios, by peer and number of threads."""
+    """Geometric mean of the ratios, by peer and number of threads; under the peer's rounding those
+    of networks whose results are equal."""
     ratios: dict[str, dict[str, list[float]]] = {}
     for row in rows:
-        for peer in row.figures.peers if row.figures else ():
+        counts = row.figures and (row.rounding == "upward" or not row.figures.check.limit)
+        for peer in row.figures.peers if row.figures and counts else ():
             ratios.setdefault(peer.name, {}).setdefault(str(row.threads), []).append(peer.ratio)
     return {
         name: {count: mean for count, each in counts.items() if (mean := geometric_mean(each))}
@@ -314,28 +326,31 @@ def _print_spread(rows: Iterable[Row], console: Console) -> None:
 def latencies(rows: Sequence[Row], peaks: Peaks) -> Table:
     """One line for each row and peer; ratios below 1 are red."""
     table = Table(title="Latency: medians in ms; ratio = peer / run", title_justify="left")
-    for column in ("network", "threads", "run", "C entry", "Python", "peer", "ms", "ratio",
-                   "GMAC/s", "of peak", "checked against"):  # fmt: skip
-        text = column in ("network", "peer", "checked against")
+    for column in ("network", "threads", "rounding", "run", "upward", "C entry", "Python", "peer",
+                   "ms", "ratio", "GMAC/s", "of peak", "checked against"):  # fmt: skip
+        text = column in ("network", "rounding", "peer", "checked against")
         table.add_column(column, justify="left" if text else "right", overflow="fold")
     for row in rows:
         figures = row.figures
         name = shown(row.name)
         if figures is None:
             problem = f"[red]{shown(row.problem or '')}[/red]"
-            table.add_row(name, str(row.threads), *[NOTHING] * 8, problem)
+            table.add_row(name, str(row.threads), row.rounding, *[NOTHING] * 9, problem)
             continue
-        own = [name, str(row.threads), *_own_times(figures)]
+        own = [name, str(row.threads), row.rounding, *_own_times(figures)]
         rest = [*_rates(figures, peaks[row.threads][0]), _check(figures)]
         for number, peer in enumerate(figures.peers):
             ratio = f"{peer.ratio:.2f}"
             cells = [peer.name, _ms(peer.ms), ratio if peer.ratio >= 1 else f"[red]{ratio}[/red]"]
-            table.add_row(*(own if not number else [""] * 5), *cells, *(rest if not number else []))
+            table.add_row(
+                *(own if not number else [""] * len(own)), *cells, *(rest if not number else [])
+            )
     return table
 
 
 def _own_times(figures: Figures) -> list[str]:
-    return [_ms(each) for each in (figures.run_ms, figures.entry_ms, figures.python_ms)]
+    times = (figures.run_ms, figures.upward_ms, figures.entry_ms, figures.python_ms)
+    return [_ms(each) for each in times]
 
 
 def _rates(figures: Figures, peak: float | None) -> list[str]:
@@ -396,7 +411,9 @@ def _summary(row: Row) -> str:
     if row.figures is None:
         return f"[red]{shown(row.problem or '')}[/red]"
     others = (f"{peer.name} {_ms(peer.ms)} ms ({peer.ratio:.2f})" for peer in row.figures.peers)
-    return ", ".join([f"{_ms(row.figures.run_ms)} ms", *others])
+    upward = row.figures.upward_ms
+    beside = f" ({row.rounding}; {_ms(upward)} upward)" if upward is not None else ""
+    return ", ".join([f"{_ms(row.figures.run_ms)} ms{beside}", *others])
 
 
 def _plural(count: int, noun: str) -> str:

@@ -84,7 +84,8 @@ def measure_busy(
     """Load, build and compare on a machine as quiet as it is; then a row for each condition."""
     with workloads.without_tuning_advice():
         network = load(case, settings.cache)
-        ours = [build(network, count, settings) for count in (threads, 1)]
+        rounding = settings.rounding_of(case)
+        ours = [build(network, count, settings, rounding) for count in (threads, 1)]
         peers = peers_of(network, threads, settings)
         for each in ours:
             checked(network, each, peers, threads, settings)

@@ -27,8 +27,12 @@ from tinyai.target import Target
 
 # TVM gives the same integers at every level of LLVM's, and this one is the quickest to build.
 ORACLE_TARGET = "llvm -opt-level=1"
+# The rounding that gives a peer's integers, by the kind of file; of relay.quantize's networks any.
+OWN_ROUNDING = {"tflite": "tflite", "onnx": "onnx", "relay": "upward"}
 # What tinyai computes where a qnn.requantize does not say; TVM's default depends on the CPU.
 ORACLE_REQUANTIZE = {"rounding": "UPWARD", "compute_dtype": "int64"}
+# What ONNX Runtime computes in floats between dequantize and quantize: a step apart near a tie.
+FLOAT_LAYERS = ("nn.conv2d_transpose", "subtract", "mean")
 # Up to here TVM's oracle is a matter of seconds; above it of minutes, for its code is unrolled.
 CHEAP_MACS = 20_000_000
 # How far a network's output may be from another framework's, in steps of 255 over its range. They
@@ -42,18 +46,24 @@ MOVES = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims", "transpose")
 class Settings:
     """What the user chose.
 
-    ``isa`` is None for the target's default. TVM's own int8 is a peer with ``tvm``; it, and what
-    TVM runs of our networks, is built for ``tvm_target``. ``oracle`` is "tvm", "peer", or "auto":
+    ``isa`` is None for the target's default. ``rounding`` is one of the target's, or "peer": the
+    one that gives the peer's integers. TVM's own int8 is a peer with ``tvm``; it, and what TVM runs
+    of our networks, is built for ``tvm_target``. ``oracle`` is "tvm", "peer", or "auto":
     TVM where that is cheap. ``cache`` keeps what takes long, ``folder`` gets our libraries.
     """
 
     seconds: float
     isa: str | None
+    rounding: str
     tvm: bool
     tvm_target: str
     oracle: str
     cache: Path
     folder: Path
+
+    def rounding_of(self, case: Case) -> str:
+        """The target's option for a network."""
+        return OWN_ROUNDING[case.kind] if self.rounding == "peer" else self.rounding
 
 
 @dataclass(frozen=True)
@@ -115,6 +125,7 @@ class Figures:
 
     - ``run_ms``: the graph executor's ``run`` by TVM's ``time_evaluator``; ratios are to this.
       ``spread`` is the distance of its quartiles as a share of it.
+    - ``upward_ms``: the same under ``rounding=upward``, the default; None where that is measured.
     - ``entry_ms``: the C entry without TVM in a loop in C; None where the host computes too.
     - ``python_ms``: the executor's ``run`` called from Python.
     - ``macs``: of one run; ``gmacs`` 10**9 of them a second, in the graph executor.
@@ -123,6 +134,7 @@ class Figures:
 
     run_ms: float
     spread: float
+    upward_ms: float | None
     entry_ms: float | None
     python_ms: float
     peers: tuple[PeerTime, ...]
@@ -144,6 +156,7 @@ class Row:
     name: str
     kind: str
     threads: int
+    rounding: str = "upward"
     figures: Figures | None = None
     problem: str | None = None
 
@@ -158,7 +171,8 @@ def measured(case: Case, threads: int, settings: Settings) -> Row:
     try:
         return measure(case, threads, settings)
     except Exception as error:  # importers, compilers and peers raise what they like
-        return Row(case.name, case.kind, threads, problem=f"{type(error).__name__}: {error}")
+        problem = f"{type(error).__name__}: {error}"
+        return Row(case.name, case.kind, threads, settings.rounding_of(case), problem=problem)
 
 
 def measure(case: Case, threads: int, settings: Settings) -> Row:
@@ -168,12 +182,14 @@ def measure(case: Case, threads: int, settings: Settings) -> Row:
     """
     with workloads.without_tuning_advice():
         network = load(case, settings.cache)
-        ours = build(network, threads, settings)
+        rounding = settings.rounding_of(case)
+        ours = build(network, threads, settings, rounding)
+        upward = None if rounding == "upward" else build(network, threads, settings, "upward")
         peers = peers_of(network, threads, settings)
         check = checked(network, ours, peers, threads, settings)
     settle = SETTLE_SECONDS if threads > 1 else 0.0
-    figures = _figures(network, ours, peers, check, settings.seconds, settle=settle)
-    return Row(case.name, case.kind, threads, figures)
+    figures = _figures(network, ours, upward, peers, check, settings.seconds, settle=settle)
+    return Row(case.name, case.kind, threads, rounding, figures)
 
 
 # --- Ours --------------------------------------------------------------------------------------
@@ -199,10 +215,11 @@ class Ours:
         return sum(row.macs or 0 for row in (*self.report.regions, *self.report.host))
 
 
-def build(network: Network, threads: int, settings: Settings) -> Ours:
+def build(network: Network, threads: int, settings: Settings, rounding: str) -> Ours:
     """Partition, build, export, load; timed."""
-    options = {"threads": threads, **({"isa": settings.isa} if settings.isa else {})}
-    path = settings.folder / f"{network.case.name.replace('/', '-')}-{threads}.so"
+    options = {"threads": threads, "rounding": rounding}
+    options |= {"isa": settings.isa} if settings.isa else {}
+    path = settings.folder / f"{network.case.name.replace('/', '-')}-{rounding}-{threads}.so"
     moments = [time.perf_counter()]
     with workloads.peak_memory(psutil.Process()) as peak:
         partitioned = partition_for_tinyai(network.mod, sealed=True, **options)
@@ -283,7 +300,7 @@ def checked(
 ) -> Check:
     """Compare on every input. Raises ``Differs``."""
     found = [ours.executor.outputs(values) for values in network.inputs]
-    check = _compare(network, found, _oracle(network, ours, peers, settings))
+    check = _compare(network, found, *_oracle(network, ours, peers, settings))
     if not check.problem and check.distinct < 2:
         check = _check_alive_part(network, threads, settings) or check
     if check.problem or check.distinct < 2:
@@ -297,14 +314,16 @@ def checked(
     return check
 
 
-def _compare(network: Network, found: Sequence[Sequence[Array]], oracle: Peer) -> Check:
+def _compare(
+    network: Network, found: Sequence[Sequence[Array]], oracle: Peer, limit: float
+) -> Check:
     expected = [oracle.outputs(values) for values in network.inputs]
     ours, theirs = (_joined(each) for each in (found, expected))
     return Check(
         against=oracle.name,
         inputs=len(network.inputs),
         largest=difference(ours, theirs, steps(network.mod)),
-        limit=0.0 if isinstance(oracle, TvmPeer) else PEER_LIMIT,
+        limit=limit,
         distinct=len(np.unique(np.concatenate([each.reshape(-1) for each in ours]))),
     )
 
@@ -320,24 +339,47 @@ def _check_alive_part(network: Network, threads: int, settings: Settings) -> Che
     if found is None or found[0].content is None:
         return None
     part, what = found
-    ours = build(part, threads, settings)
+    ours = build(part, threads, settings, settings.rounding_of(part.case))
     results = [ours.executor.outputs(values) for values in part.inputs]
-    check = _compare(part, results, _oracle(part, ours, [LiteRT(part.content, threads)], settings))
+    peers = [LiteRT(found[0].content, threads)]
+    check = _compare(part, results, *_oracle(part, ours, peers, settings))
     return replace(check, against=f"{check.against}, {what}")
 
 
-def _oracle(network: Network, ours: Ours, peers: Sequence[Peer], settings: Settings) -> Peer:
-    """Whose results ours are compared with: TVM's integers where they are cheap."""
+def _oracle(
+    network: Network, ours: Ours, peers: Sequence[Peer], settings: Settings
+) -> tuple[Peer, float]:
+    """Whose results ours are compared with, and how far they may be apart: the peer whose integers
+    ours are; else TVM's where they are cheap, or the peer's, which are others."""
     if network.case.kind == "relay":  # names every rounding itself
-        return peers[0]
+        return peers[0], 0.0
+    rounding = settings.rounding_of(network.case)
+    if rounding == "tflite" and network.case.kind == "tflite" and network.content is not None:
+        return LiteRT(network.content, 1, reference=True), 0.0
+    if rounding == "onnx" and network.case.kind == "onnx":
+        return peers[0], PEER_LIMIT if _has_float_layers(network) else 0.0
     own = _integers(network)
     arguments: Mapping[str, str] = ORACLE_REQUANTIZE
     path = workloads.tvm_library_path(own, ORACLE_TARGET, settings.cache, **arguments)
     cheap = path.exists() or ours.macs <= CHEAP_MACS
     if settings.oracle == "tvm" or (settings.oracle == "auto" and cheap):
         library = workloads.tvm_library(own, ORACLE_TARGET, settings.cache, **arguments)
-        return TvmPeer(library)
-    return peers[0]
+        return TvmPeer(library), 0.0
+    return peers[0], PEER_LIMIT
+
+
+def _has_float_layers(network: Network) -> bool:
+    """Whether ONNX Runtime computes some layers in floats, where we add up integers."""
+    found = set()
+    relay.analysis.post_order_visit(
+        network.mod["main"],
+        lambda each: (
+            found.add(each.op.name)
+            if isinstance(each, relay.Call) and isinstance(each.op, tvm.ir.Op)
+            else None
+        ),
+    )
+    return not found.isdisjoint(FLOAT_LAYERS)
 
 
 def _check_entry(call: BoundCall, picks: Sequence[int], expected: Sequence[Array]) -> None:
@@ -399,6 +441,7 @@ def _difference(found: Array, expected: Array, step: float | None) -> float:
 def _figures(
     network: Network,
     ours: Ours,
+    upward: Ours | None,
     peers: Sequence[Peer],
     check: Check,
     seconds: float,
@@ -410,6 +453,9 @@ def _figures(
     if ours.entry is not None:
         call = ours.entry(network.inputs[0])
         contenders.append(c_calls(call))
+    if upward is not None:
+        upward.executor.outputs(network.inputs[0])
+        contenders.append(upward.executor.seconds)
     times = in_turn(contenders, seconds, settle=settle)
     run, *others = (1000 * each.median for each in times)
     names = [peer.name for peer in peers]
@@ -417,6 +463,7 @@ def _figures(
     return Figures(
         run_ms=run,
         spread=times[0].spread,
+        upward_ms=others[-1] if upward is not None else None,
         entry_ms=others[len(names) + 1] if ours.entry is not None else None,
         python_ms=others[len(names)],
         peers=tuple(

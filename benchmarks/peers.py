@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnxruntime
 import tvm
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from benchmarks import workloads
 from benchmarks.bench_networks import Array, Values, set_inputs
@@ -35,12 +35,17 @@ class Peer(Protocol):
 
 
 class LiteRT:
-    """A TFLite file in LiteRT as it comes: with the XNNPACK delegate; timed is ``invoke``."""
+    """A TFLite file in LiteRT as it comes: with the XNNPACK delegate; timed is ``invoke``. With
+    ``reference`` in its reference kernels, whose integers are TFLite's."""
 
     name = "LiteRT"
 
-    def __init__(self, content: bytes, threads: int) -> None:
-        self._interpreter = Interpreter(model_content=content, num_threads=threads)
+    def __init__(self, content: bytes, threads: int, *, reference: bool = False) -> None:
+        kernels = OpResolverType.BUILTIN_REF if reference else OpResolverType.AUTO
+        self.name = "LiteRT's reference kernels" if reference else LiteRT.name
+        self._interpreter = Interpreter(
+            model_content=content, num_threads=threads, experimental_op_resolver_type=kernels
+        )
         self._interpreter.allocate_tensors()
         self.run = self._interpreter.invoke
         self.seconds = loop(self.run)

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from benchmarks.peers import LiteRT, OnnxRuntime
 from benchmarks.timing import Calls, Times
 from benchmarks.workloads import host_target
 from tests.oracle import cache_folder
+from tinyai import backend
 from tinyai.codegen import emit
 from tinyai.errors import OptionError
 from tinyai.runtime import peak
@@ -37,8 +39,9 @@ KWS = "kws_ref_model"
 SECONDS = 0.02
 
 
-def settings(folder: Path, oracle: str = "auto") -> Settings:
-    return Settings(SECONDS, None, False, host_target(), oracle, cache_folder() / "bench", folder)
+def settings(folder: Path, oracle: str = "auto", rounding: str = "upward") -> Settings:
+    cache = cache_folder() / "bench"
+    return Settings(SECONDS, None, rounding, False, host_target(), oracle, cache, folder)
 
 
 def kws() -> Case:
@@ -80,6 +83,16 @@ def test_a_network_is_equal_to_tvm_before_it_is_timed_against_litert(shown) -> N
     assert peer["ratio"] == pytest.approx(peer["ms"] / figures["run_ms"])
     assert report["geometric_means"] == {"LiteRT": {"1": pytest.approx(peer["ratio"])}}
     assert "TVM: equal, 4 inputs" in text
+
+
+def test_the_peers_integers_are_compared_with_its_reference_kernels(tmp_path: Path) -> None:
+    row = bench_measure.measured(kws(), 1, settings(tmp_path, rounding="peer"))
+    assert (row.problem, row.rounding) == (None, "tflite")
+    assert row.figures is not None
+    check = row.figures.check
+    assert (check.against, check.limit) == ("LiteRT's reference kernels", 0)
+    assert row.figures.upward_ms is not None
+    assert row.figures.upward_ms > 0
 
 
 def test_the_report_has_every_figure_of_a_network(shown) -> None:
@@ -137,6 +150,7 @@ def test_wrong_results_are_never_timed(tmp_path: Path, monkeypatch: pytest.Monke
         return right(name, np.roll(value, 1)) if value.dtype == np.int8 else right(name, value)
 
     monkeypatch.setattr(emit, "constant", wrong)
+    monkeypatch.setattr(backend, "_KEPT", OrderedDict())  # no C of other tests
     monkeypatch.setattr(bench_measure, "in_turn", lambda *_, **__: pytest.fail("it was timed"))
     with pytest.raises(Differs, match="differs from"):
         bench_measure.measure(kws(), 1, settings(tmp_path, oracle="peer"))

@@ -199,7 +199,7 @@ def bench(
             with console.status(f"{what} …"):
                 row = in_a_process(measured, case, count, settings)
             if isinstance(row, str):
-                row = Row(case.name, case.kind, count, settings.rounding_of(case), problem=row)
+                row = Row(case.name, case.kind, count, None, row, settings.rounding_of(case))
             rows.append(row)
             console.print(f"{what}: {_summary(rows[-1])}")
     report = {

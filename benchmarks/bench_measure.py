@@ -156,9 +156,9 @@ class Row:
     name: str
     kind: str
     threads: int
-    rounding: str = "upward"
     figures: Figures | None = None
     problem: str | None = None
+    rounding: str = "upward"
 
 
 class Differs(Exception):
@@ -172,7 +172,7 @@ def measured(case: Case, threads: int, settings: Settings) -> Row:
         return measure(case, threads, settings)
     except Exception as error:  # importers, compilers and peers raise what they like
         problem = f"{type(error).__name__}: {error}"
-        return Row(case.name, case.kind, threads, settings.rounding_of(case), problem=problem)
+        return Row(case.name, case.kind, threads, None, problem, settings.rounding_of(case))
 
 
 def measure(case: Case, threads: int, settings: Settings) -> Row:
@@ -189,7 +189,7 @@ def measure(case: Case, threads: int, settings: Settings) -> Row:
         check = checked(network, ours, peers, threads, settings)
     settle = SETTLE_SECONDS if threads > 1 else 0.0
     figures = _figures(network, ours, upward, peers, check, settings.seconds, settle=settle)
-    return Row(case.name, case.kind, threads, rounding, figures)
+    return Row(case.name, case.kind, threads, figures, rounding=rounding)
 
 
 # --- Ours --------------------------------------------------------------------------------------

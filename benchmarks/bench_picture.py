@@ -14,8 +14,14 @@ from benchmarks import workloads
 from benchmarks.bench_measure import Row
 from tinyai.report import safe
 
-OURS = "tinyai"
-COLOURS = {OURS: "#1f4e9c", "LiteRT": "#e0862f", "ONNX Runtime": "#4f9d69", "TVM": "#9a9a9a"}
+OURS, UPWARD = "tinyai", "tinyai, TVM's integers"
+COLOURS = {
+    OURS: "#1f4e9c",
+    UPWARD: "#9db7de",
+    "LiteRT": "#e0862f",
+    "ONNX Runtime": "#4f9d69",
+    "TVM": "#9a9a9a",
+}
 STYLE = {
     "svg.hashsalt": "tinyai",  # the same names in the file at each run
     "svg.fonttype": "none",  # text stays text
@@ -29,7 +35,8 @@ BAR = 0.8  # of the distance between two networks, all bars together
 def draw(rows: Sequence[Row], path: Path, machine: str) -> None:
     """Write ``path`` (SVG, whole or not at all): a panel for each number of threads.
 
-    Rows without figures are left out. Above our bar stands the ratio to the fastest peer.
+    Rows without figures are left out. Above our bar stands the ratio to the fastest peer; a paler bar
+    is the default rounding beside the peer's.
     """
     measured = [row for row in rows if row.figures is not None]
     threads = sorted({row.threads for row in measured})
@@ -82,7 +89,10 @@ def _bars(row: Row) -> dict[str, float]:
     """Milliseconds by program, ours first."""
     figures = row.figures
     assert figures is not None
-    return {OURS: figures.run_ms} | {peer.name: peer.ms for peer in figures.peers}
+    ours = {OURS: figures.run_ms}
+    if figures.upward_ms is not None:
+        ours[UPWARD] = figures.upward_ms
+    return ours | {peer.name: peer.ms for peer in figures.peers}
 
 
 def _ratio(row: Row) -> str:

@@ -12,7 +12,7 @@ INPUTS := pyproject.toml tests/requirements.txt tinyai/install_tvm.py $(shell fi
 export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo bench test test-all lint format clean pytest pytest-all
+.PHONY: help env demo demo-full bench test test-all lint format clean pytest pytest-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -21,8 +21,11 @@ help: ## list the targets
 env: ## make .venv: a TVM with Relay, the pinned packages, tinyai
 	@flock Makefile $(MAKE) --no-print-directory --silent $(READY)
 
-demo: env ## quantize, partition, build and run two networks; compare with TVM
+demo: env ## quantize, partition, build and run a small network; compare with TVM
 	$(BIN)/python benchmarks/demo.py
+
+demo-full: env ## the same with MobileNetV1 224, which takes minutes
+	$(BIN)/python benchmarks/demo.py --full
 
 bench: env ## compare speed with LiteRT, ONNX Runtime and TVM; BENCH="--help" shows the options
 	$(BIN)/python benchmarks/bench.py $(BENCH)

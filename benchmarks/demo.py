@@ -1,6 +1,7 @@
-"""`make demo`: two networks, quantized by TVM, taken over by tinyai, compared with TVM itself.
+"""`make demo`: a network, quantized by TVM, taken over by tinyai, compared with TVM itself.
 
-    python benchmarks/demo.py
+    python benchmarks/demo.py             # the digits network: less than a minute
+    python benchmarks/demo.py --full      # MobileNetV1 too, which TVM itself builds for two minutes
 
 Prints a table and leaves the C files, the libraries and the figures (``demo.json``) in build/demo.
 The exit code is 1 where a result differs from TVM's.
@@ -8,6 +9,7 @@ The exit code is 1 where a result differs from TVM's.
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -95,7 +97,7 @@ class Figures:
     tvm_ms: float
     tinyai_ms: float
     ratio: float
-    cost: Cost
+    cost: Cost | None
     files: tuple[str, ...]
 
     @property
@@ -111,11 +113,14 @@ class Figures:
 
 
 def main() -> None:
-    """Run the demo on both networks."""
+    """Run the demo on the small network, or on both."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="MobileNetV1 224 too: minutes")
+    full = parser.parse_args().full
     os.environ["TVM_NUM_THREADS"] = "1"  # read when TVM runs its first operator
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
-    networks = (workloads.digits, workloads.mobilenet_v1)
-    sys.exit(demo(networks, workloads.BUILD / "demo", workloads.BUILD / "cache"))
+    networks = (workloads.digits, workloads.mobilenet_v1)[: 1 + full]
+    sys.exit(demo(networks, workloads.BUILD / "demo", workloads.BUILD / "cache", cost=full))
 
 
 def demo(
@@ -123,12 +128,15 @@ def demo(
     folder: Path,
     cache: Path,
     console: Console | None = None,
+    *,
+    cost: bool = True,
 ) -> int:
-    """Measure ``networks``, print the table, write ``folder``; the exit code."""
+    """Measure ``networks``, print the table, write ``folder``; the exit code. Without ``cost`` none
+    is built once more in a process of its own."""
     console = console or Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     host = workloads.host_target()
     with workloads.without_tuning_advice():
-        figures = [measure(network, folder, cache, host, console) for network in networks]
+        figures = [measure(network, folder, cache, host, console, cost) for network in networks]
     problems = [problem for each in figures for problem in each.problems]
     report = {
         "equal": not problems,
@@ -153,10 +161,15 @@ def demo(
 
 
 def measure(
-    network: Callable[[Path], Workload], folder: Path, cache: Path, host: str, console: Console
+    network: Callable[[Path], Workload],
+    folder: Path,
+    cache: Path,
+    host: str,
+    console: Console,
+    with_cost: bool,
 ) -> Figures:
     """All figures of one network; its C files and its library go to ``folder``."""
-    with _step(console, f"{network.__name__}: quantizing (half a minute, once)"):
+    with _step(console, f"{network.__name__}: quantizing (some seconds, once)"):
         work = network(cache)
     with _step(console, f"{work.title}: partitioning, generating C, building the library"):
         partitioned = tinyai.partition_for_tinyai(work.quantized, mod_name=work.name)
@@ -171,10 +184,15 @@ def measure(
         expected = workloads.outputs(theirs, work.input, work.samples)
         found = workloads.outputs(ours, work.input, work.samples)
         integer_difference, distinct = compare_integers(work)
-    with _step(console, f"{work.title}: measuring latency, build time and memory"):
+    equal = int(np.sum([np.array_equal(a, b) for a, b in zip(expected, found, strict=True)]))
+    console.print(f"{work.title}: {equal} of {len(found)} results equal TVM's, bit for bit")
+    with _step(console, f"{work.title}: measuring accuracy and latency"):
         accuracy = _accuracy(work, expected, found)
         tvm_ms, tinyai_ms = _latencies(theirs, ours)
-        cost = build_cost(work.quantized, host)
+    cost = None
+    if with_cost:
+        with _step(console, f"{work.title}: building again, to measure time and memory"):
+            cost = build_cost(work.quantized, host)
     compiled = [
         compile_graph(graph_from_region(func), Target()) for func in regions(partitioned).values()
     ]
@@ -306,8 +324,14 @@ def _column(each: Figures) -> list[tuple[str, str]]:
         ("accuracy, int8 on tinyai", _share(accuracy, "int8_on_tinyai")),
         ("latency, TVM's int8", f"{each.tvm_ms:.3f} ms"),
         ("latency, tinyai", f"{each.tinyai_ms:.3f} ms ({each.ratio:.2f} of TVM's)"),
-        ("module to loaded library", f"{each.cost.seconds:.1f} s, {each.cost.peak_mib:,.0f} MiB"),
+        *_cost_row(each.cost),
     ]
+
+
+def _cost_row(cost: Cost | None) -> list[tuple[str, str]]:
+    if cost is None:
+        return []
+    return [("module to loaded library", f"{cost.seconds:.1f} s, {cost.peak_mib:,.0f} MiB")]
 
 
 def _counts(operators: dict[str, int]) -> str:

@@ -37,10 +37,11 @@ def digits(_: Path) -> workloads.Workload:
     return few_digits()
 
 
-def run_demo(folder: Path) -> tuple[int, str, dict]:
+def run_demo(folder: Path, *, cost: bool = True) -> tuple[int, str, dict]:
     """Exit code, printed text and JSON of the demo on the digits network."""
     text = io.StringIO()
-    code = demo.demo([digits], folder, CACHE, Console(file=text, width=120))
+    console = Console(file=text, width=120)
+    code = demo.demo([digits], folder, CACHE, console, cost=cost)
     return code, text.getvalue(), json.loads((folder / "demo.json").read_text())
 
 
@@ -87,6 +88,12 @@ def test_demo_measures_latency_build_time_and_memory(shown) -> None:
     assert 64 < network["cost"]["peak_mib"] < 1536
 
 
+def test_demo_says_how_many_results_are_equal_before_it_measures(shown) -> None:
+    _, _, text, _ = shown
+    equal = text.index("digits: 40 of 40 results equal TVM's, bit for bit")
+    assert equal < text.index("measuring accuracy and latency")
+
+
 def test_demo_leaves_a_library_that_computes_the_same_and_nothing_half_written(shown) -> None:
     folder, _, _, report = shown
     (network,) = report["networks"]
@@ -111,12 +118,14 @@ def test_demo_fails_where_the_generated_code_is_wrong(
         return right(name, np.roll(value, 1)) if value.dtype == np.int8 else right(name, value)
 
     monkeypatch.setattr(emit, "constant", wrong)
-    monkeypatch.setattr(demo, "build_cost", lambda *_: demo.Cost(1.0, 1.0))  # not the subject
-    code, text, report = run_demo(tmp_path)
+    monkeypatch.setattr(demo, "build_cost", lambda *_: pytest.fail("built again"))
+    code, text, report = run_demo(tmp_path, cost=False)
     (network,) = report["networks"]
     assert code == 1
     assert report["equal"] is False
     assert network["integer_difference"] > 0
+    assert network["cost"] is None
+    assert "loaded library" not in text
     assert "error: digits differs from TVM" in text
 
 

@@ -40,14 +40,21 @@ def test_notebook_is_committed_without_outputs(path: Path) -> None:
     assert [cell.execution_count for cell in cells] == [None] * len(cells)
 
 
-def test_readmes_python_runs(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        run = subprocess.run(
-            [sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert run.returncode == 0, run.stderr
+def test_readmes_ten_lines_run_and_the_report_of_their_network_is_the_readmes(
+    tmp_path: Path,
+) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert len(block.strip().splitlines()) <= 13, "ten lines and their imports"
+    (shown,) = re.findall(r"^```\n(\d+ region.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    command = [sys.executable, "-c", f"{block}\nprint(tinyai.explain(mod))"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    shape, _, report = run.stdout.partition("\n")
+    assert shape == "(1, 10)"
+    parts = re.split(r"\[\.\.\..*\.\.\.\]", shown)
+    assert len(parts) == 2, "the README leaves out one stretch"
+    assert report.startswith(parts[0].rstrip()), report
+    assert report.rstrip().endswith(parts[1].strip()), report
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

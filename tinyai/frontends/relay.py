@@ -67,7 +67,7 @@ def partition_for_tinyai(
     strings, ``target`` is all of them; each becomes an attribute of every region. A region
     that computes nothing goes back to the host unless ``prune`` is False, and what turns out to
     have no C, with a ``DefectWarning`` where that is a fault of tinyai's own. ``mod_name`` begins
-    the regions' symbols. ``sealed`` leaves the composites as ``tinyai.seal`` makes them, which is the
+    the regions' symbols. ``sealed`` leaves the composites as ``tinyai.seal`` makes them: the
     quicker way to a ``relay.build``. A module that has regions of tinyai's already is returned as
     it is, and so are regions of other compilers. The argument is not changed.
     Raises ``OptionError`` for an unknown option or a ``mod_name`` that is no C identifier; under

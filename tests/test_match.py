@@ -253,6 +253,9 @@ SCALE = (const(0.25, "float32"), const(3))
 def accumulator(name: str) -> Call:
     """qnn.conv2d, its transposed form or qnn.dense, with zero points."""
     zeros_and_scales = (const(5), const(0), const(0.5, "float32"), const(0.25, "float32"))
+    if name == "qnn.batch_matmul":
+        other = var("int8[1,4,3]")
+        return call(name, var("uint8[2,2,3]"), other, *zeros_and_scales, to="int32[2,2,4]")
     if name == "qnn.dense":
         weights = const(np.ones((4, 3), np.int8), "int8")
         return call(name, var("uint8[2,3]"), weights, *zeros_and_scales, to="int32[2,4]")
@@ -292,7 +295,10 @@ ROWS = const([[1, 2]])
 EXAMPLES: dict[str, Call] = {
     "nn.conv2d": conv2d(),
     "nn.dense": dense(),
-    **{name: accumulator(name) for name in ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")},
+    **{
+        name: accumulator(name)
+        for name in ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense", "qnn.batch_matmul")
+    },
     "qnn.requantize": requantize(var(INT32_IMAGE)),
     "qnn.quantize": call(
         "qnn.quantize", var("float32[2]"), *SCALE, to="int8[2]", out_dtype="int8", axis=-1
@@ -726,10 +732,16 @@ REASONS: list[tuple[Call, str, str, str]] = [
         "at most the kernel's extent - 1",
     ),
     (
-        with_arg("qnn.dense", 1, var("int8[4,3]")),
-        "weights",
-        "computed at run time",
-        "a constant",
+        with_arg("qnn.batch_matmul", 1, var("int16[1,4,3]")),
+        "dtype of the other matrix",
+        "int16",
+        "int8, uint8",
+    ),
+    (
+        with_arg("qnn.batch_matmul", 3, const(-129)),
+        "zero point of the other matrix",
+        "-129",
+        "-128 .. 127",
     ),
     (with_arg("qnn.dense", 2, const(-1)), "zero point of the data", "-1", "0 .. 255"),
     (with_arg("qnn.dense", 3, const([1, 2, 3])), "zero points of the weights", "3", "1 or 4"),
@@ -994,6 +1006,7 @@ COMPOSITES: dict[str, tuple[Call, int]] = {  # with the number of calls that it 
     "conv2d": (requantized(conv2d()), 6),
     "conv2d_transpose": (requantized(EXAMPLES["qnn.conv2d_transpose"]), 6),
     "dense": (requantized(dense()), 6),
+    "matmul": (requantized(EXAMPLES["qnn.batch_matmul"]), 6),
     "pool2d": (requantized(EXAMPLES["nn.avg_pool2d"]), 6),
     "concatenate": (
         call(

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.filterwarnings(
 MODELS = INTEGERS | TABLES | BRANCHES
 # What tinyai leaves on the host, or TVM's importer computes before it gets there.
 NOT_ONE_REGION = {
-    *("matmul_scaled", "matmul_of_two", "matmul_batched_constant"),  # products of two values
     "reshape_same_scale",  # moves values only: not worth a region
     *("two_sums_of_the_same", "two_functions_of_one_value"),  # nothing joins them
 }

@@ -279,6 +279,35 @@ def dense_family() -> Family:
     return family
 
 
+def matmul_family() -> Family:
+    family = Family()
+    for dtype in ("int8", "uint8"):
+        for zeros in ((ends(dtype)[0], ends(dtype)[1]), (5, 77), (0, 0)):
+            for batches, rows, columns, k in (((1, 1), 1, 9, 64), ((3, 3), 5, 4, 17)):
+                quantization = *map(const, zeros), number(0.5), number(0.25)
+                family.add(
+                    f"{batches} {rows}x{k} by {columns}, {dtype} {zeros}",
+                    (Input((batches[0], rows, k), dtype), Input((batches[1], columns, k), dtype)),
+                    lambda x, y, q=quantization: qnn.batch_matmul(x, y, *q),
+                )
+        quantization = const(3), const(9), number(0.05), number(0.25)
+        family.add(
+            f"requantized {dtype}",
+            (Input((2, 5, 30), dtype), Input((2, 7, 30), dtype)),
+            lambda x, y, q=quantization, t=dtype: requantize(
+                qnn.batch_matmul(x, y, *q), (0.0125, 0), (0.9, 3), t
+            ),
+        )
+        family.add(
+            f"dense by weights of run time, {dtype}",
+            (Input((3, 30), dtype), Input((7, 30), dtype)),
+            lambda x, y, q=quantization, t=dtype: requantize(
+                qnn.dense(x, y, *q, 7), (0.0125, 0), (0.9, 3), t
+            ),
+        )
+    return family
+
+
 # --- Requantization ------------------------------------------------------------------------------
 
 INT32 = 2**31 - 1
@@ -949,6 +978,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "qnn conv": conv_family,
     "qnn conv transpose": conv_transpose_family,
     "qnn dense": dense_family,
+    "qnn matmul": matmul_family,
     "requantize": requantize_family,
     "qnn binary": binary_family,
     "qnn concatenate": concatenate_family,

@@ -17,6 +17,7 @@ from tinyai.ops import (
     dense,
     elementwise,
     layout,
+    matmul,
     pool2d,
     reduce,
     requantize,
@@ -54,6 +55,7 @@ OPERATORS: dict[str, OperatorRow] = {
     "qnn.conv2d": OperatorRow(conv2d.lower_qnn_conv2d),
     "qnn.conv2d_transpose": OperatorRow(conv2d.lower_qnn_conv2d_transpose),
     "qnn.dense": OperatorRow(dense.lower_qnn_dense),
+    "qnn.batch_matmul": OperatorRow(matmul.lower_qnn_batch_matmul),
     "qnn.requantize": OperatorRow(requantize.lower_requantize),
     "qnn.quantize": OperatorRow(requantize.lower_quantize),
     "qnn.dequantize": OperatorRow(requantize.lower_dequantize),
@@ -245,6 +247,16 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
                 )
             ),
             floats=True,
+        ),
+        PatternRow(
+            "matmul",
+            follow(
+                OneOf(
+                    tuple(
+                        op(n, ANY, ANY, *SCALE, *SCALE) for n in ("qnn.batch_matmul", "qnn.dense")
+                    )
+                )
+            ),
         ),
         PatternRow("pool2d", follow(pooled)),
         PatternRow(

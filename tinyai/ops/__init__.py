@@ -8,6 +8,7 @@ from tinyai.ops.conv2d import Conv2d
 from tinyai.ops.dense import Dense
 from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
+from tinyai.ops.matmul import BatchMatmul
 from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d
 from tinyai.ops.reduce import Sum
 from tinyai.ops.resize import Resize
@@ -17,6 +18,7 @@ __all__ = [
     "OPS",
     "AdaptivePool2d",
     "AvgPool2d",
+    "BatchMatmul",
     "Concatenate",
     "Conv2d",
     "Dense",
@@ -37,6 +39,7 @@ __all__ = [
 OPS: tuple[type[Op], ...] = (
     Conv2d,
     Dense,
+    BatchMatmul,
     MaxPool2d,
     AvgPool2d,
     FloatAvgPool2d,

@@ -10,7 +10,8 @@ import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
 from tinyai.ops.conv2d import centred, check_products, max_products, require_int8, zero_point
-from tinyai.source import Call, Lowering, constant_of, fixed_type, require, sources
+from tinyai.ops.matmul import lower_qnn_matmul
+from tinyai.source import Call, Constant, Lowering, constant_of, fixed_type, require, sources
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,11 @@ def lower_dense(call: Call, lowering: Lowering) -> str:
 
 
 def lower_qnn_dense(call: Call, lowering: Lowering) -> str:
-    """qnn.dense: the zero point of the data stays, that of the weights is taken off here."""
+    """qnn.dense: the zero point of the data stays, that of the weights is taken off here.
+
+    Where the weights are computed at run time, it is a product of two matrices."""
+    if not isinstance(call.args[1], Constant):
+        return lower_qnn_matmul(call, lowering)
     weight = centred(call, constant_of(call, 1, "weights"), 0)
     return _lower(call, lowering, Dense(zero_point(call, lowering)), weight)
 

@@ -16,7 +16,7 @@ from tinyai.ir import Array, Builder, DType, Operand, QParams, Step
 from tinyai.ops import steps
 from tinyai.source import Call, Expr, constant_of, one_number, require
 
-ACCUMULATORS = ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")
+ACCUMULATORS = ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense", "qnn.batch_matmul")
 Steps = tuple[Step, ...]
 
 

@@ -40,10 +40,12 @@ from tests.prequantized import (
     tflite_file,
     without_softmax,
 )
+from tinyai.backend import compile_graph
 from tinyai.frontends.qdq import integers_from_qdq
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import graph_from_region
 from tinyai.passes import optimize
+from tinyai.target import Target
 
 # TVM gives the same integers at every level of LLVM's; its unscheduled NHWC convolutions take
 # minutes to optimize.
@@ -106,6 +108,22 @@ def test_a_mobilenet_equals_tflites_reference_kernels_up_to_its_softmax(name: st
     inputs = list(random_inputs(mod, 100))
     found = differences(mod, inputs, "tflite", lambda values: litert(*values.values()))
     assert list(found) == [0] * len(inputs)
+
+
+@pytest.mark.parametrize("rounding", ["upward", "tflite"])
+def test_a_network_of_dead_channels_is_built_without_them_and_the_report_says_so(
+    rounding: str,
+) -> None:
+    mod = from_tflite(tflite_file("vww_96_int8"))
+    report = tinyai.explain(mod, rounding=rounding)
+    (region,) = report.regions
+    assert region.dropped.constant > 1500
+    assert region.macs <= 0.52 * (region.macs + region.dropped.macs)
+    assert f"left out:    {region.dropped}" in str(report)
+    (func,) = regions(partition_for_tinyai(mod, rounding=rounding)).values()
+    compiled = compile_graph(graph_from_region(func), Target(isa="native"))
+    assert compiled.graph.weight_bytes() <= 40_000
+    assert f"the source model has more: {compiled.graph.dropped}" in compiled.source.text
 
 
 # --- ONNX ----------------------------------------------------------------------------------------

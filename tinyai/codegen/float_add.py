@@ -18,7 +18,7 @@ import numpy as np
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render
+from tinyai.codegen.templates import render, render_core
 from tinyai.ir import NARROW, Array, DType, Graph, Operand, Step, operand_tensors
 from tinyai.ops import steps
 from tinyai.ops.functions import fused_multiply_add
@@ -52,6 +52,8 @@ class FloatAdd:
         types = (self.x_type, self.y_type, self.dtype)
         name = "_".join(["tinyai_add_floats", *map(str, types), isa])
         epilogue.helpers.add("string.h")
+        if isa == "avx512vnni":
+            epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
         epilogue.cores[name] = render(
             "add_floats_core.c.j2",
             name=name,

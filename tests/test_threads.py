@@ -558,7 +558,7 @@ def test_the_unpacked_entry_shares_a_call_among_threads(threads: int, tmp_path: 
 
 
 WITH_TVM = """
-    import gc, multiprocessing, os, signal, threading
+    import gc, multiprocessing, os, signal, threading, time
     import numpy as np
     import tvm
     import tests.relay_nets as nets
@@ -576,6 +576,13 @@ WITH_TVM = """
 
     def running():
         return len(os.listdir("/proc/self/task"))
+
+    def left(expected):  # a thread that was joined is seen for a moment more
+        for _ in range(1000):
+            if running() <= expected:
+                break
+            time.sleep(0.01)
+        return running()
 
     def work(who, runs=30):
         executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
@@ -601,7 +608,7 @@ def test_many_callers_in_tvm_leave_no_more_than_the_librarys_thread_behind() -> 
             thread.start()
         for thread in both:
             thread.join()
-    assert running() == before + 1
+    assert left(before + 1) == before + 1
     print("wrong:", *wrong)
     """
     assert in_a_process(WITH_TVM + script) == "wrong:"
@@ -618,7 +625,7 @@ def test_a_child_of_fork_runs_a_region_in_tvm() -> None:
     assert os.waitpid(child, 0)[1] == 0
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(work, [0, 1, 0, 1]) == [0] * 4
-    assert work(0) == 0 and running() <= before + 2  # one may be the pool's of multiprocessing
+    assert work(0) == 0 and left(before + 1) == before + 1
     print("done")
     """
     assert in_a_process(WITH_TVM + script) == "done"
@@ -630,7 +637,7 @@ def test_a_module_that_tvm_unloads_leaves_no_thread_behind() -> None:
     assert running() == before + 1
     del library
     gc.collect()
-    assert running() == before
+    assert left(before) == before
     print("done")
     """
     assert in_a_process(WITH_TVM + script) == "done"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
+import tvm
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from tvm import relay
 
@@ -195,3 +196,15 @@ def test_scales_and_zero_points_for_each_channel_equal_onnx_runtime(dtype: str) 
     (region,) = regions(partition_for_tinyai(mod, strict=True, rounding="onnx")).values()
     (found,) = run_graph(optimize(graph_from_region(region)), [x])
     np.testing.assert_array_equal(found, onnx_runtime(proto, {"x": x})[0])
+
+
+def test_a_log_softmax_stays_on_the_host() -> None:
+    """ONNX Runtime computes it in float, by exponentials of its own."""
+    x = relay.var("x", shape=(2, 10), dtype="int8")
+    scale, zero = relay.const(0.1), relay.const(3)
+    value = relay.nn.log_softmax(relay.qnn.op.dequantize(x, scale, zero))
+    mod = tvm.IRModule.from_expr(relay.qnn.op.quantize(value, scale, zero, out_dtype="int8"))
+    (row,) = tinyai.explain(mod, rounding="onnx").computing
+    assert row.reason.clause == "ONNX Runtime's arithmetic of"
+    assert "upward" in row.hint
+    assert tinyai.explain(mod).computing == ()

@@ -664,6 +664,13 @@ def softmax_family() -> Family:
                         relay.nn.softmax(dequantize(x, of), a), (1 / 256, ends(t)[0]), t
                     ),
                 )
+                family.add(
+                    f"log softmax {dtype} {shape} axis {axis} scale {scale}",
+                    Input(shape, dtype),
+                    lambda x, a=axis, of=(scale, 3), t=dtype: quantize(
+                        relay.nn.log_softmax(dequantize(x, of), a), (of[0] / 2, ends(t)[1]), t
+                    ),
+                )
     return family
 
 

@@ -188,6 +188,7 @@ def hard_swish(x: relay.Expr, bound: float = 6.0) -> relay.Expr:
 
 ALONE = {
     "exp": (lambda: of_values(relay.exp), "exp", "exp"),
+    "log_softmax": (lambda: of_values(relay.nn.log_softmax), "nn.log_softmax", "nn.log_softmax"),
     "gated": (
         lambda: of_values(lambda x: x * relay.sigmoid(x)),
         "sigmoid",

@@ -426,7 +426,9 @@ _HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
         "make it a constant: relay.transform.FoldConstant() where it depends on no input",
     ),
     (
-        lambda reason: reason.clause.startswith("TFLite's arithmetic of"),
+        lambda reason: reason.clause.startswith(
+            ("TFLite's arithmetic of", "ONNX Runtime's arithmetic of")
+        ),
         'rounding="upward", which computes it as TVM does',
     ),
     (

@@ -72,6 +72,7 @@ OPERATORS: dict[str, OperatorRow] = {
     "sum": OperatorRow(reduce.lower_sum),
     "mean": OperatorRow(reduce.lower_mean),
     "nn.softmax": OperatorRow(softmax.lower_softmax),
+    "nn.log_softmax": OperatorRow(softmax.lower_log_softmax),
     "add": OperatorRow(elementwise.lower_binary(steps.Add, steps.Add)),
     "subtract": OperatorRow(elementwise.lower_binary(steps.Subtract, steps.SubtractFrom)),
     "multiply": OperatorRow(elementwise.lower_binary(steps.Multiply, steps.Multiply)),
@@ -224,7 +225,11 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         ),
         PatternRow(
             "softmax",
-            op("qnn.quantize", op("nn.softmax", DEQUANTIZE), *SCALE),
+            op(
+                "qnn.quantize",
+                OneOf(tuple(op(name, DEQUANTIZE) for name in ("nn.softmax", "nn.log_softmax"))),
+                *SCALE,
+            ),
             floats=True,
         ),
         # ONNX Runtime's, which adds up floats.

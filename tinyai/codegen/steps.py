@@ -235,10 +235,12 @@ return x * 2 > INT32_MAX ? INT32_MAX : x * 2;
 /* C++ takes a tenth of a second for the header of these. */
 #if defined(__GNUC__)
 #define TINYAI_EXPF __builtin_expf
+#define TINYAI_LOGF __builtin_logf
 #define TINYAI_FMAF __builtin_fmaf
 #else
 #include <math.h>
 #define TINYAI_EXPF expf
+#define TINYAI_LOGF logf
 #define TINYAI_FMAF fmaf
 #endif
 """,

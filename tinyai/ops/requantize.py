@@ -55,7 +55,7 @@ OF_VALUES = frozenset(
     {
         *FUNCTIONS,
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "round"),
-        *("nn.relu", "nn.leaky_relu", "nn.prelu", "nn.softmax"),
+        *("nn.relu", "nn.leaky_relu", "nn.prelu", "nn.softmax", "nn.log_softmax"),
     }
 )
 # What TFLite's int8 kernel tabulates, by the name of TVM's operator.

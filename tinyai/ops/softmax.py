@@ -12,22 +12,24 @@ import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
 from tinyai.ops import steps
-from tinyai.ops.functions import exp
+from tinyai.ops.functions import FUNCTIONS, exp
 from tinyai.ops.scales import Scale, fixed_point, narrow, plus
 from tinyai.ops.steps import FixedPointMultiply
-from tinyai.source import Call, Expr, Lowering, require, sources
+from tinyai.source import TVMS_OWN, Call, Expr, Lowering, require, sources
 
 
 @dataclass(frozen=True)
 class Softmax(Op):
-    """exp(x - max) / sum of exp(x - max) along ``axis``, summed from the first element on.
+    """exp(x - max) / sum of exp(x - max) along ``axis``, summed from the first element on; where
+    ``log``, x - max - log(sum).
 
-    in, out: float32 of one shape. The exponential is the C library's ``expf``.
+    in, out: float32 of one shape. The functions are the C library's ``expf`` and ``logf``.
     """
 
     name: ClassVar[str] = "softmax"
     takes_epilogue: ClassVar[bool] = True
     axis: int
+    log: bool = False
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
@@ -38,15 +40,19 @@ class Softmax(Op):
     def reference(self, *inputs: Array) -> Array:
         x = np.moveaxis(inputs[0], self.axis, -1)
         with np.errstate(invalid="ignore"):  # of an infinity
-            powers = exp(x - x.max(axis=-1, keepdims=True))
+            less = x - x.max(axis=-1, keepdims=True)
+            powers = exp(less)
             total = np.add.accumulate(powers, axis=-1, dtype=np.float32)[..., -1:]
-            return np.moveaxis(powers / total, -1, self.axis)
+            result = less - FUNCTIONS["log"](total) if self.log else powers / total
+            return np.moveaxis(result, -1, self.axis)
 
     @staticmethod
     def examples() -> Iterator[Example]:
         yield Softmax(1), (Type((2, 10), DType.FLOAT32),)
         yield Softmax(1), (Type((2, 5, 3), DType.FLOAT32),)
         yield Softmax(0), (Type((1,), DType.FLOAT32),)
+        yield Softmax(1, log=True), (Type((2, 10), DType.FLOAT32),)
+        yield Softmax(0, log=True), (Type((5, 3), DType.FLOAT32),)
 
 
 @dataclass(frozen=True)
@@ -238,4 +244,15 @@ def lower_softmax(call: Call, lowering: Lowering) -> str:
     data = lowering.type(call.args[0])
     require(data.dtype.is_float, "dtype of softmax", data.dtype, "float32")
     op = Softmax(int(call.attrs["axis"]) % len(data.shape))
+    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+
+
+def lower_log_softmax(call: Call, lowering: Lowering) -> str:
+    """nn.log_softmax of float32. Other frameworks' was not compared."""
+    data = lowering.type(call.args[0])
+    require(data.dtype.is_float, "dtype of softmax", data.dtype, "float32")
+    mode = lowering.rounding.mode
+    whose = {"tflite": "TFLite", "onnx": "ONNX Runtime"}.get(mode, mode)
+    require(mode == TVMS_OWN.mode, f"{whose}'s arithmetic of", call.op, "nn.softmax")
+    op = Softmax(int(call.attrs["axis"]) % len(data.shape), log=True)
     return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))

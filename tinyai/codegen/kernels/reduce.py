@@ -72,6 +72,7 @@ def _softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     epilogue.helpers.add("tinyai_math")
     steps = epilogue.write("acc", DType.FLOAT32, axes)
     return {
+        "log": op.log,
         "outer": axes[0].count,
         "count": axes[1].count,
         "inner": axes[2].count,
@@ -83,7 +84,7 @@ def _softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
 def _softmax_scratch(graph: Graph, node: Node, threads: int) -> int:
     op = node.op
     assert isinstance(op, Softmax)
-    return graph.type(node.inputs[0]).shape[op.axis] * DType.FLOAT32.bytes
+    return 0 if op.log else graph.type(node.inputs[0]).shape[op.axis] * DType.FLOAT32.bytes
 
 
 def _integer_softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:

@@ -134,6 +134,10 @@ def reason_for(call: Call, whole: Whole) -> Reason:
     nearest = list(_composites(call, whole))
     if nearest:
         return max(nearest, key=lambda reason: reason.calls)
+    for row in _rows_for(call.op):
+        # An edge of floats is one operator's composite: why that was not made says more.
+        if row.floats and match(row.pattern, call) == (call,):
+            refusal = refusal_of_composite(row, call) or refusal
     return Reason("operator", call.op, 1, refusal.clause, refusal.found, refusal.allowed)
 
 

@@ -84,7 +84,7 @@ def _factor(view: View, call: relay.Call) -> tuple[relay.Expr, float] | None:
     left, right = call.args
     for value, other in ((left, right), (right, left)):
         number = view.uniform(other)
-        if number is not None and number > 0 and shape_of(value) == shape_of(call):
+        if number is not None and 0 < number < math.inf and shape_of(value) == shape_of(call):
             if is_call(call, "multiply"):
                 return value, number
             return (value, 1 / number) if other.same_as(right) else None

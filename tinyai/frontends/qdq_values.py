@@ -18,6 +18,7 @@ import tvm
 from tvm import relay
 
 from tinyai.frontends.relay_source import attributes, children, post_order
+from tinyai.ops.scales import require_positive
 from tinyai.source import Refusal, require
 
 Array = npt.NDArray[Any]
@@ -258,7 +259,7 @@ class View:
         dtype = str(quantize.attrs.out_dtype)
         require(dtype in NARROW, "dtype of the quantization", dtype, " or ".join(NARROW))
         require(len(scales) == 1 == len(points), "scales", len(scales), "one for the whole tensor")
-        require(scales[0] > 0, "scale", scales[0], "more than 0")
+        require_positive(scales, "scale")
         return Grid(dtype, scales[0], points[0])
 
     def _dequantized(self, call: relay.Call) -> Integers:
@@ -273,7 +274,7 @@ class View:
         constant = self.is_constant(data)
         allowed = (*NARROW, "int32") if constant else NARROW
         require(dtype in allowed, "dtype of the quantized value", dtype, " or ".join(allowed))
-        require(min(scales) > 0, "scale", min(scales), "more than 0")
+        require_positive(scales, "scale")
         axis = int(call.attrs.axis) % max(len(shape), 1) if len(scales + points) > 2 else None
         expr = relay.const(self.constant(data), dtype) if constant else self.new[data]
         return Integers(expr, dtype, shape, scales, points, axis)

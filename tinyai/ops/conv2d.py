@@ -10,9 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ops.scales import require_positive
 from tinyai.ops.window import NHWC, Window, axes, to_nhwc
 from tinyai.source import (
     Call,
+    Constant,
     Lowering,
     constant_of,
     fixed_type,
@@ -197,7 +199,12 @@ def require_int8(call: Call, lowering: Lowering) -> None:
 
 
 def zero_point(call: Call, lowering: Lowering) -> int:
-    """The data's zero point, for which the type of the data has to have room."""
+    """The data's zero point, for which the type of the data has to have room. The scales are left
+    to the requantization behind; they have to be some."""
+    for place, what in ((4, "data"), (5, "weights")):
+        scales = call.args[place]
+        if isinstance(scales, Constant):
+            require_positive(scales.value, f"scale of the {what}")
     value = int(one_number(call, 2, "zero point of the data"))
     dtype = lowering.type(call.args[0]).dtype
     require(dtype in DATA, "dtype of the data", dtype, ", ".join(DATA))

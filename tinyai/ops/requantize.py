@@ -25,6 +25,7 @@ from tinyai.ops.scales import (
     dequantize,
     narrow,
     plus,
+    require_positive,
     scale_of,
     times,
     with_factors,
@@ -283,7 +284,7 @@ def lower_qnn_concatenate(call: Call, lowering: Lowering) -> str:
     target = scale_of(call, 3, "output")
     rank = len(call.type.shape)
     inputs = [
-        _at_scale(lowering, part, Scale(np.asarray(scale, np.float32), int(zero_point)), target)
+        _at_scale(lowering, part, _of_part(scale, zero_point), target)
         for part, scale, zero_point in zip(
             parts.fields, _numbers(scales), _numbers(zero_points), strict=True
         )
@@ -300,6 +301,11 @@ def _numbers(values: Expr) -> list[Any]:
     single = len(numbers) == len(fields) and all(n.size == 1 for n in numbers)
     require(single, "scales of the parts", found, "a constant of one number for each part")
     return [n[0] for n in numbers]
+
+
+def _of_part(scale: Any, zero_point: Any) -> Scale:
+    positive = require_positive(np.float32(scale), "scale of a part")
+    return Scale(positive, int(zero_point))
 
 
 def _at_scale(lowering: Lowering, part: Expr, source: Scale, target: Scale) -> str:

@@ -77,8 +77,16 @@ def scale_of(call: Call, index: int, what: str) -> Scale:
     """The scale and, behind it, the zero point among a call's arguments; each one number."""
     scale = np.float32(one_number(call, index, f"scale of the {what}"))
     zero_point = int(one_number(call, index + 1, f"zero point of the {what}"))
-    require(bool(0 < scale < np.inf), f"scale of the {what}", scale, "a positive number")
-    return Scale(np.asarray(scale), zero_point)
+    return Scale(require_positive(scale, f"scale of the {what}"), zero_point)
+
+
+def require_positive(found: Any, what: str) -> Array:
+    """``found`` scales, of which none is 0, negative, infinite or no number, or a ``Refusal``."""
+    scales: Array = np.asarray(found)
+    bad = scales[~((scales > 0) & np.isfinite(scales))].reshape(-1)
+    allowed = "a positive number" if scales.size == 1 else "positive numbers"
+    require(bad.size == 0, what, bad[0] if bad.size else None, allowed)
+    return scales
 
 
 def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:
@@ -87,8 +95,7 @@ def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:
     if scale.ndim == 0:
         return scale_of(call, index, what)
     require(scale.ndim == 1, f"scale of the {what}", f"shape {scale.shape}", "one or a vector")
-    positive = bool(np.all(scale > 0) and np.all(np.isfinite(scale)))
-    require(positive, f"scale of the {what}", scale.min(), "positive numbers")
+    require_positive(scale, f"scale of the {what}")
     zeros = constant_of(call, index + 1, f"zero point of the {what}")
     zeros = zeros.reshape(-1)
     fits = zeros.size in (1, scale.size)

@@ -2,7 +2,7 @@
 #define _POSIX_C_SOURCE 200112L
 #include <time.h>
 
-typedef void (*entry_t)(const void *const *, void *const *, void *);
+typedef int (*entry_t)(const void *const *, void *const *, void *);
 
 double mean_seconds(entry_t entry, const void *const *in, void *const *out, void *arena, long n);
 double mean_seconds(entry_t entry, const void *const *in, void *const *out, void *arena, long n) {

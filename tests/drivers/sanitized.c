@@ -107,7 +107,7 @@ static void call(buffer *buffers, int64_t inputs, int64_t outputs) {
 }
 #else
 extern const int64_t ARENA_BYTES;
-void ENTRY(const void *const *, void *const *, void *);
+int32_t ENTRY(const void *const *, void *const *, void *);
 
 static void call(buffer *buffers, int64_t inputs, int64_t outputs) {
     const void **in = (const void **)block((size_t)(inputs + 1) * sizeof(void *));

@@ -14,7 +14,7 @@
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
 extern const int64_t ARENA_BYTES;
-void ENTRY(const void *const *inputs, void *const *outputs, void *arena);
+int32_t ENTRY(const void *const *inputs, void *const *outputs, void *arena);
 
 static const size_t in_bytes[] = {INPUT_BYTES};
 static const size_t out_bytes[] = {OUTPUT_BYTES};

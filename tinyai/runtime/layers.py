@@ -14,7 +14,7 @@ from tinyai.backend import Compiled, compile_graph
 from tinyai.errors import OptionError
 from tinyai.ir import Array, Graph, Node
 from tinyai.report import safe
-from tinyai.runtime.runner import aligned_bytes, load, pointers
+from tinyai.runtime.runner import aligned_bytes, check_cpu, load, pointers
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
@@ -71,11 +71,12 @@ def run_timed(compiled: Compiled, library: ctypes.CDLL, runs: int) -> tuple[Arra
     outputs = [np.empty(of.shape, of.dtype.numpy) for of in graph.types(graph.outputs)]
     arena = aligned_bytes(compiled.source.arena_bytes)
     entry = getattr(library, compiled.source.symbol)
-    entry.restype = None
+    entry.restype = ctypes.c_int32
     times = np.zeros((runs + 1, len(graph.nodes) + 1), np.int64)
     for row in times:  # the first run finds cold caches: it does not count
         place = ctypes.c_void_p(row.ctypes.data)
-        entry(pointers(inputs), pointers(outputs), ctypes.c_void_p(arena.ctypes.data), place)
+        memory = ctypes.c_void_p(arena.ctypes.data)
+        check_cpu(entry(pointers(inputs), pointers(outputs), memory, place))
     return times[1:], outputs
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tinyai.backend import compile_graph
-from tinyai.errors import OptionError
+from tinyai.doctor import cpu_name
+from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.ir import Array, Graph, Type
 from tinyai.plan import ALIGNMENT
 from tinyai.runtime.toolchain import Toolchain
@@ -24,7 +25,7 @@ class BoundCall:
     """One call of a compiled function, ready to be made again and again: what the entry takes.
 
     ``outputs`` are the arrays that each call writes. ``entry`` is the address of
-    ``void (*)(const void *const *inputs, void *const *outputs, void *arena)``;
+    ``int32_t (*)(const void *const *inputs, void *const *outputs, void *arena)``;
     ``input_pointers``, ``output_pointers`` and ``arena`` are its arguments. They stay valid as long
     as this object lives. Calls of one object must not overlap.
     """
@@ -37,8 +38,9 @@ class BoundCall:
     _kept: Any  # what the pointers point to, and the library
 
     def __call__(self) -> None:
-        """Make the call from Python."""
-        self._kept[0](self.input_pointers, self.output_pointers, self.arena)
+        """Make the call from Python. Raises ``EnvironmentProblem`` where the CPU lacks the
+        instructions that the code is compiled to."""
+        check_cpu(self._kept[0](self.input_pointers, self.output_pointers, self.arena))
 
 
 class Runner:
@@ -60,7 +62,7 @@ class Runner:
         self.outputs = graph.types(graph.outputs)
         self._library = load(self.source.text, toolchain or Toolchain())
         self._entry = getattr(self._library, self.source.symbol)
-        self._entry.restype = None
+        self._entry.restype = ctypes.c_int32
         self._entry.argtypes = [ctypes.c_void_p] * 3
 
     def __call__(self, *inputs: Array) -> list[Array]:
@@ -89,6 +91,17 @@ class Runner:
             output_pointers=pointers(outputs),
             arena=arena.ctypes.data,
             _kept=(self._entry, self._library, arrays, arena),
+        )
+
+
+def check_cpu(returned: int) -> None:
+    """Raise ``EnvironmentProblem`` for what an entry returns on a CPU that it is not for."""
+    if returned != 0:
+        raise EnvironmentProblem(
+            "this CPU cannot run the code",
+            found=cpu_name(),
+            allowed="one with the instructions of the option isa",
+            hint="isa=auto, which every x86-64 CPU runs",
         )
 
 

@@ -189,7 +189,8 @@ class _Section:
         self.helpers |= epilogue.helpers
         self.cores |= epilogue.cores
         scratch = node.output in self.plan.scratch
-        name = self._function(kernel, node, epilogue, body, scratch=scratch)
+        storage = "TINYAI_CALLER" if values.get("calls_only") else "static"
+        name = self._function(kernel, node, epilogue, body, storage=storage, scratch=scratch)
         arguments = [
             self._packed(node, kernel, position)
             if position in kernel.pack
@@ -222,7 +223,14 @@ class _Section:
         return isinstance(node.op, Reshape) and locations[node.inputs[0]] == locations[node.output]
 
     def _function(
-        self, kernel: Kernel, node: Node, epilogue: Epilogue, body: str, *, scratch: bool
+        self,
+        kernel: Kernel,
+        node: Node,
+        epilogue: Epilogue,
+        body: str,
+        *,
+        storage: str,
+        scratch: bool,
     ) -> str:
         """Name of the function with this body; equal layers share one."""
         reads = [(f"in{i}", name) for i, name in enumerate(node.inputs)]
@@ -241,7 +249,7 @@ class _Section:
             compiled_for = "" if kernel.isa == self.isa.name else f"_{self.isa.name}"
             name = f"tinyai_{kernel.name}{compiled_for}_{len(self.functions)}"
             title = comment_text(f"{node.op}: {self._types(node)}")
-            text = f"/* {title} */\nstatic void {name}{signature} {{\n{body}}}\n"
+            text = f"/* {title} */\n{storage} void {name}{signature} {{\n{body}}}\n"
             self.functions[key] = (name, text)
         return self.functions[key][0]
 

@@ -275,6 +275,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "g": g,
         "raw": channels.raw,
         "stepped": channels.stepped,
+        "calls_only": not channels.stepped,
         "stored": channels.rest.start,
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,

@@ -330,6 +330,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "width": t.outputs if in_line and out_line else g.ow,
         "raw": channels.raw,
         "stepped": channels.stepped,
+        "calls_only": not channels.stepped,
         "stored": channels.rest.start,
         "stored_type": C_TYPES[channels.rest.start],
         "form": channels.form,

@@ -351,3 +351,24 @@ def test_a_runner_uses_the_toolchain_that_it_is_given(graph: Graph, tmp_path: Pa
     failing = script(tmp_path / "cc", "echo not today >&2; exit 1")
     with pytest.raises(ToolchainError, match="not today"):
         Runner(graph, toolchain=Toolchain(str(failing)))
+
+
+def test_a_file_for_every_machine_is_compiled_in_parts_and_gives_the_same(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    run = Toolchain.run
+
+    def recorded(toolchain: Toolchain, arguments: list[str]) -> None:
+        calls.append(list(arguments))
+        run(toolchain, arguments)
+
+    monkeypatch.setattr(Toolchain, "run", recorded)
+    inputs = random_inputs(graph, 3)
+    for cpus, compilations in (({0, 1}, 3), ({0}, 0)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cpus=cpus: cpus)
+        for cc in filter(shutil.which, ("gcc", "g++", "clang")):
+            calls.clear()
+            toolchain = Toolchain(cc, ("-Wall", "-Wextra", "-Werror"))
+            assert_equal(Runner(graph, Target(), toolchain)(*inputs), run_graph(graph, inputs))
+            assert sum("-c" in call for call in calls) == compilations

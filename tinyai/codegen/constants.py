@@ -41,6 +41,11 @@ def constant(name: str, value: Array) -> str:
     return f"TINYAI_CONSTANT({c_type}, {name}, {value.size}) = {{\n{body}\n}};\n"
 
 
+def declaration(definition: str) -> str:
+    """What another object of the same library needs to know of a constant."""
+    return definition[: definition.index(")") + 1].replace("_CONSTANT(", "_ELSEWHERE(") + ";\n"
+
+
 def _strings(value: Array) -> Iterator[str]:
     data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     for start in range(0, data.size, _PER_LINE[1]):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_called
-from tinyai.codegen.constants import constant
+from tinyai.codegen.constants import constant, declaration
 from tinyai.codegen.isa import Isa, isas_of
 from tinyai.codegen.kernels import Kernel, choose
 from tinyai.codegen.kernels.layout import copied
@@ -109,9 +109,12 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
         abi=abi,
         timed=abi == "timed",
         threads=threads,
+        parts=len(sections),
+        cores=any("TINYAI_C" in body for body in bodies),
         in_pieces=any("tinyai_take(" in body for body in bodies),
     )
     text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
+    text = text.replace("@DECLARATIONS@\n", "".join(map(declaration, constants.texts.values())), 1)
     return CSource(symbol, text, plan.arena_bytes, constants.bytes)
 
 

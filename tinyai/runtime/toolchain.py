@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from tinyai.errors import OptionError, ToolchainError
 
 DEFAULT_COMPILERS = ("cc", "gcc", "clang", "g++")
 _LONGEST_MESSAGE = 4000
+# Where a C file says that it can be compiled in parts, and how far in front at most.
+_HEAD_BYTES = 4096
+_PARTS = re.compile(rb"^/\* Compiled once for each of TINYAI_PART=0 to (\d)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,34 @@ class Toolchain:
         """Compile and link ``sources`` (C files, objects) to ``output``, whole or not at all."""
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-") as folder:
             beside = Path(folder) / output.name
-            files = [str(source) for source in sources]
+            files = self._objects(sources, Path(folder), options)
             self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options, "-lm", "-lpthread"])
             os.replace(beside, output)
+
+    def _objects(self, sources: Sequence[Path], folder: Path, options: Sequence[str]) -> list[str]:
+        """The sources; where CPUs are free, objects in place of those that say that they can be
+        compiled in parts, side by side."""
+        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        files: list[str] = []
+        commands: list[list[str]] = []
+        for number, source in enumerate(sources):
+            parts = _parts(source) if cpus > 1 else 1
+            if parts == 1:
+                files.append(str(source))
+                continue
+            for part in range(parts):
+                files.append(str(folder / f"{number}-{part}.o"))
+                define = f"-DTINYAI_PART={part}"
+                commands.append(["-fPIC", define, "-c", "-o", files[-1], str(source), *options])
+        with ThreadPoolExecutor(cpus) as pool:
+            list(pool.map(self.run, commands))
+        return files
+
+
+def _parts(source: Path) -> int:
+    """In how many parts a C file of ours can be compiled: it says so in front."""
+    if source.suffix != ".c":
+        return 1
+    with source.open("rb") as file:
+        found = _PARTS.search(file.read(_HEAD_BYTES))
+    return int(found[1]) + 1 if found else 1

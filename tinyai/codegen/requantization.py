@@ -92,6 +92,7 @@ def requantization_of(
 
     bias, chain = _sum(epilogue, numbers)
     bias, chain = _without_shift(bias, chain, numbers, axis, reach)
+    chain = _relu_behind(chain)
     step = chain[0] if chain else None
     if isinstance(step, steps.Add):
         return "a sum with more than one constant a channel"
@@ -120,6 +121,16 @@ def _sum(chain: Sequence[Step], numbers: _Numbers) -> tuple[Array, Sequence[Step
             return total, chain[at:]
         total = total + value
     return total, ()
+
+
+def _relu_behind(chain: Sequence[Step]) -> Sequence[Step]:
+    """A ReLU goes behind the multiplication that it stands in front of: that keeps signs."""
+    match chain:
+        case [steps.Relu() as relu, steps.FixedPointMultiply() as step, *rest] if (
+            min(step.multiplier) >= 0
+        ):
+            return [step, relu, *rest]
+    return chain
 
 
 def _without_shift(

@@ -14,6 +14,7 @@ from tinyai.passes.make_tables import make_tables
 from tinyai.passes.make_unsigned import make_unsigned
 from tinyai.passes.merge_equal import merge_equal
 from tinyai.passes.merge_permutes import merge_permutes
+from tinyai.passes.narrow_steps import narrow_steps
 from tinyai.passes.narrow_transposes import narrow_transposes
 from tinyai.passes.permute import permute
 from tinyai.passes.remove_unused import remove_unused
@@ -41,6 +42,8 @@ PIPELINE = (
     # After fusion has shown which values have to be stored: store them narrow.
     sink_widening,
     drop_copies,
+    # With epilogues whole, so that it is seen that a wide value ends narrow.
+    narrow_steps,
     # With epilogues whole and channels last: before tables, which hide what steps do to a channel.
     drop_channels,
     # Last of those that change steps: a table hides what it is made of.

@@ -1,0 +1,59 @@
+"""Steps work in 32 bits where 64 make no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tinyai.ir import DType, Graph, Node, Operand, Step
+from tinyai.ops import steps
+
+
+def narrow_steps(graph: Graph) -> Graph:
+    """The widening of an int32 to int64 moves behind the steps that give both the same result, and
+    away where another type follows.
+
+    ``relay.quantize`` widens in front of each fixed-point multiplication, which multiplies in 64
+    bits and wraps to 32 whatever the type of its value is.
+    """
+    return replace(graph, nodes=tuple(_narrowed(graph, node) for node in graph.nodes))
+
+
+def _narrowed(graph: Graph, node: Node) -> Node:
+    start = node.op.infer(*graph.types(node.inputs)).dtype
+    return replace(node, epilogue=_chain(graph, node.epilogue, start))
+
+
+def _chain(graph: Graph, chain: Iterable[Step], dtype: DType) -> tuple[Step, ...]:
+    result: list[Step] = []
+    waits = False  # a widening from int32 that no step needed yet
+    for step in chain:
+        if waits and not _same_in_32_bits(step):
+            result.append(steps.Cast(DType.INT64))
+            waits = False
+        if step == steps.Cast(DType.INT64) and dtype is DType.INT32:
+            waits = True
+        else:
+            result.append(_with_narrow_operand(graph, step))
+        dtype = step.result(dtype)
+        waits = waits and dtype is DType.INT64
+    return (*result, steps.Cast(DType.INT64)) if waits else tuple(result)
+
+
+def _same_in_32_bits(step: Step) -> bool:
+    """Whether a step of an int64 that is an int32's value gives what it gives of the int32."""
+    match step:
+        case steps.FixedPointMultiply() | steps.Relu() | steps.Cast():
+            return True
+        case steps.Clip(low, high):
+            least, most = DType.INT32.range
+            return least <= low and high <= most
+    return False
+
+
+def _with_narrow_operand(graph: Graph, step: Step) -> Step:
+    operand = step.operand
+    if operand is None or not operand.steps:
+        return step
+    chain = _chain(graph, operand.steps, graph.type(operand.tensor).dtype)
+    return replace(step, operand=Operand(operand.tensor, chain))

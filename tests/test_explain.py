@@ -141,6 +141,23 @@ def test_an_operator_that_no_row_knows():
     assert "add a row" in row.hint
 
 
+@pytest.mark.parametrize("place", ["between dequantize and quantize", "in a float network"])
+def test_what_is_left_to_the_host_says_why(place):
+    q, scale = relay.qnn.op, (relay.const(0.1), relay.const(0))
+    quantized = place == "between dequantize and quantize"
+    x = nets.data((1, 8, 8, 4), "int8" if quantized else "float32", "x")
+    value = relay.nn.lrn(q.dequantize(x, *scale) if quantized else x, size=3, axis=3)
+    report = explain(q.quantize(value, *scale) if quantized else value)
+    row = only(report, "nn.lrn")
+    assert row.reason.row_kind == "none"
+    assert "C library" in row.reason.found
+    assert row.reason.allowed == "results that are proven equal for every value of the inputs"
+    assert row.hint == "nothing has to change, for the host computes it as TVM does"
+    assert [each.operator for each in report.computing] == ["nn.lrn"]
+    text = " ".join(str(report).split())
+    assert "clause: equality of the result" in text
+
+
 def test_a_dynamic_shape():
     row = only(report_of_planted("dynamic shape"), "add")
     assert clause(row) == ("result: shape", "int32[?,4]", "fixed dimensions")

@@ -520,7 +520,13 @@ def with_arg(name: str, index: int, arg: Expr) -> Call:
 
 
 REASONS: list[tuple[Call, str, str, str]] = [
-    (call("nn.lrn", var()), "operator", "nn.lrn", "an operator of tinyai/patterns.py"),
+    (call("einsum", var()), "operator", "einsum", "an operator of tinyai/patterns.py"),
+    (
+        call("nn.lrn", var()),
+        "equality of the result",
+        "a power of a sum of squares over channels, which each C library rounds in its own way",
+        "results that are proven equal for every value of the inputs",
+    ),
     (conv2d(weight=var("int8[3,3,2,5]")), "weights", "computed at run time", "a constant"),
     (
         conv2d(weight=const(WEIGHTS, "uint8")),

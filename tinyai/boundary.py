@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from tinyai.match import match, nearest_miss, operators
 from tinyai.patterns import (
+    LEFT_TO_THE_HOST,
     LONGEST_CHAIN,
     OPERATORS,
     PATTERNS,
@@ -23,6 +24,7 @@ from tinyai.patterns import (
     computes,
     refusal_of_composite,
     refusal_of_operator,
+    refusal_of_unknown,
 )
 from tinyai.report import HostRow, Reason
 from tinyai.source import Call, Expr, Field, Refusal, SourceType, tensors_of
@@ -119,13 +121,16 @@ def host_row(call: Call, whole: Whole) -> HostRow:
 def reason_for(call: Call, whole: Whole) -> Reason:
     """The nearest row and its failed clause.
 
-    An operator that no row knows has none. Else it is the composite that covers most calls, two at
-    least and this one among them, and refuses because of it, or, where it is one for floats, for
-    any reason or because it fits in part only. Else the operator's own row. Where that would take
-    it, the partition left it out.
+    An operator that no row knows has none (some have a reason of their own). Else it is the
+    composite that covers most calls, two at least and this one among them, and refuses because of
+    it, or, where it is one for floats, for any reason or because it fits in part only. Else the
+    operator's own row. Where that would take it, the partition left it out.
     """
     if call.op not in OPERATORS:
-        return Reason("none", "", 0, "operator", call.op, _known_operators(call.op))
+        unknown = refusal_of_unknown(call.op)
+        own = call.op in LEFT_TO_THE_HOST
+        allowed = unknown.allowed if own else _known_operators(call.op)
+        return Reason("none", "", 0, unknown.clause, unknown.found, allowed)
     if call in whole.unbuilt:
         return whole.unbuilt[call]
     refusal = whole.refusal(call)
@@ -388,6 +393,10 @@ _HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
     (
         _is("operator"),
         "write it with operators that tinyai takes, or add a row to tinyai/patterns.py",
+    ),
+    (
+        _is(*(refusal.clause for refusal in LEFT_TO_THE_HOST.values())),
+        "nothing has to change, for the host computes it as TVM does",
     ),
     (
         _is(OWN_FAULT),

@@ -113,8 +113,9 @@ class Suite:
         self,
         families: Mapping[str, Callable[[], Family]],
         target: str = TARGET,
+        isa: str = "native",  # compiles faster than all of them
     ) -> None:
-        self._make, self._target = families, target
+        self._make, self._target, self._isa = families, target, isa
         self._family = cache(lambda name: self._make[name]())
         self._results = cache(self._results_or_error)
 
@@ -172,7 +173,7 @@ class Suite:
         func = function_of(cases, for_tvm=True)
         mod = tvm.IRModule.from_expr(func)
         graph = graph_of(function_of(cases, for_tvm=False), "family_" + re.sub(r"\W", "_", name))
-        runner = Runner(graph, Target(isa="native"))  # compiles faster than all of them
+        runner = Runner(graph, Target(isa=self._isa))
         found = Results({}, {}, {})
         for kind in DRAWS:
             rng = np.random.default_rng([zlib.crc32(name.encode()), DRAWS.index(kind)])

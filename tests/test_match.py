@@ -764,16 +764,26 @@ REASONS: list[tuple[Call, str, str, str]] = [
     (with_arg("qnn.dense", 3, const([1, 2, 3])), "zero points of the weights", "3", "1 or 4"),
     (with_result(example("qnn.dense"), "int16[2,4]"), "dtype of the result", "int16", "int32"),
     (
-        with_arg("qnn.requantize", 0, var("int16[1,4,4,2]")),
+        with_arg("qnn.requantize", 0, var("float32[1,4,4,2]")),
         "dtype",
-        "int16",
-        "int8, uint8, int32",
+        "float32",
+        "int8, uint8, int16, int32, int64",
     ),
     (
-        with_result(example("qnn.requantize"), "int16[1,4,4,2]"),
+        with_result(example("qnn.requantize"), "int64[1,4,4,2]"),
         "dtype of the result",
-        "int16",
-        "int8, uint8, int32",
+        "int64",
+        "int8, uint8, int16, int32",
+    ),
+    (
+        with_args(
+            example("qnn.requantize", compute_dtype="float32"),
+            var("int64[1,4,4,2]"),
+            *EXAMPLES["qnn.requantize"].args[1:],
+        ),
+        "compute_dtype",
+        "float32",
+        "int64",
     ),
     (example("qnn.requantize", rounding="DOWNWARD"), "rounding", "DOWNWARD", "UPWARD, TONEAREST"),
     (
@@ -786,7 +796,7 @@ REASONS: list[tuple[Call, str, str, str]] = [
         with_result(example("qnn.requantize", compute_dtype="float32"), INT32_IMAGE),
         "dtype of a float32 requantization",
         "int32",
-        "int8, uint8",
+        "int8, uint8, int16",
     ),
     (
         with_arg("qnn.requantize", 1, const(0.0, "float32")),
@@ -847,7 +857,7 @@ REASONS: list[tuple[Call, str, str, str]] = [
         with_result(example("qnn.quantize"), "int32[2]"),
         "dtype of the result",
         "int32",
-        "int8, uint8",
+        "int8, uint8, int16",
     ),
     (
         with_arg("qnn.quantize", 1, const(-0.5, "float32")),
@@ -855,8 +865,8 @@ REASONS: list[tuple[Call, str, str, str]] = [
         "-0.5",
         "a positive number",
     ),
-    (with_arg("qnn.add", 1, var("int32[2]")), "dtype", "int32", "int8, uint8"),
-    (with_arg("qnn.mul", 0, var("int16[2]")), "dtype", "int16", "int8, uint8"),
+    (with_arg("qnn.add", 1, var("int32[2]")), "dtype", "int32", "int8, uint8, int16"),
+    (with_arg("qnn.mul", 0, var("int64[2]")), "dtype", "int64", "int8, uint8, int16"),
     (
         with_arg("qnn.subtract", 4, const(np.inf, "float32")),
         "scale of the right side",
@@ -885,7 +895,7 @@ REASONS: list[tuple[Call, str, str, str]] = [
         qnn_concatenate(var("int32[2,3]"), var("int32[2,2]")),
         "dtype",
         "int32",
-        "int8, uint8",
+        "int8, uint8, int16",
     ),
     (with_arg("sum", 0, var("int8[2,3]")), "dtype of sum", "int8", "int32"),
     (with_arg("mean", 0, var("int8[2,3]")), "dtype of mean", "int8", "int32"),
@@ -898,7 +908,7 @@ REASONS: list[tuple[Call, str, str, str]] = [
 
 # Operators between floats, whose result alone would be refused: each with what its builder says.
 FLOAT_REASONS: list[tuple[Call, str, str, str]] = [
-    (with_arg("qnn.dequantize", 0, var("int16[2]")), "dtype", "int16", "int8, uint8, int32"),
+    (with_arg("qnn.dequantize", 0, var("int64[2]")), "dtype", "int64", "int8, uint8, int16, int32"),
     (with_arg("nn.softmax", 0, var("int32[2,3]")), "dtype of softmax", "int32", "float32"),
     (with_arg("nn.prelu", 0, var("int32[2,3]")), "dtype of prelu", "int32", "float32"),
     (with_arg("nn.prelu", 1, var("float32[3]")), "slope", "computed at run time", "a constant"),

@@ -50,7 +50,8 @@ COMPUTE_DTYPES = ("int64", "float32", "float64")
 FRAMEWORKS: Mapping[str, type[Arithmetic]] = MappingProxyType(
     {"tflite": TfliteArithmetic, "onnx": OnnxArithmetic}
 )
-WIDE = (*NARROW, DType.INT32)
+SHORT = (*NARROW, DType.INT16)
+WIDE = (*SHORT, DType.INT32)
 # Float operators that work value by value or along an axis, as between dequantize and quantize.
 OF_VALUES = frozenset(
     {
@@ -80,6 +81,14 @@ def _require_dtype(what: str, dtype: DType, allowed: tuple[DType, ...]) -> None:
     require(dtype in allowed, what, dtype, ", ".join(allowed))
 
 
+def _require_compared(lowering: Lowering, *dtypes: DType) -> None:
+    """What frameworks do with more than 8 bits was not compared with them."""
+    of = {"tflite": "TFLite's", "onnx": "ONNX Runtime's"}.get(lowering.rounding.mode)
+    for dtype in dtypes:
+        compared = of is None or dtype not in (DType.INT16, DType.INT64)
+        require(compared, f"{of} arithmetic of", dtype, ", ".join(NARROW))
+
+
 def lower_fixed_point_multiply(call: Call, lowering: Lowering) -> str:
     """fixed_point_multiply by one number, on int32, or on int64 as relay.quantize writes it."""
     dtype = lowering.type(call.args[0]).dtype
@@ -92,11 +101,12 @@ def lower_fixed_point_multiply(call: Call, lowering: Lowering) -> str:
 
 
 def lower_requantize(call: Call, lowering: Lowering) -> str:
-    """qnn.requantize of int8, uint8 or int32, per tensor or along an axis."""
+    """qnn.requantize of integers, per tensor or along an axis."""
     data = lowering.type(call.args[0])
     to = fixed_type(call.type, "result").dtype
-    _require_dtype("dtype", data.dtype, WIDE)
+    _require_dtype("dtype", data.dtype, (*WIDE, DType.INT64))
     _require_dtype("dtype of the result", to, WIDE)
+    _require_compared(lowering, data.dtype, to)
     rank = len(data.shape)
     source = with_factors(axis_scale_of(call, 1, "input", rank), call.args[0])
     target = scale_of(call, 3, "output")
@@ -135,7 +145,8 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
     data = lowering.type(call.args[0])
     _require_dtype("dtype", data.dtype, (DType.FLOAT32,))
     to = fixed_type(call.type, "result").dtype
-    _require_dtype("dtype of the result", to, NARROW)
+    _require_dtype("dtype of the result", to, SHORT)
+    _require_compared(lowering, to)
     rank = len(data.shape)
     target = axis_scale_of(call, 1, "output", rank)
     how = arithmetic({}, lowering.rounding)
@@ -238,9 +249,10 @@ def _dequantize_below(functions: list[Call]) -> Call:
 
 
 def lower_dequantize(call: Call, lowering: Lowering) -> str:
-    """qnn.dequantize of int8, uint8 or int32 to float32."""
+    """qnn.dequantize of int8, uint8, int16 or int32 to float32."""
     data = lowering.type(call.args[0])
     _require_dtype("dtype", data.dtype, WIDE)
+    _require_compared(lowering, data.dtype)
     rank = len(data.shape)
     source = axis_scale_of(call, 1, "input", rank)
     chain = dequantize(lowering.builder, source, data.dtype, rank)
@@ -252,7 +264,8 @@ def lower_qnn_binary(step: type[Step]) -> Lower:
 
     def lower(call: Call, lowering: Lowering) -> str:
         for side in call.args[:2]:
-            _require_dtype("dtype", lowering.type(side).dtype, NARROW)
+            _require_dtype("dtype", lowering.type(side).dtype, SHORT)
+            _require_compared(lowering, lowering.type(side).dtype)
         left, right = call.args[:2]
         scales = scale_of(call, 2, "left side"), scale_of(call, 4, "right side")
         if _is_narrower(call.args[0], lowering, right) and step is not steps.Subtract:
@@ -262,12 +275,21 @@ def lower_qnn_binary(step: type[Step]) -> Lower:
         how = arithmetic({}, lowering.rounding)
         both = Sides(*scales, lowering.tensor(right))
         if step is steps.Multiply:
+            _require_product(lowering.type(left).dtype, scales)
             chain = how.multiply(lowering.builder, both, target, to)
         else:
             chain = how.add(lowering.builder, both, target, to, step)
         return apply(call, lowering, left, *chain, quant=target.qparams)
 
     return lower
+
+
+def _require_product(dtype: DType, scales: tuple[Scale, Scale]) -> None:
+    """TVM multiplies in int32 and takes it to be free of overflow."""
+    left, right = (max(abs(end - side.zero_point) for end in dtype.range) for side in scales)
+    found = " and ".join(str(side.zero_point) for side in scales)
+    fits = left * right <= DType.INT32.range[1]
+    require(fits, "zero points of a product", found, "such that products fit int32")
 
 
 def _is_narrower(left: Expr, lowering: Lowering, right: Expr) -> bool:
@@ -311,7 +333,8 @@ def _of_part(scale: Any, zero_point: Any) -> Scale:
 def _at_scale(lowering: Lowering, part: Expr, source: Scale, target: Scale) -> str:
     """A part of a concatenation at the scale of the whole."""
     of = lowering.type(part)
-    _require_dtype("dtype", of.dtype, NARROW)
+    _require_dtype("dtype", of.dtype, SHORT)
+    _require_compared(lowering, of.dtype)
     if (source.scale, source.zero_point) == (target.scale, target.zero_point):
         return lowering.tensor(part)
     how = arithmetic({}, lowering.rounding)

@@ -36,6 +36,8 @@ class TvmArithmetic(Arithmetic):
     def requantize(
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
     ) -> Steps:
+        if found is DType.INT64:  # TVM cuts it to int32, or takes it to a float as it is
+            require(self.compute_dtype == "int64", "compute_dtype", self.compute_dtype, "int64")
         if self.compute_dtype == "float32":
             return self._requantize_float(builder, source, target, to, rank)
         if self.compute_dtype == "float64":
@@ -51,7 +53,8 @@ class TvmArithmetic(Arithmetic):
     def _requantize_float(
         self, builder: Builder, source: Scale, target: Scale, to: DType, rank: int
     ) -> Steps:
-        require(to in NARROW, "dtype of a float32 requantization", to, ", ".join(NARROW))
+        allowed = *NARROW, DType.INT16
+        require(to in allowed, "dtype of a float32 requantization", to, ", ".join(allowed))
         ratio = source.scale.astype(np.float64) / np.float64(target.scale)
         same = source.axis is None and source.scale == target.scale
         return (

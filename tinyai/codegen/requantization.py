@@ -27,6 +27,7 @@ for some whole numbers d, which the bias takes in, and o (``_unshifted``).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -227,7 +228,8 @@ def _unshifted(
     reached = np.abs(edge) <= (reach + np.abs(bias))[chosen]
     above = np.where(reached, (edge * m - number) / m, 0.5)
     natural = offset[chosen] / 2.0**places
-    o, d = _offsets(natural, 2.0**32 / m, -above.min(axis=0), 1 - above.max(axis=0))
+    bounds = natural, 2.0**32 / m, -above.min(axis=0), 1 - above.max(axis=0)
+    o, d = _offsets(tuple(zip(*(each.tolist() for each in bounds), strict=True)))
     results = [
         ((x + d) * m >> 32) + o >> small
         for x in (np.where(reached, edge, 0), np.where(reached, edge - 1, 0))
@@ -242,20 +244,22 @@ def _unshifted(
     return bias, left, offset, right
 
 
-def _offsets(natural: Array, unit: Array, least: Array, most: Array) -> tuple[Array, Array]:
-    """Whole numbers o, d for which ``o * unit + d - natural * unit`` lies in the middle between
-    ``least`` and ``most``, as near as can be found."""
+@functools.lru_cache(maxsize=512)  # kernels ask for the numbers of a layer several times
+def _offsets(places: tuple[tuple[float, ...], ...]) -> tuple[Array, Array]:
+    """For each ``natural, unit, least, most`` whole numbers o, d for which ``(o - natural) * unit +
+    d`` lies between ``least`` and ``most``, in the middle as near as can be found."""
+    natural, unit, least, most = np.array(places).T
     found = np.zeros((2, natural.size), np.int64)
     missing = np.arange(natural.size)
     for tries in TRIES:
-        if not missing.size:
-            break
         o = np.floor(natural[missing]) + np.arange(-tries, tries)[:, None]
         away = (o - natural[missing]) * unit[missing] - (least + most)[missing] / 2
         d = -np.rint(away)
         best = np.argmin(np.abs(away + d), axis=0), np.arange(missing.size)
         found[0, missing], found[1, missing] = o[best], d[best]
         missing = missing[np.abs((away + d)[best]) >= (most - least)[missing] / 2]
+        if not missing.size:
+            break
     return found[0], found[1]
 
 

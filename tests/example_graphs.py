@@ -163,16 +163,22 @@ def _fixed_point(site: Site) -> Iterator[Step]:
     yield FixedPointMultiply((2**31 - 1,), (0,))
 
 
-def _qnn(site: Site, dtype: DType = DType.INT8) -> Iterator[Step]:
-    """What qnn.requantize leaves behind a convolution: numbers of each channel, a zero point."""
+def _multiplied(site: Site, rounding: str) -> Iterator[Step]:
+    """A bias and a fixed-point multiplication by numbers of each channel, below 1; "tflite" rounds
+    each channel twice."""
     shape = site.value.shape
     yield from site.to(DType.INT32)
     yield Add(operand=site.constant(-5000, 5000, DType.INT32))
     axis = (1 if site.layout == "NCHW" else len(shape) - 1) if shape else None
     count = shape[axis] if axis is not None else 1
     multipliers = tuple(2**30 + (77777777 * i) % 2**30 for i in range(count))
-    shifts = tuple(-(i % 9) for i in range(count))
-    yield FixedPointMultiply(multipliers, shifts, axis)
+    shifts = tuple(-(i % 9) - (rounding == "tflite") for i in range(count))
+    yield FixedPointMultiply(multipliers, shifts, axis, rounding)
+
+
+def _qnn(site: Site, dtype: DType = DType.INT8) -> Iterator[Step]:
+    """What qnn.requantize leaves behind a convolution: numbers of each channel, a zero point."""
+    yield from _multiplied(site, "upward")
     low, high = dtype.range
     yield Add(operand=site.constant(low + 9, low + 9, DType.INT32, channels=False))
     yield Clip(low, high)
@@ -187,14 +193,7 @@ def _qnn_unsigned(site: Site) -> Iterator[Step]:
 
 def _tflite(site: Site, low: int = -128) -> Iterator[Step]:
     """What TFLite's arithmetic leaves behind a convolution: rounded twice, a zero point of -9."""
-    shape = site.value.shape
-    yield from site.to(DType.INT32)
-    yield Add(operand=site.constant(-5000, 5000, DType.INT32))
-    axis = (1 if site.layout == "NCHW" else len(shape) - 1) if shape else None
-    count = shape[axis] if axis is not None else 1
-    multipliers = tuple(2**30 + (77777777 * i) % 2**30 for i in range(count))
-    shifts = tuple(-1 - (i % 8) for i in range(count))
-    yield FixedPointMultiply(multipliers, shifts, axis, "tflite")
+    yield from _multiplied(site, "tflite")
     yield Add(operand=site.constant(-9, -9, DType.INT32, channels=False))
     yield Clip(low, 127)
     yield Cast(DType.INT8)

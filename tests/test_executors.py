@@ -31,7 +31,7 @@ from tests.oracle import runner
 from tinyai.runtime.tvm_module import c_sources
 
 DRIVERS = Path(__file__).with_name("drivers")
-HEADERS = Path(__file__).resolve().parent.parent / "tools/tvm_include"
+HEADERS = Path(__file__).resolve().parent.parent / "tinyai/tvm_include"
 THREADS, RUNS = 8, 200
 SYMBOL = "tvmgen_default_tinyai_main_0"
 

@@ -51,11 +51,6 @@ def float_island(args, call):
     return args
 
 
-def computed_weight(args, call):
-    args[1] = relay.var("weight", call.args[1].checked_type)
-    return args
-
-
 def int4(args, call):
     small = relay.cast(args[0], "int4")
     args[0] = relay.cast(relay.add(small, small), "int8")
@@ -66,10 +61,6 @@ def int4(args, call):
 PLANTED = {
     "einsum": (einsum, "einsum", "operator", "einsum", "an operator of tinyai/patterns.py"),
     "float island": (float_island, "nn.relu", "dtype of nn.relu", "float32", "integers"),
-    "computed weight": (
-        *(computed_weight, "qnn.dense", "weights"),
-        *("computed at run time", "a constant"),
-    ),
     "int4": (int4, "add", "result: dtype", "int4", "int8"),
 }
 

@@ -53,17 +53,17 @@ _BINARY: dict[type[Step], Callable[[str, str, DType], str]] = {
 _DOT_PATCHES = """
 /* acc[p][c] = the products of patch p and row c of the weights, summed; four patches at once. */
 static void NAME(const int16_t *patch, const WEIGHT *weight, ptrdiff_t k,
-ptrdiff_t rows, int32_t *acc) {
+ptrdiff_t rows, SUM *acc) {
 const int16_t *const p0 = patch;
 const int16_t *const p1 = patch + k;
 const int16_t *const p2 = patch + 2 * k;
 const int16_t *const p3 = patch + 3 * k;
 for (ptrdiff_t c = 0; c < rows; ++c) {
 const WEIGHT *const row = weight + c * k;
-int32_t s0 = 0;
-int32_t s1 = 0;
-int32_t s2 = 0;
-int32_t s3 = 0;
+SUM s0 = 0;
+SUM s1 = 0;
+SUM s2 = 0;
+SUM s3 = 0;
 for (ptrdiff_t i = 0; i < k; ++i) {
 s0 += row[i] * p0[i];
 s1 += row[i] * p1[i];
@@ -245,10 +245,12 @@ return x * 2 > INT32_MAX ? INT32_MAX : x * 2;
 #endif
 """,
     **{
-        name: _DOT_PATCHES.replace("NAME", name).replace("WEIGHT", weight)
-        for name, weight in (
-            ("tinyai_dot_patches", "int8_t"),
-            ("tinyai_dot_patches_wide", "int16_t"),
+        name: _DOT_PATCHES.replace("NAME", name).replace("WEIGHT", weight).replace("SUM", of)
+        for name, weight, of in (
+            ("tinyai_dot_patches", "int8_t", "int32_t"),
+            ("tinyai_dot_patches_wide", "int16_t", "int32_t"),
+            ("tinyai_dot_patches_in_64_bits", "int8_t", "int64_t"),
+            ("tinyai_dot_patches_wide_in_64_bits", "int16_t", "int64_t"),
         )
     },
     "tinyai_round_away": """

@@ -1,16 +1,17 @@
-"""``conv2d``: two-dimensional convolution of 8-bit integers into int32, grouped or not, and the
-transposed convolution, which is one over spread data."""
+"""``conv2d``: two-dimensional convolution of integers of 8 or 16 bits into int32 or int64, grouped
+or not, and the transposed convolution, which is one over spread data."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Example, Op, Type
-from tinyai.ops.scales import require_positive
+from tinyai.ir import NARROW, Array, DType, Example, Op, Type
+from tinyai.ops.scales import require_compared, require_positive
 from tinyai.ops.window import NHWC, Window, axes, to_nhwc
 from tinyai.source import (
     Call,
@@ -23,7 +24,7 @@ from tinyai.source import (
     sources,
 )
 
-DATA = (DType.INT8, DType.UINT8)
+DATA = (*NARROW, DType.INT16)
 WEIGHTS = (DType.INT8, DType.INT16)
 
 
@@ -31,10 +32,10 @@ WEIGHTS = (DType.INT8, DType.INT16)
 class Conv2d(Op):
     """Convolution of ``data - zero_point``, zero-padded.
 
-    in: data int8 or uint8 in ``layout`` (NHWC or NCHW); weights [out channels, kernel height,
-    kernel width, in channels / groups], whatever the layout of the data: int8, or int16 where a
-    zero point of their own was taken off. out: int32 in ``layout``. A depthwise convolution has
-    as many groups as input channels.
+    in: data int8, uint8 or int16 in ``layout`` (NHWC or NCHW); weights [out channels, kernel
+    height, kernel width, in channels / groups], whatever the layout of the data: int8, or int16
+    where a zero point of their own was taken off. out: int32, or int64 where ``wide`` (of int16
+    only), in ``layout``. A depthwise convolution has as many groups as input channels.
     """
 
     name: ClassVar[str] = "conv2d"
@@ -43,10 +44,12 @@ class Conv2d(Op):
     groups: int = 1
     layout: str = NHWC
     zero_point: int = 0
+    wide: bool = False
 
     def infer(self, *inputs: Type) -> Type:
         data, weight = inputs
-        check_products(data, weight, weight.elements // weight.shape[0], self.zero_point)
+        products = weight.elements // weight.shape[0]
+        check_products(data, weight, products, self.zero_point, wide=self.wide)
         n, h, w, c = (data.shape[axis] for axis in axes(self.layout))
         out_channels, *kernel, in_channels = weight.shape
         if tuple(kernel) != self.window.kernel:
@@ -54,7 +57,7 @@ class Conv2d(Op):
         if in_channels * self.groups != c or out_channels % self.groups:
             raise ValueError(f"weights {weight} do not fit {self.groups} groups of {data}")
         out = dict(zip("NHWC", (n, *self.window.output((h, w)), out_channels), strict=True))
-        return Type(tuple(out[axis] for axis in self.layout), DType.INT32)
+        return Type(tuple(out[axis] for axis in self.layout), sums(wide=self.wide))
 
     def reference(self, *inputs: Array) -> Array:
         data, weight = inputs
@@ -70,7 +73,7 @@ class Conv2d(Op):
                 tap = tap.reshape(*tap.shape[:3], self.groups, in_channels)
                 products = np.einsum("nhwgi,goi->nhwgo", tap, grouped[:, :, row, column])
                 total = total + products
-        result = total.reshape(*total.shape[:3], out_channels).astype(np.int32)
+        result = total.reshape(*total.shape[:3], out_channels).astype(sums(wide=self.wide).numpy)
         return result if self.layout == NHWC else result.transpose(0, 3, 1, 2)
 
     def macs(self, *inputs: Type) -> int:
@@ -93,12 +96,14 @@ class Conv2d(Op):
             zero_point: int = 0,
             dtype: DType = DType.INT8,
             weights: DType = DType.INT8,
+            wide: bool = False,
         ) -> Example:
             window = Window(kernel, strides, dilation, padding, upsample=upsample)
             n, h, w, c = data
             shape = data if layout == NHWC else (n, c, h, w)
             weight = Type((out_channels, *kernel, c // groups), weights)
-            return Conv2d(window, groups, layout, zero_point), (Type(shape, dtype), weight)
+            op = Conv2d(window, groups, layout, zero_point, wide)
+            return op, (Type(shape, dtype), weight)
 
         u8, i16 = DType.UINT8, DType.INT16
         for layout in ("NHWC", "NCHW"):
@@ -119,10 +124,22 @@ class Conv2d(Op):
             yield example((1, 4, 3, 4), 6, (3, 2), layout, padding=(2, 1, 1, 1), upsample=(2, 3))
             yield example((1, 3, 4, 2), 2, (2, 2), layout, groups=2, upsample=(2, 2), zero_point=3)
             yield example((1, 4, 19, 4), 6, (2, 3), layout, padding=(0, 1, 1, 1))
+            for by, wide in ((DType.INT8, True), (DType.INT8, False), (i16, True)):
+                of_16 = functools.partial(example, dtype=i16, weights=by, wide=wide)
+                yield of_16((2, 5, 7, 9), 6, (3, 3), layout, padding=(1, 0, 1, 1))
+                yield of_16((1, 6, 5, 8), 8, (3, 3), layout, groups=8, strides=(2, 1))
+                yield of_16((1, 6, 5, 20), 7, (1, 1), layout)
 
 
-def check_products(data: Type, weight: Type, products: int, zero_point: int) -> None:
-    """Raise ``ValueError`` for types or a size at which an int32 accumulator may overflow."""
+def sums(*, wide: bool) -> DType:
+    return DType.INT64 if wide else DType.INT32
+
+
+def check_products(
+    data: Type, weight: Type, products: int, zero_point: int, *, wide: bool = False
+) -> None:
+    """Raise ``ValueError`` for types or a size at which an int32 accumulator may overflow; a
+    ``wide`` one is int64, which no tensor is large enough for."""
     if data.dtype not in DATA or weight.dtype not in WEIGHTS:
         raise ValueError(
             f"products of {data.dtype} by {weight.dtype}: {' or '.join(DATA)} by "
@@ -130,8 +147,11 @@ def check_products(data: Type, weight: Type, products: int, zero_point: int) -> 
         )
     if not data.dtype.range[0] <= zero_point <= data.dtype.range[1]:
         raise ValueError(f"zero point {zero_point} is no {data.dtype}")
+    short = data.dtype is DType.INT16
+    if (wide and not short) or (zero_point and short):
+        raise ValueError(f"sums in int64, or a zero point of int16: not of {data.dtype}")
     most = max_products(data.dtype, weight.dtype, zero_point)
-    if products > most:
+    if products > most and not wide:
         raise ValueError(f"{weight} may overflow int32: at most {most} products")
 
 
@@ -144,7 +164,7 @@ def max_products(data: DType, weight: DType, zero_point: int) -> int:
 
 def lower_conv2d(call: Call, lowering: Lowering) -> str:
     """nn.conv2d in NCHW or NHWC, weights in any order of O, I, H and W."""
-    require_int8(call, lowering)
+    require_int8_weights(call, lowering)
     return _lower(call, lowering, constant_of(call, 1, "weights"), 0)
 
 
@@ -183,19 +203,30 @@ def lower_qnn_conv2d_transpose(call: Call, lowering: Lowering) -> str:
     )
     require(min(border) >= 0, "padding", forward.padding, "at most the kernel's extent - 1")
     window = replace(forward, strides=(1, 1), padding=border, upsample=forward.strides)
+    dtype = lowering.type(call.args[0]).dtype
+    require(dtype in NARROW, "dtype of the data", dtype, ", ".join(NARROW))
     op = Conv2d(window, groups, layout, zero_point(call, lowering))
     return _add(call, lowering, op, weight)
 
 
-def require_int8(call: Call, lowering: Lowering) -> None:
-    """nn operators take int8 by int8 into int32."""
+def require_int8_weights(call: Call, lowering: Lowering) -> None:
+    """nn operators take int8 or int16 by int8."""
     data, weight = lowering.type(call.args[0]), constant_of(call, 1, "weights")
     require(
-        data.dtype is DType.INT8 and weight.dtype == np.int8,
+        data.dtype in (DType.INT8, DType.INT16) and weight.dtype == np.int8,
         "dtypes of data and weights",
         f"{data.dtype} and {weight.dtype}",
-        "int8 and int8",
+        "int8 and int8, int16 and int8",
     )
+
+
+def is_wide(call: Call, lowering: Lowering) -> bool:
+    """Whether sums are int64, as an operator's result says; they may be where the data is int16."""
+    data, result = lowering.type(call.args[0]).dtype, fixed_type(call.type, "result").dtype
+    require_compared(lowering, data)
+    allowed = (DType.INT32, *((DType.INT64,) if data is DType.INT16 else ()))
+    require(result in allowed, "dtype of the result", result, ", ".join(allowed))
+    return result is DType.INT64
 
 
 def zero_point(call: Call, lowering: Lowering) -> int:
@@ -208,8 +239,10 @@ def zero_point(call: Call, lowering: Lowering) -> int:
     value = int(one_number(call, 2, "zero point of the data"))
     dtype = lowering.type(call.args[0]).dtype
     require(dtype in DATA, "dtype of the data", dtype, ", ".join(DATA))
-    low, high = dtype.range
-    require(low <= value <= high, "zero point of the data", value, f"{low} .. {high}")
+    # TVM takes it off in 16 bits, in which int16 less another number wraps.
+    low, high = (0, 0) if dtype is DType.INT16 else dtype.range
+    allowed = f"{low} .. {high}" if low < high else f"{low} for {dtype}"
+    require(low <= value <= high, "zero point of the data", value, allowed)
     return value
 
 
@@ -258,12 +291,11 @@ def _lower(call: Call, lowering: Lowering, weight: Array, zero_point: int) -> st
 
 
 def _add(call: Call, lowering: Lowering, op: Conv2d, weight: Array) -> str:
-    result = fixed_type(call.type, "result")
-    require(result.dtype is DType.INT32, "dtype of the result", result.dtype, "int32")
+    op = replace(op, wide=is_wide(call, lowering))
     products = weight.size // weight.shape[0]
     dtype = lowering.type(call.args[0]).dtype
     most = max_products(dtype, DType(weight.dtype.name), op.zero_point)
-    require(products <= most, "products of one output", products, f"<= {most}")
+    require(op.wide or products <= most, "products of one output", products, f"<= {most}")
     # TVM types a convolution whose groups do not divide its channels.
     channels = lowering.type(call.args[0]).shape[axes(op.layout)[3]]
     fits = weight.shape[3] * op.groups == channels and weight.shape[0] % op.groups == 0

@@ -1,43 +1,52 @@
-"""``dense``: a fully connected layer of 8-bit integers into int32."""
+"""``dense``: a fully connected layer of integers of 8 or 16 bits into int32 or int64."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
-from tinyai.ops.conv2d import centred, check_products, max_products, require_int8, zero_point
+from tinyai.ops.conv2d import (
+    centred,
+    check_products,
+    is_wide,
+    max_products,
+    require_int8_weights,
+    sums,
+    zero_point,
+)
 from tinyai.ops.matmul import lower_qnn_matmul
-from tinyai.source import Call, Constant, Lowering, constant_of, fixed_type, require, sources
+from tinyai.source import Call, Constant, Lowering, constant_of, require, sources
 
 
 @dataclass(frozen=True)
 class Dense(Op):
     """Rows of ``data - zero_point`` by weights.
 
-    in: data int8 or uint8 [rows, k], weights int8 or int16 (as in ``conv2d``) [units, k];
-    out: int32 [rows, units].
+    in: data int8, uint8 or int16 [rows, k], weights int8 or int16 (as in ``conv2d``) [units, k];
+    out: int32, or int64 where ``wide`` (of int16 only), [rows, units].
     """
 
     name: ClassVar[str] = "dense"
     takes_epilogue: ClassVar[bool] = True
     zero_point: int = 0
+    wide: bool = False
 
     def infer(self, *inputs: Type) -> Type:
         data, weight = inputs
         if len(data.shape) != 2 or len(weight.shape) != 2 or data.shape[1] != weight.shape[1]:
             raise ValueError(f"dense of {data} by {weight}: [rows, k] by [units, k]")
-        check_products(data, weight, data.shape[1], self.zero_point)
-        return Type((data.shape[0], weight.shape[0]), DType.INT32)
+        check_products(data, weight, data.shape[1], self.zero_point, wide=self.wide)
+        return Type((data.shape[0], weight.shape[0]), sums(wide=self.wide))
 
     def reference(self, *inputs: Array) -> Array:
         data, weight = inputs
         # float64 holds every sum of products exactly.
         rows = data.astype(np.float64) - self.zero_point
-        return (rows @ weight.T.astype(np.float64)).astype(np.int32)
+        return (rows @ weight.T.astype(np.float64)).astype(sums(wide=self.wide).numpy)
 
     def macs(self, *inputs: Type) -> int:
         return inputs[0].shape[0] * inputs[1].elements
@@ -48,11 +57,13 @@ class Dense(Op):
             yield Dense(), (Type((rows, k), DType.INT8), Type((units, k), DType.INT8))
         yield Dense(-128), (Type((2, 19), DType.INT8), Type((3, 19), DType.INT8))
         yield Dense(255), (Type((2, 19), DType.UINT8), Type((3, 19), DType.INT16))
+        for wide in (False, True):
+            yield Dense(0, wide), (Type((5, 33), DType.INT16), Type((7, 33), DType.INT8))
 
 
 def lower_dense(call: Call, lowering: Lowering) -> str:
     """nn.dense with constant weights."""
-    require_int8(call, lowering)
+    require_int8_weights(call, lowering)
     return _lower(call, lowering, Dense(), constant_of(call, 1, "weights"))
 
 
@@ -68,10 +79,9 @@ def lower_qnn_dense(call: Call, lowering: Lowering) -> str:
 
 def _lower(call: Call, lowering: Lowering, op: Dense, weight: Array) -> str:
     data = lowering.type(call.args[0])
-    result = fixed_type(call.type, "result")
-    require(result.dtype is DType.INT32, "dtype of the result", result.dtype, "int32")
+    op = replace(op, wide=is_wide(call, lowering))
     require(len(data.shape) == 2, "shape of the data", data, "[rows, k]")
     most = max_products(data.dtype, DType(weight.dtype.name), op.zero_point)
-    require(data.shape[1] <= most, "k", data.shape[1], f"<= {most}")
+    require(op.wide or data.shape[1] <= most, "k", data.shape[1], f"<= {most}")
     inputs = [lowering.tensor(call.args[0]), lowering.builder.constant(weight)]
     return lowering.builder.add(op, inputs, sources=sources(call))

@@ -25,6 +25,7 @@ from tinyai.ops.scales import (
     dequantize,
     narrow,
     plus,
+    require_compared,
     require_positive,
     scale_of,
     times,
@@ -81,14 +82,6 @@ def _require_dtype(what: str, dtype: DType, allowed: tuple[DType, ...]) -> None:
     require(dtype in allowed, what, dtype, ", ".join(allowed))
 
 
-def _require_compared(lowering: Lowering, *dtypes: DType) -> None:
-    """What frameworks do with more than 8 bits was not compared with them."""
-    of = {"tflite": "TFLite's", "onnx": "ONNX Runtime's"}.get(lowering.rounding.mode)
-    for dtype in dtypes:
-        compared = of is None or dtype not in (DType.INT16, DType.INT64)
-        require(compared, f"{of} arithmetic of", dtype, ", ".join(NARROW))
-
-
 def lower_fixed_point_multiply(call: Call, lowering: Lowering) -> str:
     """fixed_point_multiply by one number, on int32, or on int64 as relay.quantize writes it."""
     dtype = lowering.type(call.args[0]).dtype
@@ -106,7 +99,7 @@ def lower_requantize(call: Call, lowering: Lowering) -> str:
     to = fixed_type(call.type, "result").dtype
     _require_dtype("dtype", data.dtype, (*WIDE, DType.INT64))
     _require_dtype("dtype of the result", to, WIDE)
-    _require_compared(lowering, data.dtype, to)
+    require_compared(lowering, data.dtype, to)
     rank = len(data.shape)
     source = with_factors(axis_scale_of(call, 1, "input", rank), call.args[0])
     target = scale_of(call, 3, "output")
@@ -146,7 +139,7 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
     _require_dtype("dtype", data.dtype, (DType.FLOAT32,))
     to = fixed_type(call.type, "result").dtype
     _require_dtype("dtype of the result", to, SHORT)
-    _require_compared(lowering, to)
+    require_compared(lowering, to)
     rank = len(data.shape)
     target = axis_scale_of(call, 1, "output", rank)
     how = arithmetic({}, lowering.rounding)
@@ -252,7 +245,7 @@ def lower_dequantize(call: Call, lowering: Lowering) -> str:
     """qnn.dequantize of int8, uint8, int16 or int32 to float32."""
     data = lowering.type(call.args[0])
     _require_dtype("dtype", data.dtype, WIDE)
-    _require_compared(lowering, data.dtype)
+    require_compared(lowering, data.dtype)
     rank = len(data.shape)
     source = axis_scale_of(call, 1, "input", rank)
     chain = dequantize(lowering.builder, source, data.dtype, rank)
@@ -265,7 +258,7 @@ def lower_qnn_binary(step: type[Step]) -> Lower:
     def lower(call: Call, lowering: Lowering) -> str:
         for side in call.args[:2]:
             _require_dtype("dtype", lowering.type(side).dtype, SHORT)
-            _require_compared(lowering, lowering.type(side).dtype)
+            require_compared(lowering, lowering.type(side).dtype)
         left, right = call.args[:2]
         scales = scale_of(call, 2, "left side"), scale_of(call, 4, "right side")
         if _is_narrower(call.args[0], lowering, right) and step is not steps.Subtract:
@@ -334,7 +327,7 @@ def _at_scale(lowering: Lowering, part: Expr, source: Scale, target: Scale) -> s
     """A part of a concatenation at the scale of the whole."""
     of = lowering.type(part)
     _require_dtype("dtype", of.dtype, SHORT)
-    _require_compared(lowering, of.dtype)
+    require_compared(lowering, of.dtype)
     if (source.scale, source.zero_point) == (target.scale, target.zero_point):
         return lowering.tensor(part)
     how = arithmetic({}, lowering.rounding)

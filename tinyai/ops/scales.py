@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.ir import Array, Builder, DType, Operand, QParams, Step
+from tinyai.ir import NARROW, Array, Builder, DType, Operand, QParams, Step
 from tinyai.ops import steps
-from tinyai.source import Call, Expr, constant_of, one_number, require
+from tinyai.source import Call, Expr, Lowering, constant_of, one_number, require
 
 ACCUMULATORS = ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense", "qnn.batch_matmul")
 Steps = tuple[Step, ...]
@@ -87,6 +87,14 @@ def require_positive(found: Any, what: str) -> Array:
     allowed = "a positive number" if scales.size == 1 else "positive numbers"
     require(bad.size == 0, what, bad[0] if bad.size else None, allowed)
     return scales
+
+
+def require_compared(lowering: Lowering, *dtypes: DType) -> None:
+    """What frameworks do with more than 8 bits was not compared with them."""
+    of = {"tflite": "TFLite's", "onnx": "ONNX Runtime's"}.get(lowering.rounding.mode)
+    for dtype in dtypes:
+        compared = of is None or dtype not in (DType.INT16, DType.INT64)
+        require(compared, f"{of} arithmetic of", dtype, ", ".join(NARROW))
 
 
 def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:

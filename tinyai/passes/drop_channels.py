@@ -311,8 +311,9 @@ class _Rewriting:
             if value is not None and value.size == channels_of(value) in (1, len(bias)):
                 bias, node = bias + value.reshape(-1), replace(node, epilogue=node.epilogue[1:])
         like = unused_name("c", self.tensors)
-        self.constants[like] = np.zeros(0, np.int32)
-        total = self._constant(like, bias.astype(np.int32))
+        dtype = node.op.infer(*self.graph.types(node.inputs)).dtype.numpy
+        self.constants[like] = np.zeros(0, dtype)
+        total = self._constant(like, bias.astype(dtype))
         return replace(node, epilogue=(Add(operand=Operand(total)), *node.epilogue))
 
     def _step(self, step: Step, out: Array, rank: int) -> Step:

@@ -27,21 +27,23 @@ def _patch_pack(graph: Graph, node: Node, weight: Array) -> Array:
 
 def _patch_scratch(graph: Graph, node: Node, threads: int) -> int:
     g = Geometry.of(graph, node)
-    return PATCHES * (g.k * DType.INT16.bytes + g.group_out * DType.INT32.bytes)
+    return PATCHES * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
 
 
 def _patch_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     g = Geometry.of(graph, node)
-    dot = "tinyai_dot_patches" if g.weight is DType.INT8 else "tinyai_dot_patches_wide"
+    dot = f"tinyai_dot_patches{'' if g.weight is DType.INT8 else '_wide'}"
+    dot += "_in_64_bits" if g.sums is DType.INT64 else ""
     epilogue.helpers.add(dot)
     pixel, channel = "(q + p)", "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
     axes = output_axes(g, node.op, pixel, channel)
     out = graph.tensors[node.output]
-    steps = epilogue.write(f"acc[p * {g.group_out} + c]", DType.INT32, axes)
+    steps = epilogue.write(f"acc[p * {g.group_out} + c]", g.sums, axes)
     return {
         "g": g,
         "dot": dot,
-        "data": C_TYPES[graph.type(node.inputs[0]).dtype],
+        "data": C_TYPES[g.data],
+        "sums": C_TYPES[g.sums],
         "less": _less(g.zero_point),
         "patches": PATCHES,
         "strides": g.data_strides,
@@ -86,12 +88,13 @@ def _depthwise_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     inner = "c" if g.layout == NHWC else "x"
     axes = g.output_axes(f"(y * {g.ow} + x)", "c")
     out = graph.tensors[node.output]
-    steps = epilogue.write(f"acc[{inner}]", DType.INT32, axes)
+    steps = epilogue.write(f"acc[{inner}]", g.sums, axes)
     channel = "c" if g.group_out == 1 else f"c / {g.group_out}"
     return {
         "g": g,
-        "data": C_TYPES[graph.type(node.inputs[0]).dtype],
+        "data": C_TYPES[g.data],
         "weight": C_TYPES[g.weight],
+        "sums": C_TYPES[g.sums],
         "less": _less(g.zero_point),
         "channel": channel,
         "strides": g.data_strides,
@@ -104,7 +107,7 @@ def _depthwise_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
 
 def _depthwise_scratch(graph: Graph, node: Node, threads: int) -> int:
     g = Geometry.of(graph, node)
-    return (g.oc if g.layout == NHWC else g.ow) * DType.INT32.bytes
+    return (g.oc if g.layout == NHWC else g.ow) * g.sums.bytes
 
 
 KERNELS = (

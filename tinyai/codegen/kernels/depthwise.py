@@ -28,7 +28,7 @@ from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, render_core
 from tinyai.codegen.vector_steps import write_lanes, write_scalar
-from tinyai.ir import Array, DType, Graph, Node
+from tinyai.ir import NARROW, Array, DType, Graph, Node
 from tinyai.ops import Conv2d
 from tinyai.ops.window import NHWC
 
@@ -185,6 +185,8 @@ def demands(graph: Graph, node: Node) -> str | None:
     g = Geometry.of(graph, node)
     if g.layout != NHWC:
         return f"layout {g.layout}"
+    if g.data not in NARROW:
+        return f"data of {g.data}"
     if g.group_in != 1 or g.group_out != 1 or g.groups == 1:
         return "channels that are not each a group"
     if node.inputs[1] not in graph.constants or g.weight is not DType.INT8:

@@ -30,22 +30,25 @@ class Geometry:
     layout: str
     zero_point: int
     weight: DType
+    data: DType
+    sums: DType
 
     @classmethod
     def of(cls, graph: Graph, node: Node) -> Geometry:
         data, weight = graph.types(node.inputs)
+        dtypes = weight.dtype, data.dtype, node.op.infer(data, weight).dtype
         if isinstance(node.op, Dense):  # rows are the pixels of a 1×1 convolution
             rows, k = data.shape
             numbers = (1, 1, rows, k, 1, rows, weight.shape[0], 1)
             window = Window((1, 1))
-            return cls(*numbers, window, NHWC, node.op.zero_point, weight.dtype)
+            return cls(*numbers, window, NHWC, node.op.zero_point, *dtypes)
         op = node.op
         assert isinstance(op, Conv2d)
         n, h, w, c = (data.shape[axis] for axis in axes(op.layout))
         oh, ow = op.window.output((h, w))
         numbers = (n, h, w, c, oh, ow, weight.shape[0], op.groups)
         window = _near(op.window, (oh, ow))
-        return cls(*numbers, window, op.layout, op.zero_point, weight.dtype)
+        return cls(*numbers, window, op.layout, op.zero_point, *dtypes)
 
     def together(self, number: int) -> Geometry:
         """So many neighbouring outputs of a row as one: of as many times the channels, by a window

@@ -36,7 +36,7 @@ from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
 from tinyai.codegen.vector_steps import Chain, write_lanes, write_scalar
-from tinyai.ir import Array, DType, Graph, Node, Schedule, Tile
+from tinyai.ir import NARROW, Array, DType, Graph, Node, Schedule, Tile
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
@@ -121,6 +121,8 @@ def demands(graph: Graph, node: Node) -> str | None:
     g = Geometry.of(graph, node)
     if g.layout != NHWC:
         return f"layout {g.layout}"
+    if g.data not in NARROW:
+        return f"data of {g.data}"
     if node.inputs[1] not in graph.constants:
         return "weights that are not constant"
     if g.weight is not DType.INT8:

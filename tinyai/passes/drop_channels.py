@@ -25,6 +25,7 @@ from tinyai.ir import (
     unused_name,
 )
 from tinyai.ops import Concatenate, Conv2d, Dense, Elementwise, Reshape, Slice
+from tinyai.ops.conv2d import sums
 from tinyai.ops.steps import Add, FixedPointMultiply
 from tinyai.passes.channels import NONE, apart, channels, equal_channels, joins, mixes
 from tinyai.passes.ranges import Range, ranges
@@ -311,7 +312,8 @@ class _Rewriting:
             if value is not None and value.size == channels_of(value) in (1, len(bias)):
                 bias, node = bias + value.reshape(-1), replace(node, epilogue=node.epilogue[1:])
         like = unused_name("c", self.tensors)
-        dtype = node.op.infer(*self.graph.types(node.inputs)).dtype.numpy
+        assert isinstance(node.op, Conv2d | Dense)
+        dtype = sums(wide=node.op.wide).numpy
         self.constants[like] = np.zeros(0, dtype)
         total = self._constant(like, bias.astype(dtype))
         return replace(node, epilogue=(Add(operand=Operand(total)), *node.epilogue))

@@ -742,13 +742,13 @@ def conv_16_family() -> Family:
 
                 family.add(f"{name} {layout} {out}", x, build)
                 family.add(f"{name} {layout} {out}, requantized", x, layer)
-    first, second = random("first of 16", (8, 3, 3, 3)), random("second of 16", (6, 8, 1, 1))
-    first[[1, 2, 5]] = 0
+    first, second = random("first of 16", (40, 3, 3, 3)), random("second of 16", (6, 40, 1, 1))
+    first[5:35] = 0
 
     def two_layers(x: relay.Expr) -> relay.Expr:
-        attrs = {"kernel_size": (3, 3), "channels": 8, "padding": (1, 1)}
+        attrs = {"kernel_size": (3, 3), "channels": 40, "padding": (1, 1)}
         sums = convolution(x, first, "NHWC", "HWIO", 5, **attrs)
-        bias = relay.nn.bias_add(sums, const(np.arange(8) * 9999), axis=3)
+        bias = relay.nn.bias_add(sums, const(np.arange(40) * 999), axis=3)
         middle = requantize(bias, (0.01, 0), (0.002, 0), "int16")
         attrs = {"kernel_size": (1, 1), "channels": 6, "out_dtype": "int64"}
         return requantize(convolution(middle, second, "NHWC", "HWIO", **attrs), (1e-5, 0), (1.0, 3))

@@ -11,11 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
-from tinyai.ops.scales import require_compared, require_positive
+from tinyai.ops.scales import require_compared, require_factors
 from tinyai.ops.window import NHWC, Window, axes, to_nhwc
 from tinyai.source import (
     Call,
-    Constant,
     Lowering,
     constant_of,
     fixed_type,
@@ -232,10 +231,7 @@ def is_wide(call: Call, lowering: Lowering) -> bool:
 def zero_point(call: Call, lowering: Lowering) -> int:
     """The data's zero point, for which the type of the data has to have room. The scales are left
     to the requantization behind; they have to be some."""
-    for place, what in ((4, "data"), (5, "weights")):
-        scales = call.args[place]
-        if isinstance(scales, Constant):
-            require_positive(scales.value, f"scale of the {what}")
+    require_factors(call)
     value = int(one_number(call, 2, "zero point of the data"))
     dtype = lowering.type(call.args[0]).dtype
     require(dtype in DATA, "dtype of the data", dtype, ", ".join(DATA))

@@ -10,6 +10,7 @@ import numpy as np
 
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.layout import Reshape
+from tinyai.ops.scales import require_factors
 from tinyai.source import Call, Lowering, fixed_type, one_number, require, sources
 
 
@@ -90,6 +91,7 @@ def _op(call: Call, lowering: Lowering) -> BatchMatmul:
     # TVM's import of a BATCH_MATMUL gives other integers than LiteRT, so nothing is established.
     fits = lowering.rounding.mode != "tflite"
     require(fits, "TFLite's arithmetic of", "a product of two values", "weights that are constant")
+    require_factors(call)
     result = fixed_type(call.type, "result")
     require(result.dtype is DType.INT32, "dtype of the result", result.dtype, "int32")
     zeros, dtypes = [], []

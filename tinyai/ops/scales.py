@@ -14,7 +14,7 @@ import numpy as np
 
 from tinyai.ir import NARROW, Array, Builder, DType, Operand, QParams, Step
 from tinyai.ops import steps
-from tinyai.source import Call, Expr, Lowering, constant_of, one_number, require
+from tinyai.source import Call, Constant, Expr, Lowering, constant_of, one_number, require
 
 ACCUMULATORS = ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense", "qnn.batch_matmul")
 Steps = tuple[Step, ...]
@@ -95,6 +95,14 @@ def require_compared(lowering: Lowering, *dtypes: DType) -> None:
     for dtype in dtypes:
         compared = of is None or dtype not in (DType.INT16, DType.INT64)
         require(compared, f"{of} arithmetic of", dtype, ", ".join(NARROW))
+
+
+def require_factors(product: Call) -> None:
+    """Refuse a qnn product whose constant scales, of data and weights, are none."""
+    for place, what in ((4, "data"), (5, "weights")):
+        scales = product.args[place]
+        if isinstance(scales, Constant):
+            require_positive(scales.value, f"scale of the {what}")
 
 
 def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:

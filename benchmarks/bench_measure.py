@@ -15,7 +15,7 @@ from tvm import relay
 
 from benchmarks import workloads
 from benchmarks.bench_networks import Array, Case, Network, Values, alive_part, load
-from benchmarks.peers import LiteRT, OnnxRuntime, Peer, TvmPeer
+from benchmarks.peers import LiteRT, OnnxRuntime, Peer, ReferenceKernels, TvmPeer
 from benchmarks.timing import SETTLE_SECONDS, Contender, c_calls, in_turn, loop
 from tinyai.frontends.explain import report_of
 from tinyai.frontends.qdq import integers_from_qdq
@@ -300,9 +300,11 @@ def checked(
 ) -> Check:
     """Compare on every input. Raises ``Differs``."""
     found = [ours.executor.outputs(values) for values in network.inputs]
-    check = _compare(network, found, *_oracle(network, ours, peers, settings))
-    if not check.problem and check.distinct < 2:
+    check = _compare(network, found, _oracle(network, ours, peers, settings))
+    if check is None or (not check.problem and check.distinct < 2):
         check = _check_alive_part(network, threads, settings) or check
+    if check is None:
+        raise Differs("the peer's own reference gives no results")
     if check.problem or check.distinct < 2:
         raise Differs(check.problem or "has died out: its results are all the same")
     if ours.entry is not None:
@@ -314,16 +316,25 @@ def checked(
     return check
 
 
-def _compare(
-    network: Network, found: Sequence[Sequence[Array]], oracle: Peer, limit: float
-) -> Check:
-    expected = [oracle.outputs(values) for values in network.inputs]
-    ours, theirs = (_joined(each) for each in (found, expected))
+@dataclass(frozen=True, eq=False)
+class Oracle:
+    """Results for a network's inputs, None where there are none, whose they are, and how far ours
+    may be from them."""
+
+    name: str
+    results: list[list[Array]] | None
+    limit: float
+
+
+def _compare(network: Network, found: Sequence[Sequence[Array]], oracle: Oracle) -> Check | None:
+    if oracle.results is None:
+        return None
+    ours, theirs = (_joined(each) for each in (found, oracle.results))
     return Check(
         against=oracle.name,
         inputs=len(network.inputs),
         largest=difference(ours, theirs, steps(network.mod)),
-        limit=limit,
+        limit=oracle.limit,
         distinct=len(np.unique(np.concatenate([each.reshape(-1) for each in ours]))),
     )
 
@@ -342,30 +353,33 @@ def _check_alive_part(network: Network, threads: int, settings: Settings) -> Che
     ours = build(part, threads, settings, settings.rounding_of(part.case))
     results = [ours.executor.outputs(values) for values in part.inputs]
     peers = [LiteRT(found[0].content, threads)]
-    check = _compare(part, results, *_oracle(part, ours, peers, settings))
-    return replace(check, against=f"{check.against}, {what}")
+    check = _compare(part, results, _oracle(part, ours, peers, settings))
+    return replace(check, against=f"{check.against}, {what}") if check else None
 
 
-def _oracle(
-    network: Network, ours: Ours, peers: Sequence[Peer], settings: Settings
-) -> tuple[Peer, float]:
-    """Whose results ours are compared with, and how far they may be apart: the peer whose integers
-    ours are; else TVM's where they are cheap, or the peer's, which are others."""
+def _oracle(network: Network, ours: Ours, peers: Sequence[Peer], settings: Settings) -> Oracle:
+    """What ours are compared with: the peer whose integers ours are; else TVM's integers where they
+    are cheap, or the peer's, which are others."""
+
+    def of(peer: Peer, limit: float) -> Oracle:
+        return Oracle(peer.name, [peer.outputs(values) for values in network.inputs], limit)
+
     if network.case.kind == "relay":  # names every rounding itself
-        return peers[0], 0.0
+        return of(peers[0], 0.0)
     rounding = settings.rounding_of(network.case)
     if rounding == "tflite" and network.case.kind == "tflite" and network.content is not None:
-        return LiteRT(network.content, 1, reference=True), 0.0
+        reference = ReferenceKernels(network.content)
+        return Oracle(reference.name, reference.results(network.inputs), 0.0)
     if rounding == "onnx" and network.case.kind == "onnx":
-        return peers[0], PEER_LIMIT if _has_float_layers(network) else 0.0
+        return of(peers[0], PEER_LIMIT if _has_float_layers(network) else 0.0)
     own = _integers(network)
     arguments: Mapping[str, str] = ORACLE_REQUANTIZE
     path = workloads.tvm_library_path(own, ORACLE_TARGET, settings.cache, **arguments)
     cheap = path.exists() or ours.macs <= CHEAP_MACS
     if settings.oracle == "tvm" or (settings.oracle == "auto" and cheap):
         library = workloads.tvm_library(own, ORACLE_TARGET, settings.cache, **arguments)
-        return TvmPeer(library), 0.0
-    return peers[0], PEER_LIMIT
+        return of(TvmPeer(library), 0.0)
+    return of(peers[0], PEER_LIMIT)
 
 
 def _has_float_layers(network: Network) -> bool:

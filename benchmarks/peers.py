@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Callable
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,13 +39,12 @@ class Peer(Protocol):
 
 class LiteRT:
     """A TFLite file in LiteRT as it comes: with the XNNPACK delegate; timed is ``invoke``. With
-    ``reference`` in its reference kernels, whose integers are TFLite's."""
+    ``reference``, in its reference kernels."""
 
     name = "LiteRT"
 
     def __init__(self, content: bytes, threads: int, *, reference: bool = False) -> None:
         kernels = OpResolverType.BUILTIN_REF if reference else OpResolverType.AUTO
-        self.name = "LiteRT's reference kernels" if reference else LiteRT.name
         self._interpreter = Interpreter(
             model_content=content, num_threads=threads, experimental_op_resolver_type=kernels
         )
@@ -55,6 +57,30 @@ class LiteRT:
         self._interpreter.invoke()
         found = self._interpreter.get_output_details()
         return [self._interpreter.get_tensor(each["index"]) for each in found]
+
+
+class ReferenceKernels:
+    """A TFLite file in LiteRT's reference kernels, whose integers are TFLite's, in a process of its
+    own: their softmax aborts where its input's scale is large, and takes the process along."""
+
+    name = "LiteRT's reference kernels"
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def results(self, inputs: Sequence[Values]) -> list[list[Array]] | None:
+        """The outputs for each set of inputs; None where LiteRT aborts."""
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            try:
+                return pool.submit(_reference_results, self._content, inputs).result()
+            except BrokenProcessPool:
+                return None
+
+
+def _reference_results(content: bytes, inputs: Sequence[Values]) -> list[list[Array]]:
+    reference = LiteRT(content, 1, reference=True)
+    return [reference.outputs(values) for values in inputs]
 
 
 class OnnxRuntime:

@@ -30,7 +30,7 @@ PACKED = Target(isa="packed")
 def geometry(size: int, channels: int, out: int, kernel: int = 1, groups: int = 1) -> Geometry:
     window = Window((kernel, kernel), padding=(kernel // 2,) * 4)
     numbers = (1, size, size, channels, size, size, out, groups)
-    return Geometry(*numbers, window, NHWC, 0, DType.INT8)
+    return Geometry(*numbers, window, NHWC, 0, DType.INT8, DType.UINT8, DType.INT32)
 
 
 def chosen(target: Target) -> dict[str, Schedule]:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.c import literal
-from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render, render_core
 from tinyai.ir import NARROW, Array, DType, Graph, Operand, Step, operand_tensors
 from tinyai.ops import steps
 from tinyai.ops.functions import fused_multiply_add
@@ -46,23 +44,11 @@ class FloatAdd:
     dtype: DType
     fused: bool
 
-    def call(self, epilogue: Epilogue, isa: str, x: str, y: str, out: str, count: str) -> str:
-        """The statement that does it for ``count`` neighbouring elements at these addresses, by a
-        core that the file then holds."""
-        types = (self.x_type, self.y_type, self.dtype)
-        name = "_".join(["tinyai_add_floats", *map(str, types), isa])
-        epilogue.helpers.add("string.h")
-        if isa == "avx512vnni":
-            epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
-        epilogue.cores[name] = render(
-            "add_floats_core.c.j2",
-            name=name,
-            wide=isa == "avx512vnni",
-            fused=self.fused,
-            signed=[of is DType.INT8 for of in types],
-        )
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The numbers that a microkernel is called with, in C."""
         numbers = [literal(n, DType.FLOAT32) for n in (self.a, self.b, self.c)]
-        return f"{name}({', '.join((x, y, out, count, *numbers, str(self.low), str(self.high)))});"
+        return *numbers, str(self.low), str(self.high)
 
     def results(self, x: Array, y: Array) -> Array:
         """What the core computes, as int64."""

@@ -15,21 +15,16 @@ makes it unsigned.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tinyai.codegen.requantization import Clamp
-from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render
 from tinyai.ir import NARROW, Array, DType, Graph, Operand, Step
 from tinyai.ops import steps
 from tinyai.reference import run_steps
 
-# Bytes of a vector. The instruction sets that have the core.
-VECTOR = {"avx512vnni": 64, "avxvnni": 32, "avx2": 32, "either": 32}
 # The slope between the first and the last result is so close to the one that is looked for.
 NEAR = 2 * 65536 // 255
 
@@ -62,41 +57,12 @@ class QuantizedAdd:
     high: int
     dtype: DType
 
-    def call(self, epilogue: Epilogue, isa: str, x: str, y: str, out: str, count: str) -> str:
-        """The statement that does it for ``count`` neighbouring elements at these addresses, by a
-        core that the file then holds."""
-        branches = [_options("x", self.x, self.x_type), _options("y", self.y, self.y_type)]
-        options = {
-            "mm": "_mm512" if isa == "avx512vnni" else "_mm256",
-            "bytes": VECTOR[isa],
-            "unsigned": self.dtype is DType.UINT8,
-            "bounded": (self.low, self.high) != self.dtype.range,
-        }
-        said = [word for x in branches for word in (x["name"], *_said(x))]
-        said += ["bounded"] if options["bounded"] else []
-        name = "_".join(["tinyai_add", str(self.dtype), *said, isa])
-        epilogue.helpers.add("string.h")
-        epilogue.cores[name] = render("add_core.c.j2", name=name, branches=branches, **options)
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The numbers that a microkernel is called with, in C."""
         numbers = [n for b in (self.x, self.y) for n in (b.times, b.above, b.scale)]
         shorts = np.array([*numbers, self.constant]).astype(np.int16)
-        arguments = (x, y, out, count, *map(str, (*shorts, self.low, self.high)))
-        return f"{name}({', '.join(arguments)});"
-
-
-def _options(name: str, branch: Branch, dtype: DType) -> dict[str, Any]:
-    """What the core's text depends on."""
-    times = {0: "", 1: "once"}.get(branch.times, "times")
-    return {
-        "name": name,
-        "signed": dtype is DType.INT8,
-        "scaled": branch.scale > 0,
-        "times": times,
-    }
-
-
-def _said(options: Mapping[str, Any]) -> list[str]:
-    words = [word for word in ("signed", "scaled") if options[word]]
-    return [*words, options["times"]] if options["times"] else words
+        return *map(str, shorts), str(self.low), str(self.high)
 
 
 def quantized_add_of(graph: Graph, chain: Sequence[Step], dtype: DType) -> QuantizedAdd | str:

@@ -389,6 +389,14 @@ _FIXED_POINT = {
 }
 
 
+@dataclass(frozen=True)
+class Chain:
+    """Steps that elements of type ``start`` have before them."""
+
+    start: DType
+    steps: Sequence[Step]
+
+
 @dataclass
 class Epilogue:
     """Writes the steps of one node. Operands become parameters ``p0``, ``p1`` … in order of use;
@@ -536,3 +544,19 @@ class Epilogue:
                 return f"{self.array(np.array(table, to.numpy))}[{index}]"
         assert operand is not None, step
         return _BINARY[type(step)](value, operand, dtype)
+
+
+def write_scalar(
+    epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis], count: int
+) -> str:
+    """A loop that takes ``acc[taken]`` through the steps of a chain to ``out[place]``, for
+    ``count`` values of the variable c."""
+    text = epilogue.write(f"acc[{taken}]", chain.start, axes, chain.steps)
+    return "\n".join(
+        [
+            f"for (ptrdiff_t c = 0; c < {count}; ++c) {{",
+            text,
+            f"out[{place}] = {epilogue.result};",
+            "}",
+        ]
+    )

@@ -1,12 +1,13 @@
-"""The templates of the folder ``templates``, rendered."""
+"""The templates of the folders ``templates``, rendered: of all instruction sets, and of each."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 
 
@@ -28,7 +29,7 @@ def _cache() -> _Compiled | None:
 
 
 _TEMPLATES = Environment(
-    loader=PackageLoader("tinyai.codegen"),
+    loader=FileSystemLoader(sorted(Path(__file__).parent.glob("**/templates"))),
     undefined=StrictUndefined,
     bytecode_cache=_cache(),
     trim_blocks=True,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa import Isa
+from tinyai.codegen.isa import Isa, rows
 from tinyai.codegen.kernels import (
     add,
     conv2d,
     depthwise,
     elementwise,
-    lanes,
     layout,
-    lookup,
     matmul,
     pool2d,
     reduce,
@@ -26,8 +24,7 @@ KERNELS: tuple[Kernel, ...] = (
     *depthwise.KERNELS,
     *tile.KERNELS,
     *add.KERNELS,
-    *lookup.KERNELS,
-    *lanes.KERNELS,
+    *rows.KERNELS,
     *conv2d.KERNELS,
     *matmul.KERNELS,
     *pool2d.KERNELS,

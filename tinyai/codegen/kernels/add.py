@@ -7,33 +7,35 @@ from collections.abc import Sequence
 
 from tinyai.codegen.float_add import FloatAdd, float_add_of
 from tinyai.codegen.index import place
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.microkernels import Sums
 from tinyai.codegen.kernels import elementwise
-from tinyai.codegen.kernels.lanes import Row, one_call
+from tinyai.codegen.kernels.elementwise import Row, one_call
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
-from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd, quantized_add_of
+from tinyai.codegen.quantized_add import QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Graph, Node, Step
 from tinyai.ops import Elementwise
 
 
 def add_of(
-    graph: Graph, chain: Sequence[Step], dtype: DType, isa: str
+    graph: Graph, chain: Sequence[Step], dtype: DType, sums: Sums
 ) -> QuantizedAdd | FloatAdd | str:
     """The sum that steps from values of ``dtype`` are, in the cheapest form that is proved to be
     equal, or why they are none."""
     add = quantized_add_of(graph, chain, dtype)
     if not isinstance(add, str):
         return add
-    floats = float_add_of(graph, chain, dtype, fused=isa == "avx512vnni")
+    floats = float_add_of(graph, chain, dtype, fused=sums.fused)
     return f"{add}; {floats}" if isinstance(floats, str) else floats
 
 
-def _add(graph: Graph, node: Node, isa: str) -> QuantizedAdd | FloatAdd | str:
-    return add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype, isa)
+def _add(graph: Graph, node: Node, sums: Sums) -> QuantizedAdd | FloatAdd | str:
+    return add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype, sums)
 
 
-def _demands(graph: Graph, node: Node, *, isa: str) -> str | None:
-    add = _add(graph, node, isa)
+def _demands(graph: Graph, node: Node, *, sums: Sums) -> str | None:
+    add = _add(graph, node, sums)
     if isinstance(add, str):
         return add
     axes, _ = elementwise.loops(graph, node)
@@ -43,30 +45,31 @@ def _demands(graph: Graph, node: Node, *, isa: str) -> str | None:
     return None
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
-    add = _add(graph, node, isa)
+def _values(graph: Graph, node: Node, epilogue: Epilogue, *, sums: Sums) -> Values:
+    add = _add(graph, node, sums)
     assert not isinstance(add, str)
     second = f"{epilogue.param(add.operand)} + "
 
     def call(at: Row) -> str:
         operand = second + place(graph.tensors[add.operand], at.axes)
-        return add.call(epilogue, isa, at.taken, operand, at.out, at.count)
+        return sums.call(epilogue, add, at.taken, operand, at.out, at.count)
 
     return one_call(graph, node, epilogue, call)
 
 
 KERNELS = tuple(
     Kernel(
-        name=f"elementwise_add_{isa}",
+        name=f"elementwise_add_{cores.name}",
         op=Elementwise,
-        isa=isa,
+        isa=cores.name,
         template="elementwise_core.c.j2",
-        demands=functools.partial(_demands, isa=isa),
-        values=functools.partial(_values, isa=isa),
+        demands=functools.partial(_demands, sums=cores.sums),
+        values=functools.partial(_values, sums=cores.sums),
         bordered=True,
         strided_out=anywhere,
         strided_in=elementwise.same_shape,
         split=True,
     )
-    for isa in VECTOR
+    for cores in MICROKERNELS
+    if cores.sums
 )

@@ -9,8 +9,7 @@ import numpy as np
 
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.requantization import Requantization, requantization_of
-from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.vector_steps import Chain
+from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import NARROW, Array, DType, Graph, Node
 from tinyai.ops.steps import Cast
 

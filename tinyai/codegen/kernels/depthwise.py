@@ -19,15 +19,14 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels import cores_256
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import image_in, image_of, signs
 from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, Values
-from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render, render_core
-from tinyai.codegen.vector_steps import write_lanes, write_scalar
+from tinyai.codegen.steps import Epilogue, write_scalar
 from tinyai.ir import NARROW, Array, DType, Graph, Node
 from tinyai.ops import Conv2d
 from tinyai.ops.window import NHWC
@@ -148,6 +147,12 @@ class Slicing:
             tuple(output for output, _ in uses.get(last, ())),
         )
 
+    def said(self) -> list[str]:
+        """The window, as parts of a microkernel's name."""
+        window = self.g.window
+        dilation = [f"d{window.dilation[1]}"] if window.dilation[1] > 1 else []
+        return ["x".join(map(str, window.kernel)), f"s{window.strides[1]}", *dilation]
+
     def by_blocks(self, threads: int, *, stepped: bool) -> bool:
         """Whether threads share the blocks of channels, because the rows would leave more to one
         of them. Raw sums meet their epilogue row by row."""
@@ -204,46 +209,7 @@ def scratch(graph: Graph, node: Node, threads: int) -> int:
     return source.copy_bytes + (threads * row if channels.stepped else 0)
 
 
-def _core(
-    epilogue: Epilogue, isa: str, s: Slicing, channels: Channels, *, lanes: int, flipped: bool
-) -> str:
-    """Name of the core for vectors of ``lanes`` channels, which the file then holds."""
-    straight = isa == "avx512vnni"  # the others have loops, and ask at run time
-    options = {**channels.options, "flat": s.flat, "flipped": flipped and straight}
-    window = s.g.window
-    line, rest = s.lines()
-    said = [
-        "x".join(map(str, window.kernel)),
-        f"s{window.strides[1]}",
-        *([f"d{window.dilation[1]}"] if window.dilation[1] > 1 else []),
-        *([f"{line}_{rest}"] if straight else []),
-        *([f"c{s.g.c}"] if s.flat and straight else []),
-        *([f"{lanes}"] if lanes < LANES else []),
-        *(name for name, chosen in options.items() if chosen),
-        isa,
-    ]
-    name = f"tinyai_depthwise_{'_'.join(said)}"
-    taps = {"window": window, "groups": s.groups}
-    if isa in cores_256.ISAS:
-        slice_ = "const tinyai_slice *const p"
-        cores_256.add_core(epilogue, isa, name, "depthwise_256.c.j2", slice_, **taps, **options)
-        return name
-    if isa != "packed":
-        epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
-    epilogue.helpers |= {"tinyai_round_even"} if isa == "packed" and options["floats"] else set()
-    epilogue.cores[name] = render(
-        f"depthwise_{isa}.c.j2",
-        name=name,
-        lines=[(n, s.stretches(n)) for n in (line, rest) if n],
-        line=line,
-        lanes=lanes,
-        **taps,
-        **options,
-    )
-    return name
-
-
-def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
+def values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
     s = Slicing(Geometry.of(graph, node))
     g = s.g
     channels = Channels.of(graph, node, g)
@@ -259,8 +225,8 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
         axes = [Axis(name, (size,)) for name, size in sizes]
         place = f"n * {out.image} + {out.first} + y * {out.row} + x * {out.pixel} + c"
-        if isa == "avx512vnni":
-            steps = write_lanes(epilogue, channels.rest, taken, place, axes)
+        if cores.lanes:
+            steps = cores.lanes(epilogue, channels.rest, taken, place, axes)
         if steps is None:
             steps = write_scalar(epilogue, channels.rest, taken, place, axes, g.c)
     by_blocks = s.by_blocks(epilogue.threads, stepped=channels.stepped)
@@ -270,8 +236,9 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     valid = g.c - LANES * (s.blocks - 1)
     whole = LANES if s.flat else valid
     last = g.ow * g.c - LANES * (s.width - 1) if s.flat else valid
-    core = functools.partial(_core, epilogue, isa, s, channels, flipped=flipped)
-    narrow = isa == "avx512vnni" and not s.flat and valid <= HALF
+    options = {**channels.options, "flat": s.flat, "flipped": flipped}
+    core = functools.partial(cores.depthwise, epilogue, s, options=options)
+    narrow = cores.half and not s.flat and valid <= HALF
     return {
         "s": s,
         "g": g,
@@ -299,17 +266,17 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
 
 KERNELS = tuple(
     Kernel(
-        name=f"conv2d_depthwise_{isa}",
+        name=f"conv2d_depthwise_{cores.name}",
         op=Conv2d,
-        isa=isa,
+        isa=cores.name,
         template="conv2d_slices.c.j2",
         demands=demands,
-        values=functools.partial(values, isa=isa),
+        values=functools.partial(values, cores=cores),
         scratch=scratch,
         bordered=True,
         strided_out=lambda graph, node: not Slicing(Geometry.of(graph, node)).flat,
         split=True,
         pack={1: pack},
     )
-    for isa in ("avx512vnni", *cores_256.ISAS, "packed")
+    for cores in MICROKERNELS
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tinyai.codegen.index import Axis, merge_dims, place
 from tinyai.codegen.kernels.image import written_border
+from tinyai.codegen.kernels.sharing import cut
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Graph, Node, operand_tensors
@@ -29,6 +31,33 @@ def in_rows(axes: Sequence[Axis], *shapes: tuple[int, ...]) -> bool:
 
 def same_shape(graph: Graph, node: Node) -> bool:
     return graph.type(node.inputs[0]).shape == graph.type(node.output).shape
+
+
+@dataclass(frozen=True)
+class Row:
+    """Neighbours along the last of ``axes``: where they are read, where the results go, and how
+    many of them, in C."""
+
+    axes: Sequence[Axis]
+    taken: str
+    out: str
+    count: str
+
+
+def one_call(graph: Graph, node: Node, epilogue: Epilogue, call: Callable[[Row], str]) -> Values:
+    """The values of ``elementwise_core.c.j2``: an elementwise node that is a call a row."""
+    axes, taken = loops(graph, node)
+    out, last = graph.tensors[node.output], axes[-1]
+    share = cut(axes, epilogue.threads)
+    count = f"end - {last.var}" if share == last.var else str(last.count)
+    row = Row(axes, f"in0 + {taken}", f"out + {place(out, axes)}", count)
+    return {
+        **written_border(out, epilogue),
+        "axes": axes,
+        "last": last,
+        "cut": share,
+        "call": call(row),
+    }
 
 
 def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:

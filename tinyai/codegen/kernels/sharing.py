@@ -7,10 +7,16 @@ small layers are shared whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tinyai.codegen.index import Axis
+
 # Pieces of a share at most, and their cycles at least.
 MOST, CYCLES = 4, 8000
 # The counter of pieces that are taken has 16 bits.
 COUNTED = 1 << 16
+# Elements that threads do not part, so that no two of them write to one line of the cache.
+CACHE_LINE = 64
 
 
 def pieces(cycles: float, things: int, threads: int) -> int:
@@ -18,3 +24,12 @@ def pieces(cycles: float, things: int, threads: int) -> int:
     if threads == 1 or things >= COUNTED:
         return 1
     return max(1, min(MOST, things // threads, int(cycles / threads / CYCLES)))
+
+
+def cut(axes: Sequence[Axis], threads: int) -> str | None:
+    """The loop that threads share: the first, or the last, in steps of a cache line, where the
+    first has too little to share. None for a single thread."""
+    first, last = axes[0], axes[-1]
+    if threads == 1:
+        return None
+    return last.var if first.count < 4 * threads <= last.count // 16 else first.var

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +23,8 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.float_add import FloatAdd
-from tinyai.codegen.kernels import cores_256
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.microkernels import Microkernels, Options
 from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
@@ -32,10 +32,8 @@ from tinyai.codegen.kernels.image import Image, image_in, image_of, signs
 from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
-from tinyai.codegen.quantized_add import VECTOR, QuantizedAdd
-from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render_core
-from tinyai.codegen.vector_steps import Chain, write_lanes, write_scalar
+from tinyai.codegen.quantized_add import QuantizedAdd
+from tinyai.codegen.steps import Chain, Epilogue, write_scalar
 from tinyai.ir import NARROW, Array, DType, Graph, Node, Schedule, Tile
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
@@ -140,54 +138,8 @@ def scratch(graph: Graph, node: Node, threads: int) -> int:
     return source.copy_bytes + areas * t.waiting_bytes(_waiting(channels))
 
 
-def _core(
-    t: Tiling, epilogue: Epilogue, isa: str, pixels: int, blocks: int, options: Mapping[str, int]
-) -> str:
-    """Name of the core, which the file then holds."""
-    vnni = isa == "avx512vnni"
-    tile = Tile(pixels, LANES * blocks)
-    overlap = t.overlap(tile) if vnni else None
-    unrolled = t.written_out(tile) if vnni else None
-    if unrolled or overlap:  # too short to fetch much
-        options = {**options, "ahead": 0}
-    turn = t.turn(blocks) if vnni and not (unrolled or overlap) else 1
-    said = "_".join(name for name, chosen in options.items() if chosen)
-    said += f"_{unrolled[0]}x{unrolled[1]}" if unrolled else f"_by{turn}" if turn > 1 else ""
-    said += f"_overlap_{overlap[0]}x{overlap[1]}" if overlap else ""
-    narrow = isa in cores_256.ISAS
-    height = "many" if narrow and t.outputs > 1 else str(pixels)
-    name = f"tinyai_tile_{height}x{LANES * blocks}_{said}_{isa}".replace("__", "_")
-    if narrow:  # one block at a time: a core serves every width
-        shared = f"tinyai_tile_{height}_{said}_{isa}".replace("__", "_")
-        panel, many = "const tinyai_panel *const p, const ptrdiff_t blocks", height == "many"
-        cores_256.add_core(epilogue, isa, shared, "tile_256.c.j2", panel, many=many, **options)
-        epilogue.cores[name] = render_core(
-            "tile_width.c.j2", name=name, shared=shared, blocks=blocks
-        )
-        return name
-    if vnni:
-        epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
-        for number in range(1, min(overlap[0], pixels) + 1) if overlap else (blocks,):
-            products = f"TINYAI_PRODUCTS_{number}{'_FLIPPED' if options['flipped'] else ''}"
-            epilogue.cores[products] = render_core(
-                f"products_{isa}.c.j2", name=products, blocks=number, flipped=options["flipped"]
-            )
-    epilogue.helpers |= {"tinyai_round_even"} if isa == "packed" and options["floats"] else set()
-    epilogue.cores[name] = render_core(
-        f"tile_{isa}.c.j2",
-        name=name,
-        pixels=pixels,
-        blocks=blocks,
-        overlap=overlap,
-        unrolled=unrolled,
-        turn=turn,
-        **options,
-    )
-    return name
-
-
 def _calls(
-    t: Tiling, epilogue: Epilogue, isa: str, options: Mapping[str, int], *, ranges: bool
+    t: Tiling, epilogue: Epilogue, cores: Microkernels, options: Options, *, ranges: bool
 ) -> list[dict[str, Any]]:
     """For each panel the cores that cover a stripe of outputs, and where its weights begin; panels
     that differ in nothing else are one loop. ``ranges`` says that stripes of any length come,
@@ -196,7 +148,7 @@ def _calls(
     stripe = t.schedule.stripe
     at = 0
     for panel in t.panels:
-        pixels = panel.outputs if isa == "avx512vnni" else 1  # others have one core a width
+        pixels = panel.outputs if cores.tall else 1
         # Where windows overlap, one core serves every length: it goes row by row.
         lower = pixels > 1 and not t.overlap(Tile(pixels, LANES * panel.blocks))
         rest = t.outputs % stripe
@@ -205,7 +157,7 @@ def _calls(
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
         other = others or last_others or (ranges and lower)
         masked = {**options, "masked": options["masked"] and valid < LANES}
-        core = functools.partial(_core, t, epilogue, isa, blocks=panel.blocks, options=masked)
+        core = functools.partial(cores.tile, epilogue, t, blocks=panel.blocks, options=masked)
         size = t.k * LANES * panel.blocks
         calls.append(
             {
@@ -224,17 +176,15 @@ def _calls(
     return _loops(calls)
 
 
-def _options(graph: Graph, isa: str, channels: Channels, *, flipped: bool) -> dict[str, int]:
-    """What the texts of the cores depend on. The packed core asks at run time whether an input is
-    flipped; it and those of 256 bits, whether the last block of a panel is whole."""
-    vnni = isa == "avx512vnni"
+def _options(graph: Graph, cores: Microkernels, channels: Channels, *, flipped: bool) -> Options:
+    """What the texts of the cores may depend on."""
     streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
     return {
         **channels.options,
-        "flipped": flipped and isa != "packed",
+        "flipped": flipped,
         # What waits for steps has room for whole blocks.
-        "masked": vnni and not channels.stepped,
-        "ahead": AHEAD if vnni and streamed else 0,
+        "masked": not channels.stepped,
+        "ahead": AHEAD if cores.fetches and streamed else 0,
     }
 
 
@@ -256,27 +206,27 @@ def _loops(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _steps(
-    graph: Graph, node: Node, epilogue: Epilogue, t: Tiling, channels: Channels, isa: str
+    graph: Graph, node: Node, epilogue: Epilogue, t: Tiling, channels: Channels, cores: Microkernels
 ) -> dict[str, str]:
     """The ``text`` that takes the results of a core for output ``q`` through the steps, and for how
     many outputs it does so ``at_once``: one, or a ``count`` to the end of the row, or of all."""
     g, out, chain = t.g, image_of(graph.tensors[node.output]), channels.rest
     taken, place = f"(q - first) * {t.channels}", _at_pixel(out, g)
-    add = _add(graph, node, chain, isa) if isa in VECTOR and g.groups == 1 else None
-    if add:
+    add = _add(graph, node, chain, cores) if g.groups == 1 else None
+    if add and cores.sums:
         other = image_of(graph.tensors[add.operand])
         dense = t.channels == g.oc == out.pixel
         count = f"count * {g.oc}" if dense else str(g.oc)
         operand = f"{epilogue.param(add.operand)} + {_at_pixel(other, g)}"
-        text = add.call(epilogue, isa, f"acc + {taken}", operand, f"out + {place}", count)
+        text = cores.sums.call(epilogue, add, f"acc + {taken}", operand, f"out + {place}", count)
         in_rows = not (_in_line(out, g) and _in_line(other, g))
         return {"text": text, "at_once": ("row" if in_rows else "all") if dense else "one"}
     channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
     axes = output_axes(g, node.op, "q", channel)
     taken, place = f"{taken} + c", f"{place} + {channel}"
     lanes = None
-    if g.groups == 1 and isa == "avx512vnni":
-        lanes = write_lanes(epilogue, chain, taken, place, axes)
+    if g.groups == 1 and cores.lanes:
+        lanes = cores.lanes(epilogue, chain, taken, place, axes)
     text = lanes or write_scalar(epilogue, chain, taken, place, axes, g.group_out)
     return {"text": text, "at_once": "one"}
 
@@ -292,15 +242,19 @@ def _at_pixel(of: Image, g: Geometry) -> str:
     return f"n * {of.image} + {of.first} + " + (f"q * {of.pixel}" if _in_line(of, g) else rows)
 
 
-def _add(graph: Graph, node: Node, chain: Chain, isa: str) -> QuantizedAdd | FloatAdd | None:
+def _add(
+    graph: Graph, node: Node, chain: Chain, cores: Microkernels
+) -> QuantizedAdd | FloatAdd | None:
     """The sum with another tensor that a core's results wait for, if they wait for one."""
-    add = add_of(graph, chain.steps, chain.start, isa)
+    if cores.sums is None:
+        return None
+    add = add_of(graph, chain.steps, chain.start, cores.sums)
     if isinstance(add, str) or graph.type(add.operand).shape != graph.type(node.output).shape:
         return None
     return add
 
 
-def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
+def values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
     t = tiling_of(graph, node)
     g = t.g
     channels = _channels(graph, node)
@@ -311,7 +265,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
-    options = _options(graph, isa, channels, flipped=flipped)
+    options = _options(graph, cores, channels, flipped=flipped)
     by_panels = t.by_panels(epilogue.threads)
     ranges = epilogue.threads > 1 and not by_panels
     # What threads deal out among them: panels, of all groups and in each stripe where the results
@@ -320,8 +274,10 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
     dealt = (len(t.panels), 1) if channels.stepped else (panels, stripes)
     things = panels * stripes if by_panels else t.outputs // PIECE
     cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE
-    epilogue.helpers |= {"tinyai_cover"} if ranges and isa != "packed" else set()
-    steps = _steps(graph, node, epilogue, t, channels, isa) if channels.stepped else None
+    steps = _steps(graph, node, epilogue, t, channels, cores) if channels.stepped else None
+    calls = _calls(t, epilogue, cores, options, ranges=ranges)
+    if ranges and any(call["other"] for call in calls):
+        epilogue.helpers.add("tinyai_cover")
     # Where all pixels are as far apart as neighbours are, the image is one long row.
     in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
     written = replace(out, pixel=out.pixel * (g.oc // channels.start.size))
@@ -338,7 +294,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
         "form": channels.form,
         "numbers": NUMBERS,
         "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
-        "calls": _calls(t, epilogue, isa, options, ranges=ranges),
+        "calls": calls,
         "ahead": options["ahead"],
         "by_panels": by_panels,
         "dealt": dealt,
@@ -362,12 +318,12 @@ def _reads_pixels(graph: Graph, node: Node) -> bool:
 
 KERNELS = tuple(
     Kernel(
-        name=f"{op.name}_tile_{isa}",
+        name=f"{op.name}_tile_{cores.name}",
         op=op,
-        isa=isa,
+        isa=cores.name,
         template="conv2d_tile.c.j2",
         demands=demands,
-        values=functools.partial(values, isa=isa),
+        values=functools.partial(values, cores=cores),
         scratch=scratch,
         bordered=op is Conv2d,
         strided_out=anywhere,
@@ -377,6 +333,6 @@ KERNELS = tuple(
         candidates=candidates,
         complaint=complaint,
     )
-    for isa in ("avx512vnni", *cores_256.ISAS, "packed")
+    for cores in MICROKERNELS
     for op in (Conv2d, Dense)
 )

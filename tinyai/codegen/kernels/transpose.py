@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from tinyai.codegen.kernels import cores_256
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.layout import Copy, copies_of
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render_core
 from tinyai.ir import Graph, Node
 from tinyai.ops import Transpose
 
 REGISTER = 16  # bytes
-CACHE_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -53,31 +52,28 @@ def _demands(graph: Graph, node: Node) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue, *, isa: str) -> Values:
+def _values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
     matrices = _matrices(graph, node)
     assert isinstance(matrices, Matrices)
     size = graph.type(node.output).dtype.bytes
     side = REGISTER // size
-    name = f"tinyai_transpose_{side}x{side}_{isa}"
-    epilogue.helpers.add("string.h")
-    numbers = {"side": side, "stages": side.bit_length() - 1, "size": size}
-    epilogue.cores[name] = render_core(
-        "transpose_core.c.j2", name=name, together=CACHE_LINE // size, **numbers
-    )
+    assert cores.transpose is not None
+    name = cores.transpose(epilogue, side, size)
     return {"name": name, "side": side, "matrices": matrices}
 
 
 KERNELS = tuple(
     Kernel(
-        name=f"transpose_{isa}",
+        name=f"transpose_{cores.name}",
         op=Transpose,
-        isa=isa,
+        isa=cores.name,
         template="transpose_blocks.c.j2",
         demands=_demands,
-        values=functools.partial(_values, isa=isa),
+        values=functools.partial(_values, cores=cores),
         strided_out=anywhere,
         strided_in=anywhere,
         split=True,
     )
-    for isa in ("avx512vnni", *cores_256.ISAS)
+    for cores in MICROKERNELS
+    if cores.transpose
 )

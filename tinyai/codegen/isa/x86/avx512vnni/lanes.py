@@ -9,20 +9,17 @@ from typing import Any
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.index import Axis, place
+from tinyai.codegen.isa.x86.avx512vnni.vector_steps import NoVector, VectorSteps, load, simd
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.pool2d import taken
 from tinyai.codegen.kernels.reduce import SumLoops
+from tinyai.codegen.kernels.sharing import CACHE_LINE, cut
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render_core
-from tinyai.codegen.vector_steps import NoVector, VectorSteps, load
 from tinyai.ir import NARROW, DType, Graph, Node, Op
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, FloatAvgPool2d, MaxPool2d, Sum
 from tinyai.ops.window import NHWC
-
-# Elements that threads do not part, so that no two of them write to one line of the cache.
-CACHE_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -82,42 +79,6 @@ def _write(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def cut(axes: Sequence[Axis], threads: int) -> str | None:
-    """The loop that threads share: the first, or the last, in steps of a cache line, where the
-    first has too little to share. None for a single thread."""
-    first, last = axes[0], axes[-1]
-    if threads == 1:
-        return None
-    return last.var if first.count < 4 * threads <= last.count // 16 else first.var
-
-
-@dataclass(frozen=True)
-class Row:
-    """Neighbours along the last of ``axes``: where they are read, where the results go, and how
-    many of them, in C."""
-
-    axes: Sequence[Axis]
-    taken: str
-    out: str
-    count: str
-
-
-def one_call(graph: Graph, node: Node, epilogue: Epilogue, call: Callable[[Row], str]) -> Values:
-    """The values of ``elementwise_core.c.j2``: an elementwise node that is a call a row."""
-    axes, taken = elementwise.loops(graph, node)
-    out, last = graph.tensors[node.output], axes[-1]
-    share = cut(axes, epilogue.threads)
-    count = f"end - {last.var}" if share == last.var else str(last.count)
-    row = Row(axes, f"in0 + {taken}", f"out + {place(out, axes)}", count)
-    return {
-        **written_border(out, epilogue),
-        "axes": axes,
-        "last": last,
-        "cut": share,
-        "call": call(row),
-    }
-
-
 def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     """The same for pooling: lanes are channels."""
     op = node.op
@@ -165,7 +126,7 @@ def _write_max_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     if node.epilogue or source.dtype not in NARROW:
         raise NoVector(f"steps behind it, or pooling of {source.dtype}")
     pool = _pool(graph, node, epilogue)
-    epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
+    simd(epilogue)
     return {
         **pool,
         "lanes": 64,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tinyai.codegen.isa.x86.avx512vnni.vector_steps import simd, table_bytes
 from tinyai.codegen.kernels import elementwise
-from tinyai.codegen.kernels.lanes import one_call
+from tinyai.codegen.kernels.elementwise import one_call
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
-from tinyai.codegen.vector_steps import table_bytes
 from tinyai.ir import NARROW, Graph, Node
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Lookup
@@ -33,7 +33,7 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     (step,) = node.epilogue
     assert isinstance(step, Lookup)
     table = epilogue.array(table_bytes(step, graph.type(node.inputs[0]).dtype))
-    epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
+    simd(epilogue)
     epilogue.cores[CORE] = render_core("lookup_core_avx512vnni.c.j2", name=CORE)
     return one_call(
         graph, node, epilogue, lambda at: f"{CORE}({at.taken}, {at.out}, {at.count}, {table});"

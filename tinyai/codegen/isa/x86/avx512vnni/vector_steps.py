@@ -14,7 +14,7 @@ import numpy as np
 from tinyai.codegen.c import literal
 from tinyai.codegen.index import Axis, place
 from tinyai.codegen.line import line_of
-from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.codegen.templates import render_core
 from tinyai.ir import NARROW, Array, DType, Operand, Step
 from tinyai.ops import steps
@@ -84,12 +84,9 @@ _SATURATE = {
 }
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Steps that elements of type ``start`` have before them."""
-
-    start: DType
-    steps: Sequence[Step]
+def simd(epilogue: Epilogue) -> None:
+    """The file then holds what all of these microkernels are written with."""
+    epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
 
 
 class NoVector(Exception):
@@ -124,7 +121,7 @@ class VectorSteps:
 
         Raises ``NoVector`` with the reason where a step has no form.
         """
-        self.epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
+        simd(self.epilogue)
         self.epilogue.cores["vector"] = render_core("vector_avx512vnni.c.j2")
         chain = self.epilogue.node.epilogue if chain is None else chain
         value = self._name(value, dtype)
@@ -348,21 +345,6 @@ def write_lanes(
             f"const __mmask16 lanes = {mask};",
             *writer.lines,
             stored,
-            "}",
-        ]
-    )
-
-
-def write_scalar(
-    epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis], count: int
-) -> str:
-    """The same, one element at a time, for ``count`` values of the variable c."""
-    steps = epilogue.write(f"acc[{taken}]", chain.start, axes, chain.steps)
-    return "\n".join(
-        [
-            f"for (ptrdiff_t c = 0; c < {count}; ++c) {{",
-            steps,
-            f"out[{place}] = {epilogue.result};",
             "}",
         ]
     )

@@ -1,5 +1,7 @@
 """The instruction sets of one C file: which kernels serve each, and how a compiler is told.
 
+Each has a folder with its microkernels: its instructions, its templates, and nothing else.
+
 A file for every x86-64 machine (``-isa=auto``) holds the network once for each of several
 instruction sets and asks the CPU which to run. Their kernels read the same packed weights, so a
 weight is stored once.
@@ -9,6 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tinyai.codegen.isa import portable
+from tinyai.codegen.isa.microkernels import Microkernels
+from tinyai.codegen.isa.x86 import avx2, avx512vnni
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.target import Target
 
@@ -23,14 +28,18 @@ class Isa:
     features: tuple[str, ...] = ()
 
 
+# Of all instruction sets that have some.
+MICROKERNELS: tuple[Microkernels, ...] = (
+    avx512vnni.MICROKERNELS,
+    avx2.AVXVNNI,
+    avx2.AVX2,
+    avx2.EITHER,
+    portable.PACKED,
+)
 SCALAR = Isa("scalar", ("scalar",))
 # Portable C that reads the weights as the SIMD kernels want them.
 PACKED = Isa("packed", ("packed", "scalar"))
-AVX512VNNI = Isa(
-    "avx512vnni",
-    ("avx512vnni", "scalar"),
-    ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"),
-)
+AVX512VNNI = Isa(avx512vnni.NAME, (avx512vnni.NAME, "scalar"), avx512vnni.FEATURES)
 AVXVNNI = Isa("avxvnni", ("avxvnni", "scalar"), ("avx2", "avxvnni"))
 AVX2 = Isa("avx2", ("avx2", "scalar"), ("avx2",))
 # With cores for AVX-VNNI beside those for AVX2: the layers around them are compiled once.

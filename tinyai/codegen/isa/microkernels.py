@@ -1,0 +1,102 @@
+"""What an instruction set brings for the kernels that all of them share.
+
+A kernel (``codegen/kernels``) knows the operator: geometry, packing, how threads share the work. A
+microkernel is the innermost part of it, in the instructions of one set. What differs between sets
+beside its text stands here, so that kernels ask for it by what it is and never by a set's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tinyai.codegen.float_add import FloatAdd
+from tinyai.codegen.index import Axis
+from tinyai.codegen.quantized_add import QuantizedAdd
+from tinyai.codegen.steps import Chain, Epilogue
+
+if TYPE_CHECKING:
+    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.tiling import Tiling
+
+# What the text of a microkernel depends on: how it requantizes, whether its input is flipped, …
+Options = Mapping[str, int]
+
+
+class TileMicrokernel(Protocol):
+    """Results of ``pixels`` neighbouring outputs by ``blocks`` of 16 channels, a panel's."""
+
+    def __call__(
+        self, epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options
+    ) -> str: ...
+
+
+class DepthwiseMicrokernel(Protocol):
+    """Results of the rows of a slice of 64 channels, of which ``lanes`` are computed."""
+
+    def __call__(self, epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str: ...
+
+
+class Lanes(Protocol):
+    """A loop over the last axis that takes ``acc[taken]`` through the steps of a chain to
+    ``out[place]``, many lanes at a time; None where a step has no vector form."""
+
+    def __call__(
+        self, epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis]
+    ) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of two 8-bit tensors. Each writer puts a microkernel into the file and returns its name.
+    ``fused`` says that multiply-adds of floats round once."""
+
+    quantized: Callable[[Epilogue, QuantizedAdd], str]
+    floats: Callable[[Epilogue, FloatAdd], str]
+    fused: bool
+
+    def call(
+        self, epilogue: Epilogue, add: QuantizedAdd | FloatAdd, x: str, y: str, out: str, count: str
+    ) -> str:
+        """The statement that adds ``count`` neighbouring elements at these addresses."""
+        if isinstance(add, FloatAdd):
+            name = self.floats(epilogue, add)
+        else:
+            name = self.quantized(epilogue, add)
+        return f"{name}({', '.join((x, y, out, count, *add.arguments))});"
+
+
+@dataclass(frozen=True)
+class Microkernels:
+    """The microkernels of one instruction set. Each writer puts one into the file and returns its
+    name in C.
+
+    - ``name``: what rows of the kernel table that are made of them have as ``Kernel.isa``.
+    - ``tall``: tile microkernels are for a number of outputs each; else one takes any number.
+    - ``fetches``: tile microkernels fetch weights in time, where they are told how far ahead.
+    - ``half``: depthwise microkernels for 32 channels save time where no more are left.
+    - ``lanes``: vector forms of an epilogue's steps; None where they are written one by one.
+    - ``sums``, ``transpose``: None where there is none. A transposition turns squares of so many
+      elements a ``side``, of ``size`` bytes each.
+    """
+
+    name: str
+    tile: TileMicrokernel
+    depthwise: DepthwiseMicrokernel
+    tall: bool = False
+    fetches: bool = False
+    half: bool = False
+    lanes: Lanes | None = None
+    sums: Sums | None = None
+    transpose: Callable[[Epilogue, int, int], str] | None = None
+
+
+def chosen(options: Options) -> list[str]:
+    """The names of the options that are chosen, as parts of a microkernel's name."""
+    return [name for name, value in options.items() if value]
+
+
+def name_of(*parts: str) -> str:
+    """A microkernel's name in C, of the parts that are not empty."""
+    return "_".join(["tinyai", *filter(None, parts)])

@@ -1,0 +1,1 @@
+"""x86-64: what its instruction sets have in common."""

@@ -1,0 +1,42 @@
+"""The depthwise microkernel for AVX-512: the outputs of a line of a row in straight code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinyai.codegen.isa.microkernels import Options, chosen, name_of
+from tinyai.codegen.isa.x86.avx512vnni.vector_steps import simd
+from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.templates import render
+
+if TYPE_CHECKING:
+    from tinyai.codegen.kernels.depthwise import Slicing
+
+
+BYTES = 64  # of a vector
+
+
+def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
+    """Name of the microkernel."""
+    line, rest = s.lines()
+    name = name_of(
+        "depthwise",
+        *s.said(),
+        f"{line}_{rest}",
+        f"c{s.g.c}" if s.flat else "",
+        f"{lanes}" if lanes < BYTES else "",
+        *chosen(options),
+        "avx512vnni",
+    )
+    simd(epilogue)
+    epilogue.cores[name] = render(
+        "depthwise_avx512vnni.c.j2",
+        name=name,
+        lines=[(n, s.stretches(n)) for n in (line, rest) if n],
+        line=line,
+        lanes=lanes,
+        window=s.g.window,
+        groups=s.groups,
+        **options,
+    )
+    return name

@@ -25,6 +25,7 @@ from tinyai.ir import (
     format_node,
     operand_tensors,
     print_graph,
+    rename_reads,
     rename_steps,
     verify,
 )
@@ -406,7 +407,46 @@ def test_every_read_counts_as_a_use_and_so_does_every_output() -> None:
     y = b.add(Elementwise((2,)), [x], (twice, Add(operand=Operand(c))))
     z = b.add(Elementwise((2,)), [y])
     graph = b.graph([y, z])
-    assert graph.uses() == {x: 2, c: 2, unused: 0, y: 2, z: 1}
+    assert graph.uses == {x: 2, c: 2, unused: 0, y: 2, z: 1}
+
+
+def test_a_graph_knows_who_makes_and_who_reads_each_tensor() -> None:
+    b = Builder("g")
+    x, c = b.input(Type((2,), INT8)), b.constant(np.zeros(2, np.int8))
+    y = b.add(Elementwise((2,)), [x], (Add(operand=Operand(c, (Add(operand=Operand(x)),))),))
+    z = b.add(Elementwise((2,)), [y], (Add(operand=Operand(x)),))
+    graph = b.graph([z])
+    first, second = graph.nodes
+    assert graph.makers == {y: first, z: second}
+    assert graph.readers == {x: (first, second), c: (first,), y: (second,), z: ()}
+    for index in (graph.makers, graph.readers, graph.uses):
+        with pytest.raises(TypeError):
+            index[x] = 0  # type: ignore[index]
+
+
+def test_renaming_reaches_the_operands_of_operands() -> None:
+    inner = Add(operand=Operand("c"))
+    node = Node(Elementwise((2,)), ("a",), "b", (Add(operand=Operand("a", (inner,))),))
+    renamed = rename_reads(node, {"a": "x", "b": "y", "c": "z"}.__getitem__)
+    assert (renamed.reads(), renamed.output) == (("x", "z"), "b")
+
+
+def test_a_constant_operand_is_one_without_steps_of_its_own() -> None:
+    b = Builder("g")
+    x, one = b.input(Type((2,), INT8)), b.constant(np.full((1, 1), 7, np.int8))
+    two = b.constant(np.zeros(2, np.int8))
+    graph = b.graph([b.add(Elementwise((2,)), [x])])
+    for operand, constant, number in (
+        (Operand(one), True, True),
+        (Operand(two), True, False),
+        (Operand(one, (Add(operand=Operand(one)),)), False, False),
+        (Operand(x), False, False),
+        (None, False, False),
+    ):
+        step = Add(operand=operand)
+        assert (graph.constant_operand(step) is not None) is constant
+        assert (graph.number_operand(step) is not None) is number
+    assert graph.constant_operand(None) is None
 
 
 def test_a_node_reads_inputs_first_then_operands_each_once() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -389,6 +390,12 @@ def rename_steps(steps: tuple[Step, ...], rename: Callable[[str], str]) -> tuple
     )
 
 
+def rename_reads(node: Node, rename: Callable[[str], str]) -> Node:
+    """The same node with every tensor that it reads renamed."""
+    inputs = tuple(map(rename, node.inputs))
+    return replace(node, inputs=inputs, epilogue=rename_steps(node.epilogue, rename))
+
+
 @dataclass(frozen=True)
 class Graph:
     """A region: inputs, constants, nodes in the order of execution, outputs.
@@ -416,7 +423,23 @@ class Graph:
     def types(self, names: Iterable[str]) -> list[Type]:
         return [self.type(name) for name in names]
 
-    def uses(self) -> dict[str, int]:
+    @functools.cached_property
+    def makers(self) -> Mapping[str, Node]:
+        """The node that defines each tensor that is neither an input nor constant."""
+        return MappingProxyType({node.output: node for node in self.nodes})
+
+    @functools.cached_property
+    def readers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each tensor, in the order of execution, each once; none for what
+        nobody reads."""
+        found: dict[str, list[Node]] = {name: [] for name in self.tensors}
+        for node in self.nodes:
+            for name in node.reads():
+                found[name].append(node)
+        return MappingProxyType({name: tuple(nodes) for name, nodes in found.items()})
+
+    @functools.cached_property
+    def uses(self) -> Mapping[str, int]:
         """How often each tensor is read: by nodes (each read counts) and as an output."""
         count = dict.fromkeys(self.tensors, 0)
         for node in self.nodes:
@@ -424,7 +447,18 @@ class Graph:
                 count[name] += 1
         for name in self.outputs:
             count[name] += 1
-        return count
+        return MappingProxyType(count)
+
+    def constant_operand(self, step: Step | None) -> Array | None:
+        """The value of a step's operand, where that is constant and has no steps of its own."""
+        if step is None or step.operand is None or step.operand.steps:
+            return None
+        return self.constants.get(step.operand.tensor)
+
+    def number_operand(self, step: Step | None) -> Array | None:
+        """``constant_operand``, where it is one number, in whatever shape."""
+        value = self.constant_operand(step)
+        return value if value is not None and value.size == 1 else None
 
     def macs(self) -> int:
         return sum(node.op.macs(*self.types(node.inputs)) for node in self.nodes)

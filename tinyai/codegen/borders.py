@@ -10,7 +10,7 @@ of them has a border: such images get one where that does not make the arena lar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tinyai.codegen.isa import Isa
@@ -55,13 +55,9 @@ def _wanted(graph: Graph, kernels: Mapping[Isa, Mapping[str, Kernel]]) -> dict[s
     def bordered(node: Node) -> bool:
         return all(rows[node.output].bordered for rows in kernels.values())
 
-    readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in node.reads():
-            readers.setdefault(name, []).append(node)
     wanted = {}
     for node in graph.nodes:
-        users = readers.get(node.output, [])
+        users = graph.readers[node.output]
         if node.output in graph.outputs or not users or not bordered(node):
             continue
         if all(bordered(user) and _meets_border(graph, user, node.output) for user in users):
@@ -85,7 +81,7 @@ def _meets_border(graph: Graph, user: Node, name: str) -> bool:
     )
 
 
-def _widest(users: list[Node]) -> Border | None:
+def _widest(users: Sequence[Node]) -> Border | None:
     """The border that serves all readers; None where none is needed, or two differ in its value."""
     ops = [user.op for user in users if isinstance(user.op, Conv2d)]
     padded = [op for op in ops if any(op.window.padding)]

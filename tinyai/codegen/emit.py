@@ -296,8 +296,7 @@ class _Section:
             return str(value.reshape(-1)[0]) if value.size == 1 else str(self.graph.type(tensor))
         if tensor in self.graph.inputs:
             return f"in{self.graph.inputs.index(tensor)}"
-        made = [node.output for node in self.graph.nodes]
-        return f"result {made.index(tensor)}"
+        return f"result {list(self.graph.makers).index(tensor)}"
 
     def _packed(self, node: Node, kernel: Kernel, position: int) -> str:
         """A constant in the order in which the kernel reads it."""

@@ -56,9 +56,10 @@ def _beginnings(graph: Graph, chain: Sequence[Step]) -> Iterator[tuple[int, floa
             case steps.Cast(DType.INT32):
                 pass
             case steps.Add() | steps.Subtract():
-                number = _number(graph, step)
-                if number is None:
+                value = graph.number_operand(step)
+                if value is None:
                     return
+                number = int(value.reshape(-1)[0])
                 offset += number if isinstance(step, steps.Add) else -number
             case steps.FixedPointMultiply() if len(step.multiplier) == 1:
                 factor = step.multiplier[0] * 2.0 ** (step.shift[0] - 31)
@@ -67,13 +68,6 @@ def _beginnings(graph: Graph, chain: Sequence[Step]) -> Iterator[tuple[int, floa
                 return
         if rescales:
             yield count, scale, offset
-
-
-def _number(graph: Graph, step: Step) -> int | None:
-    """The operand of a step, where it is one constant integer."""
-    operand = step.operand
-    value = graph.constants.get(operand.tensor) if operand and not operand.steps else None
-    return int(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
 
 def _numbers(graph: Graph, chain: Sequence[Step]) -> dict[str, Array]:

@@ -88,7 +88,7 @@ class _Placing:
     def with_part(self, name: str, part: Part) -> Graph | None:
         """The graph with the tensor in this place; None where it cannot be."""
         graph, tensor = self.graph, self.graph.tensors[name]
-        maker = next((node for node in graph.nodes if node.output == name), None)
+        maker = graph.makers.get(name)
         if maker is None or name in graph.outputs or tensor.border or tensor.part:
             return None
         placed = replace(graph, tensors={**graph.tensors, name: replace(tensor, part=part)})
@@ -105,6 +105,5 @@ class _Placing:
         name = maker.output
         return self.writes(placed, maker) and all(
             name not in operand_tensors(node.epilogue) and self.reads(placed, node)
-            for node in placed.nodes
-            if name in node.reads()
+            for node in placed.readers[name]
         )

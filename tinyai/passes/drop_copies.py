@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinyai.ir import Graph, Node, rename_steps
+from tinyai.ir import Graph, Node, rename_reads
 from tinyai.ops import Elementwise
 
 
@@ -16,11 +16,7 @@ def drop_copies(graph: Graph) -> Graph:
     alias: dict[str, str] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        node = replace(
-            node,
-            inputs=tuple(alias.get(name, name) for name in node.inputs),
-            epilogue=rename_steps(node.epilogue, lambda name: alias.get(name, name)),
-        )
+        node = rename_reads(node, lambda name: alias.get(name, name))
         if _is_copy(graph, node) and node.output not in graph.outputs:
             alias[node.output] = node.inputs[0]
         else:

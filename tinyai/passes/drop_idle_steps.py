@@ -45,9 +45,9 @@ def _is_idle(graph: Graph, step: Step, dtype: DType) -> bool:
     if dtype.is_float:
         return False
     match step:
-        case steps.Add(operand=operand) | steps.Subtract(operand=operand) if operand is not None:
-            value = graph.constants.get(operand.tensor)
-            return value is not None and not operand.steps and not value.any()
+        case steps.Add() | steps.Subtract():
+            value = graph.constant_operand(step)
+            return value is not None and not value.any()
         case steps.Cast(to):
             return to is dtype
         case steps.Clip(low, high):

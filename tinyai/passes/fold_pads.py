@@ -12,12 +12,10 @@ from tinyai.ops.window import axes
 def fold_pads(graph: Graph) -> Graph:
     """A pad of height and width by the zero point, read by a convolution alone, becomes padding of
     its window: TFLite's strided convolutions come so."""
-    uses = graph.uses()
-    pads = {node.output: node for node in graph.nodes if isinstance(node.op, Pad)}
     nodes: list[Node] = []
     for node in graph.nodes:
-        pad = pads.get(node.inputs[0]) if node.inputs else None
-        if pad is not None and uses[pad.output] == 1 and _fits(node, pad):
+        pad = graph.makers.get(node.inputs[0])
+        if pad is not None and graph.uses[pad.output] == 1 and _fits(node, pad):
             nodes.remove(pad)
             node = _folded(node, pad)
         nodes.append(node)
@@ -26,8 +24,7 @@ def fold_pads(graph: Graph) -> Graph:
 
 def _fits(node: Node, pad: Node) -> bool:
     op, border = node.op, pad.op
-    assert isinstance(border, Pad)
-    if not isinstance(op, Conv2d) or op.window.upsample != (1, 1):
+    if not (isinstance(border, Pad) and isinstance(op, Conv2d) and op.window.upsample == (1, 1)):
         return False
     n, _, _, c = axes(op.layout)
     return border.value == op.zero_point and border.widths[n] == border.widths[c] == (0, 0)

@@ -6,7 +6,7 @@ branch of a residual add is converted while it is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tinyai.ir import Graph, Node, Operand, Step, operand_tensors
@@ -30,7 +30,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
     A chain that meets a convolution only as the second operand of an add changes places with the
     first, so that the convolution takes it; what is left are operands that a kernel reads.
     """
-    uses = graph.uses()
+    uses = graph.uses
     made: dict[str, Node] = {}
     for node in graph.nodes:
         if isinstance(node.op, Elementwise):
@@ -39,7 +39,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(_absorb_operands(graph, made, uses).values()))
 
 
-def _fuse(graph: Graph, node: Node, made: dict[str, Node], uses: dict[str, int]) -> Node:
+def _fuse(graph: Graph, node: Node, made: dict[str, Node], uses: Mapping[str, int]) -> Node:
     """``node`` with the node before it, which then leaves ``made``; or as it is."""
     (source,) = node.inputs
     before = made.get(source)
@@ -55,7 +55,7 @@ def _fuse(graph: Graph, node: Node, made: dict[str, Node], uses: dict[str, int])
     )
 
 
-def _can_fuse(graph: Graph, before: Node, node: Node, uses: dict[str, int]) -> bool:
+def _can_fuse(graph: Graph, before: Node, node: Node, uses: Mapping[str, int]) -> bool:
     return (
         before.op.takes_epilogue
         and uses[before.output] == 1
@@ -63,7 +63,7 @@ def _can_fuse(graph: Graph, before: Node, node: Node, uses: dict[str, int]) -> b
     )
 
 
-def _swap(graph: Graph, node: Node, made: dict[str, Node], uses: dict[str, int]) -> Node:
+def _swap(graph: Graph, node: Node, made: dict[str, Node], uses: Mapping[str, int]) -> Node:
     """Value and operand of the first step change places where only the operand's maker can take
     the node as its epilogue and is more than elementwise."""
     first = node.epilogue[0] if node.epilogue else None
@@ -84,7 +84,9 @@ def _is_kernel(node: Node) -> bool:
     return not isinstance(node.op, Elementwise)
 
 
-def _absorb_operands(graph: Graph, made: dict[str, Node], uses: dict[str, int]) -> dict[str, Node]:
+def _absorb_operands(
+    graph: Graph, made: dict[str, Node], uses: Mapping[str, int]
+) -> dict[str, Node]:
     """Elementwise nodes that are read once, as an operand, become steps of that operand."""
     operands = {name for node in made.values() for name in operand_tensors(node.epilogue)}
     absorbed = {

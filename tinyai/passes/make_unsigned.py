@@ -43,14 +43,10 @@ class _Rewriting:
         self.graph = graph
         self.constants: dict[str, Array] = dict(graph.constants)
         self.tensors = dict(graph.tensors)
-        self.readers: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in node.reads():
-                self.readers.setdefault(name, []).append(node)
 
     def fits(self, node: Node) -> bool:
         name = node.output
-        readers = self.readers.get(name, [])
+        readers = self.graph.readers[name]
         return (
             self.graph.type(name).dtype is DType.INT8
             and name not in self.graph.outputs
@@ -84,7 +80,7 @@ class _Rewriting:
             for step in bounds
         ]
         zero = before[-1] if before else None
-        known = _number(self.graph, zero) if isinstance(zero, steps.Add) else None
+        known = self.graph.number_operand(zero) if isinstance(zero, steps.Add) else None
         if known is None:
             return (*before, self._plus(steps.Add, np.array(0, np.int32)), *moved)
         return (*before[:-1], self._plus(steps.Add, known), *moved)
@@ -103,7 +99,7 @@ class _Rewriting:
     def _moved(self, chain: Sequence[Step]) -> tuple[Step, ...]:
         """Steps that widen a tensor, for one that is 128 larger."""
         zero = chain[1] if len(chain) > 1 else None
-        known = _number(self.graph, zero) if isinstance(zero, steps.Subtract) else None
+        known = self.graph.number_operand(zero) if isinstance(zero, steps.Subtract) else None
         if known is None:
             return (chain[0], self._plus(steps.Subtract, np.array(0, np.int32)), *chain[1:])
         return (chain[0], self._plus(steps.Subtract, known), *chain[2:])
@@ -178,11 +174,3 @@ def _operands(chain: Iterable[Step]) -> Iterable[Operand]:
         if step.operand is not None:
             yield step.operand
             yield from _operands(step.operand.steps)
-
-
-def _number(graph: Graph, step: Step | None) -> Array | None:
-    """The operand of a step, where it is one constant number."""
-    if step is None or step.operand is None or step.operand.steps:
-        return None
-    value = graph.constants.get(step.operand.tensor)
-    return value if value is not None and value.size == 1 else None

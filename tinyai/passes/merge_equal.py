@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinyai.ir import Array, Graph, Node, rename_steps
+from tinyai.ir import Array, Graph, Node, rename_reads
 
 
 def merge_equal(graph: Graph) -> Graph:
@@ -22,11 +22,7 @@ def merge_equal(graph: Graph) -> Graph:
     kept: dict[str, Node] = {}
     seen: dict[Node, str] = {}
     for node in graph.nodes:
-        node = replace(
-            node,
-            inputs=tuple(alias.get(name, name) for name in node.inputs),
-            epilogue=rename_steps(node.epilogue, lambda name: alias.get(name, name)),
-        )
+        node = rename_reads(node, lambda name: alias.get(name, name))
         if node.output in graph.outputs:
             kept[node.output] = node
             continue

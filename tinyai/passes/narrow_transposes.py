@@ -17,12 +17,10 @@ def narrow_transposes(graph: Graph) -> Graph:
     and then made float, a quarter of the bytes. ``merge_permutes`` moves transpositions to where a
     tensor is narrow; here it is narrow inside of a node.
     """
-    uses = graph.uses()
-    makers = {node.output: node for node in graph.nodes}
     tails: dict[str, tuple[Step, ...]] = {}
     for node in graph.nodes:
-        maker = makers.get(node.inputs[0]) if isinstance(node.op, Transpose) else None
-        if maker is not None and uses[maker.output] == 1:
+        maker = graph.makers.get(node.inputs[0]) if isinstance(node.op, Transpose) else None
+        if maker is not None and graph.uses[maker.output] == 1:
             tail = maker.epilogue[narrowest(graph, maker) :]
             if tail and all(depends_on_value_alone(graph, step) for step in tail):
                 tails[maker.output] = tail

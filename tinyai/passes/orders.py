@@ -28,6 +28,7 @@ from tinyai.ir import (
     Tensor,
     Type,
     broadcasts,
+    rename_reads,
     rename_steps,
     unused_name,
 )
@@ -250,9 +251,7 @@ class _Rewriter:
     def rewrite_node(self, node: Node) -> None:
         ports = self.ports.get(node.output)
         if ports is None:
-            inputs = tuple(self.read(name, None, node) for name in node.inputs)
-            steps = rename_steps(node.epilogue, lambda name: self.read(name, None, node))
-            self.define(replace(node, inputs=inputs, epilogue=steps), None)
+            self.define(rename_reads(node, lambda name: self.read(name, None, node)), None)
             return
         given = self.views[node.output]
         result = ports.writes(given) if ports.writes else given
@@ -420,11 +419,7 @@ def tidy(graph: Graph) -> Graph:
     made: dict[str, Node] = {}
     alias: dict[str, str] = {}
     for node in graph.nodes:
-        node = replace(
-            node,
-            inputs=tuple(alias.get(name, name) for name in node.inputs),
-            epilogue=rename_steps(node.epilogue, lambda name: alias.get(name, name)),
-        )
+        node = rename_reads(node, lambda name: alias.get(name, name))
         shape = graph.type(node.output).shape
 
         def plainer(name: str, shape: tuple[int, ...] = shape) -> str:

@@ -55,7 +55,7 @@ def _can_sink(graph: Graph, node: Node, tail: tuple[Step, ...]) -> bool:
     return all(
         isinstance(reader.op, Elementwise)
         or (_only_widens(tail) and _sums_narrow(graph, reader, node.output, narrow))
-        for reader in graph.nodes
+        for reader in graph.readers[node.output]
         if node.output in reader.inputs
     )
 

@@ -24,6 +24,7 @@ RANKS = {
     "tinyai._version": 0,
     "tinyai.install_tvm": 1,
     "tinyai.dropped": 0,
+    "tinyai.traits": 0,
     "tinyai.ir": 1,
     "tinyai.target": 1,
     "tinyai.report": 1,

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from tinyai.dropped import NOTHING, Dropped
 from tinyai.errors import GraphError
+from tinyai.traits import Range
 
 Array = npt.NDArray[Any]
 
@@ -248,9 +249,13 @@ class Step(abc.ABC):
 
     ``operand``, where the kind has one, is broadcast to the shape of the node's output and has
     the type of the value that it meets.
+
+    What follows ``fits`` are its *traits*: what passes ask. A kind that has none of its own answers
+    what is true of any step, and is left as it is.
     """
 
     name: ClassVar[str]
+    keeps_channels: ClassVar[bool] = False  # whether passes leave a node's channels as they are
     operand: Operand | None = field(default=None, kw_only=True)
 
     @abc.abstractmethod
@@ -264,6 +269,43 @@ class Step(abc.ABC):
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether the step's own numbers fit an output of this shape."""
         return True
+
+    @property
+    def commuted(self) -> type[Step] | None:
+        """The kind that gives the same result where value and operand change places."""
+        return None
+
+    @property
+    def along(self) -> int | None:
+        """The dimension of the node's output along which each element has numbers of its own."""
+        return None
+
+    def with_elements(self, elements: Sequence[int], axis: int) -> Step:
+        """The step with the numbers of these elements, for outputs where they lie along ``axis``;
+        asked only of steps with numbers ``along`` a dimension."""
+        raise NotImplementedError(self.name)
+
+    def apart(self) -> tuple[Step, Array]:
+        """The step without the numbers ``along`` a dimension, and these, a row for each element."""
+        raise NotImplementedError(self.name)
+
+    def is_identity(self, dtype: DType, operand: Array | None) -> bool:
+        """Whether it changes no integer of type ``dtype``; ``operand`` is given where constant."""
+        return False
+
+    def commutes_with_widening(self) -> bool:
+        """Whether it gives of an int64 that is an int32's value what it gives of the int32."""
+        return False
+
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
+        """The range of the result, for a value of type ``of`` within ``value``; None where it is
+        not known. A range that leaves the result's type says that results may wrap."""
+        return None
+
+    def largest(self, size: int, operand: int, constant: Array | None) -> int | None:
+        """The largest absolute value of a result that does not wrap, of a value of at most ``size``
+        and an operand of at most ``operand``, which is ``constant`` where that is known."""
+        return None
 
     def text(self, show: Callable[[str], str]) -> str:
         """``kind(operand, arguments)``, where ``show`` names a tensor."""

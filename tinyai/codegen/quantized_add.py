@@ -107,7 +107,7 @@ def _results(graph: Graph, chain: Sequence[Step], dtype: DType) -> Array | None:
         return None
     if any(name not in graph.constants or graph.constants[name].size > 1 for name in names):
         return None
-    if any(isinstance(step, steps.BY_CHANNEL) and step.axis is not None for step in chain):
+    if any(step.along is not None for step in chain):
         return None
     low, high = dtype.range
     numbers = {name: graph.constants[name].reshape(-1) for name in names}

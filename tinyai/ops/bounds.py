@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from tinyai.ir import DType, Graph, Operand, Step
-from tinyai.ops import steps
 
 INT32_MAX = 2**31 - 1
 
@@ -27,23 +26,9 @@ def _of_type(dtype: DType) -> int:
 
 
 def _behind(graph: Graph, step: Step, size: int) -> int:
-    match step:
-        case steps.Cast() | steps.Relu():
-            return size
-        case steps.Clip(low, high):
-            return int(max(abs(low), abs(high)))
-        case steps.Add() | steps.Subtract() if step.operand is not None:
-            return size + _of_operand(graph, step.operand)
-        case steps.RightShift() if step.operand is not None:
-            places = graph.constants.get(step.operand.tensor)
-            if places is None or step.operand.steps:
-                return size
-            return -(-size >> int(places.min()))
-        case steps.FixedPointMultiply():
-            factors = zip(step.multiplier, step.shift, strict=True)
-            largest: int = max(-(-size * abs(m) * 2 ** (31 + s) >> 62) for m, s in factors)
-            return largest + 1
-    return _of_type(DType.INT64)
+    other = 0 if step.operand is None else _of_operand(graph, step.operand)
+    found = step.largest(size, other, graph.constant_operand(step))
+    return _of_type(DType.INT64) if found is None else found
 
 
 def _of_operand(graph: Graph, operand: Operand) -> int:

@@ -6,14 +6,15 @@ one class; ``tinyai/codegen/steps.py`` holds the C expression of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Step
+from tinyai.ir import Array, DType, Step, Type
 from tinyai.ops.functions import FRAMEWORK_FUNCTIONS, FUNCTIONS, fused_multiply_add
+from tinyai.traits import Range
 
 ALL_FUNCTIONS = {**FUNCTIONS, **FRAMEWORK_FUNCTIONS}
 STEP_KINDS: dict[str, type[Step]] = {}
@@ -28,6 +29,50 @@ def _integer(name: str, dtype: DType) -> DType:
     if dtype.is_float:
         raise ValueError(f"{name} of {dtype}: integers only")
     return dtype
+
+
+# --- How steps answer for their ranges -----------------------------------------------------------
+
+
+def _extremes(step: Step, value: Range, operand: Range | None) -> Range:
+    """The least and the largest result of a step at the ends of its arguments, and at 0: of a step
+    that is monotonic in the value and in the operand, on both sides of 0, rounding included.
+    Infinite bounds give infinite ones or none, which no type holds."""
+    values = (value.low, value.high, np.clip(np.zeros_like(value.low), value.low, value.high))
+    others = (operand.low, operand.high) if operand else (None,)
+    with np.errstate(all="ignore"):
+        results = [step.reference(v, other) for v in values for other in others]
+        return Range(np.min(results, axis=0), np.max(results, axis=0))
+
+
+class _Monotonic(Step):
+    """A step whose own arithmetic at the ends gives the extremes."""
+
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
+        return _extremes(self, value, operand)
+
+
+def _small(*values: Range | None) -> bool:
+    """Whether sums of two cannot leave 64 bits."""
+    ends = (end for value in values if value for end in (value.low, value.high))
+    return all(end.dtype.kind == "f" or np.all(abs(end.astype(float)) < 2.0**62) for end in ends)
+
+
+class _Sum(Step):
+    """A monotonic step whose results are no larger than its value and its operand together."""
+
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
+        return _extremes(self, value, operand) if _small(value, operand) else None
+
+
+class _Product(Step):
+    """A monotonic step that may wrap in 64 bits unseen."""
+
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
+        return None if of.dtype is DType.INT64 else _extremes(self, value, operand)
+
+
+# --- Steps ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -48,9 +93,29 @@ class _Binary(Step):
         raise NotImplementedError(self.name)
 
 
+@dataclass(frozen=True)
+class _Commutative(_Binary):
+    """Value and operand may change places."""
+
+    @property
+    def commuted(self) -> type[Step]:
+        return type(self)
+
+
+@dataclass(frozen=True)
+class _Additive(_Sum, _Binary):
+    """Adds the operand to the value, or takes it off."""
+
+    def is_identity(self, dtype: DType, operand: Array | None) -> bool:
+        return operand is not None and not operand.any()
+
+    def largest(self, size: int, operand: int, constant: Array | None) -> int:
+        return size + operand
+
+
 @_kind
 @dataclass(frozen=True)
-class Add(_Binary):
+class Add(_Additive, _Commutative):
     name: ClassVar[str] = "add"
 
     def apply(self, value: Array, operand: Array) -> Array:
@@ -59,8 +124,12 @@ class Add(_Binary):
 
 @_kind
 @dataclass(frozen=True)
-class Subtract(_Binary):
+class Subtract(_Additive):
     name: ClassVar[str] = "subtract"
+
+    @property
+    def commuted(self) -> type[Step]:
+        return SubtractFrom
 
     def apply(self, value: Array, operand: Array) -> Array:
         return np.subtract(value, operand)
@@ -68,10 +137,14 @@ class Subtract(_Binary):
 
 @_kind
 @dataclass(frozen=True)
-class SubtractFrom(_Binary):
+class SubtractFrom(_Sum, _Binary):
     """``operand - value``: a subtraction whose second argument is the running value."""
 
     name: ClassVar[str] = "subtract_from"
+
+    @property
+    def commuted(self) -> type[Step]:
+        return Subtract
 
     def apply(self, value: Array, operand: Array) -> Array:
         return np.subtract(operand, value)
@@ -79,7 +152,7 @@ class SubtractFrom(_Binary):
 
 @_kind
 @dataclass(frozen=True)
-class Multiply(_Binary):
+class Multiply(_Product, _Commutative):
     name: ClassVar[str] = "multiply"
 
     def apply(self, value: Array, operand: Array) -> Array:
@@ -94,6 +167,11 @@ class Divide(_Binary):
 
     name: ClassVar[str] = "divide"
 
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
+        if operand is None or not np.all(operand.constant & (operand.low > 0)):
+            return None
+        return _extremes(self, value, operand)
+
     def apply(self, value: Array, operand: Array) -> Array:
         if value.dtype.kind == "f":
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -104,7 +182,7 @@ class Divide(_Binary):
 
 @_kind
 @dataclass(frozen=True)
-class Maximum(_Binary):
+class Maximum(_Monotonic, _Commutative):
     """``value > operand ? value : operand``: what TVM's max does with a NaN, too."""
 
     name: ClassVar[str] = "maximum"
@@ -115,7 +193,7 @@ class Maximum(_Binary):
 
 @_kind
 @dataclass(frozen=True)
-class Minimum(_Binary):
+class Minimum(_Monotonic, _Commutative):
     """``value < operand ? value : operand``: what TVM's min does with a NaN, too."""
 
     name: ClassVar[str] = "minimum"
@@ -134,8 +212,11 @@ class _Shift(_Binary):
 
 @_kind
 @dataclass(frozen=True)
-class RightShift(_Shift):
+class RightShift(_Sum, _Shift):
     name: ClassVar[str] = "right_shift"
+
+    def largest(self, size: int, operand: int, constant: Array | None) -> int:
+        return size if constant is None else -(-size >> int(constant.min()))
 
     def apply(self, value: Array, operand: Array) -> Array:
         return np.right_shift(value, operand)
@@ -143,7 +224,7 @@ class RightShift(_Shift):
 
 @_kind
 @dataclass(frozen=True)
-class LeftShift(_Shift):
+class LeftShift(_Product, _Shift):
     name: ClassVar[str] = "left_shift"
 
     def apply(self, value: Array, operand: Array) -> Array:
@@ -173,6 +254,21 @@ class Clip(Step):
         below = np.where(value < high, value, high)
         return np.where(below > low, below, low)
 
+    def is_identity(self, dtype: DType, operand: Array | None) -> bool:
+        return (self.low, self.high) == dtype.range
+
+    def commutes_with_widening(self) -> bool:
+        least, most = DType.INT32.range
+        return least <= self.low and self.high <= most
+
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range:
+        kind = np.float32 if of.dtype.is_float else np.int64
+        low, high = np.asarray(self.low, kind), np.asarray(self.high, kind)
+        return Range(np.clip(value.low, low, high), np.clip(value.high, low, high))
+
+    def largest(self, size: int, operand: int, constant: Array | None) -> int:
+        return int(max(abs(self.low), abs(self.high)))
+
 
 @_kind
 @dataclass(frozen=True)
@@ -188,11 +284,35 @@ class Cast(Step):
     def reference(self, value: Array, operand: Array | None) -> Array:
         return value.astype(self.to.numpy)
 
+    def is_identity(self, dtype: DType, operand: Array | None) -> bool:
+        return self.to is dtype
+
+    def commutes_with_widening(self) -> bool:
+        return True
+
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
+        """A conversion is monotonic where it does not wrap; integers that do fit no type."""
+        kind = np.float32 if self.to.is_float else np.int64
+        if kind is np.int64 and value.low.dtype.kind == "f":
+            low, high = self.to.range
+            if not (np.all(value.low >= low) and np.all(value.high <= high)):
+                return None
+        return Range(value.low.astype(kind), value.high.astype(kind))
+
+    def largest(self, size: int, operand: int, constant: Array | None) -> int:
+        return size
+
 
 @_kind
 @dataclass(frozen=True)
-class Relu(Step):
+class Relu(_Monotonic):
     name: ClassVar[str] = "relu"
+
+    def commutes_with_widening(self) -> bool:
+        return True
+
+    def largest(self, size: int, operand: int, constant: Array | None) -> int:
+        return size
 
     def result(self, dtype: DType) -> DType:
         return dtype
@@ -211,6 +331,11 @@ class LeakyRelu(Step):
     name: ClassVar[str] = "leaky_relu"
     alpha: float
 
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
+        if of.dtype is DType.INT64 or (self.alpha < 0 and not of.dtype.is_float):
+            return None
+        return _extremes(self, value, operand)
+
     def result(self, dtype: DType) -> DType:
         return dtype
 
@@ -221,7 +346,7 @@ class LeakyRelu(Step):
 
 @_kind
 @dataclass(frozen=True)
-class Prelu(_Binary):
+class Prelu(_Product, _Binary):
     """``value > 0 ? value : value * operand``."""
 
     name: ClassVar[str] = "prelu"
@@ -232,7 +357,7 @@ class Prelu(_Binary):
 
 @_kind
 @dataclass(frozen=True)
-class MultiplyAdd(_Binary):
+class MultiplyAdd(_Monotonic, _Binary):
     """``value * factor + operand`` of float32, rounded once."""
 
     name: ClassVar[str] = "multiply_add"
@@ -249,7 +374,7 @@ class MultiplyAdd(_Binary):
 
 @_kind
 @dataclass(frozen=True)
-class Round(Step):
+class Round(_Monotonic):
     """Nearest integer, as a float.
 
     ``mode`` says where a half goes: "away" from zero (C's ``roundf``), to "even"
@@ -332,6 +457,53 @@ class FixedPointMultiply(Step):
         )
 
     @property
+    def along(self) -> int | None:
+        return self.axis
+
+    def with_elements(self, elements: Sequence[int], axis: int) -> Step:
+        multiplier = tuple(self.multiplier[i] for i in elements)
+        shift = tuple(self.shift[i] for i in elements)
+        return replace(self, multiplier=multiplier, shift=shift, axis=axis)
+
+    def apart(self) -> tuple[Step, Array]:
+        numbers = np.array([self.multiplier, self.shift]).T
+        return replace(self, multiplier=(), shift=()), numbers
+
+    def commutes_with_widening(self) -> bool:
+        return True
+
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range:
+        """The ends, multiplied; all int32 where a product or its result may wrap."""
+        if self.axis == len(of.shape) - 1:
+            return replace(self, axis=1)._products(value)
+        each = [one._products(value) for one in self._factors()]
+        lows, highs = zip(*((one.low, one.high) for one in each), strict=True)
+        return Range(np.min(lows, axis=0), np.max(highs, axis=0))
+
+    def _factors(self) -> Iterator[FixedPointMultiply]:
+        """A step for each pair of a multiplier and a shift."""
+        for multiplier, shift in set(zip(self.multiplier, self.shift, strict=True)):
+            yield replace(self, multiplier=(multiplier,), shift=(shift,), axis=None)
+
+    def _products(self, value: Range) -> Range:
+        ends = np.stack([value.low, value.high])
+        size = abs(ends.astype(float)).max(axis=0)
+        shift, multiplier = np.array(self.shift), abs(np.array(self.multiplier, float))
+        shifted = size * 2.0 ** np.maximum(shift, 0)
+        result = size * multiplier * 2.0 ** (shift - 31)
+        fits = (shifted < 2.0**31) & (shifted * multiplier < 2.0**61) & (result < 2.0**31 - 2)
+        results = self.reference(ends, None)
+        low, high = DType.INT32.range
+        return Range(
+            np.where(fits, results.min(axis=0), low), np.where(fits, results.max(axis=0), high)
+        )
+
+    def largest(self, size: int, operand: int, constant: Array | None) -> int:
+        factors = zip(self.multiplier, self.shift, strict=True)
+        largest: int = max(-(-size * abs(m) * 2 ** (31 + s) >> 62) for m, s in factors)
+        return largest + 1
+
+    @property
     def left(self) -> tuple[int, ...]:
         """Places to shift left before the product."""
         return tuple(max(shift, 0) for shift in self.shift)
@@ -374,6 +546,7 @@ class RealMultiply(Step):
     """
 
     name: ClassVar[str] = "real_multiply"
+    keeps_channels: ClassVar[bool] = True  # no range is known of it that would make one constant
     multiplier: tuple[float, ...]
     axis: int | None
     rounding: str
@@ -400,6 +573,13 @@ class RealMultiply(Step):
             0 <= self.axis < len(shape) and shape[self.axis] == len(self.multiplier)
         )
 
+    @property
+    def along(self) -> int | None:
+        return self.axis
+
+    def with_elements(self, elements: Sequence[int], axis: int) -> Step:
+        return replace(self, multiplier=tuple(self.multiplier[i] for i in elements), axis=axis)
+
     def reference(self, value: Array, operand: Array | None) -> Array:
         shape = (1,) * value.ndim
         if self.axis is not None:
@@ -423,10 +603,6 @@ class RealMultiply(Step):
         return f"{self.name}({numbers}, {self.rounding}, + {self.offset}, {bounds})"
 
 
-# The steps that hold numbers of each channel.
-BY_CHANNEL = (FixedPointMultiply, RealMultiply)
-
-
 def _twice_rounded(product: Array, right: Array) -> Array:
     """A product over 2**31, then over 2**right; each rounded, halves away from zero."""
     nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30)).astype(np.int64)
@@ -445,6 +621,12 @@ class Lookup(Step):
     name: ClassVar[str] = "lookup"
     table: tuple[int, ...]
     to: DType
+
+    def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range:
+        first = of.dtype.range[0]
+        ends = zip(value.low.tolist(), value.high.tolist(), strict=True)
+        parts = [self.table[low - first : high - first + 1] for low, high in ends]
+        return Range(*(np.array([end(part) for part in parts]) for end in (min, max)))
 
     def result(self, dtype: DType) -> DType:
         if dtype not in (DType.INT8, DType.UINT8) or len(self.table) != 256:

@@ -26,7 +26,6 @@ from tinyai.ops import (
     Sum,
     Transpose,
 )
-from tinyai.ops.steps import FixedPointMultiply
 from tinyai.ops.window import NHWC
 
 NONE = -1
@@ -182,9 +181,9 @@ class _Numbers:
         numbers: list[list[bytes]] = []
         for step in chain:
             kind, inner = replace(step, operand=None), None
-            if isinstance(kind, FixedPointMultiply) and kind.axis == rank - 1:
-                numbers.append(_rows(np.array([kind.multiplier, kind.shift]).T))
-                kind = replace(kind, multiplier=(), shift=())
+            if kind.along == rank - 1 and not kind.keeps_channels:
+                kind, each = kind.apart()
+                numbers.append(_rows(each))
             if step.operand is not None:
                 name = step.operand.tensor
                 numbers.append(_rows(np.broadcast_to(self._channels_of(name), (count,))))

@@ -26,12 +26,12 @@ from tinyai.ir import (
 )
 from tinyai.ops import Concatenate, Conv2d, Dense, Elementwise, Reshape, Slice
 from tinyai.ops.conv2d import sums
-from tinyai.ops.steps import Add, FixedPointMultiply
+from tinyai.ops.steps import Add
 from tinyai.passes.channels import NONE, apart, channels, equal_channels, joins, mixes
-from tinyai.passes.ranges import Range, ranges
+from tinyai.passes.ranges import ranges
 from tinyai.passes.remove_unused import remove_unused
+from tinyai.traits import Range
 
-_PER_CHANNEL = FixedPointMultiply  # the step that has numbers along an axis
 Widths = tuple[int, int]
 WIDTHS = 8, 16  # kernels sum up 16 channels at once; reading them is fastest in eights
 ROUNDS = 8  # what went may make more channels constant or equal
@@ -192,8 +192,8 @@ def _rounded_up(kept: Array, widths: Widths) -> bool:
 def _is_whole(graph: Graph, node: Node) -> bool:
     """Whether a node keeps all channels of what it reads and makes."""
     op, data = node.op, node.inputs[0]
-    if any(hasattr(s, "axis") for s in every_step(node.epilogue) if type(s) is not _PER_CHANNEL):
-        return True  # steps that nobody here knows how to cut
+    if any(step.keeps_channels for step in every_step(node.epilogue)):
+        return True
     if isinstance(op, Conv2d | Dense) and node.inputs[1] not in graph.constants:
         return True
     if data in graph.constants and not isinstance(op, Elementwise | Concatenate):
@@ -320,12 +320,8 @@ class _Rewriting:
 
     def _step(self, step: Step, out: Array, rank: int) -> Step:
         """A step with the numbers of the channels that are left."""
-        if isinstance(step, FixedPointMultiply) and step.axis == rank - 1:
-            pairs = zip(step.multiplier, step.shift, out, strict=True)
-            numbers = tuple((m, s) for m, s, mine in pairs if mine)
-            step = replace(
-                step, multiplier=tuple(m for m, _ in numbers), shift=tuple(s for _, s in numbers)
-            )
+        if step.along == rank - 1:
+            step = step.with_elements(np.flatnonzero(out).tolist(), rank - 1)
         if step.operand is None:
             return step
         name = step.operand.tensor

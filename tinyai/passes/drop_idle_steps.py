@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tinyai.ir import DType, Graph, Node, Operand, Step
-from tinyai.ops import steps
 
 
 def drop_idle_steps(graph: Graph) -> Graph:
@@ -42,14 +41,4 @@ def _with_busy_operand(graph: Graph, step: Step) -> Step:
 
 def _is_idle(graph: Graph, step: Step, dtype: DType) -> bool:
     """Floats keep all: adding zero changes -0.0, bounds change NaN."""
-    if dtype.is_float:
-        return False
-    match step:
-        case steps.Add() | steps.Subtract():
-            value = graph.constant_operand(step)
-            return value is not None and not value.any()
-        case steps.Cast(to):
-            return to is dtype
-        case steps.Clip(low, high):
-            return (low, high) == dtype.range
-    return False
+    return not dtype.is_float and step.is_identity(dtype, graph.constant_operand(step))

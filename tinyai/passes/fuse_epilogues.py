@@ -11,17 +11,6 @@ from dataclasses import replace
 
 from tinyai.ir import Graph, Node, Operand, Step, operand_tensors
 from tinyai.ops import Elementwise
-from tinyai.ops.steps import Add, Maximum, Minimum, Multiply, Subtract, SubtractFrom
-
-# The step that gives the same result when value and operand change places.
-SWAPPED: dict[type[Step], type[Step]] = {
-    Add: Add,
-    Multiply: Multiply,
-    Maximum: Maximum,
-    Minimum: Minimum,
-    Subtract: SubtractFrom,
-    SubtractFrom: Subtract,
-}
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
@@ -67,7 +56,7 @@ def _swap(graph: Graph, node: Node, made: dict[str, Node], uses: Mapping[str, in
     """Value and operand of the first step change places where only the operand's maker can take
     the node as its epilogue and is more than elementwise."""
     first = node.epilogue[0] if node.epilogue else None
-    if first is None or first.operand is None or type(first) not in SWAPPED:
+    if first is None or first.operand is None or first.commuted is None:
         return node
     if first.operand.steps:  # they would have to run on the running value
         return node
@@ -76,7 +65,7 @@ def _swap(graph: Graph, node: Node, made: dict[str, Node], uses: Mapping[str, in
         return node
     if value is not None and _is_kernel(value) and _can_fuse(graph, value, node, uses):
         return node
-    swapped = SWAPPED[type(first)](operand=Operand(node.inputs[0]))
+    swapped = first.commuted(operand=Operand(node.inputs[0]))
     return replace(node, inputs=(operand.output,), epilogue=(swapped, *node.epilogue[1:]))
 
 

@@ -19,7 +19,7 @@ from tinyai.ir import (
     step_types,
 )
 from tinyai.ops import Elementwise
-from tinyai.ops.steps import BY_CHANNEL, Lookup
+from tinyai.ops.steps import Lookup
 from tinyai.reference import run_steps
 
 FEWEST_STEPS = 4  # shorter chains of integers cost less than a look-up
@@ -78,16 +78,12 @@ def _is_worth_it(start: DType, steps: Sequence[Step]) -> bool:
 def depends_on_value_alone(graph: Graph, step: Step, own: str | None = None) -> bool:
     """Whether a step gives equal values equal results, wherever they stand; those of the tensor
     ``own`` are the value itself."""
-    if any(map(_is_by_channel, every_step([step]))):
+    if any(each.along is not None for each in every_step([step])):
         return False
     return all(
         name == own or (name in graph.constants and graph.constants[name].size == 1)
         for name in operand_tensors([step])
     )
-
-
-def _is_by_channel(step: Step) -> bool:
-    return isinstance(step, BY_CHANNEL) and step.axis is not None
 
 
 def _lookup(graph: Graph, dtype: DType, steps: Sequence[Step], own: str | None) -> Lookup:

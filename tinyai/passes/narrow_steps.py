@@ -28,7 +28,7 @@ def _chain(graph: Graph, chain: Iterable[Step], dtype: DType) -> tuple[Step, ...
     result: list[Step] = []
     waits = False  # a widening from int32 that no step needed yet
     for step in chain:
-        if waits and not _same_in_32_bits(step):
+        if waits and not step.commutes_with_widening():
             result.append(steps.Cast(DType.INT64))
             waits = False
         if step == steps.Cast(DType.INT64) and dtype is DType.INT32:
@@ -38,17 +38,6 @@ def _chain(graph: Graph, chain: Iterable[Step], dtype: DType) -> tuple[Step, ...
         dtype = step.result(dtype)
         waits = waits and dtype is DType.INT64
     return (*result, steps.Cast(DType.INT64)) if waits else tuple(result)
-
-
-def _same_in_32_bits(step: Step) -> bool:
-    """Whether a step of an int64 that is an int32's value gives what it gives of the int32."""
-    match step:
-        case steps.FixedPointMultiply() | steps.Relu() | steps.Cast():
-            return True
-        case steps.Clip(low, high):
-            least, most = DType.INT32.range
-            return least <= low and high <= most
-    return False
 
 
 def _with_narrow_operand(graph: Graph, step: Step) -> Step:

@@ -50,7 +50,6 @@ from tinyai.ops import (
     Sum,
     Transpose,
 )
-from tinyai.ops.steps import BY_CHANNEL, RealMultiply
 from tinyai.passes.remove_unused import remove_unused
 
 Part = tuple[int, int]  # an axis of the frame, and its size
@@ -179,18 +178,10 @@ def turned_op(op: Op, turn: Turn, result: View) -> Op:
 
 def _turned_step(step: Step, turn: Turn, view: View) -> Step:
     """The step without its operand: a step that names an axis names it where it is now."""
-    if not isinstance(step, BY_CHANNEL) or step.axis is None:
+    axis = step.along
+    if axis is None:
         return step
-    numbers = turn.numbers(step.axis, view)
-    if isinstance(step, RealMultiply):
-        multiplier = tuple(step.multiplier[i] for i in numbers)
-        return replace(step, multiplier=multiplier, axis=turn.dims.index(step.axis))
-    return replace(
-        step,
-        multiplier=tuple(step.multiplier[i] for i in numbers),
-        shift=tuple(step.shift[i] for i in numbers),
-        axis=turn.dims.index(step.axis),
-    )
+    return step.with_elements(turn.numbers(axis, view), turn.dims.index(axis))
 
 
 def _turned_quant(quant: QParams | None, turn: Turn, view: View) -> QParams | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,35 +24,10 @@ from tinyai.ops import (
     Slice,
     Sum,
     Transpose,
-    steps,
 )
 from tinyai.ops.window import NHWC, Window
 from tinyai.passes.channels import NONE, apart, channels
-
-
-@dataclass(frozen=True, eq=False)
-class Range:
-    """The least and the largest value of each channel, both possible or not: int64, or float32,
-    where infinite bounds also stand for NaN."""
-
-    low: Array
-    high: Array
-
-    @property
-    def constant(self) -> Array:
-        """Which channels have the same value for every input."""
-        return np.asarray(self.low == self.high)
-
-    def plus(self, number: int) -> Range:
-        return Range(self.low + number, self.high + number)
-
-    def hull(self, value: Array | float) -> Range:
-        """Bounds that hold ``value`` as well."""
-        return Range(np.minimum(self.low, value), np.maximum(self.high, value))
-
-    def spread(self, count: int) -> Range:
-        """The bounds of all channels together, ``count`` times."""
-        return Range(np.repeat(self.low.min(), count), np.repeat(self.high.max(), count))
+from tinyai.traits import Range
 
 
 def ranges(graph: Graph) -> dict[str, Range]:
@@ -214,100 +189,6 @@ def _behind(
             wide = Range(*(np.broadcast_to(b, (channels(of),)) for b in (other.low, other.high)))
             operand = _behind(graph, step.operand.steps, start, wide, known)
         after = replace(of, dtype=step.result(of.dtype))
-        value = _fitting(_through(step, of, value, operand), after)
+        value = _fitting(step.infer_range(of, value, operand), after)
         of = after
     return value
-
-
-def _through(step: Step, of: Type, value: Range, operand: Range | None) -> Range | None:
-    """The range behind one step; None where it is not known. Steps are monotonic in the value and
-    in the operand, on both sides of 0, rounding included: their own arithmetic at the ends gives
-    the extremes. Infinite bounds give infinite ones or none, for which ``_fitting`` knows no range.
-    """
-    match step:
-        case steps.Clip(low, high):
-            ends = (np.clip(end, *_bounds(of.dtype, low, high)) for end in (value.low, value.high))
-            return Range(*ends)
-        case steps.Lookup(table):
-            first = of.dtype.range[0]
-            parts = [table[a - first : b - first + 1] for a, b in _pairs(value)]
-            return Range(*(np.array([end(part) for part in parts]) for end in (min, max)))
-        case steps.Cast(to):
-            return _cast(to, value)
-        case steps.FixedPointMultiply():
-            return _multiplied(step, of, value)
-        case steps.Divide() if operand is None or not np.all(operand.constant & (operand.low > 0)):
-            return None
-        case steps.LeakyRelu(alpha) if alpha < 0 and not of.dtype.is_float:
-            return None
-        case steps.Multiply() | steps.LeftShift() | steps.LeakyRelu() | steps.Prelu() if (
-            of.dtype is DType.INT64
-        ):
-            return None
-        case steps.Relu() | steps.LeakyRelu() | steps.Round() | steps.Divide():
-            return _extremes(step, value, operand)
-        case steps.Add() | steps.Subtract() | steps.SubtractFrom() | steps.RightShift():
-            return _extremes(step, value, operand) if _small(value, operand) else None
-        case steps.Maximum() | steps.Minimum() | steps.Prelu() | steps.MultiplyAdd():
-            return _extremes(step, value, operand)
-        case steps.Multiply() | steps.LeftShift():
-            return _extremes(step, value, operand)
-    return None
-
-
-def _bounds(dtype: DType, low: float, high: float) -> tuple[Array, Array]:
-    kind = np.float32 if dtype.is_float else np.int64
-    return np.asarray(low, kind), np.asarray(high, kind)
-
-
-def _pairs(value: Range) -> Iterator[tuple[int, int]]:
-    return zip(value.low.tolist(), value.high.tolist(), strict=True)
-
-
-def _small(*values: Range | None) -> bool:
-    """Whether sums of two cannot leave 64 bits."""
-    ends = (end for value in values if value for end in (value.low, value.high))
-    return all(end.dtype.kind == "f" or np.all(abs(end.astype(float)) < 2.0**62) for end in ends)
-
-
-def _extremes(step: Step, value: Range, operand: Range | None) -> Range:
-    """The least and the largest result of a step at the ends of its arguments, and at 0."""
-    values = (value.low, value.high, np.clip(np.zeros_like(value.low), value.low, value.high))
-    others = (operand.low, operand.high) if operand else (None,)
-    with np.errstate(all="ignore"):
-        results = [step.reference(v, other) for v in values for other in others]
-        return Range(np.min(results, axis=0), np.max(results, axis=0))
-
-
-def _cast(to: DType, value: Range) -> Range | None:
-    """A conversion is monotonic where it does not wrap; ``_fitting`` asks that of integers."""
-    kind = np.float32 if to.is_float else np.int64
-    if kind is np.int64 and value.low.dtype.kind == "f":
-        low, high = to.range
-        if not (np.all(value.low >= low) and np.all(value.high <= high)):
-            return None
-    return Range(value.low.astype(kind), value.high.astype(kind))
-
-
-def _multiplied(step: steps.FixedPointMultiply, of: Type, value: Range) -> Range:
-    """The ends, multiplied; all int32 where a product or its result may wrap."""
-    if step.axis == len(of.shape) - 1:
-        return _by(replace(step, axis=1), value)
-    numbers = set(zip(step.multiplier, step.shift, strict=True))
-    each = [_by(replace(step, multiplier=(m,), shift=(s,), axis=None), value) for m, s in numbers]
-    lows, highs = zip(*((one.low, one.high) for one in each), strict=True)
-    return Range(np.min(lows, axis=0), np.max(highs, axis=0))
-
-
-def _by(step: steps.FixedPointMultiply, value: Range) -> Range:
-    ends = np.stack([value.low, value.high])
-    size = abs(ends.astype(float)).max(axis=0)
-    shift, multiplier = np.array(step.shift), abs(np.array(step.multiplier, float))
-    shifted = size * 2.0 ** np.maximum(shift, 0)
-    result = size * multiplier * 2.0 ** (shift - 31)
-    fits = (shifted < 2.0**31) & (shifted * multiplier < 2.0**61) & (result < 2.0**31 - 2)
-    results = step.reference(ends, None)
-    low, high = DType.INT32.range
-    return Range(
-        np.where(fits, results.min(axis=0), low), np.where(fits, results.max(axis=0), high)
-    )

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyai.ir import NARROW, Array, Graph, Node, every_step
 from tinyai.ops import Elementwise
-from tinyai.ops.steps import BY_CHANNEL, Function, Lookup
+from tinyai.ops.steps import Function, Lookup
 from tinyai.reference import run_steps
 
 
@@ -97,5 +97,5 @@ def _are_of_single_values(span: list[Node], numbers: dict[str, Array]) -> bool:
     """Whether the place of a value does not matter: every constant is one number, and no factor
     belongs to a channel."""
     steps = every_step(step for node in span for step in node.epilogue)
-    by_place = (isinstance(step, BY_CHANNEL) and step.axis is not None for step in steps)
+    by_place = (step.along is not None for step in steps)
     return all(array.size == 1 for array in numbers.values()) and not any(by_place)

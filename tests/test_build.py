@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import tinyai.runtime
 from tinyai.errors import LimitError, OptionError, ToolchainError
 from tinyai.frontends.load import load_model
 from tinyai.frontends.relay import regions, register_hooks
-from tinyai.runtime.tvm_module import c_sources
+from tinyai.runtime.tvm_module import c_sources, linker
 
 DIGITS = Path(__file__).parents[1] / "benchmarks" / "digits" / "digits.onnx"
 
@@ -90,6 +91,33 @@ def test_build_serves_the_aot_executor(network, tmp_path):
     executor.run()
     np.testing.assert_array_equal(executor.get_output(0).numpy(), expected)
     factory.export_library(str(tmp_path / "net.so"))
+
+
+@pytest.mark.parametrize("options", ["", "-isa=avx2"])
+def test_what_a_build_exports_is_what_its_toolchain_makes_of_the_whole_file(
+    network, options, tmp_path
+):
+    factory = tinyai.build(network[0], target=f"tinyai {options}, llvm")
+    mine, whole = tmp_path / "mine.so", tmp_path / "whole.so"
+    factory.export_library(mine)
+    plain = built(network[0], sealed=True, **({"isa": "avx2"} if options else {}))
+    plain.export_library(str(whole), fcompile=linker(tinyai.Toolchain(), kept={}))
+    sections = () if options else ("avx512vnni", "avx2", "packed")
+    symbols = subprocess.run(["nm", str(mine)], capture_output=True, text=True, check=True).stdout
+    assert [name for name in sections if f"_main_0_run_{name}\n" not in symbols] == []
+    assert mine.read_bytes() == whole.read_bytes()
+
+
+def test_an_export_takes_a_compiler_of_its_own(network, tmp_path):
+    mod, inputs, (expected,) = network
+    library, archive = tmp_path / "net.so", tmp_path / "net.tar"
+    factory = tinyai.build(mod, toolchain=tinyai.Toolchain("gcc"))
+    factory.export_library(str(library), cc="g++")
+    loaded = tvm.runtime.load_module(str(library))
+    np.testing.assert_array_equal(nets.run_factory(loaded, inputs)[0], expected)
+    factory.export_library(str(archive))
+    with tarfile.open(archive) as files:
+        assert any(name.endswith(".c") for name in files.getnames())
 
 
 def test_build_takes_params(network):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -11,14 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.example_graphs import require_isa
 from tests.random_graphs import graphs, random_inputs
+from tinyai.backend import compile_graph
 from tinyai.errors import GraphError, LimitError, OptionError, ToolchainError
 from tinyai.ir import Array, Builder, DType, Graph, Operand, Type
 from tinyai.ops import Conv2d, Elementwise, MaxPool2d, Reshape
 from tinyai.ops.steps import Add, Cast, Clip, Relu, RightShift, Round
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
-from tinyai.runtime.runner import Runner
+from tinyai.runtime import toolchain as compilers
+from tinyai.runtime.runner import Runner, aligned_bytes, pointers
 from tinyai.runtime.toolchain import DEFAULT_COMPILERS, Toolchain
 from tinyai.target import Target
 
@@ -365,10 +370,67 @@ def test_a_file_for_every_machine_is_compiled_in_parts_and_gives_the_same(
 
     monkeypatch.setattr(Toolchain, "run", recorded)
     inputs = random_inputs(graph, 3)
-    for cpus, compilations in (({0, 1}, 3), ({0}, 0)):
+    for cpus, compilations in (({0, 1}, 4), ({0}, 0)):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, cpus=cpus: cpus)
         for cc in filter(shutil.which, ("gcc", "g++", "clang")):
             calls.clear()
             toolchain = Toolchain(cc, ("-Wall", "-Wextra", "-Werror"))
             assert_equal(Runner(graph, Target(), toolchain)(*inputs), run_graph(graph, inputs))
             assert sum("-c" in call for call in calls) == compilations
+
+
+CPUS = {"avx512vnni": 0, "avx2": 1, "scalar": 2}
+
+
+@pytest.mark.parametrize("isa", CPUS)
+def test_for_this_machine_only_what_its_cpu_runs_is_compiled_and_the_rest_when_it_is_wanted(
+    isa: str, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_isa(isa)
+    flags = {"avx512vnni": "avx512f avx512bw avx512dq avx512vl avx512_vnni", "avx2": "fma avx2"}
+    monkeypatch.setattr(compilers, "cpu_description", lambda: f"flags : {flags.get(isa, 'sse2')}")
+    compiled: list[str] = []
+    run = Toolchain.run
+
+    def recorded(toolchain: Toolchain, arguments: list[str]) -> None:
+        compiled.append(" ".join(word for word in arguments if word.startswith("-DTINYAI")))
+        run(toolchain, arguments)
+
+    monkeypatch.setattr(Toolchain, "run", recorded)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # one after the other
+    source, here, everywhere, anew = (tmp_path / n for n in ("net.c", "1.so", "2.so", "3.so"))
+    emitted = compile_graph(graph, Target(), abi="plain").source
+    source.write_text(emitted.text)
+    objects: dict[bytes, bytes] = {}
+    part = f"-DTINYAI_PART={CPUS[isa]}"
+    Toolchain().shared_library(here, [source], here=True, kept=objects)
+    assert compiled == [part, f"-DTINYAI_PART=3 -DTINYAI_ONLY={CPUS[isa]}", ""]
+    compiled.clear()
+    Toolchain().shared_library(everywhere, [source], kept=objects)
+    every = [f"-DTINYAI_PART={number}" for number in range(4)]
+    assert compiled == [*(each for each in every if each != part), ""]
+    Toolchain().shared_library(anew, [source], kept={})
+    assert everywhere.read_bytes() == anew.read_bytes() != here.read_bytes()
+    inputs = random_inputs(graph, 3)
+    outputs = [np.empty(t.shape, t.dtype.numpy) for t in graph.types(graph.outputs)]
+    arena = aligned_bytes(emitted.arena_bytes)
+    for file in (here, everywhere):
+        entry = getattr(ctypes.CDLL(str(file)), emitted.symbol)
+        assert entry(pointers(inputs), pointers(outputs), ctypes.c_void_p(arena.ctypes.data)) == 0
+        assert_equal(outputs, run_graph(graph, inputs))
+
+
+def test_a_kept_object_is_of_the_same_text_compiler_and_flags(graph: Graph, tmp_path: Path) -> None:
+    source = tmp_path / "net.c"
+    source.write_text(compile_graph(graph, Target(isa="scalar"), abi="plain").source.text)
+    objects: dict[bytes, bytes] = {}
+    for toolchain in (Toolchain("gcc"), Toolchain("gcc", ("-O1",)), Toolchain("gcc")):
+        toolchain.shared_library(tmp_path / "net.so", [source], kept=objects)
+    assert len(objects) == 2
+    source.write_text(source.read_text().replace("/* The network.", "/* Network."))
+    Toolchain("gcc").shared_library(tmp_path / "net.so", [source], kept=objects)
+    assert len(objects) == 3
+    others = tmp_path / "others.c"  # may include a header, which may change
+    others.write_text("int answer = 42;\n")
+    Toolchain("gcc").shared_library(tmp_path / "net.so", [others], kept=objects)
+    assert len(objects) == 3

@@ -2,7 +2,8 @@
 
 ``relay.build`` leaves a region as a C source module, which answers "no such function in module"
 until it is compiled. ``export_library`` compiles it on the way to a file; ``compile`` does so for
-a module that stays in this process.
+a module that stays in this process, which of a file for every machine takes no more than what this
+CPU runs.
 """
 
 from __future__ import annotations
@@ -20,19 +21,41 @@ from tvm.relay.backend.executor_factory import (
 )
 
 from tinyai.errors import OptionError
-from tinyai.runtime.toolchain import Toolchain
+from tinyai.runtime.toolchain import Objects, Toolchain
+
+# What export_library writes without a C compiler, or with one that is not this machine's.
+_TVMS_OWN = (".tar", ".wasm")
 
 
 class CompiledFactory(ExecutorFactoryModule):  # type: ignore[misc]
     """An executor factory that runs at once: ``factory["default"](tvm.cpu())``.
 
-    Everything else is the factory's that ``relay.build`` returned: ``export_library``,
-    ``get_params``, ``get_graph_json``, ``ir_mod``.
+    Everything else is the factory's that ``relay.build`` returned: ``get_params``,
+    ``get_graph_json``, ``ir_mod``.
     """
 
-    def __init__(self, built: ExecutorFactoryModule, loaded: tvm.runtime.Module) -> None:
+    def __init__(
+        self,
+        built: ExecutorFactoryModule,
+        loaded: tvm.runtime.Module,
+        toolchain: Toolchain,
+        objects: Objects,
+    ) -> None:
         self.__dict__.update(built.__dict__)
         self.loaded = loaded
+        self._toolchain, self._objects = toolchain, objects
+
+    def export_library(
+        self, file_name: str | Path, fcompile: Any = None, addons: Any = None, **kwargs: Any
+    ) -> Any:
+        """TVM's, of all that ``relay.build`` made: the library runs wherever the options say.
+
+        Without a compiler of its own (``fcompile``, ``cc``, ``.tar``) by the toolchain of the
+        build, which compiles what it has not compiled yet.
+        """
+        if fcompile is None and not kwargs and Path(file_name).suffix not in _TVMS_OWN:
+            fcompile = linker(self._toolchain, kept=self._objects)
+        return super().export_library(file_name, fcompile, addons, **kwargs)
 
     def __getitem__(self, item: str) -> Any:
         return self.loaded[item]
@@ -73,8 +96,9 @@ def compile(built: ExecutorFactoryModule, toolchain: Toolchain | None = None) ->
     factory = CompiledGraphFactory if graph else CompiledAotFactory
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         library = Path(folder) / "library.so"
-        built.export_library(str(library), fcompile=linker(toolchain))
-        return factory(built, tvm.runtime.load_module(str(library)))
+        objects: Objects = {}
+        built.export_library(str(library), fcompile=linker(toolchain, here=True, kept=objects))
+        return factory(built, tvm.runtime.load_module(str(library)), toolchain, objects)
 
 
 def c_sources(built: Any) -> list[str]:
@@ -88,14 +112,14 @@ def c_sources(built: Any) -> list[str]:
     return own + [text for part in module.imported_modules for text in c_sources(part)]
 
 
-def linker(toolchain: Toolchain) -> Any:
-    """``toolchain`` as the ``fcompile`` of TVM's ``export_library``."""
+def linker(toolchain: Toolchain, *, here: bool = False, kept: Objects | None = None) -> Any:
+    """``toolchain.shared_library`` as the ``fcompile`` of TVM's ``export_library``."""
 
     def create(
         output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: Any
     ) -> None:
         files = [Path(name) for name in ([objects] if isinstance(objects, str) else objects)]
-        toolchain.shared_library(Path(output), files, *(options or ()))
+        toolchain.shared_library(Path(output), files, *(options or ()), here=here, kept=kept)
 
     create.output_format = "so"  # type: ignore[attr-defined]
     create.need_system_lib = False  # type: ignore[attr-defined]

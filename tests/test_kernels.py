@@ -26,7 +26,8 @@ from tests.example_graphs import (
 )
 from tinyai import backend
 from tinyai.codegen.emit import choose_kernels
-from tinyai.codegen.isa import SCALAR, isas_of
+from tinyai.codegen.isa import isas_of
+from tinyai.codegen.isa.portable import ISA_SCALAR
 from tinyai.codegen.kernels import KERNELS, Kernel, choose
 from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.errors import UnsupportedError
@@ -171,7 +172,7 @@ def test_the_first_row_without_a_complaint_is_chosen() -> None:
             not spread
             and node.op.groups == graph.type(node.inputs[0]).shape[node.op.layout.index("C")]
         )
-        chosen = choose(graph, node, SCALAR).name
+        chosen = choose(graph, node, ISA_SCALAR).name
         assert chosen == ("conv2d_depthwise_scalar" if depthwise else "conv2d_patches_scalar")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tinyai.codegen.borders import with_borders
 from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes, threads_of
+from tinyai.codegen.isa import isas_of
 from tinyai.codegen.parts import plan_with_parts
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.errors import LimitError, owning_faults
@@ -99,11 +100,11 @@ def prepare(graph: Graph, target: Target) -> Graph:
     """Graph -> Graph.
 
     1. ``optimize``: constants folded, elementwise nodes fused into epilogues.
-    2. ``make_unsigned``, for SIMD kernels: unsigned images, which ask for zero points.
+    2. ``make_unsigned``, where products are of unsigned bytes: images that ask for zero points.
     3. ``drop_idle_steps``: zero points of 0 go away.
     """
     graph = optimize(graph)
-    if target.isa != "scalar":
+    if isas_of(target)[0].unsigned:
         graph = verify(make_unsigned(graph))
     return verify(drop_idle_steps(graph))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tinyai.codegen.isa import Isa
+from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import Kernel
 from tinyai.ir import Border, Graph, Node, operand_tensors
 from tinyai.ops import Conv2d, Elementwise

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_called
 from tinyai.codegen.constants import constant, declaration
-from tinyai.codegen.isa import Isa, isas_of
+from tinyai.codegen.isa import isas_of
+from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import Kernel, choose
 from tinyai.codegen.kernels.layout import copied
 from tinyai.codegen.steps import HELPERS, Epilogue

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tinyai.codegen.isa import Isa
+from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.layout import places
 from tinyai.ir import Graph, Node, Part, operand_tensors

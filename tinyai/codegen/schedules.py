@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tinyai.codegen.isa import Isa
+from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import Kernel
 from tinyai.errors import OptionError
 from tinyai.ir import Graph, Node, Schedule, Tile

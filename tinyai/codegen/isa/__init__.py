@@ -9,24 +9,12 @@ weight is stored once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinyai.codegen.isa import portable
 from tinyai.codegen.isa.microkernels import Microkernels
+from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.isa.x86 import avx2, avx512vnni
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.target import Target
-
-
-@dataclass(frozen=True)
-class Isa:
-    """``rows`` are the values of ``Kernel.isa`` that serve, the preferred first; ``features`` what
-    the compiler may use and the CPU must have (nothing: any machine)."""
-
-    name: str
-    rows: tuple[str, ...]
-    features: tuple[str, ...] = ()
-
 
 # Of all instruction sets that have some.
 MICROKERNELS: tuple[Microkernels, ...] = (
@@ -36,22 +24,14 @@ MICROKERNELS: tuple[Microkernels, ...] = (
     avx2.EITHER,
     portable.PACKED,
 )
-SCALAR = Isa("scalar", ("scalar",))
-# Portable C that reads the weights as the SIMD kernels want them.
-PACKED = Isa("packed", ("packed", "scalar"))
-AVX512VNNI = Isa(avx512vnni.NAME, (avx512vnni.NAME, "scalar"), avx512vnni.FEATURES)
-AVXVNNI = Isa("avxvnni", ("avxvnni", "scalar"), ("avx2", "avxvnni"))
-AVX2 = Isa("avx2", ("avx2", "scalar"), ("avx2",))
-# With cores for AVX-VNNI beside those for AVX2: the layers around them are compiled once.
-EITHER = Isa("avx2", ("either", "scalar"), ("avx2",))
 # From the strongest to the weakest; the last one serves every machine.
 _FILES: dict[str, tuple[Isa, ...]] = {
-    "auto": (AVX512VNNI, EITHER, PACKED),
-    "avx512vnni": (AVX512VNNI,),
-    "avxvnni": (AVXVNNI,),
-    "avx2": (AVX2,),
-    "packed": (PACKED,),
-    "scalar": (SCALAR,),
+    "auto": (avx512vnni.ISA, avx2.ISA_EITHER, portable.ISA_PACKED),
+    "avx512vnni": (avx512vnni.ISA,),
+    "avxvnni": (avx2.ISA_AVXVNNI,),
+    "avx2": (avx2.ISA_AVX2,),
+    "packed": (portable.ISA_PACKED,),
+    "scalar": (portable.ISA_SCALAR,),
 }
 
 

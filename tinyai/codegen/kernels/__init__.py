@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa import Isa, rows
+from tinyai.codegen.isa import rows
+from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import (
     add,
     conv2d,

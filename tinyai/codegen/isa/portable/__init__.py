@@ -1,11 +1,12 @@
-"""Portable C that reads the weights as the vector instructions want them: ``packed``, what a file
-for several instruction sets runs on any other CPU."""
+"""Portable C: ``scalar``, to be read, and ``packed``, which reads the weights as vector
+instructions want them: what a file for several instruction sets runs on any other CPU."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.isa.microkernels import Microkernels, Options, chosen, name_of
+from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, render_core
 
@@ -38,3 +39,5 @@ def _asked(epilogue: Epilogue, options: Options) -> Options:
 
 
 PACKED = Microkernels("packed", _tile, _depthwise)
+ISA_PACKED = Isa("packed", ("packed", "scalar"), unsigned=True)
+ISA_SCALAR = Isa("scalar", ("scalar",))

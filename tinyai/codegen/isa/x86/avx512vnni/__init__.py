@@ -6,7 +6,8 @@ import functools
 
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa.microkernels import Microkernels, Sums
-from tinyai.codegen.isa.x86 import sums
+from tinyai.codegen.isa.section import Isa
+from tinyai.codegen.isa.x86 import X86_64, sums
 from tinyai.codegen.isa.x86.avx512vnni.depthwise import depthwise
 from tinyai.codegen.isa.x86.avx512vnni.tile import tile
 from tinyai.codegen.isa.x86.avx512vnni.vector_steps import simd, write_lanes
@@ -14,7 +15,14 @@ from tinyai.codegen.isa.x86.transpose import transpose
 from tinyai.codegen.steps import Epilogue
 
 NAME = "avx512vnni"
-FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
+ISA = Isa(
+    NAME,
+    (NAME, "scalar"),
+    X86_64,
+    ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"),
+    options=("prefer-vector-width=512",),
+    unsigned=True,
+)
 
 
 def _float_add(epilogue: Epilogue, add: FloatAdd) -> str:

@@ -1,0 +1,46 @@
+"""One instruction set of a C file: what the file says to the compiler, and asks the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What instruction sets of one family of CPUs share: the preprocessor's ``guard`` around their
+    code, the ``header`` of the compiler's intrinsics, and the expression by which C asks whether
+    the CPU ``has`` a feature."""
+
+    name: str
+    guard: str
+    header: str
+    has: Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Isa:
+    """A section of a file: its functions for one instruction set.
+
+    - ``rows``: the values of ``Kernel.isa`` that serve, the preferred first.
+    - ``architecture``: None where any machine runs it.
+    - ``features``: what the compiler may use and the CPU must have; ``options`` are more words for
+      the compiler's target.
+    - ``question``: a template of C that must stand in front of the expressions of ``fits``.
+    - ``unsigned``: its products are those of unsigned by signed bytes, so that images are best
+      stored unsigned.
+    """
+
+    name: str
+    rows: tuple[str, ...]
+    architecture: Architecture | None = None
+    features: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    question: str = ""
+    unsigned: bool = False
+
+    @property
+    def fits(self) -> str:
+        """Whether the CPU runs it, as C."""
+        assert self.architecture is not None
+        return " && ".join(map(self.architecture.has, self.features))

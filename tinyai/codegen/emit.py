@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_called
 from tinyai.codegen.constants import constant, declaration
 from tinyai.codegen.isa import isas_of
-from tinyai.codegen.isa.section import Isa
+from tinyai.codegen.isa.section import Architecture, Isa
 from tinyai.codegen.kernels import Kernel, choose
 from tinyai.codegen.kernels.layout import copied
 from tinyai.codegen.steps import HELPERS, Epilogue
@@ -101,7 +101,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
         inputs=inputs,
         outputs=outputs,
         helpers=[HELPERS[name] for name in sorted({n for s in sections for n in s.helpers})],
-        intrinsics=any(section.isa.features and section.cores for section in sections),
+        intrinsics=_intrinsics(sections),
         sections=zip([section.isa for section in sections], bodies, strict=True),
         isas=[section.isa for section in sections],
         plan=plan,
@@ -117,6 +117,12 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
     text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
     text = text.replace("@DECLARATIONS@\n", "".join(map(declaration, constants.texts.values())), 1)
     return CSource(symbol, text, plan.arena_bytes, constants.bytes)
+
+
+def _intrinsics(sections: Sequence[_Section]) -> Architecture | None:
+    """The architecture whose intrinsics the file needs: it has one, where it has any."""
+    found = (each.isa.architecture for each in sections if each.cores)
+    return next(filter(None, found), None)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ ROOT = Path(tinyai.__file__).parent
 RANKS = {
     "tinyai.errors": 0,
     "tinyai._version": 0,
+    "tinyai.interrupts": 0,
     "tinyai.install_tvm": 1,
     "tinyai.dropped": 0,
     "tinyai.traits": 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -109,22 +110,47 @@ def test_what_the_system_refuses_is_told_without_a_traceback(
     assert "TMPDIR" in result.stderr
 
 
-@pytest.mark.parametrize("slow", ["click", "tinyai.frontends.load"])
-def test_ctrl_c_while_modules_are_imported_is_a_line(tmp_path: Path, slow: str) -> None:
+CTRL_C = """
+import importlib.abc, signal, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == {slow!r}:
+            signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever runs the tests
+sys.meta_path.insert(0, Finder())
+"""
+SCRIPT = "from tinyai.__main__ import run\nrun()\n"
+
+
+@pytest.mark.parametrize("how", [["-m", "tinyai"], ["tinyai"]], ids=["module", "script"])
+@pytest.mark.parametrize("slow", ["wrapt", "tinyai.target", "click", "tinyai.frontends.load"])
+def test_ctrl_c_while_modules_are_imported_is_a_line(
+    tmp_path: Path, slow: str, how: list[str]
+) -> None:
     """A module that takes long to import asks for the signal when it begins."""
-    script = (
-        "import importlib.abc, signal, sys\n"
-        "class Finder(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == {slow!r}:\n"
-        "            signal.raise_signal(signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "sys.argv[1:] = ['bench', 'net.tflite']\n"
-        "from tinyai.__main__ import run\n"
-        "run()\n"
-    )
+    (tmp_path / "sitecustomize.py").write_text(CTRL_C.format(slow=slow))
+    (tmp_path / "tinyai").write_text(SCRIPT)
+    command = [sys.executable, *how, "bench", "net.tflite"]
+    paths = os.pathsep.join([str(tmp_path), str(Path(cli.__file__).parents[1])])
     process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        check=False,
     )
-    assert process.returncode == 1
     assert process.stderr.strip() == "Aborted!"
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("kind", ["file", "text"])
+def test_ctrl_c_in_other_programs_is_left_to_them(tmp_path: Path, kind: str) -> None:
+    text = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import tinyai\n"
+        "print(signal.getsignal(signal.SIGINT).__name__)"
+    )
+    (tmp_path / "program.py").write_text(text)
+    what = [tmp_path / "program.py"] if kind == "file" else ["-c", text]
+    run = subprocess.run([sys.executable, *what], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "default_int_handler"

@@ -245,7 +245,7 @@ def test_the_environments_compiler_is_called_with_its_flags(
     assert library.is_file()
     (line,) = (tmp_path / "log").read_text().splitlines()
     assert line.startswith("-DANSWER=42 ")
-    assert line.endswith(f" {source} -O1 -lm -lpthread")
+    assert line.endswith(f" {source} -O1 -lm -pthread")
     assert "-shared -fPIC" in line
 
 

@@ -7,6 +7,10 @@ is.
 
 from __future__ import annotations
 
+import tinyai.interrupts  # noqa: F401  # first, for what comes next takes time
+
+# isort: split
+
 import importlib
 import sys
 import warnings

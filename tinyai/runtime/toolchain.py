@@ -114,7 +114,7 @@ class Toolchain:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-") as folder:
             beside = Path(folder) / output.name
             files = self._files(sources, Path(folder), options, here, kept)
-            self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options, "-lm", "-lpthread"])
+            self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options, "-lm", "-pthread"])
             os.replace(beside, output)
 
     def _files(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinyai.ir import Array
-from tinyai.match import COMMUTATIVE, AnyConstant, Anything, AnyTuple, Chain, OneOf, match, op
+from tinyai.match import (
+    COMMUTATIVE,
+    AnyConstant,
+    Anything,
+    AnyTuple,
+    Chain,
+    OneOf,
+    Operator,
+    match,
+    narrowed,
+    op,
+)
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.patterns import (
     LONGEST_CHAIN,
@@ -179,11 +191,13 @@ def test_a_chain_stops_where_a_step_is_missing() -> None:
     assert match(Chain(ANY, STEPS, 5), last) == (last,)
 
 
+DTYPES = ("int8", "int32", "float32")
 EXPRESSIONS = st.recursive(
     st.builds(var) | st.builds(const, st.integers(0, 3)),
     lambda below: st.one_of(
         st.builds(call, st.sampled_from(("nn.relu", "clip", "nn.conv2d")), below),
         st.builds(call, st.sampled_from(("add", "subtract")), below, below),
+        st.builds(lambda x, dtype: call("cast", x, dtype=dtype), below, st.sampled_from(DTYPES)),
     ),
     max_leaves=6,
 )
@@ -196,6 +210,43 @@ def test_a_chain_matches_what_its_unrolled_form_matches(expr: Expr, most: int) -
     for base in (ANY, op("nn.conv2d", ANY), op("add", ANY, ANY)):
         repeated = Chain(base, steps, most)
         assert match(repeated, expr) == match(repeated.unroll(), expr)
+
+
+def calls_below(expr: Expr) -> list[Call]:
+    if not isinstance(expr, Call):
+        return []
+    return [expr, *(inner for arg in expr.args for inner in calls_below(arg))]
+
+
+@settings(deadline=None, derandomize=True)
+@given(EXPRESSIONS)
+def test_a_narrowed_pattern_matches_the_same(expr: Expr) -> None:
+    """Patterns without what the expression has no operators for, each at every call."""
+    calls = calls_below(expr)
+
+    def occurs(pattern: Operator) -> bool:
+        same = (call for call in calls if call.op == pattern.op)
+        return any(pattern.attrs.items() <= call.attrs.items() for call in same)
+
+    casts = (lambda below, dtype=dtype: op("cast", below, dtype=dtype) for dtype in DTYPES[:2])
+    sums = (lambda below: op("add", below, CONSTANT), lambda below: op("add", CONSTANT, below))
+    steps = (*STEPS[:2], *sums, *casts)
+    for base in (ANY, op("nn.conv2d", ANY), op("add", Chain(ANY, steps, 2), ANY)):
+        pattern = OneOf((op("subtract", ANY, Chain(base, steps, 3)), Chain(base, steps, 3)))
+        less = narrowed(pattern, occurs)
+        for call in calls:
+            assert (less and match(less, call)) == match(pattern, call)
+
+
+def test_a_narrowed_pattern_is_none_where_it_cannot_match() -> None:
+    def only(*names: str) -> Callable[[Operator], bool]:
+        return lambda pattern: pattern.op in names
+
+    pattern = Chain(OneOf((op("nn.dense", ANY), op("nn.conv2d", op("nn.pad", ANY)))), STEPS, 3)
+    assert narrowed(pattern, only("nn.conv2d", "clip")) is None
+    assert narrowed(pattern, only("nn.conv2d", "nn.pad", "clip")) == Chain(
+        OneOf((op("nn.conv2d", op("nn.pad", ANY)),)), STEPS[1:2], 3
+    )
 
 
 def test_a_thing_that_is_no_pattern_is_an_error() -> None:

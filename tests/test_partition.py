@@ -298,6 +298,20 @@ def test_cut_regions_takes_a_pattern_table_of_ones_own():
     assert len(regions(mod)) == 1, "loose operators bridge what the patterns leave out"
 
 
+@pytest.mark.parametrize("net", [nets.layers, nets.residual])
+def test_patterns_for_a_module_cut_out_what_the_whole_table_does(net):
+    """``cut_regions`` leaves out of its patterns what no operator of the module can match."""
+    mod = relay.transform.InferType()(nets.module(net()))
+    whole = [
+        relay.transform.MergeComposite(pattern_table()),
+        relay.transform.AnnotateTarget(["tinyai"]),
+        relay.transform.MergeCompilerRegions(),
+        relay.transform.PartitionGraph("default"),
+        relay.transform.InferType(),
+    ]
+    tvm.ir.assert_structural_equal(cut_regions(mod), tvm.transform.Sequential(whole)(mod))
+
+
 def branches(fields):
     """A convolution on each field of a split."""
     return [nets.requantize(nets.conv(field, 20 + i)) for i, field in enumerate(fields)]

@@ -7,7 +7,7 @@ say which call failed and why. It has what Relay's has, plus names and chains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -169,16 +169,22 @@ def operators(pattern: Pattern) -> frozenset[str]:
     return frozenset()
 
 
-def possible(pattern: Pattern, present: Collection[str]) -> bool:
-    """Whether a pattern can match where there are no other operators than these."""
+def narrowed(pattern: Pattern, occurs: Callable[[Operator], bool]) -> Pattern | None:
+    """``pattern`` without what cannot match where only operators that ``occurs`` says are there;
+    None where nothing is left. On such expressions it matches the same."""
     match pattern:
-        case Operator(name, args):
-            return name in present and all(possible(arg, present) for arg in args)
+        case Operator(name, args, attrs):
+            left = [narrowed(arg, occurs) for arg in args]
+            fits = occurs(pattern) and None not in left
+            return Operator(name, tuple(filter(None, left)), attrs) if fits else None
         case OneOf(options):
-            return any(possible(option, present) for option in options)
-        case Chain(base):
-            return possible(base, present)
-    return True
+            some = tuple(filter(None, (narrowed(option, occurs) for option in options)))
+            return OneOf(some) if some else None
+        case Chain(base, steps, most):
+            below = narrowed(base, occurs)
+            steps = tuple(step for step in steps if narrowed(step(Anything()), occurs))
+            return Chain(below, steps, most) if below else None
+    return pattern
 
 
 def _match(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:

@@ -21,7 +21,7 @@ from tinyai.errors import OptionError
 from tinyai.frontends.functions import deep_recursion, has
 from tinyai.frontends.load import load_model
 from tinyai.frontends.qdq import integers_of_typed
-from tinyai.frontends.relay_source import Source, graph_from_region, rounding_of
+from tinyai.frontends.relay_source import Source, attributes, graph_from_region, rounding_of
 from tinyai.frontends.seal import seal, unseal, unsealed
 from tinyai.frontends.trial import Unbuilt, dissolved, unbuildable, with_unbuilt, without_regions
 from tinyai.match import (
@@ -32,8 +32,8 @@ from tinyai.match import (
     OneOf,
     Operator,
     Pattern,
+    narrowed,
     operators,
-    possible,
 )
 from tinyai.patterns import (
     OPERATORS,
@@ -199,12 +199,9 @@ def cut_regions(
 
 def with_composites(mod: tvm.IRModule, patterns: tuple[PatternRow, ...] = PATTERNS) -> tvm.IRModule:
     """The composites of a module whose types are inferred, sealed."""
-    # For each pattern MergeComposite types the whole module anew.
-    present = _operators_of(mod)
-    patterns = tuple(row for row in patterns if possible(row.pattern, present))
     mod = relay.transform.FoldConstant()(mod)
     for rows in _up_to_convolutions(patterns):
-        mod = relay.transform.MergeComposite(pattern_table(rows))(mod)
+        mod = relay.transform.MergeComposite(pattern_table(_for_module(rows, mod)))(mod)
         # A composite was checked as a whole: nothing below has to look into one.
         mod = seal(mod)
     return mod
@@ -229,14 +226,35 @@ def _up_to_convolutions(rows: tuple[PatternRow, ...]) -> list[tuple[PatternRow, 
     return [part for part in (rows[:cut], rows[cut:]) if part]
 
 
-def _operators_of(mod: tvm.IRModule) -> set[str]:
-    found: set[tvm.ir.Op] = set()
+def _for_module(rows: tuple[PatternRow, ...], mod: tvm.IRModule) -> tuple[PatternRow, ...]:
+    """``rows`` without what no operator of ``mod`` can match.
+
+    For each pattern MergeComposite types the whole module anew. And where a call is matched it
+    looks at attributes last: a chain is walked once for each dtype that a cast might have, at each
+    of its casts again.
+    """
+    calls: dict[str, list[relay.Call]] = {}
+
+    def visit(expr: relay.Expr) -> None:
+        if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
+            calls.setdefault(expr.op.name, []).append(expr)
+
     for func in mod.functions.values():
         if isinstance(func, relay.Function):
-            relay.analysis.post_order_visit(
-                func, lambda e: found.add(e) if isinstance(e, tvm.ir.Op) else None
-            )
-    return {operator.name for operator in found}
+            relay.analysis.post_order_visit(func, visit)
+
+    @functools.cache
+    def attributes_of(name: str) -> list[dict[str, Any]]:
+        return [attributes(call.attrs) for call in calls[name]]
+
+    def occurs(operator: Operator) -> bool:
+        if operator.op not in calls:
+            return False
+        asked = operator.attrs.items()
+        return not asked or any(asked <= has.items() for has in attributes_of(operator.op))
+
+    found = ((row, narrowed(row.pattern, occurs)) for row in rows)
+    return tuple(replace(row, pattern=pattern) for row, pattern in found if pattern)
 
 
 def regions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relay.Function]:

@@ -14,7 +14,7 @@ from tests.random_graphs import graphs, random_array, random_inputs
 from tinyai.ir import Array, Builder, Graph, Op, Type, verify
 from tinyai.ops import OPS, Conv2d, Dense
 from tinyai.passes import drop_channels
-from tinyai.passes.channels import channels, equal_channels
+from tinyai.passes.channels import equal_channels
 from tinyai.passes.ranges import ranges
 from tinyai.reference import run_node
 
@@ -28,7 +28,7 @@ def assert_true(graph: Graph, seed: int) -> None:
     for node in graph.nodes:
         values[node.output] = run_node(node, values)
     for name, value in values.items():
-        rows = value.reshape(-1, channels(graph.type(name)))
+        rows = value.reshape(-1, graph.type(name).channels)
         low, high = known[name].low, known[name].high
         assert low.shape == high.shape == rows.shape[1:]
         inside = (low <= rows) & (rows <= high)

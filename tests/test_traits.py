@@ -1,16 +1,23 @@
-"""What operators and steps answer passes is true of their numpy references."""
+"""What operators and steps answer passes is true of their numpy references.
+
+The cases are the operators' own examples, so a new operator's traits are held against its reference
+without a line here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 from tests.random_graphs import random_array
-from tinyai.ir import Array, DType, Operand, Step, Type
-from tinyai.ops import steps
+from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type
+from tinyai.ops import OPS, steps
+from tinyai.ops.contraction import Contraction
 from tinyai.ops.steps import STEP_KINDS
+from tinyai.traits import NONE, Dims
 
 CHANNELS = 5
 OPERAND = Operand("c")
@@ -138,3 +145,141 @@ def test_a_step_without_traits_answers_what_is_true_of_any() -> None:
     assert not step.is_identity(DType.INT32, None)
     assert not step.commutes_with_widening()
     assert step.largest(1, 0, None) is None
+
+
+# --- Operators -----------------------------------------------------------------------------------
+
+
+def examples(*dims: Dims) -> list[tuple[Op, tuple[Type, ...]]]:
+    """The examples of all operators, or of those with these ``dims``."""
+    every: list[Example] = [example for kind in OPS for example in kind.examples()]
+    return [(op, types) for op, types in every if not dims or op.dims in dims]
+
+
+def inputs_of(types: tuple[Type, ...]) -> list[Array]:
+    rng = np.random.default_rng(3)
+    return [random_array(rng, of) for of in types]
+
+
+def outcome(op: Op, *inputs: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.array(op.reference(*inputs))
+
+
+def same_bits(left: Array, right: Array) -> bool:
+    return left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+def test_an_operator_gives_the_same_in_another_order_of_dimensions() -> None:
+    found = set()
+    for op, types in examples(Dims.ALIGNED, Dims.REDUCED):
+        rank = len(types[0].shape)
+        result = op.infer(*types)
+        if any(len(of.shape) != rank for of in types) or len(result.shape) > rank:
+            continue  # passes make all inputs of one rank first
+        whole = outcome(op, *inputs_of(types))
+        for dims in permutations(range(rank)):
+            kept = [dim for dim in range(rank) if dim not in op.dropped_dims()]
+            after = [kept.index(dim) for dim in dims if dim in kept]
+            turned = op.permuted(dims, tuple(result.shape[dim] for dim in after))
+            if turned is not None:
+                found.add(op.name)
+                inputs = (value.transpose(dims) for value in inputs_of(types))
+                assert same_bits(outcome(turned, *inputs), whole.transpose(after)), (op, dims)
+    assert {op.name for op, _ in examples(Dims.ALIGNED, Dims.REDUCED)} == found
+
+
+def test_images_are_the_same_in_another_layout() -> None:
+    found = set()
+    for op, types in examples(Dims.FIXED):
+        for dims in ((0, 2, 3, 1), (0, 3, 1, 2)):
+            turned = op.permuted(dims, ()) if len(types[0].shape) == 4 else None
+            if turned is not None:
+                found.add(op.name)
+                data, *weights = inputs_of(types)
+                whole = outcome(op, data, *weights).transpose(dims)
+                assert same_bits(outcome(turned, data.transpose(dims), *weights), whole)
+    pools = {"max_pool2d", "avg_pool2d", "float_avg_pool2d", "adaptive_pool2d"}
+    assert found == {"conv2d", *pools}
+
+
+def test_what_is_contracted_meets_weights_in_any_order() -> None:
+    found = examples(Dims.CONTRACTED)
+    assert found
+    for op, types in found:
+        data, weights = inputs_of(types)
+        order = np.random.default_rng(4).permutation(data.shape[-1])
+        assert isinstance(op, Contraction)
+        turned = outcome(op, data[..., order], weights[..., order])
+        assert same_bits(turned, outcome(op, data, weights))
+
+
+def test_elements_all_meet_the_same_along_a_dimension_that_is_not_bound() -> None:
+    found = set()
+    for op, types in examples(Dims.ALIGNED):
+        result = op.infer(*types)
+        free = set(range(len(result.shape))) - set(op.bound_dims())
+        inputs, rank = inputs_of(types), len(result.shape)
+        for dim in free:
+            sizes = {of.shape[dim] for of in (*types, result) if len(of.shape) == rank}
+            if len(sizes) == 1 and all(len(of.shape) == rank for of in types):
+                found.add(op.name)
+                order = np.random.default_rng(4).permutation(sizes.pop())
+                turned = outcome(op, *(value.take(order, dim) for value in inputs))
+                assert same_bits(turned, outcome(op, *inputs).take(order, dim)), (op, dim)
+    assert found == {op.name for op, _ in examples(Dims.ALIGNED)} - {"resize"}  # of an image: all
+
+
+def test_a_channel_is_made_of_the_channels_that_the_map_names() -> None:
+    found = set()
+    for op, types in examples():
+        channels = op.channel_map(*types)
+        if channels is None:
+            continue
+        found.add(op.name)
+        inputs = inputs_of(types)
+        before = outcome(op, *inputs)
+        for number, place in enumerate(channels.places):
+            assert place.shape == before.shape[-1:], op
+            for channel in range(inputs[number].shape[-1]):
+                other = [value.copy() for value in inputs]
+                other[number][..., channel] = 1 - other[number][..., channel]
+                after = outcome(op, *other)
+                untouched = place != channel
+                assert same_bits(after[..., untouched], before[..., untouched]), (op, channel)
+                assert set(place) <= {NONE, *range(inputs[number].shape[-1])}
+    moves = {"elementwise", "reshape", "transpose", "concatenate", "strided_slice", "pad", "resize"}
+    pools = {"max_pool2d", "avg_pool2d", "float_avg_pool2d", "adaptive_pool2d"}
+    assert found == {"conv2d", "sum", *moves, *pools}
+
+
+def test_data_that_is_larger_gives_what_a_shifted_operator_says() -> None:
+    found = set()
+    for op, types in examples():
+        shifted = op.shifted(128, types[0])
+        if shifted is None or types[0].dtype is not DType.INT8:
+            continue
+        found.add(op.name)
+        other, more = shifted
+        data, *rest = inputs_of(types)
+        larger = (data.astype(np.int16) + 128).astype(np.uint8)
+        result = outcome(op, data, *rest)
+        expected = result if not more else (result + np.int64(more)).astype(result.dtype)
+        assert same_bits(outcome(other, larger, *rest), expected), op
+    pools = {"avg_pool2d", "float_avg_pool2d", "adaptive_pool2d"}
+    assert found == {"conv2d", "dense", "sum", *pools}
+
+
+def test_an_operator_pads_as_a_pad_in_front_of_it() -> None:
+    found = set()
+    for op, types in examples():
+        for value in (0, -128):
+            rank = len(types[0].shape)
+            for widths in ((0, 0), (1, 2), (0, 3), (0, 0)), ((0, 0), (0, 0), (1, 0), (2, 1)):
+                padding = op.padded(widths, value) if rank == 4 else None
+                if padding is not None:
+                    found.add(op.name)
+                    data, *rest = inputs_of(types)
+                    wide = np.pad(data, widths, constant_values=value)
+                    assert same_bits(outcome(padding, data, *rest), outcome(op, wide, *rest))
+    assert found == {"conv2d"}

@@ -18,7 +18,7 @@ from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import Kernel
 from tinyai.errors import OptionError
 from tinyai.ir import Graph, Node, Schedule, Tile
-from tinyai.ops import Conv2d, Dense
+from tinyai.ops.contraction import Contraction
 
 VERSION = 1
 # Of a layer, by its ``layer_key``.
@@ -46,8 +46,8 @@ def candidates_of(graph: Graph, node: Node, kernels: Kernels, threads: int) -> t
 def layer_key(graph: Graph, node: Node, threads: int) -> str:
     """What a layer is, as far as its speed depends on it."""
     op = node.op
-    if isinstance(op, Conv2d | Dense):
-        op = replace(op, zero_point=0)
+    if isinstance(op, Contraction):
+        op = op.with_zero_point(0)
     inputs = ", ".join(map(str, graph.types(node.inputs)))
     steps = "".join(f" >> {step.name}" for step in node.epilogue)
     return f"{op}: {inputs} -> {graph.type(node.output)}{steps}; threads {threads}"

@@ -4,15 +4,16 @@ or not, and the transposed convolution, which is one over spread data."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
+from tinyai.ops.contraction import Contraction
 from tinyai.ops.scales import require_compared, require_factors
-from tinyai.ops.window import NHWC, Window, axes, to_nhwc
+from tinyai.ops.window import NHWC, ImageOp, Window, axes, to_nhwc
 from tinyai.source import (
     Call,
     Lowering,
@@ -22,13 +23,14 @@ from tinyai.source import (
     require,
     sources,
 )
+from tinyai.traits import ChannelMap, Range
 
 DATA = (*NARROW, DType.INT16)
 WEIGHTS = (DType.INT8, DType.INT16)
 
 
 @dataclass(frozen=True)
-class Conv2d(Op):
+class Conv2d(Contraction, ImageOp):
     """Convolution of ``data - zero_point``, zero-padded.
 
     in: data int8, uint8 or int16 in ``layout`` (NHWC or NCHW); weights [out channels, kernel
@@ -56,7 +58,7 @@ class Conv2d(Op):
         if in_channels * self.groups != c or out_channels % self.groups:
             raise ValueError(f"weights {weight} do not fit {self.groups} groups of {data}")
         out = dict(zip("NHWC", (n, *self.window.output((h, w)), out_channels), strict=True))
-        return Type(tuple(out[axis] for axis in self.layout), sums(wide=self.wide))
+        return Type(tuple(out[axis] for axis in self.layout), self.accumulator)
 
     def reference(self, *inputs: Array) -> Array:
         data, weight = inputs
@@ -72,13 +74,47 @@ class Conv2d(Op):
                 tap = tap.reshape(*tap.shape[:3], self.groups, in_channels)
                 products = np.einsum("nhwgi,goi->nhwgo", tap, grouped[:, :, row, column])
                 total = total + products
-        result = total.reshape(*total.shape[:3], out_channels).astype(sums(wide=self.wide).numpy)
+        result = total.reshape(*total.shape[:3], out_channels).astype(self.accumulator.numpy)
         return result if self.layout == NHWC else result.transpose(0, 3, 1, 2)
 
     def macs(self, *inputs: Type) -> int:
         _, weight = inputs
         spread = self.window.upsample[0] * self.window.upsample[1]  # zeros are no work
         return self.infer(*inputs).elements * weight.elements // weight.shape[0] // spread
+
+    @property
+    def mixes_channels(self) -> bool:
+        return self.groups == 1 and self.layout == NHWC
+
+    @property
+    def meets_edge(self) -> bool:
+        return any(self.window.padding) or self.window.upsample != (1, 1)
+
+    def channel_map(self, *inputs: Type) -> ChannelMap | None:
+        """Of a depthwise convolution."""
+        data, weight = inputs
+        if not (self.layout == NHWC and self.groups == data.channels > 1):
+            return None
+        return ChannelMap((np.arange(weight.shape[0]) // (weight.shape[0] // data.channels),))
+
+    def with_channels(self, kept: Array, count: int) -> Op:
+        return replace(self, groups=int(kept.sum()))
+
+    def infer_range(
+        self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
+    ) -> Range | None:
+        return super().infer_range(types, data, constants) if self.layout == NHWC else None
+
+    def padded(self, widths: Sequence[tuple[int, int]], value: float) -> Op | None:
+        """By the zero point, along height and width."""
+        n, h, w, c = axes(self.layout)
+        if self.window.upsample != (1, 1) or value != self.zero_point:
+            return None
+        if not widths[n] == widths[c] == (0, 0):
+            return None
+        (top, bottom), (left, right), own = widths[h], widths[w], self.window.padding
+        padding = (own[0] + top, own[1] + left, own[2] + bottom, own[3] + right)
+        return replace(self, window=replace(self.window, padding=padding))
 
     @staticmethod
     def examples() -> Iterator[Example]:
@@ -128,10 +164,6 @@ class Conv2d(Op):
                 yield of_16((2, 5, 7, 9), 6, (3, 3), layout, padding=(1, 0, 1, 1))
                 yield of_16((1, 6, 5, 8), 8, (3, 3), layout, groups=8, strides=(2, 1))
                 yield of_16((1, 6, 5, 20), 7, (1, 1), layout)
-
-
-def sums(*, wide: bool) -> DType:
-    return DType.INT64 if wide else DType.INT32
 
 
 def check_products(

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ops.contraction import Contraction
 from tinyai.ops.conv2d import (
     centred,
     check_products,
     is_wide,
     max_products,
     require_int8_weights,
-    sums,
     zero_point,
 )
 from tinyai.ops.matmul import lower_qnn_matmul
 from tinyai.source import Call, Constant, Lowering, constant_of, require, sources
+from tinyai.traits import Dims
 
 
 @dataclass(frozen=True)
-class Dense(Op):
+class Dense(Contraction):
     """Rows of ``data - zero_point`` by weights.
 
     in: data int8, uint8 or int16 [rows, k], weights int8 or int16 (as in ``conv2d``) [units, k];
@@ -32,6 +33,7 @@ class Dense(Op):
 
     name: ClassVar[str] = "dense"
     takes_epilogue: ClassVar[bool] = True
+    dims: ClassVar[Dims] = Dims.CONTRACTED
     zero_point: int = 0
     wide: bool = False
 
@@ -40,16 +42,20 @@ class Dense(Op):
         if len(data.shape) != 2 or len(weight.shape) != 2 or data.shape[1] != weight.shape[1]:
             raise ValueError(f"dense of {data} by {weight}: [rows, k] by [units, k]")
         check_products(data, weight, data.shape[1], self.zero_point, wide=self.wide)
-        return Type((data.shape[0], weight.shape[0]), sums(wide=self.wide))
+        return Type((data.shape[0], weight.shape[0]), self.accumulator)
 
     def reference(self, *inputs: Array) -> Array:
         data, weight = inputs
         # float64 holds every sum of products exactly.
         rows = data.astype(np.float64) - self.zero_point
-        return (rows @ weight.T.astype(np.float64)).astype(sums(wide=self.wide).numpy)
+        return (rows @ weight.T.astype(np.float64)).astype(self.accumulator.numpy)
 
     def macs(self, *inputs: Type) -> int:
         return inputs[0].shape[0] * inputs[1].elements
+
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        """The order within the last dimension is the weights'."""
+        return self
 
     @staticmethod
     def examples() -> Iterator[Example]:

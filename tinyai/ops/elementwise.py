@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Example, Op, Operand, QParams, Step, Type, broadcasts
+from tinyai.ir import Array, DType, Example, Move, Op, Operand, QParams, Step, Type, broadcasts
 from tinyai.ops import steps
 from tinyai.ops.layout import Reshape
 from tinyai.ops.rounding_tvm import divided
@@ -24,10 +24,11 @@ from tinyai.source import (
     require,
     sources,
 )
+from tinyai.traits import ChannelMap, Dims
 
 
 @dataclass(frozen=True)
-class Elementwise(Op):
+class Elementwise(Move):
     """Copies its input, broadcast to ``shape``; the steps of the epilogue do the work.
 
     in: any type, a shape that broadcasts to ``shape``; out: the same type, ``shape``.
@@ -35,6 +36,7 @@ class Elementwise(Op):
 
     name: ClassVar[str] = "elementwise"
     takes_epilogue: ClassVar[bool] = True
+    dims: ClassVar[Dims] = Dims.ALIGNED
     shape: tuple[int, ...]
 
     def infer(self, *inputs: Type) -> Type:
@@ -45,6 +47,20 @@ class Elementwise(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.broadcast_to(inputs[0], self.shape)
+
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        return replace(self, shape=shape)
+
+    def channel_map(self, *inputs: Type) -> ChannelMap | None:
+        (data,) = inputs
+        if not (data.shape and self.shape):
+            return None
+        count = self.shape[-1]
+        same = data.channels == count
+        return ChannelMap((np.arange(count) if same else np.zeros(count, np.int64),))
+
+    def with_channels(self, kept: Array, count: int) -> Op:
+        return replace(self, shape=(*self.shape[:-1], count))
 
     @staticmethod
     def examples() -> Iterator[Example]:

@@ -3,21 +3,23 @@ the source operators that are made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ir import Array, DType, Example, Move, Op, Type
 from tinyai.source import Call, Lowering, Tuple, constant_of, fixed_type, require, sources
+from tinyai.traits import NONE, ChannelMap, Dims, Range
 
 
 @dataclass(frozen=True)
-class Reshape(Op):
+class Reshape(Move):
     """The same elements in the same order under another shape. Costs nothing inside a region."""
 
     name: ClassVar[str] = "reshape"
+    dims: ClassVar[Dims] = Dims.REGROUPED
     shape: tuple[int, ...]
 
     def infer(self, *inputs: Type) -> Type:
@@ -30,6 +32,21 @@ class Reshape(Op):
     def reference(self, *inputs: Array) -> Array:
         return inputs[0].reshape(self.shape)
 
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        return replace(self, shape=shape)
+
+    def channel_map(self, *inputs: Type) -> ChannelMap | None:
+        """Of what keeps the last dimension, or makes one of it and of those in front."""
+        (data,) = inputs
+        count = max(data.channels, 1)
+        if not (data.shape and self.shape) or self.shape[-1] % count:
+            return None
+        channels = np.arange(self.shape[-1])
+        return ChannelMap((channels % count,), pieces=channels // count)
+
+    def with_channels(self, kept: Array, count: int) -> Op:
+        return replace(self, shape=(*self.shape[:-1], count))
+
     @staticmethod
     def examples() -> Iterator[Example]:
         yield Reshape((6, 4)), (Type((2, 3, 4), DType.INT8),)
@@ -37,10 +54,11 @@ class Reshape(Op):
 
 
 @dataclass(frozen=True)
-class Transpose(Op):
+class Transpose(Move):
     """Dimension i of the result is dimension ``axes[i]`` of the input. Any type."""
 
     name: ClassVar[str] = "transpose"
+    dims: ClassVar[Dims] = Dims.PERMUTED
     axes: tuple[int, ...]
 
     def infer(self, *inputs: Type) -> Type:
@@ -52,18 +70,24 @@ class Transpose(Op):
     def reference(self, *inputs: Array) -> Array:
         return inputs[0].transpose(self.axes)
 
+    def channel_map(self, *inputs: Type) -> ChannelMap | None:
+        stays = self.axes and self.axes[-1] == len(self.axes) - 1
+        return ChannelMap((np.arange(inputs[0].channels),)) if stays else None
+
     @staticmethod
     def examples() -> Iterator[Example]:
         yield Transpose((0, 2, 3, 1)), (Type((2, 3, 4, 5), DType.INT8),)
         yield Transpose((1, 0)), (Type((7, 3), DType.INT32),)
         yield Transpose((2, 0, 1)), (Type((2, 3, 4), DType.INT64),)
+        yield Transpose((1, 0, 2)), (Type((2, 3, 4), DType.INT8),)
 
 
 @dataclass(frozen=True)
-class Concatenate(Op):
+class Concatenate(Move):
     """The inputs one behind the other along ``axis``. Any type, the same for all."""
 
     name: ClassVar[str] = "concatenate"
+    dims: ClassVar[Dims] = Dims.ALIGNED
     axis: int
 
     def infer(self, *inputs: Type) -> Type:
@@ -82,6 +106,24 @@ class Concatenate(Op):
     def reference(self, *inputs: Array) -> Array:
         return np.concatenate(inputs, self.axis)
 
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        return replace(self, axis=dims.index(self.axis))
+
+    def bound_dims(self) -> tuple[int, ...]:
+        return (self.axis,)
+
+    def channel_map(self, *inputs: Type) -> ChannelMap:
+        counts = [of.channels for of in inputs]
+        if self.axis < len(inputs[0].shape) - 1:
+            return ChannelMap((np.arange(counts[0]),) * len(inputs))
+        places = []
+        for number, count in enumerate(counts):
+            place = np.full(sum(counts), NONE)
+            begin = sum(counts[:number])
+            place[begin : begin + count] = np.arange(count)
+            places.append(place)
+        return ChannelMap(tuple(places))
+
     @staticmethod
     def examples() -> Iterator[Example]:
         def types(dtype: DType, *shapes: tuple[int, ...]) -> tuple[Type, ...]:
@@ -94,10 +136,11 @@ class Concatenate(Op):
 
 
 @dataclass(frozen=True)
-class Slice(Op):
+class Slice(Move):
     """Element i of a dimension of the result is element begin + i·stride of the input."""
 
     name: ClassVar[str] = "strided_slice"
+    dims: ClassVar[Dims] = Dims.ALIGNED
     begin: tuple[int, ...]
     strides: tuple[int, ...]
     shape: tuple[int, ...]
@@ -119,6 +162,29 @@ class Slice(Op):
         result: Array = inputs[0][index]
         return result
 
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        begin, strides = (tuple(each[dim] for dim in dims) for each in (self.begin, self.strides))
+        return replace(self, begin=begin, strides=strides, shape=shape)
+
+    def bound_dims(self) -> tuple[int, ...]:
+        """One that only gets shorter at its end is not: it is no part of another one anyway."""
+        rows = enumerate(zip(self.begin, self.strides, strict=True))
+        return tuple(dim for dim, row in rows if row != (0, 1))
+
+    def channel_map(self, *inputs: Type) -> ChannelMap | None:
+        if not self.shape:
+            return None
+        return ChannelMap((self.begin[-1] + self.strides[-1] * np.arange(self.shape[-1]),))
+
+    def with_channels(self, kept: Array, count: int) -> Op | None:
+        if self.strides[-1] != 1:
+            return None
+        begin = int(kept[: self.begin[-1]].sum())
+        return replace(self, begin=(*self.begin[:-1], begin), shape=(*self.shape[:-1], count))
+
+    def without_channels(self) -> Op:
+        return replace(self, begin=(*self.begin[:-1], 0), strides=(*self.strides[:-1], 1))
+
     @staticmethod
     def examples() -> Iterator[Example]:
         yield Slice((0, 1, 2), (1, 1, 1), (2, 3, 2)), (Type((2, 5, 4), DType.INT8),)
@@ -130,6 +196,7 @@ class Pad(Op):
     """The input with a border of ``value``; ``widths`` holds (before, after) of a dimension."""
 
     name: ClassVar[str] = "pad"
+    dims: ClassVar[Dims] = Dims.ALIGNED
     widths: tuple[tuple[int, int], ...]
     value: float = 0
 
@@ -144,6 +211,23 @@ class Pad(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.pad(inputs[0], self.widths, constant_values=inputs[0].dtype.type(self.value))
+
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        return replace(self, widths=tuple(self.widths[dim] for dim in dims))
+
+    def bound_dims(self) -> tuple[int, ...]:
+        return tuple(dim for dim, width in enumerate(self.widths) if any(width))
+
+    def channel_map(self, *inputs: Type) -> ChannelMap | None:
+        stays = self.widths and self.widths[-1] == (0, 0)
+        return ChannelMap((np.arange(inputs[0].channels),)) if stays else None
+
+    def infer_range(
+        self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
+    ) -> Range:
+        apart = self.channel_map(*types) is not None
+        inside = data[0] if apart else data[0].spread(self.infer(*types).channels)
+        return inside.hull(self.value) if np.any(self.widths) else inside
 
     @staticmethod
     def examples() -> Iterator[Example]:

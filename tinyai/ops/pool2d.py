@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy as np
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.reduce import INTEGERS
 from tinyai.ops.scales import scale_of
-from tinyai.ops.window import NHWC, Pair, Window, axes, to_nhwc
+from tinyai.ops.window import NHWC, ImageOp, Pair, Window, axes, to_nhwc
 from tinyai.source import Call, Lower, Lowering, Refusal, require, sources
+from tinyai.traits import Range
 
 
 def _result(data: Type, size: Pair, layout: str) -> Type:
@@ -31,8 +33,15 @@ def truncated_quotient(total: Array, count: Array | int) -> Array:
     return quotient
 
 
+def _averages(data: Range, most: int) -> Range | None:
+    """The quotient of a sum of at most ``most`` elements lies between the least and the largest of
+    them, unless the sum wraps."""
+    size = max(np.abs(data.low).max(), np.abs(data.high).max())
+    return data if size * most + most <= DType.INT32.range[1] else None
+
+
 @dataclass(frozen=True)
-class MaxPool2d(Op):
+class MaxPool2d(ImageOp):
     """Largest value of each window; the border counts as the smallest value of the type.
 
     in: 4-d integers in ``layout``; out: the same type.
@@ -57,6 +66,15 @@ class MaxPool2d(Op):
         taps = [self.window.tap(x, row, column) for row in range(rows) for column in range(columns)]
         return _from_nhwc(np.maximum.reduce(taps), self.layout)
 
+    def infer_range(
+        self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
+    ) -> Range | None:
+        if self.layout != NHWC:
+            return None
+        _, *size, _ = types[0].shape
+        inside = self.window.sees((size[0], size[1]))
+        return data[0] if inside else data[0].hull(types[0].dtype.range[0])
+
     @staticmethod
     def examples() -> Iterator[Example]:
         for window, shape, layout, dtype in _window_examples((DType.INT8, DType.INT32)):
@@ -64,7 +82,7 @@ class MaxPool2d(Op):
 
 
 @dataclass(frozen=True)
-class AvgPool2d(Op):
+class AvgPool2d(ImageOp):
     """Sum of each window divided by its number of elements, cut towards zero, or rounded with
     halves away from zero where ``rounded``.
 
@@ -104,6 +122,19 @@ class AvgPool2d(Op):
             total = total + np.where(total > 0, count // 2, -(count // 2))
         return _from_nhwc(truncated_quotient(total, count), self.layout)
 
+    def shifted(self, offset: int, data: Type) -> tuple[Op, int]:
+        return replace(self, zero_point=self.zero_point + offset), 0
+
+    def infer_range(
+        self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
+    ) -> Range | None:
+        if self.layout != NHWC:
+            return None
+        _, *size, _ = types[0].shape
+        values = data[0].plus(-self.zero_point)
+        edge = self.count_include_pad or not self.window.sees((size[0], size[1]))
+        return _averages(values.hull(0) if edge else values, math.prod(self.window.kernel))
+
     @staticmethod
     def examples() -> Iterator[Example]:
         for window, shape, layout, dtype in _window_examples((DType.INT32, DType.UINT8)):
@@ -116,7 +147,7 @@ class AvgPool2d(Op):
 
 
 @dataclass(frozen=True)
-class FloatAvgPool2d(Op):
+class FloatAvgPool2d(ImageOp):
     """Average of the real values of each window, in float32 step by step: ``(x - zero_point) *
     scale`` is added up row by row, or where ``by_columns`` each column from top to bottom and then
     the columns; the sum is divided by the number of elements, those of the border among them where
@@ -155,6 +186,22 @@ class FloatAvgPool2d(Op):
         count = _counts(self.window, x.shape, self.count_include_pad)
         return _from_nhwc(total / count.astype(np.float32), self.layout)
 
+    def shifted(self, offset: int, data: Type) -> tuple[Op, int]:
+        return replace(self, zero_point=self.zero_point + offset), 0
+
+    def infer_range(
+        self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
+    ) -> Range | None:
+        """The results of an image of the least values and of one of the largest: float32 sums and
+        quotients are monotonic, wherever they round."""
+        if self.layout != NHWC:
+            return None
+        low, high = (
+            self.reference(np.broadcast_to(end, types[0].shape))
+            for end in (data[0].low, data[0].high)
+        )
+        return Range(low.min(axis=(0, 1, 2)), high.max(axis=(0, 1, 2)))
+
     @staticmethod
     def examples() -> Iterator[Example]:
         for window, shape, layout, dtype in _window_examples((DType.INT8, DType.UINT8)):
@@ -192,7 +239,7 @@ def _counts(window: Window, shape: tuple[int, ...], include: bool) -> Array:
 
 
 @dataclass(frozen=True)
-class AdaptivePool2d(Op):
+class AdaptivePool2d(ImageOp):
     """Pooling to a given size: window i of n covers [floor(i·size/n), ceil((i+1)·size/n)).
 
     ``kind`` is "avg" (int8, uint8 or int32 to int32, ``zero_point`` taken off every element, the
@@ -237,6 +284,21 @@ class AdaptivePool2d(Op):
             return largest
         total = (part.astype(np.int64) - self.zero_point).sum(axis=(1, 2)).astype(np.int32)
         return truncated_quotient(total, part.shape[1] * part.shape[2])
+
+    def shifted(self, offset: int, data: Type) -> tuple[Op, int] | None:
+        """A largest value is larger too."""
+        if self.kind == "max":
+            return None
+        return replace(self, zero_point=self.zero_point + offset), 0
+
+    def infer_range(
+        self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
+    ) -> Range | None:
+        if self.layout != NHWC:
+            return None
+        if self.kind == "max":
+            return data[0]
+        return _averages(data[0].plus(-self.zero_point), math.prod(types[0].shape[1:3]))
 
     @staticmethod
     def examples() -> Iterator[Example]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type
 from tinyai.ops import steps
 from tinyai.source import Call, Lowering, require, sources
+from tinyai.traits import ChannelMap, Dims, Range
 
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT32)
 
@@ -26,6 +27,7 @@ class Sum(Op):
     name: ClassVar[str] = "sum"
     takes_epilogue: ClassVar[bool] = True
     takes_narrow: ClassVar[bool] = True
+    dims: ClassVar[Dims] = Dims.REDUCED
     axes: tuple[int, ...]
     keepdims: bool = False
 
@@ -45,6 +47,31 @@ class Sum(Op):
     def reference(self, *inputs: Array) -> Array:
         total = inputs[0].sum(axis=self.axes, keepdims=self.keepdims, dtype=np.int64)
         return np.asarray(total.astype(np.int32))
+
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        return replace(self, axes=tuple(sorted(dims.index(axis) for axis in self.axes)))
+
+    def dropped_dims(self) -> tuple[int, ...]:
+        return () if self.keepdims else self.axes
+
+    def channel_map(self, *inputs: Type) -> ChannelMap | None:
+        (data,) = inputs
+        stays = data.shape and len(data.shape) - 1 not in self.axes
+        return ChannelMap((np.arange(data.channels),)) if stays else None
+
+    def _terms(self, data: Type) -> int:
+        """How many elements each sum has."""
+        return math.prod(data.shape[axis] for axis in self.axes)
+
+    def infer_range(
+        self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
+    ) -> Range:
+        apart, count = self.channel_map(*types) is not None, self._terms(types[0])
+        each = data[0] if apart else data[0].spread(self.infer(*types).channels)
+        return Range(each.low * count, each.high * count)
+
+    def shifted(self, offset: int, data: Type) -> tuple[Op, int]:
+        return self, offset * self._terms(data)
 
     @staticmethod
     def examples() -> Iterator[Example]:

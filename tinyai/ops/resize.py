@@ -8,21 +8,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ir import Array, DType, Example, Move, Type
 from tinyai.ops.steps import Round
+from tinyai.ops.window import LAYOUTS, ImageOp
 from tinyai.source import Call, Lowering, fixed_type, require, sources
-
-LAYOUTS = ("NHWC", "NCHW")
+from tinyai.traits import Dims
 
 
 @dataclass(frozen=True)
-class Resize(Op):
+class Resize(Move, ImageOp):
     """Row y of the result is row ``rows[y]`` of the input, column x its column ``columns[x]``.
 
     in: any type, four dimensions in the order of ``layout``; out: the same type.
     """
 
     name: ClassVar[str] = "resize"
+    dims: ClassVar[Dims] = Dims.ALIGNED
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     layout: str = "NHWC"
@@ -47,6 +48,9 @@ class Resize(Op):
         for axis, indices in self.taken().items():
             result = result.take(indices, axis)
         return result
+
+    def bound_dims(self) -> tuple[int, ...]:
+        return tuple(range(len(self.layout)))
 
     @staticmethod
     def examples() -> Iterator[Example]:

@@ -4,8 +4,8 @@ Runtime's table."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,10 +16,25 @@ from tinyai.ops.functions import FUNCTIONS, exp
 from tinyai.ops.scales import Scale, fixed_point, narrow, plus
 from tinyai.ops.steps import FixedPointMultiply
 from tinyai.source import TVMS_OWN, Call, Expr, Lowering, require, sources
+from tinyai.traits import Dims
+
+
+class _AlongAxis(Op):
+    """Each line of elements along ``axis`` for itself, from the first element to the last."""
+
+    takes_epilogue: ClassVar[bool] = True
+    dims: ClassVar[Dims] = Dims.ALIGNED
+    axis: int
+
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        return replace(self, axis=dims.index(self.axis))  # type: ignore[type-var]
+
+    def bound_dims(self) -> tuple[int, ...]:
+        return (self.axis,)
 
 
 @dataclass(frozen=True)
-class Softmax(Op):
+class Softmax(_AlongAxis):
     """exp(x - max) / sum of exp(x - max) along ``axis``, summed from the first element on; where
     ``log``, x - max - log(sum).
 
@@ -27,7 +42,6 @@ class Softmax(Op):
     """
 
     name: ClassVar[str] = "softmax"
-    takes_epilogue: ClassVar[bool] = True
     axis: int
     log: bool = False
 
@@ -56,7 +70,7 @@ class Softmax(Op):
 
 
 @dataclass(frozen=True)
-class IntegerSoftmax(Op):
+class IntegerSoftmax(_AlongAxis):
     """Softmax of int8 in fixed point, as TFLite's reference kernel computes it (the exponential and
     the reciprocal are gemmlowp's): scale 1/256, zero point -128.
 
@@ -65,7 +79,6 @@ class IntegerSoftmax(Op):
     """
 
     name: ClassVar[str] = "integer_softmax"
-    takes_epilogue: ClassVar[bool] = True
     axis: int
     powers: tuple[int, ...]
 
@@ -101,7 +114,7 @@ class IntegerSoftmax(Op):
 
 
 @dataclass(frozen=True)
-class TableSoftmax(Op):
+class TableSoftmax(_AlongAxis):
     """Softmax of 8 bits in float32, times ``factor``, as ONNX Runtime's QLinearSoftmax computes it:
     ``powers[255 + x - max] * factor / total``, summed from the first element on.
 
@@ -109,7 +122,6 @@ class TableSoftmax(Op):
     """
 
     name: ClassVar[str] = "table_softmax"
-    takes_epilogue: ClassVar[bool] = True
     axis: int
     powers: tuple[float, ...]
     factor: float

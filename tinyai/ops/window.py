@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tinyai.ir import Array
+from tinyai.ir import Array, Op, Type
 from tinyai.source import require
+from tinyai.traits import ChannelMap
 
 NHWC = "NHWC"
+LAYOUTS = (NHWC, "NCHW")
 Pair = tuple[int, int]
 
 
 def axes(layout: str) -> tuple[int, int, int, int]:
     """Positions of N, H, W, C in ``layout`` (NHWC or NCHW); ``ValueError`` for another."""
-    if layout not in ("NHWC", "NCHW"):
+    if layout not in LAYOUTS:
         raise ValueError(f"layout {layout}: NHWC or NCHW only")
     return layout.index("N"), layout.index("H"), layout.index("W"), layout.index("C")
 
 
 def to_nhwc(data: Array, layout: str) -> Array:
     return data.transpose(axes(layout))
+
+
+class ImageOp(Op):
+    """An operator on images, four dimensions in the order ``layout``, that keeps their channels
+    apart where it does not say otherwise."""
+
+    layout: str
+
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op | None:
+        layout = "".join(self.layout[dim] for dim in dims)
+        return replace(self, layout=layout) if layout in LAYOUTS else None  # type: ignore[type-var]
+
+    def channel_map(self, *inputs: Type) -> ChannelMap | None:
+        of = inputs[0]
+        return ChannelMap((np.arange(of.channels),)) if self.layout == NHWC else None
 
 
 @dataclass(frozen=True)
@@ -107,6 +124,22 @@ class Window:
             for o, s, e, p in zip(self.output(size), self.strides, self.extent, padded, strict=True)
         )
         return rows, columns
+
+    def sees(self, size: Pair) -> bool:
+        """Whether every place of a pooling's window has an element of the image in it."""
+        for first, length, count, kernel, stride, dilation in zip(
+            self.padding[:2],
+            size,
+            self.output(size),
+            self.kernel,
+            self.strides,
+            self.dilation,
+            strict=True,
+        ):
+            taps = np.arange(count)[:, None] * stride - first + np.arange(kernel) * dilation
+            if not ((taps >= 0) & (taps < length)).any(axis=1).all():
+                return False
+        return True
 
     def pad(self, nhwc: Array, value: int) -> Array:
         """The data, spread, with its border, so that every window lies inside."""

@@ -10,85 +10,20 @@ from typing import Any
 import numpy as np
 
 from tinyai.ir import Array, Graph, Node, Op, Step, Type
-from tinyai.ops import (
-    AdaptivePool2d,
-    AvgPool2d,
-    Concatenate,
-    Conv2d,
-    Dense,
-    Elementwise,
-    FloatAvgPool2d,
-    MaxPool2d,
-    Pad,
-    Reshape,
-    Resize,
-    Slice,
-    Sum,
-    Transpose,
-)
-from tinyai.ops.window import NHWC
-
-NONE = -1
-
-
-def channels(of: Type) -> int:
-    return of.shape[-1] if of.shape else 1
-
-
-def mixes(op: Op) -> bool:
-    """Whether each channel of the result is a sum of products of all channels of the data."""
-    return isinstance(op, Dense) or (
-        isinstance(op, Conv2d) and op.groups == 1 and op.layout == NHWC
-    )
+from tinyai.ops.contraction import Contraction
+from tinyai.traits import NONE
 
 
 def apart(op: Op, inputs: Sequence[Type]) -> tuple[Array, ...] | None:
     """For each input that is data, which of its channels each channel of the result is made of,
     ``NONE`` for none of it; None where an operator does not keep channels apart."""
-    data = inputs[0]
-    if not data.shape:
-        return None
-    count, last = channels(data), len(data.shape) - 1
-    same = np.arange(count)
-    match op:
-        case Conv2d() if op.layout == NHWC and op.groups == count > 1:
-            return (np.arange(inputs[1].shape[0]) // (inputs[1].shape[0] // count),)
-        case MaxPool2d() | AvgPool2d() | FloatAvgPool2d() | AdaptivePool2d() if op.layout == NHWC:
-            return (same,)
-        case Resize() if op.layout == NHWC:
-            return (same,)
-        case Elementwise() if op.shape:
-            return (same if op.shape[-1] == count else np.zeros(op.shape[-1], np.int64),)
-        case Sum() if last not in op.axes:
-            return (same,)
-        case Transpose() if op.axes[-1] == last:
-            return (same,)
-        case Pad() if op.widths[-1] == (0, 0):
-            return (same,)
-        case Slice():
-            return (op.begin[-1] + op.strides[-1] * np.arange(op.shape[-1]),)
-        case Reshape() if op.shape and op.shape[-1] % max(count, 1) == 0:
-            return (np.arange(op.shape[-1]) % max(count, 1),)
-        case Concatenate() if joins(op, inputs):
-            return _one_behind_the_other([channels(of) for of in inputs])
-        case Concatenate():
-            return (same,) * len(inputs)
-    return None
+    found = op.channel_map(*inputs)
+    return found.places if found else None
 
 
-def joins(op: Op, inputs: Sequence[Type]) -> bool:
-    """Whether an operator puts the channels of its inputs one behind the other."""
-    return isinstance(op, Concatenate) and op.axis == len(inputs[0].shape) - 1
-
-
-def _one_behind_the_other(counts: Sequence[int]) -> tuple[Array, ...]:
-    places = []
-    for number, count in enumerate(counts):
-        place = np.full(sum(counts), NONE)
-        begin = sum(counts[:number])
-        place[begin : begin + count] = np.arange(count)
-        places.append(place)
-    return tuple(places)
+def joins(places: Sequence[Array]) -> bool:
+    """Whether the channels of several inputs stand one behind the other in the result."""
+    return any(bool(np.any(place == NONE)) for place in places)
 
 
 def equal_channels(graph: Graph) -> dict[str, Array]:
@@ -119,7 +54,7 @@ class _Numbers:
 
     def distinct(self, name: str) -> None:
         """Give each channel a number that no other has."""
-        more = channels(self.graph.type(name))
+        more = self.graph.type(name).channels
         self.of[name] = self.count + np.arange(more)
         self.count += more
 
@@ -127,12 +62,12 @@ class _Numbers:
         """Number the channels of what a node makes."""
         of = self.graph.type(node.output)
         made = self._made_of(node)
-        if made is None or any(len(set(rows)) == channels(of) for rows in made):
+        if made is None or any(len(set(rows)) == of.channels for rows in made):
             self.distinct(node.output)
             return
-        kinds, numbers = self._steps(node.epilogue, channels(of), len(of.shape))
+        kinds, numbers = self._steps(node.epilogue, of.channels, len(of.shape))
         types = tuple(self.graph.types(node.inputs))
-        how = self._number(_without_channels(node.op), types, kinds)
+        how = self._number(node.op.without_channels(), types, kinds)
         rows = zip(*made, *numbers, strict=True)
         self.of[node.output] = np.array([self._number(how, *row) for row in rows], np.int64)
 
@@ -140,27 +75,23 @@ class _Numbers:
         """What an operator makes each channel of its result from."""
         types = self.graph.types(node.inputs)
         made: list[list[bytes]] = []
-        if isinstance(node.op, Conv2d | Dense):
+        if isinstance(node.op, Contraction):
             weights = self.graph.constants.get(node.inputs[1])
             if weights is None:
                 return None
             made.append(_rows(weights.reshape(len(weights), -1)))
-            if mixes(node.op):
+            if node.op.mixes_channels:
                 return [*made, [self._channels_of(node.inputs[0]).tobytes()] * len(weights)]
-        places = apart(node.op, types)
-        if places is None:
+        found = node.op.channel_map(*types)
+        if found is None:
             return None
-        if isinstance(node.op, Reshape):
-            made.append(
-                _rows(
-                    np.arange(channels(Type(node.op.shape, types[0].dtype))) // channels(types[0])
-                )
-            )
+        if found.pieces is not None:
+            made.append(_rows(found.pieces))
         picked = [
             np.where(place == NONE, NONE, self._channels_of(name)[place])
-            for name, place in zip(node.inputs, places, strict=False)
+            for name, place in zip(node.inputs, found.places, strict=False)
         ]
-        if joins(node.op, types):  # a channel is one of one input, wherever it stands
+        if joins(found.places):  # a channel is one of one input, wherever it stands
             picked = [np.max(picked, axis=0)]
         return [*made, *map(_rows, picked)]
 
@@ -196,10 +127,3 @@ class _Numbers:
 
 def _rows(values: Array) -> list[bytes]:
     return [row.tobytes() for row in values]
-
-
-def _without_channels(op: Op) -> Op:
-    """The operator without the channels that it takes: those have numbers."""
-    if isinstance(op, Slice):
-        return replace(op, begin=(*op.begin[:-1], 0), strides=(*op.strides[:-1], 1))
-    return op

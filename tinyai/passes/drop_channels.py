@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import numpy as np
 
@@ -24,13 +25,13 @@ from tinyai.ir import (
     operand_tensors,
     unused_name,
 )
-from tinyai.ops import Concatenate, Conv2d, Dense, Elementwise, Reshape, Slice
-from tinyai.ops.conv2d import sums
+from tinyai.ops import Elementwise
+from tinyai.ops.contraction import Contraction
 from tinyai.ops.steps import Add
-from tinyai.passes.channels import NONE, apart, channels, equal_channels, joins, mixes
+from tinyai.passes.channels import apart, equal_channels, joins
 from tinyai.passes.ranges import ranges
 from tinyai.passes.remove_unused import remove_unused
-from tinyai.traits import Range
+from tinyai.traits import NONE, Range
 
 Widths = tuple[int, int]
 WIDTHS = 8, 16  # kernels sum up 16 channels at once; reading them is fastest in eights
@@ -96,9 +97,9 @@ class _Facts:
     def of(cls, graph: Graph) -> _Facts:
         found, equal = ranges(graph), equal_channels(graph)
         mixed = {
-            node.output: _mixed(graph, node, found[node.inputs[0]], equal)
+            node.output: _mixed(graph, node, node.op, found[node.inputs[0]], equal)
             for node in graph.nodes
-            if mixes(node.op) and node.inputs[1] in graph.constants
+            if _mixes(node.op) and node.inputs[1] in graph.constants
         }
         return cls(found, equal, mixed)
 
@@ -113,14 +114,17 @@ class _Facts:
         return constant, self.ranges[name].low, np.where(constant, NONE, equal)
 
 
-def _mixed(graph: Graph, node: Node, data: Range, equal: Mapping[str, Array]) -> _Mixed:
-    op = node.op
-    assert isinstance(op, Conv2d | Dense)
+def _mixes(op: Op) -> TypeGuard[Contraction]:
+    return isinstance(op, Contraction) and op.mixes_channels
+
+
+def _mixed(
+    graph: Graph, node: Node, op: Contraction, data: Range, equal: Mapping[str, Array]
+) -> _Mixed:
     weights = graph.constants[node.inputs[1]]
     rows = weights.reshape(len(weights), -1, weights.shape[-1]).astype(np.int64)
-    border = isinstance(op, Conv2d) and (any(op.window.padding) or op.window.upsample != (1, 1))
     less = data.low - op.zero_point
-    free = data.constant & (np.full(len(less), not border) | (less == 0))
+    free = data.constant & (np.full(len(less), not op.meets_edge) | (less == 0))
     numbers = equal.get(node.inputs[0])
     if numbers is not None:
         rows = _added_up(rows, np.where(free, -1 - np.arange(len(free)), numbers), weights.dtype)
@@ -155,7 +159,7 @@ class _Link:
 
 def _needed(graph: Graph, facts: _Facts, widths: Widths) -> dict[str, Array]:
     """Which channels of each tensor are to be stored: the fewest. Of constants, all."""
-    kept = {name: np.zeros(channels(graph.type(name)), bool) for name in graph.tensors}
+    kept = {name: np.zeros(graph.type(name).channels, bool) for name in graph.tensors}
     links = {}
     for name in (*graph.inputs, *graph.outputs, *graph.constants):
         kept[name][:] = True
@@ -194,25 +198,26 @@ def _is_whole(graph: Graph, node: Node) -> bool:
     op, data = node.op, node.inputs[0]
     if any(step.keeps_channels for step in every_step(node.epilogue)):
         return True
-    if isinstance(op, Conv2d | Dense) and node.inputs[1] not in graph.constants:
+    if isinstance(op, Contraction) and node.inputs[1] not in graph.constants:
         return True
-    if data in graph.constants and not isinstance(op, Elementwise | Concatenate):
+    if _mixes(op):
+        return data in graph.constants
+    places, count = apart(op, graph.types(node.inputs)), graph.type(data).channels
+    if places is None or op.with_channels(np.ones(count, bool), count) is None:
         return True
-    if isinstance(op, Slice) and op.strides[-1:] != (1,):
-        return True
-    return not mixes(op) and apart(op, graph.types(node.inputs)) is None
+    return data in graph.constants and not isinstance(op, Elementwise) and len(places) == 1
 
 
 def _links(graph: Graph, node: Node) -> Iterable[_Link]:
-    count = channels(graph.type(node.output))
+    count = graph.type(node.output).channels
     places = apart(node.op, graph.types(node.inputs)) or ()
-    for name, place in zip(node.inputs, () if mixes(node.op) else places, strict=False):
+    for name, place in zip(node.inputs, () if _mixes(node.op) else places, strict=False):
         if name not in graph.constants:
-            spread = isinstance(node.op, Elementwise) and channels(graph.type(name)) < count
+            spread = isinstance(node.op, Elementwise) and graph.type(name).channels < count
             yield _Link(name, place, not spread)
     for name in operand_tensors(node.epilogue):
         if name not in graph.constants:
-            others = channels(graph.type(name))
+            others = graph.type(name).channels
             yield _Link(name, np.arange(count) % others, others == count)
 
 
@@ -270,8 +275,8 @@ class _Rewriting:
     def _node(self, node: Node) -> Node:
         out, rank = self.kept[node.output], len(self.graph.type(node.output).shape)
         cut = tuple(self._step(step, out, rank) for step in node.epilogue)
-        if mixes(node.op):
-            return self._mixed(replace(node, epilogue=cut), out)
+        if _mixes(node.op):
+            return self._mixed(replace(node, epilogue=cut), node.op.accumulator, out)
         places = apart(node.op, self.graph.types(node.inputs))
         if places is None:
             return replace(node, epilogue=cut)
@@ -282,14 +287,15 @@ class _Rewriting:
                 mine = place[out & (place != NONE)]
                 read[number] = np.isin(np.arange(len(read[number])), mine)
                 inputs[number] = self._constant(name, self.constants[name][..., read[number]])
-        if isinstance(node.op, Conv2d):
+        if isinstance(node.op, Contraction):
             inputs[1] = self._constant(inputs[1], self.constants[inputs[1]][out])
-        if joins(node.op, self.graph.types(node.inputs)):
+        if joins(places):
             inputs = [name for name, each in zip(inputs, read, strict=True) if each.any()]
-        op = _narrowed(node.op, read[0], int(out.sum()))
+        # None of those that keep all.
+        op = node.op.with_channels(read[0], int(out.sum())) or node.op
         return replace(node, op=op, inputs=tuple(inputs), epilogue=cut)
 
-    def _mixed(self, node: Node, out: Array) -> Node:
+    def _mixed(self, node: Node, sums: DType, out: Array) -> Node:
         """A convolution or dense layer with the channels that are left, and a bias for the rest."""
         data, name = self.kept[node.inputs[0]], node.inputs[1]
         mixed, weights = self.facts.mixed[node.output], self.constants[node.inputs[1]]
@@ -299,9 +305,9 @@ class _Rewriting:
         shape = (len(rest), *weights.shape[1:-1], int(data.sum()))
         left = rest[:, :, data].reshape(shape).astype(weights.dtype)
         inputs = (node.inputs[0], self._constant(name, left))
-        return self._plus(replace(node, inputs=inputs), bias)
+        return self._plus(replace(node, inputs=inputs), bias, sums)
 
-    def _plus(self, node: Node, bias: Array) -> Node:
+    def _plus(self, node: Node, bias: Array, sums: DType) -> Node:
         """The node with ``bias``, one number a channel, in front of its steps; sums wrap."""
         if not bias.any():
             return node
@@ -312,10 +318,8 @@ class _Rewriting:
             if value is not None and value.size == channels_of(value) in (1, len(bias)):
                 bias, node = bias + value.reshape(-1), replace(node, epilogue=node.epilogue[1:])
         like = unused_name("c", self.tensors)
-        assert isinstance(node.op, Conv2d | Dense)
-        dtype = sums(wide=node.op.wide).numpy
-        self.constants[like] = np.zeros(0, dtype)
-        total = self._constant(like, bias.astype(dtype))
+        self.constants[like] = np.zeros(0, sums.numpy)
+        total = self._constant(like, bias.astype(sums.numpy))
         return replace(node, epilogue=(Add(operand=Operand(total)), *node.epilogue))
 
     def _step(self, step: Step, out: Array, rank: int) -> Step:
@@ -347,19 +351,6 @@ class _Rewriting:
 
 def channels_of(value: Array) -> int:
     return value.shape[-1] if value.ndim else 1
-
-
-def _narrowed(op: Op, data: Array, count: int) -> Op:
-    """An operator for ``count`` channels, and those of the first input that are left."""
-    match op:
-        case Conv2d():
-            return replace(op, groups=int(data.sum()))
-        case Slice():
-            begin = int(data[: op.begin[-1]].sum())
-            return replace(op, begin=(*op.begin[:-1], begin), shape=(*op.shape[:-1], count))
-        case Elementwise() | Reshape():
-            return replace(op, shape=(*op.shape[:-1], count)) if op.shape else op
-    return op
 
 
 def _stored(old: Tensor, kept: Array, constant: Array, values: Array, equal: Array) -> Stored:
@@ -400,4 +391,4 @@ def _counts(graph: Graph, facts: _Facts, kept: Mapping[str, Array]) -> Dropped:
 
 def _summing(graph: Graph) -> list[Node]:
     """The nodes that sum up products."""
-    return [node for node in graph.nodes if isinstance(node.op, Conv2d | Dense)]
+    return [node for node in graph.nodes if isinstance(node.op, Contraction)]

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeGuard
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Node, Op, Operand, Step, Tensor, Type
-from tinyai.ops import (
-    AdaptivePool2d,
-    AvgPool2d,
-    Conv2d,
-    Dense,
-    Elementwise,
-    FloatAvgPool2d,
-    Sum,
-    steps,
-)
+from tinyai.ir import Array, DType, Graph, Node, Operand, Step, Tensor, Type
+from tinyai.ops import Elementwise, steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
 OFFSET = 128
@@ -86,13 +75,13 @@ class _Rewriting:
         return (*before[:-1], self._plus(steps.Add, known), *moved)
 
     def _takes(self, reader: Node, name: str) -> bool:
-        """Whether a node takes a zero point off the tensor at each place where it reads it."""
+        """Whether a node can take a zero point off the tensor at each place where it reads it."""
         op = reader.op
         if name in reader.inputs:
             widened = isinstance(op, Elementwise) and _widens(reader.epilogue)
             if reader.inputs[0] != name or reader.inputs.count(name) > 1:
                 return False
-            if not (widened or isinstance(op, Sum) or _takes_zero_point_off(op)):
+            if not widened and op.shifted(OFFSET, self.graph.type(name)) is None:
                 return False
         return all(_widens(o.steps) for o in _operands(reader.epilogue) if o.tensor == name)
 
@@ -132,20 +121,18 @@ class _Rewriting:
             assert tail is not None
             node = replace(node, epilogue=tail)
         if node.inputs and node.inputs[0] in chosen:
-            if _takes_zero_point_off(node.op):
-                op = replace(node.op, zero_point=node.op.zero_point + OFFSET)
-                node = replace(node, op=op)
-            elif isinstance(node.op, Sum):
-                node = replace(node, epilogue=(self._off_sum(node, node.op), *node.epilogue))
-            else:
+            shifted = node.op.shifted(OFFSET, self.graph.type(node.inputs[0]))
+            if shifted is None:
                 node = replace(node, epilogue=self._moved(node.epilogue))
+            else:
+                op, more = shifted
+                off = (self._off(more),) if more else ()
+                node = replace(node, op=op, epilogue=(*off, *node.epilogue))
         return replace(node, epilogue=tuple(self._step(step, chosen) for step in node.epilogue))
 
-    def _off_sum(self, node: Node, op: Sum) -> Step:
-        """The step that takes 128 for each element off a sum, which wraps."""
-        shape = self.graph.type(node.inputs[0]).shape
-        total = np.array(OFFSET * math.prod(shape[axis] for axis in op.axes)).astype(np.int32)
-        return steps.Subtract(operand=Operand(self._constant(total)))
+    def _off(self, number: int) -> Step:
+        """The step that takes a number off an int32, which wraps."""
+        return steps.Subtract(operand=Operand(self._constant(np.array(number).astype(np.int32))))
 
     def _step(self, step: Step, chosen: set[str]) -> Step:
         operand = step.operand
@@ -154,14 +141,6 @@ class _Rewriting:
         chain = self._moved(operand.steps) if operand.tensor in chosen else operand.steps
         chain = tuple(self._step(inner, chosen) for inner in chain)
         return replace(step, operand=Operand(operand.tensor, chain))
-
-
-_Centred = Conv2d | Dense | AvgPool2d | FloatAvgPool2d | AdaptivePool2d
-
-
-def _takes_zero_point_off(op: Op) -> TypeGuard[_Centred]:
-    """Whether an operator takes a zero point off each element of its first input."""
-    return isinstance(op, _Centred) and not (isinstance(op, AdaptivePool2d) and op.kind == "max")
 
 
 def _widens(chain: Sequence[Step]) -> bool:

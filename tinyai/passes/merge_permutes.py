@@ -27,25 +27,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from tinyai.ir import Graph, Node, operand_tensors
-from tinyai.ops import (
-    Concatenate,
-    Dense,
-    Elementwise,
-    IntegerSoftmax,
-    Pad,
-    Reshape,
-    Resize,
-    Slice,
-    Softmax,
-    Sum,
-    Transpose,
-)
-from tinyai.ops.resize import LAYOUTS
+from tinyai.ops import Elementwise, Transpose
 from tinyai.passes.min_cut import Edge, min_cut
 from tinyai.passes.orders import (
     Order,
     Part,
     Ports,
+    Turn,
     View,
     full_rank,
     key_in,
@@ -56,10 +44,8 @@ from tinyai.passes.orders import (
     tidy,
     turn_to,
 )
+from tinyai.traits import Dims
 
-# The dimensions of their results are those of their inputs, if of another size.
-ALIGNED = (Elementwise, Concatenate, Pad, Slice, Softmax, IntegerSoftmax, Resize)
-FREE = (*ALIGNED, Sum, Reshape, Dense)
 IMAGE = 4  # dimensions
 
 # One transposition outweighs all bytes; among the cuts with the fewest, fewest bytes are moved.
@@ -76,7 +62,7 @@ def merge_permutes(graph: Graph) -> Graph:
     """
     if not any(isinstance(node.op, Transpose) for node in graph.nodes):
         return graph
-    graph = full_rank(graph, lambda node: isinstance(node.op, FREE))
+    graph = full_rank(graph, _is_free)
     frames = _Frames(graph)
     orders: dict[str, Order] = {}
     for frame, values in _values(frames).items():
@@ -88,6 +74,11 @@ def merge_permutes(graph: Graph) -> Graph:
             assert found is not None
             ports[node.output] = found
     return tidy(rewrite(graph, frames.views, frames.roots, ports))
+
+
+def _is_free(node: Node) -> bool:
+    """Whether a node may work in another order of dimensions."""
+    return node.op.dims not in (Dims.FIXED, Dims.PERMUTED)
 
 
 # --- Which axes are the same ---------------------------------------------------------------------
@@ -132,9 +123,9 @@ class _Frames:
         """The tensors of a node that change their order together; none where it cannot choose."""
         constants = self.graph.constants
         data = [name for name in node.inputs if name not in constants]
-        if isinstance(node.op, Dense):
+        if node.op.dims is Dims.CONTRACTED:
             return data if len(data) == 1 and node.inputs[1] in constants else []
-        if not isinstance(node.op, (*FREE, Transpose)):
+        if node.op.dims is Dims.FIXED:
             return []
         if not data and not isinstance(node.op, Elementwise):
             return []
@@ -159,13 +150,14 @@ class _Frames:
         where a dimension cannot be told apart into parts."""
         view, op, result = self.views[name], node.op, node.output
         behind = [other for other in self.tied(node) if other not in node.inputs]
-        if isinstance(op, Dense):
+        if op.dims is Dims.CONTRACTED:
             return {}
         if isinstance(op, Transpose):
             if name == result:
                 return {node.inputs[0]: tuple(view[op.axes.index(d)] for d in range(len(view)))}
             return {result: tuple(view[axis] for axis in op.axes)}
-        if isinstance(op, ALIGNED) or (isinstance(op, Sum) and op.keepdims):
+        aligned = op.dims is Dims.REDUCED and not op.dropped_dims()
+        if op.dims is Dims.ALIGNED or aligned:
             return {other: self.alike(view, other) for other in self.tied(node)}
         found: View | None = view
         if name in node.inputs:
@@ -174,8 +166,9 @@ class _Frames:
 
     def reduced(self, node: Node, view: View) -> View | None:
         """The view of the result of a sum that drops dimensions, or of a reshape."""
-        if isinstance(node.op, Sum):
-            return tuple(parts for dim, parts in enumerate(view) if dim not in node.op.axes)
+        if node.op.dims is Dims.REDUCED:
+            gone = node.op.dropped_dims()
+            return tuple(parts for dim, parts in enumerate(view) if dim not in gone)
         return _flattened(view, self.graph.type(node.output).shape)
 
     def alike(self, view: View, name: str) -> View | None:
@@ -206,46 +199,31 @@ class _Frames:
         for name, view in beside.items():
             if self.views[name] != view or self.frame[name] != self.frame[leads]:
                 return False
-        if not isinstance(node.op, Dense) and not {*names} <= {leads, *beside}:
+        if node.op.dims is not Dims.CONTRACTED and not {*names} <= {leads, *beside}:
             return False
         whole = [len(parts) == 1 for parts in self.views[leads]]
-        return all(whole[dim] for dim in _acts_on(node))
+        return all(whole[dim] for dim in node.op.bound_dims())
 
     def leads(self, node: Node) -> str:
         """The tensor from whose view those of the others follow."""
-        return node.output if isinstance(node.op, ALIGNED) else node.inputs[0]
+        return node.output if node.op.dims is Dims.ALIGNED else node.inputs[0]
 
     def ports(self, node: Node, order: Order) -> Ports | None:
         """A free node in ``order``; None where it cannot work so."""
         turn = turn_to(self.views[self.leads(node)], order)
         if turn is None:
             return None
-        if isinstance(node.op, Dense):
+        dims = node.op.dims
+        if dims is Dims.CONTRACTED:
             stays = turn.dims == (0, 1) and list(turn.parts[0]) == sorted(turn.parts[0])
             return Ports(turn, None) if stays else None
-        if isinstance(node.op, Resize):
-            layout = "".join(node.op.layout[dim] for dim in turn.dims)
-            return Ports(turn, turn) if layout in LAYOUTS else None
-        if isinstance(node.op, Sum) and not node.op.keepdims:
-            return Ports(turn, turn.without(node.op.axes))
-        if isinstance(node.op, Reshape):
+        after: Turn | None = turn
+        if dims is Dims.REDUCED:
+            after = turn.without(node.op.dropped_dims())
+        elif dims is Dims.REGROUPED:
             after = turn_to(self.views[node.output], order)
-            return Ports(turn, after) if after else None
-        return Ports(turn, turn)
-
-
-def _acts_on(node: Node) -> Iterator[int]:
-    """Dimensions along which elements do not all meet the same."""
-    match node.op:
-        case Concatenate() | Softmax() | IntegerSoftmax():
-            yield node.op.axis
-        case Pad():
-            yield from (dim for dim, width in enumerate(node.op.widths) if any(width))
-        case Slice():  # a dimension that gets shorter has another view already
-            rows = enumerate(zip(node.op.begin, node.op.strides, strict=True))
-            yield from (dim for dim, row in rows if row != (0, 1))
-        case Resize():
-            yield from range(IMAGE)
+        fits = after and node.op.permuted(turn.dims, shape_of(after(self.views[node.output])))
+        return Ports(turn, after) if fits else None
 
 
 def _flattened(view: View, shape: tuple[int, ...]) -> View | None:
@@ -292,7 +270,7 @@ def _values(frames: _Frames) -> dict[int, list[_Value]]:
         chooser = node.output if node.output in frames.free else None
         ports = [(chooser, name) for name in node.inputs]
         # What is added to the sums of a dense layer has an order of its own.
-        behind = None if isinstance(node.op, Dense) else chooser
+        behind = None if node.op.dims is Dims.CONTRACTED else chooser
         ports += [(behind, name) for name in operand_tensors(node.epilogue)]
         for port in ports:
             if port[1] not in graph.constants:
@@ -310,7 +288,7 @@ def _values(frames: _Frames) -> dict[int, list[_Value]]:
 def _chooser(frames: _Frames, name: str) -> str | None:
     """The node that writes a tensor, where it may choose in which order."""
     node = frames.free.get(name)
-    return None if node is None or isinstance(node.op, Dense) else name
+    return None if node is None or node.op.dims is Dims.CONTRACTED else name
 
 
 def _cost(frames: _Frames, values: list[_Value], orders: Mapping[str, Order]) -> int:

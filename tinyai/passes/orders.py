@@ -32,25 +32,10 @@ from tinyai.ir import (
     rename_steps,
     unused_name,
 )
-from tinyai.ops import (
-    AdaptivePool2d,
-    AvgPool2d,
-    Concatenate,
-    Conv2d,
-    Dense,
-    Elementwise,
-    FloatAvgPool2d,
-    IntegerSoftmax,
-    MaxPool2d,
-    Pad,
-    Reshape,
-    Resize,
-    Slice,
-    Softmax,
-    Sum,
-    Transpose,
-)
+from tinyai.ops import Elementwise, Reshape, Transpose
+from tinyai.ops.contraction import Contraction
 from tinyai.passes.remove_unused import remove_unused
+from tinyai.traits import Dims
 
 Part = tuple[int, int]  # an axis of the frame, and its size
 View = tuple[tuple[Part, ...], ...]
@@ -143,7 +128,7 @@ def key_in(view: View, order: Order) -> Order:
     return tuple(axis for axis in order if axis in long)
 
 
-# --- Operators, steps and scales -----------------------------------------------------------------
+# --- Steps and scales -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -153,27 +138,6 @@ class Ports:
 
     reads: Turn
     writes: Turn | None
-
-
-def turned_op(op: Op, turn: Turn, result: View) -> Op:
-    """The operator on inputs that are turned, with a result in the view ``result``."""
-    match op:
-        case Elementwise() | Reshape():
-            return replace(op, shape=shape_of(result))
-        case Concatenate() | Softmax() | IntegerSoftmax():
-            return replace(op, axis=turn.dims.index(op.axis))
-        case Pad():
-            return replace(op, widths=tuple(op.widths[dim] for dim in turn.dims))
-        case Slice():
-            begin, strides = (tuple(x[dim] for dim in turn.dims) for x in (op.begin, op.strides))
-            return replace(op, begin=begin, strides=strides, shape=shape_of(result))
-        case Sum():
-            return replace(op, axes=tuple(sorted(turn.dims.index(axis) for axis in op.axes)))
-        case Conv2d() | MaxPool2d() | AvgPool2d() | FloatAvgPool2d() | AdaptivePool2d() | Resize():
-            return replace(op, layout="".join(op.layout[dim] for dim in turn.dims))
-        case Dense():
-            return op
-    raise AssertionError(f"{op.name} cannot be turned")
 
 
 def _turned_step(step: Step, turn: Turn, view: View) -> Step:
@@ -250,16 +214,17 @@ class _Rewriter:
         steps = rename_steps(node.epilogue, lambda name: self.read(name, ports.writes, node))
         if ports.writes:
             steps = _turned_steps(steps, ports.writes, given)
-        op = turned_op(node.op, ports.reads, result)
+        op = node.op.permuted(ports.reads.dims, shape_of(result))
+        assert op is not None, node.op.name
         self.define(replace(node, op=op, inputs=inputs, epilogue=steps), ports.writes)
 
     def read_input(self, node: Node, ports: Ports, place: int) -> str:
         """An input of a node that is turned; weights, which have no order of the data's, stay,
         but those that meet a flattened image."""
         name = node.inputs[place]
-        if place == 0 or not isinstance(node.op, Conv2d | Dense):
+        if place == 0 or not isinstance(node.op, Contraction):
             return self.read(name, ports.reads, node)
-        if isinstance(node.op, Conv2d):
+        if node.op.dims is not Dims.CONTRACTED:
             return name
         columns = ports.reads.numbers(1, self.views[node.inputs[0]])
         return self.constant(self.graph.constants[name][:, columns], name, tuple(columns))

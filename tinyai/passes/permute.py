@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tinyai.ir import Graph, Node
+from tinyai.ops.window import ImageOp
 from tinyai.passes.orders import Ports, Turn, full_rank, plain, rewrite, tidy
 
 # Passes know no kernels. The rows of the kernel table that read and write images are best in this
@@ -30,11 +31,15 @@ def permute(graph: Graph) -> Graph:
 
 
 def _is_to_turn(node: Node) -> bool:
-    return getattr(node.op, "layout", BEST) != BEST
+    return _layout(node) != BEST
+
+
+def _layout(node: Node) -> str:
+    """The order of an image's dimensions; the best one for what is none."""
+    return node.op.layout if isinstance(node.op, ImageOp) else BEST
 
 
 def _ports(node: Node) -> Ports:
     """The same turn for all: weights have none, and are left alone."""
-    layout = getattr(node.op, "layout", BEST)
-    turn = Turn.of(tuple(layout.index(axis) for axis in BEST))
+    turn = Turn.of(tuple(map(_layout(node).index, BEST)))
     return Ports(turn, turn)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tinyai.ir import Graph, Node, Tensor, Type, unused_name
-from tinyai.ops import Conv2d, Dense, Elementwise
+from tinyai.ops import Elementwise
+from tinyai.ops.contraction import Contraction
 from tinyai.ops.steps import Lookup
 from tinyai.passes.sink_widening import dtypes
 
@@ -33,7 +34,7 @@ def split_tables(graph: Graph) -> Graph:
 
 def _first_table(node: Node) -> int | None:
     """The number of the first look-up of a node that is to have none."""
-    if not isinstance(node.op, Conv2d | Dense):
+    if not isinstance(node.op, Contraction):
         return None
     places = (n for n, step in enumerate(node.epilogue) if isinstance(step, Lookup))
     return next(places, None)

@@ -1,0 +1,60 @@
+"""Sums of products by constant weights: what convolutions and dense layers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tinyai.ir import Array, DType, Op, Type
+from tinyai.traits import Range
+
+
+class Contraction(Op):
+    """Sums of products of ``data - zero_point``, the first input, by weights, the second: [channels
+    of the result, …, channels of the data in a group]; int64 where ``wide``."""
+
+    zero_point: int
+    wide: bool
+
+    @property
+    def mixes_channels(self) -> bool:
+        """Whether each channel of the result is a sum over all channels of the data."""
+        return True
+
+    @property
+    def meets_edge(self) -> bool:
+        """Whether sums have zeros from behind the edge of the data, or from between its elements:
+        there the data counts as its zero point."""
+        return False
+
+    @property
+    def accumulator(self) -> DType:
+        return DType.INT64 if self.wide else DType.INT32
+
+    def with_zero_point(self, zero_point: int) -> Op:
+        return replace(self, zero_point=zero_point)  # type: ignore[type-var]
+
+    def shifted(self, offset: int, data: Type) -> tuple[Op, int]:
+        return self.with_zero_point(self.zero_point + offset), 0
+
+    def infer_range(
+        self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
+    ) -> Range | None:
+        """Of the weights' positive and negative parts."""
+        weights, values = constants[1], data[0].plus(-self.zero_point)
+        if weights is None:
+            return None
+        values = values.hull(0) if self.meets_edge else values
+        rows = weights.reshape(weights.shape[0], -1, weights.shape[-1])
+        above = np.maximum(rows, 0).sum(axis=1, dtype=np.int64).astype(np.float64)
+        below = np.minimum(rows, 0).sum(axis=1, dtype=np.int64).astype(np.float64)
+        groups = len(values.low) // weights.shape[-1]
+        above, below = (part.reshape(groups, -1, weights.shape[-1]) for part in (above, below))
+        # float64 holds every sum of products exactly.
+        low, high = (
+            bound.astype(np.float64).reshape(groups, -1, 1) for bound in (values.low, values.high)
+        )
+        least, most = above @ low + below @ high, above @ high + below @ low
+        return Range(least.reshape(-1).astype(np.int64), most.reshape(-1).astype(np.int64))

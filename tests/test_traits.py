@@ -6,12 +6,15 @@ without a line here.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tinyai
 from tests.random_graphs import random_array
 from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type
 from tinyai.ops import OPS, steps
@@ -283,3 +286,21 @@ def test_an_operator_pads_as_a_pad_in_front_of_it() -> None:
                     wide = np.pad(data, widths, constant_values=value)
                     assert same_bits(outcome(padding, data, *rest), outcome(op, wide, *rest))
     assert found == {"conv2d"}
+
+
+# --- Whoever asks --------------------------------------------------------------------------------
+
+ROOT = Path(tinyai.__file__).parent
+ASKING = [*ROOT.glob("passes/*.py"), *ROOT.glob("codegen/*.py"), ROOT / "plan.py"]
+BY_NAME = {"Elementwise", "Reshape", "Transpose", "Concatenate", "Pad"}
+
+
+@pytest.mark.parametrize("path", sorted(ASKING), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_passes_name_no_operators_but_those_that_they_make_or_take_away(path: Path) -> None:
+    imported = {
+        alias.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tinyai.ops")
+        for alias in node.names
+    }
+    assert imported & {kind.__name__ for kind in OPS} <= BY_NAME

@@ -392,7 +392,7 @@ def _found(text: str) -> Callable[[Reason], bool]:
 _HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
     (
         _is("operator"),
-        "write it with operators that tinyai takes, or add a row to tinyai/patterns.py",
+        "write it with operators that tinyai takes, or add a row in tinyai/ops",
     ),
     (
         _is(*(refusal.clause for refusal in LEFT_TO_THE_HOST.values())),

@@ -120,6 +120,10 @@ class Border:
     right: int
     value: int
 
+    @property
+    def sides(self) -> tuple[int, int, int, int]:
+        return self.top, self.left, self.bottom, self.right
+
     def bytes(self, of: Type) -> int:
         """Bytes of the stored tensor."""
         n, h, w, c = of.shape

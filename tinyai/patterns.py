@@ -1,8 +1,9 @@
 """The contents page: which operators tinyai takes, and which patterns of them.
 
-``OPERATORS`` has one row a source operator: its builder, which lowers it to ``tinyai.ir`` or
-refuses with the clause that failed. ``PATTERNS`` has one row a composite, in order of
-preference. A check is the builder itself, tried on the side: what is taken can be built.
+``OPERATORS`` has one row a source operator, from the operators' files in ``tinyai/ops``: a builder
+that lowers it to ``tinyai.ir`` or refuses with the clause that failed. ``PATTERNS`` has one row a
+composite, in order of preference. A check is the builder itself, tried on the side: what is taken
+can be built.
 """
 
 from __future__ import annotations
@@ -10,21 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from tinyai import ops
 from tinyai.ir import Builder, Node, every_step
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, match, op
-from tinyai.ops import (
-    conv2d,
-    dense,
-    elementwise,
-    layout,
-    matmul,
-    pool2d,
-    reduce,
-    requantize,
-    resize,
-    softmax,
-    steps,
-)
+from tinyai.ops import steps
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.passes import optimize
 from tinyai.source import (
@@ -32,87 +22,15 @@ from tinyai.source import (
     Call,
     Constant,
     Expr,
-    Lower,
     Lowering,
+    OperatorRow,
     Refusal,
     blaming,
     fixed_type,
     require,
 )
 
-
-@dataclass(frozen=True)
-class OperatorRow:
-    """A source operator and its builder. Without ``compute`` it only moves or renames values."""
-
-    lower: Lower
-    compute: bool = True
-
-
-OPERATORS: dict[str, OperatorRow] = {
-    "nn.conv2d": OperatorRow(conv2d.lower_conv2d),
-    "nn.dense": OperatorRow(dense.lower_dense),
-    "qnn.conv2d": OperatorRow(conv2d.lower_qnn_conv2d),
-    "qnn.conv2d_transpose": OperatorRow(conv2d.lower_qnn_conv2d_transpose),
-    "qnn.dense": OperatorRow(dense.lower_qnn_dense),
-    "qnn.batch_matmul": OperatorRow(matmul.lower_qnn_batch_matmul),
-    "qnn.requantize": OperatorRow(requantize.lower_requantize),
-    "qnn.quantize": OperatorRow(requantize.lower_quantize),
-    "qnn.dequantize": OperatorRow(requantize.lower_dequantize),
-    "qnn.add": OperatorRow(requantize.lower_qnn_binary(steps.Add)),
-    "qnn.subtract": OperatorRow(requantize.lower_qnn_binary(steps.Subtract)),
-    "qnn.mul": OperatorRow(requantize.lower_qnn_binary(steps.Multiply)),
-    "qnn.concatenate": OperatorRow(requantize.lower_qnn_concatenate),
-    "nn.max_pool2d": OperatorRow(pool2d.lower_max_pool2d),
-    "nn.avg_pool2d": OperatorRow(pool2d.lower_avg_pool2d),
-    "nn.global_max_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("max", whole=True)),
-    "nn.global_avg_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("avg", whole=True)),
-    "nn.adaptive_max_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("max", whole=False)),
-    "nn.adaptive_avg_pool2d": OperatorRow(pool2d.lower_adaptive_pool2d("avg", whole=False)),
-    "sum": OperatorRow(reduce.lower_sum),
-    "mean": OperatorRow(reduce.lower_mean),
-    "nn.softmax": OperatorRow(softmax.lower_softmax),
-    "nn.log_softmax": OperatorRow(softmax.lower_log_softmax),
-    "add": OperatorRow(elementwise.lower_binary(steps.Add, steps.Add)),
-    "subtract": OperatorRow(elementwise.lower_binary(steps.Subtract, steps.SubtractFrom)),
-    "multiply": OperatorRow(elementwise.lower_binary(steps.Multiply, steps.Multiply)),
-    "maximum": OperatorRow(elementwise.lower_binary(steps.Maximum, steps.Maximum)),
-    "minimum": OperatorRow(elementwise.lower_binary(steps.Minimum, steps.Minimum)),
-    "right_shift": OperatorRow(elementwise.lower_shift(steps.RightShift)),
-    "left_shift": OperatorRow(elementwise.lower_shift(steps.LeftShift)),
-    "fixed_point_multiply": OperatorRow(requantize.lower_fixed_point_multiply),
-    "nn.bias_add": OperatorRow(elementwise.lower_bias_add),
-    "nn.relu": OperatorRow(elementwise.lower_relu),
-    "nn.leaky_relu": OperatorRow(elementwise.lower_leaky_relu),
-    "clip": OperatorRow(elementwise.lower_clip),
-    "round": OperatorRow(elementwise.lower_round),
-    "nn.prelu": OperatorRow(elementwise.lower_prelu),
-    "divide": OperatorRow(elementwise.lower_divide),
-    **{name: OperatorRow(elementwise.lower_function(name)) for name in FUNCTIONS},
-    "cast": OperatorRow(elementwise.lower_cast, compute=False),
-    "copy": OperatorRow(elementwise.lower_identity, compute=False),
-    "annotation.stop_fusion": OperatorRow(elementwise.lower_identity, compute=False),
-    "nn.pad": OperatorRow(layout.lower_pad),
-    "concatenate": OperatorRow(layout.lower_concatenate),
-    "strided_slice": OperatorRow(layout.lower_strided_slice),
-    "split": OperatorRow(layout.lower_split),
-    "take": OperatorRow(layout.lower_take),
-    "stack": OperatorRow(layout.lower_stack),
-    "reverse": OperatorRow(layout.lower_reverse),
-    "broadcast_to": OperatorRow(elementwise.lower_broadcast_to),
-    "tile": OperatorRow(elementwise.lower_tile),
-    "repeat": OperatorRow(elementwise.lower_repeat),
-    "image.resize2d": OperatorRow(resize.lower_resize2d),
-    "nn.upsampling": OperatorRow(resize.lower_upsampling),
-    "nn.depth_to_space": OperatorRow(layout.lower_depth_to_space),
-    "nn.space_to_depth": OperatorRow(layout.lower_space_to_depth),
-    "transpose": OperatorRow(layout.lower_transpose),
-    "layout_transform": OperatorRow(layout.lower_layout_transform),
-    "reshape": OperatorRow(layout.lower_reshape, compute=False),
-    "nn.batch_flatten": OperatorRow(layout.lower_reshape, compute=False),
-    "squeeze": OperatorRow(layout.lower_reshape, compute=False),
-    "expand_dims": OperatorRow(layout.lower_reshape, compute=False),
-}
+OPERATORS: dict[str, OperatorRow] = ops.OPERATORS
 
 # Operators that stay on the host though they could be written, and why.
 LEFT_TO_THE_HOST: dict[str, Refusal] = {

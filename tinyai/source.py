@@ -186,6 +186,14 @@ class Lowering:
 Lower = Callable[[Call, Lowering], str | tuple[str, ...]]
 
 
+@dataclass(frozen=True)
+class OperatorRow:
+    """A source operator's builder. Without ``compute`` it only moves or renames values."""
+
+    lower: Lower
+    compute: bool = True
+
+
 def constant_of(call: Call, index: int, what: str) -> Array:
     """Value of a constant argument; refuses one that is computed at run time."""
     argument = call.args[index]

@@ -16,7 +16,8 @@ from dataclasses import replace
 from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import Kernel
 from tinyai.ir import Border, Graph, Node, operand_tensors
-from tinyai.ops import Conv2d, Elementwise
+from tinyai.ops import Elementwise
+from tinyai.ops.contraction import Contraction
 
 
 def with_borders(
@@ -71,10 +72,10 @@ def _meets_border(graph: Graph, user: Node, name: str) -> bool:
     """Whether a node reads the tensor at its strides: as the image of a convolution, or element by
     element."""
     op, shape = user.op, graph.type(name).shape
-    as_image = isinstance(op, Conv2d) and op.window.upsample == (1, 1)
+    as_image = _border(user) is not None
     as_element = shape == graph.type(user.output).shape
     return (
-        isinstance(op, Conv2d | Elementwise)
+        isinstance(op, Contraction | Elementwise)
         and name not in user.inputs[1:]
         and (name not in user.inputs or as_image or (as_element and isinstance(op, Elementwise)))
         and (name not in operand_tensors(user.epilogue) or as_element)
@@ -83,12 +84,15 @@ def _meets_border(graph: Graph, user: Node, name: str) -> bool:
 
 def _widest(users: Sequence[Node]) -> Border | None:
     """The border that serves all readers; None where none is needed, or two differ in its value."""
-    ops = [user.op for user in users if isinstance(user.op, Conv2d)]
-    padded = [op for op in ops if any(op.window.padding)]
-    values = {op.zero_point for op in padded}
+    borders = [border for border in map(_border, users) if border and any(border.sides)]
+    values = {border.value for border in borders}
     if len(values) != 1:
         return None
-    top, left, bottom, right = (
-        max(sides) for sides in zip(*(op.window.padding for op in padded), strict=True)
-    )
+    sides = zip(*(border.sides for border in borders), strict=True)
+    top, left, bottom, right = map(max, sides)
     return Border(top, left, bottom, right, values.pop())
+
+
+def _border(user: Node) -> Border | None:
+    """What a node reads around its image."""
+    return user.op.border if isinstance(user.op, Contraction) else None

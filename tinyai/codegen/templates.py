@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, Template
 from jinja2.bccache import Bucket
 
 
@@ -47,5 +47,13 @@ def render_core(template: str, /, **values: Any) -> str:
 
 
 def render(template: str, /, **values: Any) -> str:
-    """C from a template; a name that it lacks is an error."""
-    return _TEMPLATES.get_template(template).render(values)
+    """C from a template, by its name, or its text where it has several lines; a name that it lacks
+    is an error."""
+    return _template(template).render(values)
+
+
+@functools.lru_cache(maxsize=512)
+def _template(template: str) -> Template:
+    return (
+        _TEMPLATES.from_string(template) if "\n" in template else _TEMPLATES.get_template(template)
+    )

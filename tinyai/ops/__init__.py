@@ -1,7 +1,15 @@
 """The operators of ``tinyai.ir``: one file an operator or family, with shape rule, numpy reference,
-examples, and the builders that lower a source model's operator to it."""
+examples, traits, and the builders that lower a source model's operators to it.
+
+Every file of this folder is found: its operators are in ``OPS``, and its ``OPERATORS``, a row for
+each source operator, are in those of all. What is imported by name here is for readers' sake.
+"""
 
 from __future__ import annotations
+
+from importlib import import_module
+from inspect import isabstract, isclass
+from pkgutil import iter_modules
 
 from tinyai.ir import Op
 from tinyai.ops.conv2d import Conv2d
@@ -13,8 +21,10 @@ from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool
 from tinyai.ops.reduce import Sum
 from tinyai.ops.resize import Resize
 from tinyai.ops.softmax import IntegerSoftmax, Softmax, TableSoftmax
+from tinyai.source import OperatorRow
 
 __all__ = [
+    "OPERATORS",
     "OPS",
     "AdaptivePool2d",
     "AvgPool2d",
@@ -36,23 +46,18 @@ __all__ = [
     "Transpose",
 ]
 
-OPS: tuple[type[Op], ...] = (
-    Conv2d,
-    Dense,
-    BatchMatmul,
-    MaxPool2d,
-    AvgPool2d,
-    FloatAvgPool2d,
-    AdaptivePool2d,
-    Sum,
-    Softmax,
-    IntegerSoftmax,
-    TableSoftmax,
-    Elementwise,
-    Concatenate,
-    Pad,
-    Reshape,
-    Slice,
-    Transpose,
-    Resize,
+_FILES = tuple(import_module(f"{__name__}.{file.name}") for file in iter_modules(__path__))
+
+# All operators, in the order of their files.
+OPS: tuple[type[Op], ...] = tuple(
+    kind
+    for file in _FILES
+    for kind in vars(file).values()
+    if isclass(kind) and issubclass(kind, Op) and not isabstract(kind)
+    if kind.__module__ == file.__name__
 )
+
+# The source operators that tinyai takes, each with its builder.
+OPERATORS: dict[str, OperatorRow] = {
+    name: row for file in _FILES for name, row in getattr(file, "OPERATORS", {}).items()
+}

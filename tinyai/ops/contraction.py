@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Op, Type
+from tinyai.ir import Array, Border, DType, Op, Type
 from tinyai.traits import Range
 
 
@@ -28,6 +28,12 @@ class Contraction(Op):
         """Whether sums have zeros from behind the edge of the data, or from between its elements:
         there the data counts as its zero point."""
         return False
+
+    @property
+    def border(self) -> Border | None:
+        """What windows read around an image, which counts nothing in sums; None where they do not
+        read an image as it is stored."""
+        return None
 
     @property
     def accumulator(self) -> DType:

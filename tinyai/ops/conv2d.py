@@ -10,13 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import NARROW, Array, DType, Example, Op, Type
+from tinyai.ir import NARROW, Array, Border, DType, Example, Op, Type
 from tinyai.ops.contraction import Contraction
 from tinyai.ops.scales import require_compared, require_factors
 from tinyai.ops.window import NHWC, ImageOp, Window, axes, to_nhwc
 from tinyai.source import (
     Call,
     Lowering,
+    OperatorRow,
     constant_of,
     fixed_type,
     one_number,
@@ -89,6 +90,11 @@ class Conv2d(Contraction, ImageOp):
     @property
     def meets_edge(self) -> bool:
         return any(self.window.padding) or self.window.upsample != (1, 1)
+
+    @property
+    def border(self) -> Border | None:
+        spread = self.window.upsample != (1, 1)
+        return None if spread else Border(*self.window.padding, self.zero_point)
 
     def channel_map(self, *inputs: Type) -> ChannelMap | None:
         """Of a depthwise convolution."""
@@ -331,3 +337,10 @@ def _add(call: Call, lowering: Lowering, op: Conv2d, weight: Array) -> str:
     require(fits, "groups", found, f"divisors of both, {weight.shape[3]} channels a group")
     inputs = [lowering.tensor(call.args[0]), lowering.builder.constant(weight)]
     return lowering.builder.add(op, inputs, sources=sources(call))
+
+
+OPERATORS = {
+    "nn.conv2d": OperatorRow(lower_conv2d),
+    "qnn.conv2d": OperatorRow(lower_qnn_conv2d),
+    "qnn.conv2d_transpose": OperatorRow(lower_qnn_conv2d_transpose),
+}

@@ -19,7 +19,7 @@ from tinyai.ops.conv2d import (
     zero_point,
 )
 from tinyai.ops.matmul import lower_qnn_matmul
-from tinyai.source import Call, Constant, Lowering, constant_of, require, sources
+from tinyai.source import Call, Constant, Lowering, OperatorRow, constant_of, require, sources
 from tinyai.traits import Dims
 
 
@@ -91,3 +91,9 @@ def _lower(call: Call, lowering: Lowering, op: Dense, weight: Array) -> str:
     require(op.wide or data.shape[1] <= most, "k", data.shape[1], f"<= {most}")
     inputs = [lowering.tensor(call.args[0]), lowering.builder.constant(weight)]
     return lowering.builder.add(op, inputs, sources=sources(call))
+
+
+OPERATORS = {
+    "nn.dense": OperatorRow(lower_dense),
+    "qnn.dense": OperatorRow(lower_qnn_dense),
+}

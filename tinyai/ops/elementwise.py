@@ -10,6 +10,7 @@ import numpy as np
 
 from tinyai.ir import Array, DType, Example, Move, Op, Operand, QParams, Step, Type, broadcasts
 from tinyai.ops import steps
+from tinyai.ops.functions import FUNCTIONS
 from tinyai.ops.layout import Reshape
 from tinyai.ops.rounding_tvm import divided
 from tinyai.source import (
@@ -19,6 +20,7 @@ from tinyai.source import (
     Expr,
     Lower,
     Lowering,
+    OperatorRow,
     constant_of,
     fixed_type,
     require,
@@ -276,3 +278,28 @@ def lower_round(call: Call, lowering: Lowering) -> str:
     dtype = lowering.type(call.args[0]).dtype
     require(dtype.is_float, "dtype", dtype, "float32")
     return apply(call, lowering, call.args[0], steps.Round())
+
+
+OPERATORS = {
+    "add": OperatorRow(lower_binary(steps.Add, steps.Add)),
+    "subtract": OperatorRow(lower_binary(steps.Subtract, steps.SubtractFrom)),
+    "multiply": OperatorRow(lower_binary(steps.Multiply, steps.Multiply)),
+    "maximum": OperatorRow(lower_binary(steps.Maximum, steps.Maximum)),
+    "minimum": OperatorRow(lower_binary(steps.Minimum, steps.Minimum)),
+    "right_shift": OperatorRow(lower_shift(steps.RightShift)),
+    "left_shift": OperatorRow(lower_shift(steps.LeftShift)),
+    "nn.bias_add": OperatorRow(lower_bias_add),
+    "nn.relu": OperatorRow(lower_relu),
+    "nn.leaky_relu": OperatorRow(lower_leaky_relu),
+    "clip": OperatorRow(lower_clip),
+    "round": OperatorRow(lower_round),
+    "nn.prelu": OperatorRow(lower_prelu),
+    "divide": OperatorRow(lower_divide),
+    **{name: OperatorRow(lower_function(name)) for name in FUNCTIONS},
+    "cast": OperatorRow(lower_cast, compute=False),
+    "copy": OperatorRow(lower_identity, compute=False),
+    "annotation.stop_fusion": OperatorRow(lower_identity, compute=False),
+    "broadcast_to": OperatorRow(lower_broadcast_to),
+    "tile": OperatorRow(lower_tile),
+    "repeat": OperatorRow(lower_repeat),
+}

@@ -10,7 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Move, Op, Type
-from tinyai.source import Call, Lowering, Tuple, constant_of, fixed_type, require, sources
+from tinyai.source import (
+    Call,
+    Lowering,
+    OperatorRow,
+    Tuple,
+    constant_of,
+    fixed_type,
+    require,
+    sources,
+)
 from tinyai.traits import NONE, ChannelMap, Dims, Range
 
 
@@ -460,3 +469,22 @@ def lower_space_to_depth(call: Call, lowering: Lowering) -> str:
     """nn.space_to_depth: a channel of the result holds a block's place and then a channel."""
     blocks, joined, sizes = _blocks(call, lowering.type(call.args[0]).shape, "YXC")
     return _rearranged(call, lowering, blocks, joined, sizes)
+
+
+OPERATORS = {
+    "nn.pad": OperatorRow(lower_pad),
+    "concatenate": OperatorRow(lower_concatenate),
+    "strided_slice": OperatorRow(lower_strided_slice),
+    "split": OperatorRow(lower_split),
+    "take": OperatorRow(lower_take),
+    "stack": OperatorRow(lower_stack),
+    "reverse": OperatorRow(lower_reverse),
+    "nn.depth_to_space": OperatorRow(lower_depth_to_space),
+    "nn.space_to_depth": OperatorRow(lower_space_to_depth),
+    "transpose": OperatorRow(lower_transpose),
+    "layout_transform": OperatorRow(lower_layout_transform),
+    "reshape": OperatorRow(lower_reshape, compute=False),
+    "nn.batch_flatten": OperatorRow(lower_reshape, compute=False),
+    "squeeze": OperatorRow(lower_reshape, compute=False),
+    "expand_dims": OperatorRow(lower_reshape, compute=False),
+}

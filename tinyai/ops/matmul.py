@@ -11,7 +11,7 @@ import numpy as np
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.layout import Reshape
 from tinyai.ops.scales import require_factors
-from tinyai.source import Call, Lowering, fixed_type, one_number, require, sources
+from tinyai.source import Call, Lowering, OperatorRow, fixed_type, one_number, require, sources
 
 
 @dataclass(frozen=True)
@@ -107,3 +107,8 @@ def _op(call: Call, lowering: Lowering) -> BatchMatmul:
     most = most_products(dtypes[0], dtypes[1], zeros[0], zeros[1])
     require(count <= most, "k", count, f"<= {most}")
     return BatchMatmul(*zeros)
+
+
+OPERATORS = {
+    "qnn.batch_matmul": OperatorRow(lower_qnn_batch_matmul),
+}

@@ -13,7 +13,7 @@ from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.reduce import INTEGERS
 from tinyai.ops.scales import scale_of
 from tinyai.ops.window import NHWC, ImageOp, Pair, Window, axes, to_nhwc
-from tinyai.source import Call, Lower, Lowering, Refusal, require, sources
+from tinyai.source import Call, Lower, Lowering, OperatorRow, Refusal, require, sources
 from tinyai.traits import Range
 
 
@@ -416,3 +416,13 @@ def lower_adaptive_pool2d(kind: str, *, whole: bool) -> Lower:
         return _add(call, lowering, AdaptivePool2d(kind, output, layout))
 
     return lower
+
+
+OPERATORS = {
+    "nn.max_pool2d": OperatorRow(lower_max_pool2d),
+    "nn.avg_pool2d": OperatorRow(lower_avg_pool2d),
+    "nn.global_max_pool2d": OperatorRow(lower_adaptive_pool2d("max", whole=True)),
+    "nn.global_avg_pool2d": OperatorRow(lower_adaptive_pool2d("avg", whole=True)),
+    "nn.adaptive_max_pool2d": OperatorRow(lower_adaptive_pool2d("max", whole=False)),
+    "nn.adaptive_avg_pool2d": OperatorRow(lower_adaptive_pool2d("avg", whole=False)),
+}

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type
 from tinyai.ops import steps
-from tinyai.source import Call, Lowering, require, sources
+from tinyai.source import Call, Lowering, OperatorRow, require, sources
 from tinyai.traits import ChannelMap, Dims, Range
 
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT32)
@@ -110,3 +110,9 @@ def lower_mean(call: Call, lowering: Lowering) -> str:
     count = math.prod(data.shape[axis] for axis in _axes(call, len(data.shape)))
     divisor = Operand(lowering.builder.constant(np.array(count, np.int32)))
     return add_sum(call, lowering, (steps.Divide(operand=divisor),) if count > 1 else ())[0]
+
+
+OPERATORS = {
+    "sum": OperatorRow(lower_sum),
+    "mean": OperatorRow(lower_mean),
+}

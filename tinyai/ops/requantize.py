@@ -38,6 +38,7 @@ from tinyai.source import (
     Expr,
     Lower,
     Lowering,
+    OperatorRow,
     Refusal,
     Rounding,
     Tuple,
@@ -336,3 +337,15 @@ def _at_scale(lowering: Lowering, part: Expr, source: Scale, target: Scale) -> s
     return lowering.builder.add(
         Elementwise(of.shape), [lowering.tensor(part)], chain, quant=target.qparams
     )
+
+
+OPERATORS = {
+    "qnn.requantize": OperatorRow(lower_requantize),
+    "qnn.quantize": OperatorRow(lower_quantize),
+    "qnn.dequantize": OperatorRow(lower_dequantize),
+    "qnn.add": OperatorRow(lower_qnn_binary(steps.Add)),
+    "qnn.subtract": OperatorRow(lower_qnn_binary(steps.Subtract)),
+    "qnn.mul": OperatorRow(lower_qnn_binary(steps.Multiply)),
+    "qnn.concatenate": OperatorRow(lower_qnn_concatenate),
+    "fixed_point_multiply": OperatorRow(lower_fixed_point_multiply),
+}

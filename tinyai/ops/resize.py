@@ -11,7 +11,7 @@ import numpy as np
 from tinyai.ir import Array, DType, Example, Move, Type
 from tinyai.ops.steps import Round
 from tinyai.ops.window import LAYOUTS, ImageOp
-from tinyai.source import Call, Lowering, fixed_type, require, sources
+from tinyai.source import Call, Lowering, OperatorRow, fixed_type, require, sources
 from tinyai.traits import Dims
 
 
@@ -165,3 +165,9 @@ def _indices(
     one = mode == "align_corners" and result[axis] == 1
     require(not one, "size", "one row or column between aligned corners", "two at least")
     return nearest(data[axis], result[axis], mode, rounding)
+
+
+OPERATORS = {
+    "image.resize2d": OperatorRow(lower_resize2d),
+    "nn.upsampling": OperatorRow(lower_upsampling),
+}

@@ -15,7 +15,7 @@ from tinyai.ops import steps
 from tinyai.ops.functions import FUNCTIONS, exp
 from tinyai.ops.scales import Scale, fixed_point, narrow, plus
 from tinyai.ops.steps import FixedPointMultiply
-from tinyai.source import TVMS_OWN, Call, Expr, Lowering, require, sources
+from tinyai.source import TVMS_OWN, Call, Expr, Lowering, OperatorRow, require, sources
 from tinyai.traits import Dims
 
 
@@ -268,3 +268,9 @@ def lower_log_softmax(call: Call, lowering: Lowering) -> str:
     require(mode == TVMS_OWN.mode, f"{whose}'s arithmetic of", call.op, "nn.softmax")
     op = Softmax(int(call.attrs["axis"]) % len(data.shape), log=True)
     return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+
+
+OPERATORS = {
+    "nn.softmax": OperatorRow(lower_softmax),
+    "nn.log_softmax": OperatorRow(lower_log_softmax),
+}

@@ -42,15 +42,27 @@ from tests.example_graphs import (
     require_isa,
     small_network,
 )
-from tinyai.backend import Compiled, compile_graph
+from tinyai.backend import Compiled, compile_graph, generate
 from tinyai.codegen import templates
 from tinyai.codegen.c import comment_text, identifier, indent, literal
 from tinyai.codegen.constants import constant
 from tinyai.codegen.index import Axis, element, merge_dims
 from tinyai.errors import OptionError
-from tinyai.ir import Array, Builder, DType, Graph, Operand, QParams, Tensor, Type, strides
-from tinyai.ops import Conv2d, Elementwise
-from tinyai.ops.steps import Add
+from tinyai.ir import (
+    Array,
+    Builder,
+    DType,
+    Graph,
+    Op,
+    Operand,
+    QParams,
+    Step,
+    Tensor,
+    Type,
+    strides,
+)
+from tinyai.ops import Conv2d, Elementwise, MaxPool2d
+from tinyai.ops.steps import Add, Cast, Clip, FixedPointMultiply
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
 from tinyai.target import Target
@@ -368,6 +380,67 @@ def test_equal_layers_share_a_function_and_equal_constants_a_definition() -> Non
         text = three_layers(same_shift=same)
         assert text.count("static void tinyai_conv2d_patches_scalar_") == 1
         assert text.count("\nTINYAI_CONSTANT(") == constants_wanted
+
+
+# --- Rows that were rejected ---------------------------------------------------------------------
+
+
+def said_to_be_slower(op: Op, types: Sequence[Type], *chain: Step, isa: str) -> list[str]:
+    """The reasons in the comment above the one layer of a graph; all inputs but the first are
+    constants."""
+    builder = Builder("region")
+    data, *weights = types
+    inputs = [builder.input(data)]
+    inputs += [builder.constant(np.ones(of.shape, of.dtype.numpy)) for of in weights]
+    graph = builder.graph([builder.add(op, inputs, chain)])
+    text = generate(graph, Target(isa=isa), abi="plain").source.text
+    return re.findall(r"/\* slower: (.*) \*/", text)
+
+
+IMAGE, KERNEL = Type((1, 6, 6, 16), DType.UINT8), Type((16, 3, 3, 16), DType.INT8)
+TO_INT8 = FixedPointMultiply((2**30,), (-5,)), Clip(-128, 127), Cast(DType.INT8)
+WINDOW = Window((3, 3))
+
+
+@pytest.mark.parametrize("isa", ["avx512vnni", "avx2", "packed", "scalar"])
+def test_nothing_is_said_of_a_layer_that_the_best_row_serves(isa: str) -> None:
+    layers = (Conv2d(WINDOW), (IMAGE, KERNEL), *TO_INT8), (MaxPool2d(WINDOW), (IMAGE,))
+    for op, types, *chain in layers:
+        assert said_to_be_slower(op, types, *chain, isa=isa) == []
+
+
+def test_the_comment_of_a_layer_says_why_a_better_row_was_rejected() -> None:
+    shorts = Type(IMAGE.shape, DType.INT16)
+    for isa in ("avx512vnni", "avx2", "packed"):
+        (reason,) = said_to_be_slower(Conv2d(WINDOW), (shorts, KERNEL), isa=isa)
+        assert reason == f"conv2d_tile_{isa} rejected: data of int16"
+    assert said_to_be_slower(Conv2d(WINDOW), (shorts, KERNEL), isa="scalar") == []
+    each = Type((16, 3, 3, 1), DType.INT8)
+    assert said_to_be_slower(Conv2d(WINDOW, groups=16), (shorts, each), isa="avx2") == [
+        "conv2d_depthwise_avx2 rejected: data of int16",
+        "conv2d_tile_avx2 rejected: data of int16",
+    ]
+    wide = (Cast(DType.INT64), Cast(DType.INT8))
+    assert said_to_be_slower(MaxPool2d(WINDOW), (IMAGE,), *wide, isa="avx512vnni") == [
+        "max_pool2d_bytes_avx512vnni rejected: no vector form of steps behind the pooling",
+        "max_pool2d_lanes_avx512vnni rejected: no vector form of int64",
+    ]
+
+
+def test_the_comment_of_a_layer_says_why_its_steps_are_not_done_in_registers() -> None:
+    away = (Cast(DType.INT64), Cast(DType.INT32), *TO_INT8)
+    first = "requantized from memory: no multiplication behind the bias"
+    for op, types in (
+        (Conv2d(WINDOW), (IMAGE, KERNEL)),
+        (Conv2d(WINDOW, groups=16), (IMAGE, Type((16, 3, 3, 1), DType.INT8))),
+    ):
+        assert said_to_be_slower(op, types, *away, isa="avx512vnni") == [
+            first,
+            "steps one element at a time: no vector form of int64",
+        ]
+        assert said_to_be_slower(op, types, *away, isa="avx2") == [first]
+        raw = said_to_be_slower(op, types, Cast(DType.FLOAT32), isa="avx512vnni")
+        assert raw == [], "what does not end in 8 bits has no better way"
 
 
 # --- Compilers -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -16,6 +17,10 @@ from tests.example_graphs import small_network
 from tinyai import cli
 from tinyai.cli import main
 from tinyai.errors import OptionError
+from tinyai.ir import Builder, DType, Type
+from tinyai.ops import Conv2d, Elementwise, Reshape
+from tinyai.ops.steps import Relu
+from tinyai.ops.window import Window
 from tinyai.runtime.layers import LayerTime, time_layers, times_table
 from tinyai.target import Target
 
@@ -29,6 +34,26 @@ def test_every_layer_has_its_time_name_and_cost(isa: str) -> None:
     assert [each.macs for each in times] == [0, 4 * 4 * 2 * 3 * 3 * 2, 0]
     assert times[2].bytes == 4 * 4 * 2 + 4 * 2 * 2 * 2 + 4
     assert times[1].operator.startswith("conv2d(")
+
+
+def test_a_layer_names_its_row_and_why_no_better_one_serves() -> None:
+    builder = Builder("region")
+    x = builder.input(Type((1, 4, 4, 8), DType.INT16))
+    weight = builder.constant(np.ones((8, 1, 1, 8), np.int8))
+    y = builder.add(Conv2d(Window((1, 1))), [x, weight], sources=("conv",))
+    flat = builder.add(Reshape((128,)), [y])
+    graph = builder.graph([builder.add(Elementwise((128,)), [flat], (Relu(),))])
+    times = time_layers(graph, Target(isa="packed"), runs=1)
+    assert [each.kernel for each in times] == ["conv2d_patches_scalar", "", "elementwise_scalar"]
+    assert [each.slower for each in times] == [
+        ("conv2d_tile_packed rejected: data of int16",),
+        (),
+        (),
+    ]
+    told = str(times_table("r", times).caption).splitlines()
+    assert told[1:] == ["conv: conv2d_tile_packed rejected: data of int16"]
+    assert times_table("r", times, layers=False).caption is None
+    assert times_table("r", times[1:]).caption is None
 
 
 def test_no_run_is_no_time() -> None:

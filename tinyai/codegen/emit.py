@@ -10,7 +10,7 @@ from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_cal
 from tinyai.codegen.constants import constant, declaration
 from tinyai.codegen.isa import isas_of
 from tinyai.codegen.isa.section import Architecture, Isa
-from tinyai.codegen.kernels import Kernel, choose
+from tinyai.codegen.kernels import Kernel, choose, rejected
 from tinyai.codegen.kernels.layout import copied
 from tinyai.codegen.steps import HELPERS, Epilogue
 from tinyai.codegen.templates import render
@@ -21,13 +21,23 @@ from tinyai.target import Target
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The row of the kernel table that serves a node, and why no better one does."""
+
+    kernel: str
+    slower: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class CSource:
-    """Emitted code. ``symbol`` is the entry; sizes in bytes."""
+    """Emitted code. ``symbol`` is the entry; sizes in bytes. ``sections`` are the instruction sets
+    with the rows of the kernel table that serve the nodes."""
 
     symbol: str
     text: str
     arena_bytes: int
     weight_bytes: int
+    sections: Mapping[Isa, tuple[Choice, ...]] = field(default_factory=dict)
 
     @property
     def lines(self) -> int:
@@ -116,7 +126,8 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
     )
     text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
     text = text.replace("@DECLARATIONS@\n", "".join(map(declaration, constants.texts.values())), 1)
-    return CSource(symbol, text, plan.arena_bytes, constants.bytes)
+    choices = {section.isa: tuple(section.choices) for section in sections}
+    return CSource(symbol, text, plan.arena_bytes, constants.bytes, choices)
 
 
 def _intrinsics(sections: Sequence[_Section]) -> Architecture | None:
@@ -173,6 +184,7 @@ class _Section:
     functions: dict[str, tuple[str, str]] = field(default_factory=dict)
     cores: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
+    choices: list[Choice] = field(default_factory=list)
 
     def calls(self) -> list[str]:
         """The calls of all nodes. Threads meet behind a node that they share and in front of it;
@@ -191,10 +203,13 @@ class _Section:
         """The comment and the call of one node; its function and constants on the way."""
         kernel = self.kernels[node.output]
         if self._is_free(node):
+            self.choices.append(Choice(""))
             return f"{self._comment(number, node)}\n/* The same memory: nothing to do. */"
         shared = kernel.split and self.threads > 1
         epilogue = Epilogue(self.graph, node, self.threads if shared else 1)
         values = kernel.values(self.graph, node, epilogue)
+        slower = (*rejected(self.graph, node, self.isa), *epilogue.slower)
+        self.choices.append(Choice(kernel.name, slower))
         body = render(kernel.template, threads=epilogue.threads, **values)
         self.helpers |= epilogue.helpers
         self.cores |= epilogue.cores
@@ -215,7 +230,7 @@ class _Section:
         call = f"{name}({', '.join(arguments)});"
         if self.threads > 1 and not shared:
             call = f"if (part->task == 0) {{\n{call}\n}}"
-        return f"{self._comment(number, node)}\n{call}"
+        return f"{self._comment(number, node, slower)}\n{call}"
 
     def text(self) -> str:
         """The functions that the calls name, behind the cores that they name in turn."""
@@ -270,7 +285,7 @@ class _Section:
         inputs = ", ".join(map(str, self.graph.types(node.inputs)))
         return f"{inputs} -> {self.graph.type(node.output)}"
 
-    def _comment(self, number: int, node: Node) -> str:
+    def _comment(self, number: int, node: Node, slower: Sequence[str] = ()) -> str:
         lines = [f"{number}: {node.op.name}  {self._types(node)}"]
         lines += [f"then {format_steps(node.epilogue, self._show)}"] if node.epilogue else []
         lines += [f"from {', '.join(node.sources)}"] if node.sources else []
@@ -280,6 +295,7 @@ class _Section:
         stored = self.graph.tensors[node.output].stored
         lines += [f"stored: {stored}"] if stored else []
         lines += self._places(node)
+        lines += [f"slower: {reason}" for reason in slower]
         return "\n".join(f"/* {comment_text(line, 400)} */" for line in lines)
 
     def _places(self, node: Node) -> list[str]:

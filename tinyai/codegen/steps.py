@@ -402,8 +402,8 @@ class Epilogue:
     """Writes the steps of one node. Operands become parameters ``p0``, ``p1`` … in order of use;
     constants of one element become literals. Numbers of a step's own (tables, multipliers) become
     parameters ``a0``, ``a1`` …. ``helpers`` collects what the C file must hold, ``cores`` the
-    functions, by name, that layers of one instruction set share. ``threads`` is how many may work
-    on the node at most."""
+    functions, by name, that layers of one instruction set share; ``slower`` why the node takes
+    longer than such nodes can. ``threads`` is how many may work on the node at most."""
 
     graph: Graph
     node: Node
@@ -412,6 +412,7 @@ class Epilogue:
     arrays: list[Array] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
     cores: dict[str, str] = field(default_factory=dict)
+    slower: list[str] = field(default_factory=list)
     _count: int = 0
 
     def write(

@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tinyai.backend import Compiled, compile_graph
+from tinyai.codegen.emit import Choice
+from tinyai.codegen.isa import runs_here
 from tinyai.errors import OptionError
 from tinyai.ir import Array, Graph, Node
 from tinyai.report import safe
@@ -23,7 +25,8 @@ from tinyai.target import Target
 class LayerTime:
     """One layer of a region: names in the source model, operator, the median of its times in
     microseconds, multiply-accumulates of one run, bytes that it reads and writes, constants
-    included."""
+    included; the row of the kernel table that served on this machine, if it has code at all, and
+    why no better one did."""
 
     sources: tuple[str, ...]
     operator: str
@@ -31,6 +34,8 @@ class LayerTime:
     microseconds: float
     macs: int
     bytes: int
+    kernel: str = ""
+    slower: tuple[str, ...] = ()
 
     @property
     def gmacs(self) -> float:
@@ -54,10 +59,11 @@ def time_layers(
         raise OptionError("runs", found=runs, allowed="1 or more")
     compiled = compile_graph(graph, target or Target(), abi="timed")
     times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
+    choices = compiled.source.sections[runs_here(compiled.source.sections)]
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3
     return tuple(
-        _layer(compiled.graph, node, float(median))
-        for node, median in zip(compiled.graph.nodes, medians, strict=True)
+        _layer(compiled.graph, node, float(median), choice)
+        for node, median, choice in zip(compiled.graph.nodes, medians, choices, strict=True)
     )
 
 
@@ -90,19 +96,29 @@ def random_inputs(graph: Graph) -> list[Array]:
     return inputs
 
 
-def _layer(graph: Graph, node: Node, microseconds: float) -> LayerTime:
+def _layer(graph: Graph, node: Node, microseconds: float, choice: Choice) -> LayerTime:
     touched = sum(graph.type(name).bytes for name in (*node.reads(), node.output))
     macs = node.op.macs(*graph.types(node.inputs))
     result = str(graph.type(node.output))
-    return LayerTime(node.sources, str(node.op), result, microseconds, macs, touched)
+    served = choice.kernel, choice.slower
+    return LayerTime(node.sources, str(node.op), result, microseconds, macs, touched, *served)
 
 
 def times_table(
     region: str, times: Sequence[LayerTime], *, layers: bool = True, peak: float | None = None
 ) -> Table:
     """A region's times for a terminal: a row a layer, or only their sum. ``peak`` is what the
-    processor could do at most, in multiply-accumulates a nanosecond."""
+    processor could do at most, in multiply-accumulates a nanosecond. Under the rows of layers it
+    says which could be faster, and why they are not."""
     table = Table(title=Text(safe(region)), title_justify="left", show_footer=True)
+    slower = [
+        f"{_name(number, each)}: {safe(reason)}"
+        for number, each in enumerate(times if layers else ())
+        for reason in each.slower
+    ]
+    if slower:
+        table.caption = Text("\n".join(("slower than such layers can be:", *slower)))
+        table.caption_justify = "left"
     whole, macs = sum(each.microseconds for each in times), sum(each.macs for each in times)
     columns = (
         ("layer", f"{len(times)} layers", "left"),
@@ -119,7 +135,7 @@ def times_table(
         table.add_column(name, Text(footer), justify=justify, overflow="fold")  # type: ignore[arg-type]
     for number, each in enumerate(times if layers else ()):
         cells = (
-            safe(each.sources[0], 60) if each.sources else f"layer {number}",
+            _name(number, each),
             safe(each.operator, 60),
             each.result,
             f"{each.microseconds:.2f}",
@@ -131,6 +147,10 @@ def times_table(
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _name(number: int, layer: LayerTime) -> str:
+    return safe(layer.sources[0], 60) if layer.sources else f"layer {number}"
 
 
 def _share(macs: int, microseconds: float, peak: float | None) -> str:

@@ -9,6 +9,8 @@ weight is stored once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tinyai.codegen.isa import portable
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.isa.section import Isa
@@ -39,6 +41,12 @@ def isas_of(target: Target) -> tuple[Isa, ...]:
     """The instruction sets of the target's C file, the strongest first."""
     name = best_of_this_machine() if target.isa == "native" else target.isa
     return _FILES[name]
+
+
+def runs_here(isas: Iterable[Isa]) -> Isa:
+    """The one of a file's instruction sets, the strongest first, that this machine's CPU takes."""
+    here = instruction_sets(cpu_description())
+    return next(isa for isa in isas if isa.name in here or not isa.features)
 
 
 def best_of_this_machine() -> str:

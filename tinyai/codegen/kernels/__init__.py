@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tinyai.codegen.isa import rows
 from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import (
@@ -43,14 +45,10 @@ def choose(graph: Graph, node: Node, isa: Isa) -> Kernel:
     Raises ``UnsupportedError`` with each row's complaint.
     """
     complaints = []
-    for row in isa.rows:
-        for kernel in KERNELS:
-            if kernel.op is not type(node.op) or kernel.isa != row:
-                continue
-            complaint = kernel.demands(graph, node)
-            if complaint is None:
-                return kernel
-            complaints.append(f"{kernel.name}: {complaint}")
+    for kernel, complaint in _asked(graph, node, isa):
+        if complaint is None:
+            return kernel
+        complaints.append(f"{kernel.name}: {complaint}")
     raise UnsupportedError(
         f"no kernel for {format_node(graph, node)}",
         found="; ".join(complaints) or f"no row for {node.op.name}",
@@ -59,4 +57,24 @@ def choose(graph: Graph, node: Node, isa: Isa) -> Kernel:
     )
 
 
-__all__ = ["KERNELS", "Kernel", "choose"]
+def rejected(graph: Graph, node: Node, isa: Isa) -> tuple[str, ...]:
+    """The rows of the node's kind in front of the chosen one, each with its complaint."""
+    found = []
+    for kernel, complaint in _asked(graph, node, isa):
+        if complaint is None:
+            break
+        if kernel.kind(graph, node):
+            found.append(f"{kernel.name} rejected: {complaint}")
+    return tuple(found)
+
+
+def _asked(graph: Graph, node: Node, isa: Isa) -> Iterator[tuple[Kernel, str | None]]:
+    """The rows for the node's operator and the instruction set, the preferred first, and what each
+    lacks."""
+    for row in isa.rows:
+        for kernel in KERNELS:
+            if kernel.op is type(node.op) and kernel.isa == row:
+                yield kernel, kernel.demands(graph, node)
+
+
+__all__ = ["KERNELS", "Kernel", "choose", "rejected"]

@@ -16,6 +16,7 @@ from tinyai.codegen.quantized_add import QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Graph, Node, Step
 from tinyai.ops import Elementwise
+from tinyai.ops.steps import Add
 
 
 def add_of(
@@ -45,6 +46,14 @@ def _demands(graph: Graph, node: Node, *, sums: Sums) -> str | None:
     return None
 
 
+def _is_sum(graph: Graph, node: Node) -> bool:
+    """Whether a tensor that is computed is added."""
+    return any(
+        isinstance(step, Add) and step.operand and step.operand.tensor not in graph.constants
+        for step in node.epilogue
+    )
+
+
 def _values(graph: Graph, node: Node, epilogue: Epilogue, *, sums: Sums) -> Values:
     add = _add(graph, node, sums)
     assert not isinstance(add, str)
@@ -64,6 +73,7 @@ KERNELS = tuple(
         isa=cores.name,
         template="elementwise_core.c.j2",
         demands=functools.partial(_demands, sums=cores.sums),
+        kind=_is_sum,
         values=functools.partial(_values, sums=cores.sums),
         bordered=True,
         strided_out=anywhere,

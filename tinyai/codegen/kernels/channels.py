@@ -53,6 +53,11 @@ class Channels:
         """Whether steps follow the core: what it stores waits for them in the scratch memory."""
         return self.raw or bool(self.rest.steps)
 
+    def slower(self, node: Node) -> list[str]:
+        """Why the sums are not requantized in registers, where they end in 8 bits."""
+        ends = any(isinstance(step, Cast) and step.to in NARROW for step in node.epilogue)
+        return [f"requantized from memory: {self.form}"] if self.raw and ends else []
+
     @property
     def options(self) -> dict[str, bool]:
         """What a core's text depends on."""

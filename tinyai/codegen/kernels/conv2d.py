@@ -71,11 +71,15 @@ def _less(zero_point: int) -> str:
     return f" {'-' if zero_point > 0 else '+'} {abs(zero_point)}" if zero_point else ""
 
 
-def _is_depthwise(graph: Graph, node: Node) -> str | None:
+def _is_depthwise(graph: Graph, node: Node) -> bool:
     g = Geometry.of(graph, node)
-    if g.window.upsample != (1, 1):
-        return "spread data"
-    return None if g.group_in == 1 and g.groups > 1 else "more than one input channel a group"
+    return g.group_in == 1 < g.groups
+
+
+def _depthwise_demands(graph: Graph, node: Node) -> str | None:
+    if not _is_depthwise(graph, node):
+        return "more than one input channel a group"
+    return "spread data" if Geometry.of(graph, node).window.upsample != (1, 1) else None
 
 
 def _depthwise_pack(graph: Graph, node: Node, weight: Array) -> Array:
@@ -115,7 +119,8 @@ KERNELS = (
         name="conv2d_depthwise_scalar",
         op=Conv2d,
         template="conv2d_depthwise_scalar.c.j2",
-        demands=_is_depthwise,
+        demands=_depthwise_demands,
+        kind=_is_depthwise,
         values=_depthwise_values,
         strided_out=_evenly,
         scratch=_depthwise_scratch,

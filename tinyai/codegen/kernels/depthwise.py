@@ -186,13 +186,19 @@ def pack(graph: Graph, node: Node, weight: Array) -> Array:
     return np.ascontiguousarray(lanes.transpose(3, 0, 1, 4, 5, 2)).reshape(-1)
 
 
+def is_depthwise(graph: Graph, node: Node) -> bool:
+    """Whether each channel is a group."""
+    g = Geometry.of(graph, node)
+    return g.group_in == g.group_out == 1 < g.groups
+
+
 def demands(graph: Graph, node: Node) -> str | None:
     g = Geometry.of(graph, node)
     if g.layout != NHWC:
         return f"layout {g.layout}"
     if g.data not in NARROW:
         return f"data of {g.data}"
-    if g.group_in != 1 or g.group_out != 1 or g.groups == 1:
+    if not is_depthwise(graph, node):
         return "channels that are not each a group"
     if node.inputs[1] not in graph.constants or g.weight is not DType.INT8:
         return "weights that are no int8 constant"
@@ -214,6 +220,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels)
     g = s.g
     channels = Channels.of(graph, node, g)
     epilogue.helpers |= {"tinyai_slice", "string.h"}
+    epilogue.slower += channels.slower(node)
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
     out = image_of(graph.tensors[node.output])
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
@@ -271,6 +278,7 @@ KERNELS = tuple(
         isa=cores.name,
         template="conv2d_slices.c.j2",
         demands=demands,
+        kind=is_depthwise,
         values=functools.partial(values, cores=cores),
         scratch=scratch,
         bordered=True,

@@ -16,6 +16,10 @@ def no_demand(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def any_kind(graph: Graph, node: Node) -> bool:
+    return True
+
+
 def no_scratch(graph: Graph, node: Node, threads: int) -> int:
     return 0
 
@@ -42,6 +46,8 @@ class Kernel:
 
     - ``demands`` says what a node lacks for this kernel, or None; the first row that has no
       complaint serves.
+    - ``kind``: whether a node is what the kernel is for, such as a sum of two tensors. Where it is
+      not, nobody needs to hear that the kernel does not serve.
     - ``values`` are the numbers and texts of the template; all computing is done here.
     - ``scratch`` is the bytes of working memory, aligned to 64, for a number of threads.
     - ``split``: whether threads share a node; its template gets ``threads`` and, where these are
@@ -61,6 +67,7 @@ class Kernel:
     values: Callable[[Graph, Node, Epilogue], Values]
     isa: str = "scalar"
     demands: Callable[[Graph, Node], str | None] = no_demand
+    kind: Callable[[Graph, Node], bool] = any_kind
     scratch: Callable[[Graph, Node, int], int] = no_scratch
     bordered: bool = False
     strided_out: Callable[[Graph, Node], bool] = densely

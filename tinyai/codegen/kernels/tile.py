@@ -227,6 +227,8 @@ def _steps(
     lanes = None
     if g.groups == 1 and cores.lanes:
         lanes = cores.lanes(epilogue, chain, taken, place, axes)
+    elif cores.lanes:
+        epilogue.slower.append("steps one element at a time: groups of channels")
     text = lanes or write_scalar(epilogue, chain, taken, place, axes, g.group_out)
     return {"text": text, "at_once": "one"}
 
@@ -259,6 +261,7 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels)
     g = t.g
     channels = _channels(graph, node)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
+    epilogue.slower += channels.slower(node)
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
     out = image_of(graph.tensors[node.output])
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()

@@ -15,7 +15,7 @@ from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.pool2d import taken
 from tinyai.codegen.kernels.reduce import SumLoops
 from tinyai.codegen.kernels.sharing import CACHE_LINE, cut
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values, any_kind, anywhere
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, DType, Graph, Node, Op
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, FloatAvgPool2d, MaxPool2d, Sum
@@ -123,8 +123,10 @@ def _write_float_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
 def _write_max_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     """The largest of bytes, 64 at a time."""
     (source,) = graph.types(node.inputs)
-    if node.epilogue or source.dtype not in NARROW:
-        raise NoVector(f"steps behind it, or pooling of {source.dtype}")
+    if source.dtype not in NARROW:
+        raise NoVector(f"pooling of {source.dtype}")
+    if node.epilogue:
+        raise NoVector("steps behind the pooling")
     pool = _pool(graph, node, epilogue)
     simd(epilogue)
     return {
@@ -144,8 +146,10 @@ def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
     op = node.op
     assert isinstance(op, MaxPool2d | AvgPool2d | FloatAvgPool2d | AdaptivePool2d)
     window = None if isinstance(op, AdaptivePool2d) else op.window
-    if op.layout != NHWC or (window and window.dilation != (1, 1)):
-        raise NoVector(f"layout {op.layout}, or a dilated window")
+    if op.layout != NHWC:
+        raise NoVector(f"layout {op.layout}")
+    if window and window.dilation != (1, 1):
+        raise NoVector("a dilated window")
     out = graph.tensors[node.output]
     n, h, w, c = graph.type(node.inputs[0]).shape
     _, oh, ow, _ = out.type.shape
@@ -178,6 +182,7 @@ def _row(
     *,
     bordered: bool = False,
     what: str = "lanes",
+    kind: Callable[[Graph, Node], bool] = any_kind,
 ) -> Kernel:
     def demands(graph: Graph, node: Node) -> str | None:
         try:
@@ -192,6 +197,7 @@ def _row(
         isa="avx512vnni",
         template=template,
         demands=demands,
+        kind=kind,
         values=write,
         bordered=bordered,
         strided_out=anywhere,
@@ -203,7 +209,14 @@ def _row(
 KERNELS = (
     _row(Elementwise, "lanes_avx512vnni.c.j2", _write, elementwise.same_shape, bordered=True),
     _row(Sum, "lanes_avx512vnni.c.j2", _write, anywhere),
-    _row(MaxPool2d, "pool2d_lanes_avx512vnni.c.j2", _write_max_pool, anywhere, what="bytes"),
+    _row(
+        MaxPool2d,
+        "pool2d_lanes_avx512vnni.c.j2",
+        _write_max_pool,
+        anywhere,
+        what="bytes",
+        kind=lambda graph, node: graph.type(node.inputs[0]).dtype in NARROW,
+    ),
     *(
         _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool, anywhere)
         for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)

@@ -17,16 +17,26 @@ CORE = "tinyai_lookup_avx512vnni"
 SHORT = 32
 
 
-def _demands(graph: Graph, node: Node) -> str | None:
-    (source,) = graph.types(node.inputs)
+def _is_lookup(graph: Graph, node: Node) -> bool:
+    """Whether the node is one table of bytes."""
     match node.epilogue:
-        case (Lookup(_, to),) if source.dtype in NARROW and to in NARROW:
-            axes, _ = elementwise.loops(graph, node)
-            if not elementwise.in_rows(axes, source.shape):
-                return "an input that is broadcast along the last loop"
-            short = len(axes) > 1 and axes[-1].count < SHORT
-            return f"rows of less than {SHORT} bytes" if short else None
-    return "anything but one table of bytes"
+        case (Lookup(_, to),):
+            return {graph.type(node.inputs[0]).dtype, to} <= {*NARROW}
+    return False
+
+
+def _demands(graph: Graph, node: Node) -> str | None:
+    if not _is_lookup(graph, node):
+        return "anything but one table of bytes"
+    axes, _ = elementwise.loops(graph, node)
+    if not elementwise.in_rows(axes, graph.type(node.inputs[0]).shape):
+        return "an input that is broadcast along the last loop"
+    return f"rows of less than {SHORT} bytes" if _is_short(graph, node) else None
+
+
+def _is_short(graph: Graph, node: Node) -> bool:
+    axes, _ = elementwise.loops(graph, node)
+    return len(axes) > 1 and axes[-1].count < SHORT
 
 
 def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
@@ -47,6 +57,7 @@ KERNELS = (
         isa="avx512vnni",
         template="elementwise_core.c.j2",
         demands=_demands,
+        kind=lambda graph, node: _is_lookup(graph, node) and not _is_short(graph, node),
         values=_values,
         bordered=True,
         strided_out=anywhere,

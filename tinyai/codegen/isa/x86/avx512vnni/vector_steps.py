@@ -92,6 +92,9 @@ def simd(epilogue: Epilogue) -> None:
 class NoVector(Exception):
     """A step, type or place that has no vector form."""
 
+    def __str__(self) -> str:
+        return f"no vector form of {super().__str__()}"
+
 
 def load(address: str, dtype: DType) -> str:
     """The elements at an address, where the mask ``lanes`` says so, as lanes."""
@@ -334,8 +337,9 @@ def write_lanes(
     try:
         value = load(f"acc + {taken}", chain.start)
         stored = writer.write(value, chain.start, f"out + {place}", chain.steps)
-    except NoVector:
+    except NoVector as reason:
         epilogue.params, epilogue.arrays = before
+        epilogue.slower.append(f"steps one element at a time: {reason}")
         return None
     rest = (1 << last.count % LANES) - 1
     mask = f"{last.count} - {last.var} >= 16 ? 0xffff : {rest:#x}" if rest else "0xffff"

@@ -36,7 +36,7 @@ from tinyai.patterns import (
     refusal_of_composite,
     refusal_of_operator,
 )
-from tinyai.source import Call, Constant, Expr, Refusal, Rounding, SourceType, Tuple, using
+from tinyai.source import Call, Constant, Expr, Refusal, Rounding, SourceType, Tuple
 
 ANY, CONSTANT = Anything(), AnyConstant()
 
@@ -1128,8 +1128,8 @@ def test_an_example_of_each_composite_is_matched_whole_and_taken(row: PatternRow
     covered = match(row.pattern, root)
     assert covered is not None
     assert len(covered) == calls
-    with using(Rounding("onnx" if row.name == "average" else "upward")):
-        assert refusal_of_composite(row, root) is None
+    rounding = Rounding("onnx" if row.name == "average" else "upward")
+    assert refusal_of_composite(row, root, rounding) is None
 
 
 @pytest.mark.parametrize("row", PATTERNS, ids=lambda row: row.name)

@@ -27,7 +27,7 @@ from tinyai.patterns import (
     refusal_of_unknown,
 )
 from tinyai.report import HostRow, Reason
-from tinyai.source import Call, Expr, Field, Refusal, SourceType, tensors_of
+from tinyai.source import TVMS_OWN, Call, Expr, Field, Refusal, Rounding, SourceType, tensors_of
 
 # Clauses of what was taken, and turned out to have no C.
 OWN_FAULT, NO_CODE = "a fault of tinyai's own", "code generation"
@@ -40,13 +40,15 @@ class Whole:
 
     ``users`` are the calls that read a tensor, tuples looked through, in order; ``outputs`` what
     computes the results of the model; ``regions`` the symbol of the region that holds a call (none:
-    the host); ``unbuilt`` why a call is on the host that was taken and turned out to have no C.
+    the host); ``unbuilt`` why a call is on the host that was taken and turned out to have no C;
+    ``rounding`` whose arithmetic it was partitioned for.
     """
 
     users: Mapping[Expr, tuple[Call, ...]]
     outputs: frozenset[Expr]
     regions: Mapping[Expr, str]
     unbuilt: Mapping[Call, Reason] = field(default_factory=dict)
+    rounding: Rounding = TVMS_OWN
     _alone: dict[Call, Refusal | None] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -56,6 +58,7 @@ class Whole:
         calls: Iterable[Call],
         regions: Mapping[Expr, str],
         unbuilt: Mapping[Call, Reason] | None = None,
+        rounding: Rounding = TVMS_OWN,
     ) -> Whole:
         """All that ``results`` (what functions return) and ``calls`` depend on."""
         outputs = [_maker(tensor) for result in results for tensor in tensors_of(result)]
@@ -71,12 +74,12 @@ class Whole:
                 users.setdefault(tensor, {})[expr] = None
                 stack.append(_maker(tensor))
         read = {e: tuple(u) for e, u in users.items()}
-        return cls(read, frozenset(outputs), regions, unbuilt or {})
+        return cls(read, frozenset(outputs), regions, unbuilt or {}, rounding)
 
     def refusal(self, call: Call) -> Refusal | None:
         """``refusal_of_operator``, asked once."""
         if call not in self._alone:
-            self._alone[call] = refusal_of_operator(call)
+            self._alone[call] = refusal_of_operator(call, self.rounding)
         return self._alone[call]
 
     def users_of(self, expr: Expr) -> tuple[Call, ...]:
@@ -142,7 +145,7 @@ def reason_for(call: Call, whole: Whole) -> Reason:
     for row in _rows_for(call.op):
         # An edge of floats is one operator's composite: why that was not made says more.
         if row.floats and match(row.pattern, call) == (call,):
-            refusal = refusal_of_composite(row, call) or refusal
+            refusal = refusal_of_composite(row, call, whole.rounding) or refusal
     return Reason("operator", call.op, 1, refusal.clause, refusal.found, refusal.allowed)
 
 
@@ -200,7 +203,7 @@ def _reason_of_match(
     row: PatternRow, calls: tuple[Call, ...], root: Call, call: Call, whole: Whole
 ) -> Reason | None:
     """Why a composite that fits was not made; None where it was not because of ``call``."""
-    refusal = refusal_of_composite(row, root)
+    refusal = refusal_of_composite(row, root, whole.rounding)
     if refusal is None:
         refusal = _refusal_of_partition(calls, root, whole)
     elif refusal.call is not call and not row.floats:

@@ -18,13 +18,14 @@ from tinyai.ops import steps
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.passes import optimize
 from tinyai.source import (
-    CURRENT_ROUNDING,
+    TVMS_OWN,
     Call,
     Constant,
     Expr,
     Lowering,
     OperatorRow,
     Refusal,
+    Rounding,
     blaming,
     fixed_type,
     require,
@@ -229,17 +230,19 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
 PATTERNS = pattern_rows()
 
 
-def refusal_of_composite(row: PatternRow, root: Expr) -> Refusal | None:
+def refusal_of_composite(
+    row: PatternRow, root: Expr, rounding: Rounding = TVMS_OWN
+) -> Refusal | None:
     """Why the composite of ``row`` that ends in ``root`` stays out; None where it is taken."""
     calls = match(row.pattern, root)
     if calls is None:
         return Refusal("pattern", "another graph", f"the pattern {row.name}")
-    return _refusal(calls, root, floats=row.floats)
+    return _refusal(calls, rounding, floats=row.floats)
 
 
-def refusal_of_operator(call: Call) -> Refusal | None:
+def refusal_of_operator(call: Call, rounding: Rounding = TVMS_OWN) -> Refusal | None:
     """Why a single operator stays out; None where it is taken. Floats stay out."""
-    return _refusal((call,), call, floats=False)
+    return _refusal((call,), rounding, floats=False)
 
 
 def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
@@ -261,7 +264,7 @@ def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
     return {call: names[0], **dict(zip(call.fields, names, strict=True))}
 
 
-def _refusal(calls: Collection[Call], root: Expr, *, floats: bool) -> Refusal | None:
+def _refusal(calls: Collection[Call], rounding: Rounding, *, floats: bool) -> Refusal | None:
     try:
         for call in calls:
             with blaming(call):
@@ -272,9 +275,9 @@ def _refusal(calls: Collection[Call], root: Expr, *, floats: bool) -> Refusal | 
                         of.dtype,
                         "integers; float32 only where a region begins or ends",
                     )
-        if CURRENT_ROUNDING.get().mode == "tflite":
+        if rounding.mode == "tflite":
             _require_requantized_means(calls)
-        _try_lowering(calls)
+        _try_lowering(calls, rounding)
     except Refusal as refusal:
         return refusal
     return None
@@ -293,7 +296,7 @@ def _require_requantized_means(calls: Collection[Call]) -> None:
             require(fits, "TFLite's arithmetic of mean", found, "mean, then qnn.requantize")
 
 
-def _try_lowering(calls: Collection[Call]) -> None:
+def _try_lowering(calls: Collection[Call], rounding: Rounding) -> None:
     """Lower ``calls`` into a graph that nobody keeps; what lies outside becomes its inputs."""
     builder = Builder("trial")
     tensors: dict[Expr, str] = {}
@@ -308,7 +311,7 @@ def _try_lowering(calls: Collection[Call]) -> None:
 
     for call in calls:
         with blaming(call):
-            tensors |= lower_call(call, Lowering(builder, tensor))
+            tensors |= lower_call(call, Lowering(builder, tensor, rounding))
     if any(map(_has_function, builder.nodes)):
         left = optimize(builder.graph([builder.nodes[-1].output]))
         require(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -151,32 +150,20 @@ class Rounding:
     compute_dtype: str = "int64"
 
 
-# What the partition or the hook at work asks for. It is no argument because TVM calls predicates
-# and checks with an expression and nothing else.
 TVMS_OWN = Rounding()
-CURRENT_ROUNDING: ContextVar[Rounding] = ContextVar("CURRENT_ROUNDING", default=TVMS_OWN)
-
-
-@contextlib.contextmanager
-def using(rounding: Rounding) -> Iterator[None]:
-    """Lower with ``rounding`` inside of the block."""
-    token = CURRENT_ROUNDING.set(rounding)
-    try:
-        yield
-    finally:
-        CURRENT_ROUNDING.reset(token)
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """What an operator's builder works with: the graph's builder and the tensor of each argument.
+    """What an operator's builder works with: the graph's builder, the tensor of each argument, and
+    whose arithmetic it is.
 
     ``tensor(expr)`` is the name of the tensor that holds an argument.
     """
 
     builder: Builder
     tensor: Callable[[Expr], str]
-    rounding: Rounding = field(default_factory=lambda: CURRENT_ROUNDING.get())
+    rounding: Rounding
 
     def type(self, expr: Expr) -> Type:
         return self.builder.type(self.tensor(expr))

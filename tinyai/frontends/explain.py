@@ -20,7 +20,7 @@ from tinyai.frontends.relay_source import Source, graph_from_region, post_order,
 from tinyai.frontends.seal import unseal
 from tinyai.frontends.trial import signature, unbuilt_of
 from tinyai.report import HostRow, RegionRow, Report
-from tinyai.source import Call, Expr, using
+from tinyai.source import Call, Expr, Rounding
 from tinyai.target import COMPILER, Target
 
 
@@ -52,15 +52,9 @@ def report_of(
     inside = regions(mod)
     first = next(iter(inside.values()), None)
     rounding = rounding_of(first)
-    with using(rounding if first is not None else replace(rounding, mode=mode)):
-        return _report(mod, inside, limits or Target())
-
-
-def _report(
-    mod: tvm.IRModule, inside: Mapping[tvm.ir.GlobalVar, relay.Function], limits: Target
-) -> Report:
-    rows = tuple(_region_row(func, limits) for func in inside.values())
-    return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}), rows)
+    rounding = rounding if first is not None else replace(rounding, mode=mode)
+    rows = tuple(_region_row(func, limits or Target()) for func in inside.values())
+    return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}, rounding), rows)
 
 
 def check_boundary(partitioned: tvm.IRModule, mode: str) -> None:
@@ -81,7 +75,9 @@ def check_boundary(partitioned: tvm.IRModule, mode: str) -> None:
 # --- Host --------------------------------------------------------------------------------------
 
 
-def _host_rows(mod: tvm.IRModule, inside: Mapping[str, relay.Function]) -> tuple[HostRow, ...]:
+def _host_rows(
+    mod: tvm.IRModule, inside: Mapping[str, relay.Function], rounding: Rounding
+) -> tuple[HostRow, ...]:
     notes: dict[Expr, str] = {}
     results: list[Expr] = []
     calls: list[Call] = []
@@ -93,7 +89,7 @@ def _host_rows(mod: tvm.IRModule, inside: Mapping[str, relay.Function]) -> tuple
         calls += (call for each in _operators(func) if isinstance(call := source(each), Call))
     unbuilt = {call: each for each in unbuilt_of(mod) for call in each.calls}
     why = {call: unbuilt[signature(call)].reason for call in calls if signature(call) in unbuilt}
-    whole = Whole.of(results, calls, notes, why)
+    whole = Whole.of(results, calls, notes, why, rounding)
     return tuple(host_row(call, whole) for call in calls)
 
 

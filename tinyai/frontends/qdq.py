@@ -17,7 +17,7 @@ from tvm import relay
 from tinyai.frontends.qdq_rules import MOVES, function_of_values, quantized
 from tinyai.frontends.qdq_values import View, float_calls, is_call
 from tinyai.frontends.relay_source import children, span_name
-from tinyai.source import Refusal
+from tinyai.source import TVMS_OWN, Refusal, Rounding
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class FloatOperator:
         return f"{self.operator} {self.name!r}: {self.reason}"
 
 
-def integers_from_qdq(mod: tvm.IRModule) -> tvm.IRModule:
+def integers_from_qdq(mod: tvm.IRModule, rounding: Rounding = TVMS_OWN) -> tvm.IRModule:
     """``mod`` with integer operators where floats lie between dequantize and quantize.
 
     Weights must be constants in it: bind parameters first. What has no integer form stays as it
@@ -42,14 +42,15 @@ def integers_from_qdq(mod: tvm.IRModule) -> tvm.IRModule:
     without anything to do is returned as it is.
     """
     typed = relay.transform.InferType()(mod)
-    integers = integers_of_typed(typed)
+    integers = integers_of_typed(typed, rounding)
     return mod if integers.same_as(typed) else integers
 
 
-def integers_of_typed(mod: tvm.IRModule) -> tvm.IRModule:
+def integers_of_typed(mod: tvm.IRModule, rounding: Rounding) -> tvm.IRModule:
     """``integers_from_qdq`` of a module whose types are inferred, as the result's are."""
     functions = {
-        v: _Rewriting(f).function() if _is_plain(f) else f for v, f in mod.functions.items()
+        v: _Rewriting(f, rounding).function() if _is_plain(f) else f
+        for v, f in mod.functions.items()
     }
     if all(functions[v].same_as(f) for v, f in mod.functions.items()):
         return mod
@@ -57,17 +58,19 @@ def integers_of_typed(mod: tvm.IRModule) -> tvm.IRModule:
     return relay.transform.InferType()(rewritten)
 
 
-def float_operators(mod: tvm.IRModule) -> tuple[FloatOperator, ...]:
+def float_operators(mod: tvm.IRModule, rounding: Rounding = TVMS_OWN) -> tuple[FloatOperator, ...]:
     """What ``integers_from_qdq`` leaves float in ``mod``, in order of computation.
 
     Chains that become tables, and softmax between quantized values, are not among them.
     """
-    typed = relay.transform.InferType()(integers_from_qdq(mod))
+    typed = relay.transform.InferType()(integers_from_qdq(mod, rounding))
     return tuple(
         each
         for variable, func in sorted(typed.functions.items(), key=lambda f: f[0].name_hint)
         if isinstance(func, relay.Function)
-        for each in (_Rewriting(func).left() if _is_plain(func) else _whole(variable, func))
+        for each in (
+            _Rewriting(func, rounding).left() if _is_plain(func) else _whole(variable, func)
+        )
     )
 
 
@@ -92,9 +95,9 @@ def _whole(variable: tvm.ir.GlobalVar, func: relay.Function) -> Iterator[FloatOp
 class _Rewriting:
     """One function, rewritten expression by expression, arguments first."""
 
-    def __init__(self, func: relay.Function) -> None:
+    def __init__(self, func: relay.Function, rounding: Rounding) -> None:
         self.func = func
-        self.view = View(func, MOVES)
+        self.view = View(func, MOVES, rounding)
         self.refused: dict[relay.Expr, Refusal] = {}
         self.tables: set[relay.Expr] = set()
         self._made: dict[tuple[relay.Expr, object], relay.Expr] = {}

@@ -41,7 +41,7 @@ from tinyai.frontends.qdq_values import (
     with_dtype,
 )
 from tinyai.frontends.relay_source import attributes
-from tinyai.source import CURRENT_ROUNDING, Refusal, require
+from tinyai.source import Refusal, require
 
 Rule = Callable[[View, relay.Call, Grid], relay.Expr]
 Accumulate = Callable[[View, relay.Call], Integers]
@@ -562,7 +562,7 @@ def quantized(view: View, call: relay.Call) -> relay.Expr:
     """
     grid = view.grid(call)
     behind, core = _peel(view, call.args[0])
-    if is_call(core, *AVERAGES) and CURRENT_ROUNDING.get().mode == "onnx":
+    if is_call(core, *AVERAGES) and view.rounding.mode == "onnx":
         value = _onnx_average(view, core, grid, [each for each in behind if is_call(each, *LIMITS)])
     elif is_call(core) and core.op.name in RULES:
         value = RULES[core.op.name](view, core, grid)

@@ -19,7 +19,7 @@ from tvm import relay
 
 from tinyai.frontends.relay_source import attributes, children, post_order
 from tinyai.ops.scales import require_positive
-from tinyai.source import Refusal, require
+from tinyai.source import Refusal, Rounding, require
 
 Array = npt.NDArray[Any]
 Move = Callable[["View", relay.Call, "Grid", relay.Expr], relay.Expr]
@@ -169,7 +169,8 @@ class View:
     is wanted elsewhere too.
     """
 
-    def __init__(self, func: relay.Function, moves: dict[str, Move]) -> None:
+    def __init__(self, func: relay.Function, moves: dict[str, Move], rounding: Rounding) -> None:
+        self.rounding = rounding
         self.order = tuple(post_order(func.body))
         self.new: dict[relay.Expr, relay.Expr] = {}
         self.splits: dict[relay.Expr, relay.Expr] = {}

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,7 @@ from tinyai.patterns import (
     refusal_of_composite,
     refusal_of_operator,
 )
-from tinyai.source import Call, using
+from tinyai.source import TVMS_OWN, Call, Rounding
 from tinyai.target import COMPILER, Target, split_target
 
 CONVOLUTIONS = {"nn.conv2d", "qnn.conv2d", "qnn.conv2d_transpose"}
@@ -160,19 +161,19 @@ def _partition(
         mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
     mod = relay.transform.InferType()(mod)
     rounding = replace(rounding_of(None), mode=target.rounding)
-    with deep_recursion(), using(rounding):
-        mod = with_composites(integers_of_typed(mod))
-        mod = _buildable_regions(mod, mod_name, target, keep_idle=keep_idle)
+    with deep_recursion():
+        mod = with_composites(integers_of_typed(mod, rounding), rounding=rounding)
+        mod = _buildable_regions(mod, mod_name, target, rounding, keep_idle=keep_idle)
     return mod if sealed else unseal(mod)
 
 
 def _buildable_regions(
-    mod: tvm.IRModule, mod_name: str, target: Target, *, keep_idle: bool
+    mod: tvm.IRModule, mod_name: str, target: Target, rounding: Rounding, *, keep_idle: bool
 ) -> tvm.IRModule:
     """A module of composites in regions that can be built: what cannot stays on the host."""
     unbuilt: list[Unbuilt] = []
     while True:
-        cut = annotated_regions(mod, mod_name)
+        cut = annotated_regions(mod, mod_name, rounding)
         cut = cut if keep_idle else _inline_idle_regions(cut)
         cut = _with_attributes(cut, target)
         found = regions(cut)
@@ -197,17 +198,24 @@ def cut_regions(
     return mod if sealed else unseal(mod)
 
 
-def with_composites(mod: tvm.IRModule, patterns: tuple[PatternRow, ...] = PATTERNS) -> tvm.IRModule:
+def with_composites(
+    mod: tvm.IRModule,
+    patterns: tuple[PatternRow, ...] = PATTERNS,
+    rounding: Rounding = TVMS_OWN,
+) -> tvm.IRModule:
     """The composites of a module whose types are inferred, sealed."""
     mod = relay.transform.FoldConstant()(mod)
     for rows in _up_to_convolutions(patterns):
-        mod = relay.transform.MergeComposite(pattern_table(_for_module(rows, mod)))(mod)
+        table = pattern_table(_for_module(rows, mod), rounding)
+        mod = relay.transform.MergeComposite(table)(mod)
         # A composite was checked as a whole: nothing below has to look into one.
         mod = seal(mod)
     return mod
 
 
-def annotated_regions(mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:
+def annotated_regions(
+    mod: tvm.IRModule, mod_name: str, rounding: Rounding = TVMS_OWN
+) -> tvm.IRModule:
     """The regions of a module of composites, and of single operators between them."""
     register_operators()
     symbols = _symbols_of_others(mod)
@@ -216,7 +224,11 @@ def annotated_regions(mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),
     ]
-    return _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
+    token = _ANNOTATED_FOR.set(rounding)
+    try:
+        return _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
+    finally:
+        _ANNOTATED_FOR.reset(token)
 
 
 def _up_to_convolutions(rows: tuple[PatternRow, ...]) -> list[tuple[PatternRow, ...]]:
@@ -297,12 +309,12 @@ def _with_attributes(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 def pattern_table(
-    rows: tuple[PatternRow, ...] = PATTERNS,
+    rows: tuple[PatternRow, ...] = PATTERNS, rounding: Rounding = TVMS_OWN
 ) -> list[tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]]:
     """The composites as TVM's MergeComposite takes them: name, pattern, check."""
 
     def check(row: PatternRow, root: relay.Expr) -> bool:
-        return refusal_of_composite(row, Source()(root)) is None
+        return refusal_of_composite(row, Source()(root), rounding) is None
 
     return [
         (f"{COMPILER}.{row.name}", _compiled(row), functools.partial(check, row)) for row in rows
@@ -346,6 +358,11 @@ def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
     return build(pattern)
 
 
+# Whose arithmetic the predicates ask for: TVM has one for each operator, and calls it with an
+# expression and nothing else.
+_ANNOTATED_FOR: ContextVar[Rounding] = ContextVar("_ANNOTATED_FOR", default=TVMS_OWN)
+
+
 def register_operators() -> None:
     """Tell AnnotateTarget about single operators, which it takes between composites."""
     key = f"target.{COMPILER}"
@@ -358,7 +375,7 @@ def register_operators() -> None:
 
 def _takes(expr: relay.Expr) -> bool:
     call = Source()(expr)
-    return isinstance(call, Call) and refusal_of_operator(call) is None
+    return isinstance(call, Call) and refusal_of_operator(call, _ANNOTATED_FOR.get()) is None
 
 
 # --- Hooks -------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from tinyai.source import (
     Tuple,
     fixed_type,
     tensors_of,
-    using,
 )
 from tinyai.target import Target
 
@@ -135,8 +134,8 @@ def graph_from_region(func: relay.Function) -> Graph:
     Raises ``UnsupportedError``, which names the operator, where a builder refuses a call;
     ``DefectError`` where it fails.
     """
-    with using(rounding_of(func)), owning_faults(f"the graph of {func.attrs['global_symbol']}"):
-        return _graph(func)
+    with owning_faults(f"the graph of {func.attrs['global_symbol']}"):
+        return _graph(func, rounding_of(func))
 
 
 def rounding_of(func: relay.Function | None) -> Rounding:
@@ -149,11 +148,11 @@ def rounding_of(func: relay.Function | None) -> Rounding:
     return Rounding(mode, str(config.rounding or "UPWARD"), str(config.compute_dtype or "int64"))
 
 
-def _graph(func: relay.Function) -> Graph:
+def _graph(func: relay.Function, rounding: Rounding) -> Graph:
     symbol = str(func.attrs["global_symbol"])
     module = tvm.IRModule({tvm.ir.GlobalVar(symbol): func})
     func = relay.transform.InferType()(module)[symbol]
-    walk = _Walk(Builder(symbol))
+    walk = _Walk(Builder(symbol), rounding)
     source = Source()
     for param in func.params:
         walk.tensors[source(param)] = walk.builder.input(fixed_type(source(param).type, "input"))
@@ -164,8 +163,8 @@ def _graph(func: relay.Function) -> Graph:
 class _Walk:
     """Lowers expressions in order; ``tensors`` holds what each one became."""
 
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
+    def __init__(self, builder: Builder, rounding: Rounding) -> None:
+        self.builder, self.rounding = builder, rounding
         self.tensors: dict[Expr, str] = {}
 
     def tensor(self, expr: Expr) -> str:
@@ -194,7 +193,7 @@ class _Walk:
 
     def _lower(self, call: Call) -> dict[Expr, str]:
         try:
-            return lower_call(call, Lowering(self.builder, self.tensor))
+            return lower_call(call, Lowering(self.builder, self.tensor, self.rounding))
         except Refusal as refusal:
             raise UnsupportedError(
                 f"operator {call.op} {call.name!r} in region {self.builder.name}: {refusal.clause}",

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 import pytest
 from tvm.relay.backend import te_compiler
 
-from tests.c_checks import COMPILERS, QUICK_COMPILERS, SANITIZERS, missing, missing_sanitizers
+from tests.support.c_checks import (
+    COMPILERS,
+    QUICK_COMPILERS,
+    SANITIZERS,
+    missing,
+    missing_sanitizers,
+)
 from tinyai import backend
 from tinyai.runtime import tuner
 
@@ -19,7 +25,7 @@ os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-golden", action="store_true", help="write tests/golden anew, then compare"
+        "--update-golden", action="store_true", help="write golden files anew, then compare"
     )
 
 

@@ -1,4 +1,4 @@
-"""Who may import whom: the layers of the package, and TVM only behind the doors.
+"""Who may import whom: the layers of the package, TVM only behind the doors, and no test a test.
 
 Read from the source, so that imports inside of functions count too.
 """
@@ -6,6 +6,7 @@ Read from the source, so that imports inside of functions count too.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import textwrap
@@ -17,6 +18,7 @@ import pytest
 import tinyai
 
 ROOT = Path(tinyai.__file__).parent
+TESTS = Path(__file__).resolve().parent
 
 # A module or package may import itself and what has a lower rank. Longer names go before shorter.
 RANKS = {
@@ -164,6 +166,52 @@ def test_a_forbidden_import_is_told_with_file_and_line(
 
 
 # --- In a process of its own -------------------------------------------------------------------
+
+
+def imported_tests(path: Path, root: Path = TESTS.parent) -> Iterator[str]:
+    """Other files of tests that one imports, in scripts for other processes too."""
+    own = ".".join(path.relative_to(root).with_suffix("").parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = re.findall(r"\b(?:from|import) (tests[\w.]*)(?: import (\w+))?", node.value)
+            names = [".".join(each) for each in found]
+        for name in names:
+            file = re.match(r"tests(\.\w+)*?\.test_\w+", name)
+            if file and file[0] != own:
+                yield file[0]
+
+
+def test_no_test_module_imports_another() -> None:
+    """What two of them need is in ``tests/support``."""
+    files = sorted(TESTS.rglob("*.py"))
+    assert TESTS / "support" / "oracle.py" in files
+    assert {str(path): found for path in files if (found := [*imported_tests(path)])} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("import TESTS.ops.test_chains as c", ["tests.ops.test_chains"]),
+        ("from TESTS.ops.test_chains import a, b", ["tests.ops.test_chains"] * 2),
+        ("from TESTS.ops import test_chains", ["tests.ops.test_chains"]),
+        ("def f():\n    from TESTS import test_ir", ["tests.test_ir"]),
+        ('run("from TESTS.ops.test_chains import a")', ["tests.ops.test_chains"]),
+        ("from TESTS.support.oracle import oracle", []),
+        ('run("import TESTS.passes.test_one as t")', []),
+    ],
+)
+def test_an_import_of_a_test_module_would_be_found(
+    line: str, found: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "tests" / "passes" / "test_one.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(line.replace("TESTS", "tests"))  # or this file would be found
+    assert [*imported_tests(path, tmp_path)] == found
 
 
 def run(code: str) -> str:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.random_graphs import graphs, random_inputs
+from tests.support.random_graphs import graphs, random_inputs
 from tinyai.codegen import parts
 from tinyai.codegen.kernels.layout import copied
 from tinyai.codegen.parts import with_parts

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tinyai import install_tvm
 from tinyai.errors import EnvironmentProblem
 
-ROOT = Path(__file__).resolve().parent.parent
 SOURCE_WHEEL = "bitblas-0.1.0.post1-py3-none-manylinux1_x86_64.whl"
 # What the environment depends on: a change of one brings it up to date.
 INPUTS = [

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tinyai
-from tests.random_graphs import random_array
+from tests.support.random_graphs import random_array
 from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type
 from tinyai.ops import OPS, steps
 from tinyai.ops.contraction import Contraction

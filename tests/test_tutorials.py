@@ -11,9 +11,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.support.paths import ROOT
 from tinyai.patterns import OPERATORS
 
-ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 SECONDS = 90  # for a cell; the machine may be busy
 README = (ROOT / "README.md").read_text()

@@ -1,0 +1,488 @@
+"""Every row of the kernel table equals the numpy reference of its operator, bit for bit, on every
+example of the operator and behind every kind of epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.c_checks import assert_warning_free
+from tests.support.example_graphs import (
+    EPILOGUES,
+    NETWORKS,
+    Qnn,
+    Site,
+    branches,
+    examples_graph,
+    orders_as_given,
+    random_array,
+    random_inputs,
+    require_isa,
+    step_kinds,
+)
+from tests.support.kernel_shapes import ALONE, assert_equal, serves
+from tinyai import backend
+from tinyai.codegen.emit import choose_kernels
+from tinyai.codegen.isa import isas_of
+from tinyai.codegen.isa.portable import ISA_SCALAR
+from tinyai.codegen.kernels import KERNELS, Kernel, choose
+from tinyai.codegen.kernels.tile import tiling_of
+from tinyai.errors import UnsupportedError
+from tinyai.ir import Builder, DType, Example, Graph, Operand, Step, Type, verify
+from tinyai.ops import OPS, Concatenate, Conv2d, Elementwise, Reshape, Transpose
+from tinyai.ops.steps import (
+    STEP_KINDS,
+    Add,
+    Cast,
+    Clip,
+    FixedPointMultiply,
+    Lookup,
+    Relu,
+    RightShift,
+    Subtract,
+)
+from tinyai.ops.window import Window
+from tinyai.passes import optimize
+from tinyai.plan import Room
+from tinyai.reference import run_graph
+from tinyai.runtime.runner import Runner
+from tinyai.target import Target
+
+BY_NAME = {kernel.name: kernel for kernel in KERNELS}
+
+
+def served_examples(kernel: Kernel, epilogue: str) -> Iterator[Example]:
+    """Those examples of the kernel's operator that it serves with the epilogue."""
+    for example in kernel.op.examples():
+        graph = optimize(examples_graph([example], epilogue))
+        if graph.nodes and serves(kernel, graph, graph.nodes[-1]):
+            yield example
+
+
+# Epilogues of portable C in `make test`, one of each kind; it is written by the same lines for all
+# operators.
+SLOW = (pytest.mark.slow,)
+QUICK = ("nothing", "qnn", "residual", "broadcast", "tables")
+
+
+def rows() -> list[Any]:
+    """Names of kernels and epilogues that go together."""
+    return [
+        pytest.param(kernel.name, epilogue, marks=() if _is_quick(kernel, epilogue) else SLOW)
+        for kernel in ALONE
+        for epilogue in [each for each in EPILOGUES if _fits(kernel, each)] or ["nothing"]
+    ]
+
+
+def _is_quick(kernel: Kernel, epilogue: str) -> bool:
+    return kernel.isa != "scalar" or kernel.op is Elementwise or epilogue in QUICK
+
+
+def _fits(kernel: Kernel, epilogue: str) -> bool:
+    """Whether the epilogue works on a type that the kernel's operator computes, and the kernel
+    has a form for it."""
+    takes = epilogue == "nothing" or kernel.op.takes_epilogue
+    return takes and any(served_examples(kernel, epilogue))
+
+
+def assert_runs_as_reference(graph: Graph, runner: Runner, draws: int = 2) -> None:
+    for seed in range(draws):
+        inputs = random_inputs(graph, seed)
+        results = zip(graph.nodes, runner(*inputs), run_graph(graph, inputs), strict=True)
+        for node, found, expected in results:
+            assert_equal(found, expected, node)
+
+
+@orders_as_given()
+@pytest.mark.parametrize(("name", "epilogue"), rows())
+def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = BY_NAME[name]
+    graph = examples_graph(served_examples(kernel, epilogue), epilogue)
+    assert graph.nodes, f"no example for {name}: add one to {kernel.op.__name__}.examples"
+    require_isa(kernel.isa)
+    target = Target(isa=kernel.isa)
+    (isa,) = isas_of(target)
+    forced = {isa: {node.output: kernel for node in graph.nodes}}
+    monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
+    runner = Runner(graph, target)
+    assert f"tinyai_{name}_" in runner.source.text
+    assert_runs_as_reference(graph, runner)
+
+
+@pytest.mark.parametrize("to", [DType.INT8, DType.UINT8])
+@pytest.mark.parametrize("start", [DType.INT8, DType.UINT8])
+@pytest.mark.parametrize(
+    ("core", "behind"),
+    [("tinyai_lookup_avx512vnni", ()), ("tinyai_lookup_16", (Cast(DType.INT16),))],
+    ids=["alone", "among steps"],
+)
+def test_a_table_is_looked_up_in_registers(
+    start: DType, to: DType, core: str, behind: tuple[Step, ...]
+) -> None:
+    b = Builder("table")
+    lowest, size = to.range[0], 256
+    table = tuple(lowest + 101 * i % size for i in range(size))
+    x = b.input(Type((size,), start))
+    graph = b.graph([b.add(Elementwise((size,)), [x], (Lookup(table, to), *behind))])
+    target = Target(isa="avx512vnni")
+    assert f"{core}(" in backend.compile_graph(graph, target).source.text
+    require_isa("avx512vnni")
+    values = np.arange(start.range[0], start.range[1] + 1).astype(start.numpy)
+    (found,) = Runner(graph, target)(values)
+    assert found.tolist() == list(table)
+
+
+def test_every_operator_has_examples_and_a_scalar_kernel() -> None:
+    assert {kernel.op for kernel in KERNELS if kernel.isa == "scalar"} == set(OPS)
+    for op in OPS:
+        for example, types in op.examples():
+            assert type(example) is op
+            example.infer(*types)
+
+
+def test_kernel_names_are_unique() -> None:
+    assert len(BY_NAME) == len(KERNELS)
+
+
+def test_epilogues_cover_every_kind_of_step() -> None:
+    examples = list(Elementwise.examples())
+    found = {kind for each in EPILOGUES for kind in step_kinds(examples_graph(examples, each))}
+    assert found == set(STEP_KINDS) - {"function"}  # it has no C: it becomes a lookup
+
+
+def test_the_first_row_without_a_complaint_is_chosen() -> None:
+    graph = examples_graph(Conv2d.examples(), "nothing")
+    for node in graph.nodes:
+        spread = node.op.window.upsample != (1, 1)
+        depthwise = (
+            not spread
+            and node.op.groups == graph.type(node.inputs[0]).shape[node.op.layout.index("C")]
+        )
+        chosen = choose(graph, node, ISA_SCALAR).name
+        assert chosen == ("conv2d_depthwise_scalar" if depthwise else "conv2d_patches_scalar")
+
+
+def test_a_node_without_a_kernel_is_an_error_that_names_it() -> None:
+    class Unknown(Reshape):
+        name = "unknown"
+
+    builder = Builder("region")
+    x = builder.input(Type((2, 3), DType.INT8))
+    builder.add(Unknown((6,)), [x])
+    graph = builder.graph(["t1"])
+    with pytest.raises(UnsupportedError, match=r"no kernel for %t1: int8\[6\] = unknown") as error:
+        choose_kernels(graph, Target())
+    assert error.value.found == "no row for unknown"
+
+
+def test_a_node_that_no_row_takes_is_an_error_with_each_complaint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = examples_graph(list(Conv2d.examples())[:1], "nothing")
+    rows = (
+        replace(BY_NAME["conv2d_patches_scalar"], demands=lambda graph, node: "too small"),
+        BY_NAME["conv2d_depthwise_scalar"],
+    )
+    monkeypatch.setattr("tinyai.codegen.kernels.KERNELS", rows)
+    with pytest.raises(UnsupportedError) as error:
+        choose_kernels(graph, Target())
+    assert error.value.found == (
+        "conv2d_patches_scalar: too small; "
+        "conv2d_depthwise_scalar: more than one input channel a group"
+    )
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_equal_the_reference(name: str) -> None:
+    graph = NETWORKS[name]()
+    runner = Runner(graph)
+    for seed in range(5):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            assert_equal(found, expected, name)
+
+
+# --- In place ------------------------------------------------------------------------------------
+
+SHAPE = (2, 4, 5, 3)
+
+
+def materialized(builder: Builder, dtype: DType, shape: tuple[int, ...] = SHAPE) -> str:
+    """A tensor that lives in the arena: a transposed input."""
+    turned = (shape[1], shape[0], *shape[2:])
+    x = builder.input(Type(turned, dtype))
+    return builder.add(Transpose((1, 0, *range(2, len(shape)))), [x])
+
+
+def returned(builder: Builder, tensor: str) -> Graph:
+    """The graph that returns ``tensor`` transposed, so that it lives in the arena itself."""
+    return builder.graph([builder.add(Transpose((3, 2, 1, 0)), [tensor])])
+
+
+def in_place_value() -> Graph:
+    """An elementwise node over its input."""
+    builder = Builder("region")
+    x, y = materialized(builder, DType.INT32), materialized(builder, DType.INT32)
+    step = Subtract(operand=Operand(y))
+    return returned(builder, builder.add(Elementwise(SHAPE), [x], (step, Relu())))
+
+
+def in_place_operand() -> Graph:
+    """A convolution over the shortcut that is added to it."""
+    builder = Builder("region")
+    rng = np.random.default_rng(0)
+    x, shortcut = materialized(builder, DType.INT8), materialized(builder, DType.INT8)
+    weight = builder.constant(rng.integers(-128, 128, (3, 3, 3, 3), np.int8))
+    places = Operand(builder.constant(np.array(8, np.int32)))
+    steps = (
+        RightShift(operand=places),
+        Add(operand=Operand(shortcut, (Cast(DType.INT32),))),
+        Clip(-127, 127),
+        Cast(DType.INT8),
+    )
+    window = Window((3, 3), padding=(1, 1, 1, 1))
+    return returned(builder, builder.add(Conv2d(window), [x, weight], steps))
+
+
+def in_place_depthwise_operand() -> Graph:
+    """A depthwise convolution, in NCHW, over an operand of the accumulator's type."""
+    builder = Builder("region")
+    rng = np.random.default_rng(0)
+    x, other = materialized(builder, DType.INT8), materialized(builder, DType.INT32)
+    weight = builder.constant(rng.integers(-128, 128, (4, 3, 3, 1), np.int8))
+    window = Window((3, 3), padding=(1, 1, 1, 1))
+    op = Conv2d(window, 4, "NCHW")
+    return returned(builder, builder.add(op, [x, weight], (Add(operand=Operand(other)),)))
+
+
+def in_place_of_a_branch_read_twice() -> Graph:
+    """The operand is the value itself: both are read before the result is written."""
+    builder = Builder("region")
+    x = materialized(builder, DType.INT16)
+    step = Subtract(operand=Operand(x, (RightShift(operand=half(builder)),)))
+    return returned(builder, builder.add(Elementwise(SHAPE), [x], (step,)))
+
+
+def half(builder: Builder) -> Operand:
+    return Operand(builder.constant(np.array(1, np.int16)))
+
+
+@orders_as_given()
+@pytest.mark.parametrize(
+    "build",
+    [
+        in_place_value,
+        in_place_operand,
+        in_place_depthwise_operand,
+        in_place_of_a_branch_read_twice,
+    ],
+)
+def test_results_that_take_an_operands_place_are_right(build: object) -> None:
+    graph = build()  # type: ignore[operator]
+    compiled = backend.compile_graph(graph, Target(), abi="plain")
+    last = compiled.graph.nodes[-2]
+    locations = compiled.plan.locations
+    assert locations[last.output].room is Room.ARENA
+    assert locations[last.output] in [
+        locations[name] for name in last.reads() if name not in graph.constants
+    ]
+    runner = Runner(graph)
+    for seed in range(3):
+        inputs = random_inputs(graph, seed)
+        assert_equal(runner(*inputs)[0], run_graph(graph, inputs)[0], build)
+
+
+@orders_as_given()
+def test_a_broadcast_operand_keeps_its_place() -> None:
+    builder = Builder("region")
+    x, y = materialized(builder, DType.INT32), materialized(builder, DType.INT32, (1, 4, 1, 3))
+    graph = returned(builder, builder.add(Elementwise(SHAPE), [y], (Add(operand=Operand(x)),)))
+    compiled = backend.compile_graph(graph, Target(), abi="plain")
+    assert compiled.plan.locations["t4"] == compiled.plan.locations["t1"]
+    inputs = random_inputs(graph, 0)
+    assert_equal(Runner(graph)(*inputs)[0], run_graph(graph, inputs)[0], "broadcast")
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+@pytest.mark.parametrize("isa", ["scalar", "packed", "avx2", "avxvnni", "avx512vnni"])
+def test_distances_that_nothing_is_apart_by_may_be_any(isa: str, groups: int) -> None:
+    """A single output has no neighbour, a kernel of one row no second one: broken files say such
+    numbers."""
+    require_isa(isa)
+    b, rng = Builder("far"), np.random.default_rng(1)
+    far = 1 << 62
+    op = Conv2d(Window((1, 3), strides=(far, far), dilation=(far, 1)), groups)
+    weight = b.constant(random_array(rng, Type((8, 1, 3, 8 // groups), DType.INT8)))
+    graph = b.graph([b.add(op, [b.input(Type((1, 4, 5, 8), DType.INT8)), weight])])
+    assert_warning_free(backend.compile_graph(graph, Target(isa=isa)).source.text)
+    assert_runs_as_reference(graph, Runner(graph, Target(isa=isa)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kernel", [(1, 2), (3, 3), (2, 7)], ids=str)
+def test_outputs_of_a_row_whose_windows_overlap_share_what_they_load(
+    kernel: tuple[int, int], threads: int
+) -> None:
+    """Rows of every length around a tile's; requantized in registers, by steps, and by both."""
+    require_isa("avx512vnni")
+    builder, rng = Builder("overlap"), np.random.default_rng(4)
+    written = (EPILOGUES["qnn"], branches, EPILOGUES["fixed point"], EPILOGUES["nothing"])
+    outputs = []
+    for number, width in enumerate((7, 8, 9, 15, 16, 17, 31, 33, 40)):
+        dtype = (DType.INT8, DType.UINT8)[number % 2]
+        data = Type((2, 8, width, 8), dtype)
+        op = Conv2d(Window(kernel, padding=(0, 0, *(k - 1 for k in kernel))), zero_point=3)
+        weight = Type(((16, 13)[number % 3 > 0], *kernel, 8), DType.INT8)
+        site = Site(builder, op.infer(data, weight), "NHWC", rng)
+        steps = tuple(written[number % 4](site))
+        inputs = [builder.input(data), builder.constant(random_array(rng, weight))]
+        outputs.append(builder.add(op, inputs, steps))
+    graph = verify(builder.graph(outputs))
+    runner = Runner(graph, Target(isa="avx512vnni", threads=threads))
+    calls = [line for line in runner.source.text.splitlines() if line.endswith("(&p);")]
+    assert calls
+    assert [call for call in calls if f"_overlap_{kernel[1]}x8_" not in call] == []
+    assert_runs_as_reference(graph, runner)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("isa", ["packed", "avx2", "avxvnni", "avx512vnni"])
+def test_neighbours_of_few_channels_are_computed_as_one_output(isa: str, threads: int) -> None:
+    """As many as divide the row and fit a block; beside one another in memory, with a border or
+    without one, and not where other channels lie between them."""
+    require_isa(isa)
+    builder = Builder("together")
+    net = Qnn(builder, "NHWC", np.random.default_rng(4))
+    image = builder.input(Type((2, 9, 12, 3), DType.INT8))
+    outputs = []
+    for few, kernel, stride in ((8, 3, 2), (5, 3, 1), (1, 1, 1), (2, 5, 2)):
+        x = net.conv(image, few, kernel, "few", stride=stride)
+        outputs += [net.conv(x, 20, 3, "bordered"), net.conv(x, 3, 1, "plain")]
+    sides = [net.conv(image, few, 3, "side") for few in (8, 4)]
+    joined = builder.add(Concatenate(3), sides)
+    outputs.append(net.conv(joined, 16, 1, "behind"))
+    graph = verify(builder.graph(outputs))
+    target = Target(isa=isa, threads=threads)
+    compiled = backend.compile_graph(graph, target)
+    channels: dict[str, list[int]] = {}
+    for node in compiled.graph.nodes:
+        if isinstance(node.op, Conv2d):
+            channels.setdefault(node.sources[0], []).append(tiling_of(compiled.graph, node).g.oc)
+    assert channels == {
+        "few": [16, 15, 12, 12],
+        "bordered": [20] * 4,
+        "plain": [9, 12, 12, 9],
+        "side": [8, 4],
+        "behind": [16],
+    }
+    runner = Runner(graph, target)
+    for seed in range(2):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+SIDES = {
+    "top": (1, 0, 0, 0),
+    "left": (0, 1, 0, 0),
+    "bottom": (0, 0, 1, 0),
+    "right": (0, 0, 0, 1),
+    "all": (1, 2, 1, 1),
+}
+
+
+@pytest.mark.parametrize("isa", ["packed", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("epilogue", ["qnn", "relu", "branches"])
+def test_a_result_lies_inside_of_a_border_on_any_of_its_sides(epilogue: str, isa: str) -> None:
+    """Its reader pads it there; requantized in registers, by steps, and by both."""
+    require_isa(isa)
+    builder, rng = Builder("borders"), np.random.default_rng(3)
+    outputs = []
+    for padding in SIDES.values():
+        for groups in (1, 20):
+            made = bordered(builder, rng, epilogue, groups)
+            window = Window((3, 4), padding=padding)
+            weight = builder.constant(random_array(rng, Type((2, 3, 4, 20), DType.INT8)))
+            outputs.append(builder.add(Conv2d(window, zero_point=7), [made, weight]))
+    graph = verify(builder.graph(outputs))
+    target = Target(isa=isa)
+    compiled = backend.compile_graph(graph, target)
+    assert sum(tensor.border is not None for tensor in compiled.graph.tensors.values()) > 5
+    runner = Runner(graph, target)
+    for seed in range(2):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("isa", ["packed", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("kind", ["of both", "of the convolution", "by steps"])
+def test_a_sum_reads_and_makes_images_with_a_border(
+    kind: str, isa: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A residual block between convolutions that pad, its sum a layer of its own or a
+    convolution's last steps."""
+    require_isa(isa)
+    monkeypatch.setattr(backend, "least_arena", lambda *_: 0)  # at any cost
+    builder = Builder("residual")
+    net = Qnn(builder, "NHWC", np.random.default_rng(6))
+    outputs = []
+    for channels in (16, 20):
+        x = net.conv(builder.input(Type((2, 6, 7, 3), DType.INT8)), channels, 3, "first")
+        y = net.conv(x, channels, 3, "second")
+        total = net.residual(y, x) if kind == "by steps" else summed(net, kind, x, y)
+        outputs.append(net.conv(total, 8, 3, "padded"))
+        outputs.append(net.conv(total, 8, 1, "strided", stride=2))
+    graph = verify(builder.graph(outputs))
+    target = Target(isa=isa, threads=threads)
+    compiled = backend.compile_graph(graph, target)
+    assert sum(tensor.border is not None for tensor in compiled.graph.tensors.values()) == 4
+    runner = Runner(graph, target)
+    for seed in range(2):
+        inputs = random_inputs(graph, seed)
+        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_border_does_not_keep_a_sum_from_the_memory_of_what_it_reads() -> None:
+    """The sum lies where its second image was: with a border around either it would need more."""
+    builder = Builder("in_place")
+    net = Qnn(builder, "NHWC", np.random.default_rng(6))
+    x = net.conv(builder.input(Type((1, 30, 30, 3), DType.INT8)), 16, 3, "first")
+    y = net.conv(net.conv(x, 16, 3, "second"), 16, 3, "third")
+    total = summed(net, "of the convolution", x, y)
+    graph = verify(builder.graph([net.conv(total, 1, 3, "last")]))
+    compiled = backend.compile_graph(graph, Target(isa="packed"))
+    first, _, added, _ = (node.output for node in compiled.graph.nodes)
+    borders = [compiled.graph.tensors[node.output].border for node in compiled.graph.nodes]
+    assert [border is not None for border in borders] == [False, True, False, False]
+    assert compiled.plan.locations[added] == compiled.plan.locations[first]
+
+
+def summed(net: Qnn, kind: str, x: str, y: str) -> str:
+    """What qnn.add makes of two images: the sum as a node, which fusion leaves alone where its
+    first image, ``x``, has another reader."""
+
+    def rescaled(by: int) -> tuple[Step, ...]:
+        return Cast(DType.INT32), FixedPointMultiply((by,), (0,))
+
+    first, second = (x, y) if kind == "of both" else (y, x)
+    total = Add(operand=Operand(second, rescaled(1_700_000_000)))
+    chain = (*rescaled(1_300_000_000), total, Clip(-128, 127), Cast(DType.INT8))
+    return net.builder.add(Elementwise(net.builder.type(x).shape), [first], chain, ("sum",))
+
+
+def bordered(builder: Builder, rng: np.random.Generator, epilogue: str, groups: int) -> str:
+    """A convolution of 20 channels whose result is int8 or uint8."""
+    op = Conv2d(Window((2, 2)), groups, zero_point=3)
+    types = Type((1, 6, 7, 20), DType.INT8), Type((20, 2, 2, 20 // groups), DType.INT8)
+    site = Site(builder, op.infer(*types), "NHWC", rng)
+    steps = tuple(branches(site) if epilogue == "branches" else EPILOGUES["qnn"](site))
+    steps = (Relu(), *steps) if epilogue == "relu" else steps
+    weight = builder.constant(random_array(rng, types[1]))
+    return builder.add(op, [builder.input(types[0]), weight], steps)

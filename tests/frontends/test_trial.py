@@ -1,0 +1,241 @@
+"""What is taken can be built: what turns out to have no C stays on the host, with its reason."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relay
+
+import tests.support.relay_nets as nets
+import tinyai
+from tinyai import backend
+from tinyai.errors import BoundaryError, DefectError, DefectWarning, LimitError, UnsupportedError
+from tinyai.frontends.annotate import annotate_whole_graph
+from tinyai.frontends.relay import regions
+from tinyai.ir import Graph
+from tinyai.ops import Concatenate, Conv2d, MaxPool2d
+from tinyai.target import Target
+
+Fault = Callable[[Graph], None]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_KEPT", type(backend._KEPT)())
+
+
+def network(pool: bool = True) -> tvm.IRModule:
+    """Three convolutions, a maximum between the first two, a concatenation of two values."""
+    x = nets.layers(1)
+    middle = relay.nn.max_pool2d(x, (2, 2), (2, 2), layout="NHWC") if pool else x
+    y = nets.layers(1, middle)
+    z = relay.concatenate([y, middle], axis=1)
+    return nets.module(nets.requantize(nets.conv(z, seed=7)))
+
+
+def raises(error: Exception, *kinds: type) -> Fault:
+    """Fails where a graph has nodes of all of these kinds."""
+
+    def fault(graph: Graph) -> None:
+        if set(kinds) <= {type(node.op) for node in graph.nodes}:
+            raise error
+
+    return fault
+
+
+NO_KERNEL = UnsupportedError("no kernel", found="a large one", allowed="a small one")
+
+
+@contextmanager
+def broken(fault: Fault, where: str = "prepare") -> Iterator[None]:
+    """The pipeline with a fault in it."""
+    whole = getattr(backend, where)
+
+    def faulty(graph: Graph, *rest: Any) -> Any:
+        fault(graph)
+        return whole(graph, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, where, faulty)
+        yield
+
+
+def run(mod: tvm.IRModule, **options: Any) -> list[Any]:
+    with tvm.transform.PassContext(opt_level=3):
+        built = relay.build(tinyai.partition_for_tinyai(mod, **options), "llvm")
+    return nets.run_factory(tinyai.runtime.compile(built), nets.random_inputs(mod))
+
+
+def assert_equal_to_tvm(mod: tvm.IRModule, found: list[Any]) -> None:
+    for ours, theirs in zip(found, nets.run_tvm(mod, nets.random_inputs(mod)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_an_operator_without_code_stays_on_the_host_and_the_rest_is_built(sealed: bool) -> None:
+    mod = network()
+    with broken(raises(NO_KERNEL, MaxPool2d)):
+        partitioned = tinyai.partition_for_tinyai(mod, sealed=sealed)
+        assert nets.host_operators(partitioned) == ["nn.max_pool2d"]
+        assert len(regions(partitioned)) == 2
+        assert_equal_to_tvm(mod, run(mod, sealed=sealed))
+    assert nets.host_operators(tinyai.partition_for_tinyai(mod)) == []
+
+
+def test_the_report_says_why_there_is_no_code() -> None:
+    with broken(raises(NO_KERNEL, MaxPool2d)):
+        (row,) = tinyai.explain(network()).host
+    assert (row.operator, row.reason.row, row.reason.clause) == (
+        "nn.max_pool2d",
+        "pool2d",
+        "code generation",
+    )
+    assert (row.reason.found, row.reason.allowed) == ("no kernel: a large one", "a small one")
+
+
+def test_a_fault_of_tinyais_own_is_said_to_be_one() -> None:
+    mod = network()
+    with broken(raises(KeyError("nothing here"), MaxPool2d)):
+        with pytest.warns(DefectWarning, match="pool2d stays on the host.*fault of tinyai's own"):
+            report = tinyai.explain(mod)
+        (row,) = report.host
+        assert row.reason.clause == "a fault of tinyai's own"
+        assert "KeyError: 'nothing here'" in row.reason.found
+        assert "report it" in row.hint
+        with pytest.warns(DefectWarning):
+            assert_equal_to_tvm(mod, run(mod))
+
+
+@pytest.mark.parametrize("kinds", [(MaxPool2d, Concatenate), (Conv2d, Concatenate)])
+def test_of_what_fails_together_the_last_part_stays_on_the_host(kinds: tuple[type, ...]) -> None:
+    mod = network()
+    with broken(raises(NO_KERNEL, *kinds)):
+        report = tinyai.explain(mod)
+        assert [row.operator for row in report.host] == ["concatenate"]
+        assert_equal_to_tvm(mod, run(mod))
+
+
+def test_an_operator_of_its_own_stays_on_the_host() -> None:
+    """A bare operator of a region, no composite, with a tuple and with constants."""
+    x = nets.data()
+    joined = relay.concatenate([relay.clip(x, -9, 9), x], axis=3)
+    mod = nets.module(relay.maximum(joined, relay.const(np.int8(3))))
+    kinds = {"concatenate": Concatenate}
+    with broken(raises(NO_KERNEL, *kinds.values())):
+        assert [row.operator for row in tinyai.explain(mod).host] == ["concatenate"]
+        assert_equal_to_tvm(mod, run(mod))
+
+
+def test_where_nothing_has_code_all_is_the_hosts() -> None:
+    mod = network()
+    with broken(raises(NO_KERNEL)):
+        partitioned = tinyai.partition_for_tinyai(mod)
+        assert not regions(partitioned)
+        assert_equal_to_tvm(mod, run(mod))
+
+
+def test_strict_objects_to_what_has_no_code() -> None:
+    with (
+        broken(raises(NO_KERNEL, MaxPool2d)),
+        pytest.raises(BoundaryError, match=r"1 nn\.max_pool2d") as caught,
+    ):
+        tinyai.partition_for_tinyai(network(), strict=True)
+    assert "no kernel: a large one" in str(caught.value)
+
+
+def test_a_region_of_the_users_own_fails_with_a_message() -> None:
+    x = nets.data()
+    func = relay.Function([x], relay.clip(x, -3, 5))
+    mod = tvm.IRModule.from_expr(annotate_whole_graph(func))
+    mod = relay.transform.PartitionGraph()(relay.transform.InferType()(mod))
+    with (
+        broken(raises(KeyError("nothing here"))),
+        pytest.raises(DefectError, match="a fault of tinyai's own in"),
+        tvm.transform.PassContext(opt_level=3),
+    ):
+        relay.build(mod, "llvm")
+
+
+@pytest.mark.parametrize("option", ["arena_limit", "weight_limit"])
+def test_an_exceeded_limit_stays_an_error_of_the_build(option: str) -> None:
+    partitioned = tinyai.partition_for_tinyai(network(), **{option: 1})
+    assert nets.host_operators(partitioned) == []
+    with pytest.raises(LimitError, match=option), tvm.transform.PassContext(opt_level=3):
+        relay.build(partitioned, "llvm")
+
+
+def count_generations(patch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+    generate = backend.generate
+
+    def counted(graph: Graph, target: Target, **rest: Any) -> backend.Compiled:
+        seen.append(graph.name)
+        return generate(graph, target, **rest)
+
+    patch.setattr(backend, "generate", counted)
+    return seen
+
+
+@pytest.mark.parametrize("options", [{}, {"arena_limit": 10**6}, {"isa": "native"}])
+def test_the_hook_takes_the_code_of_the_trial(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = count_generations(monkeypatch)
+    mod = network()
+    text = [tinyai.explain(mod, **options).regions for _ in range(2)]
+    assert text[0] == text[1]
+    run(mod, **options)
+    assert len(seen) == 1
+    run(mod, **options)
+    assert len(seen) == 2
+
+
+def test_other_names_or_weights_are_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = count_generations(monkeypatch)
+    for seed in (0, 1):
+        for name in ("one", "two"):
+            body = relay.Call(*call_of(nets.conv(nets.data(), seed)), None, span_named(name))
+            tinyai.partition_for_tinyai(nets.module(nets.requantize(body)))
+    assert len(seen) == 4
+
+
+def call_of(call: relay.Call) -> tuple[Any, Any, Any]:
+    return call.op, call.args, call.attrs
+
+
+def span_named(name: str) -> Any:
+    return relay.Span(relay.SourceName(name), 0, 0, 0, 0)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_KEPT_BYTES", 1)
+    for pool in (False, True):
+        tinyai.partition_for_tinyai(network(pool))
+        assert len(backend._KEPT) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(network())
+
+
+def integers(shape: tuple[int, ...], dtype: str = "int8") -> Any:
+    return relay.const(np.arange(-4, 4).astype(dtype).reshape(shape))
+
+
+def test_an_int16_average_and_a_constant_that_meets_itself_are_built() -> None:
+    x = relay.var("x", shape=(1, 4, 6, 6), dtype="int16")
+    average = relay.nn.avg_pool2d(relay.cast(x, "int32"), (2, 2), (2, 2))
+    scale, zero = relay.const(0.1, "float32"), relay.const(1, "int32")
+    c = integers((2, 4))
+    bodies = [
+        relay.cast(average, "int16"),
+        *(op(c, c, *(scale, zero) * 3) for op in (relay.qnn.op.add, relay.qnn.op.mul)),
+    ]
+    for body in bodies:
+        mod = nets.module(body)
+        assert_equal_to_tvm(mod, run(mod, strict=True))

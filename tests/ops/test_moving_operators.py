@@ -1,0 +1,7 @@
+"""Operators that move values equal TVM's CPU result bit for bit: in numpy, and as compiled C."""
+
+from __future__ import annotations
+
+from tests.support.families.moving import SUITE
+
+test_reference_and_compiled_code_equal_tvm = SUITE.test()

@@ -1,0 +1,157 @@
+"""Signed images become unsigned ones where nobody sees it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.pass_graphs import (
+    INT8,
+    INT32,
+    SHAPE,
+    assert_same_meaning,
+)
+from tinyai.ir import Builder, DType, Op, Operand, Step, Type, verify
+from tinyai.ops import (
+    AdaptivePool2d,
+    AvgPool2d,
+    Conv2d,
+    Elementwise,
+    FloatAvgPool2d,
+    MaxPool2d,
+    Sum,
+)
+from tinyai.ops.steps import (
+    Add,
+    Cast,
+    Clip,
+    FixedPointMultiply,
+    Relu,
+    RightShift,
+    Subtract,
+)
+from tinyai.ops.window import Window
+from tinyai.passes import make_unsigned
+
+
+def requantized(builder: Builder, low: int = -128, zero_point: int = -5) -> tuple[Step, ...]:
+    number = builder.constant(np.array(zero_point, np.int32))
+    scale = FixedPointMultiply((2**30,), (-7,))
+    return (scale, Add(operand=Operand(number)), Clip(low, 127), Cast(INT8))
+
+
+def two_convolutions(**options: int) -> Builder:
+    builder = Builder("region")
+    x = builder.input(Type(SHAPE, INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    first = builder.add(Conv2d(Window((1, 1))), [x, weight], requantized(builder, **options))
+    builder.add(Conv2d(Window((1, 1)), zero_point=-5), [first, weight], requantized(builder))
+    return builder
+
+
+def test_an_image_between_two_convolutions_becomes_unsigned() -> None:
+    before = two_convolutions().graph(["t5"])
+    after = verify(make_unsigned(before))
+    first, second = after.nodes
+    assert after.type(first.output).dtype is DType.UINT8
+    assert [step.text(str) for step in first.epilogue[-3:]] == [
+        "add(number_123_)",
+        "clip(0, 255)",
+        "cast(uint8)",
+    ]
+    assert second.op == Conv2d(Window((1, 1)), zero_point=123)
+    assert after.type(after.outputs[0]).dtype is INT8
+    assert_same_meaning(before, after)
+
+
+def test_both_branches_of_a_sum_become_unsigned() -> None:
+    builder = two_convolutions()
+    x, y = "t3", "t5"
+    five = builder.constant(np.array(-5, np.int32))
+    centred = (Cast(INT32), Subtract(operand=Operand(five)))
+    chain = (*centred, Add(operand=Operand(y, centred)), *requantized(builder))
+    total = builder.add(Elementwise(SHAPE), [x], chain)
+    before = builder.graph([total])
+    after = verify(make_unsigned(before))
+    assert [after.type(node.output).dtype for node in after.nodes] == ["uint8", "uint8", "int8"]
+    assert_same_meaning(before, after)
+
+
+def test_an_image_that_somebody_else_reads_or_that_is_returned_stays_signed() -> None:
+    builder = two_convolutions()
+    before = builder.graph(["t3", "t5"])
+    assert str(make_unsigned(before)) == str(before)
+    builder.add(Elementwise(SHAPE), ["t3"], (Relu(),))
+    before = builder.graph(["t5", "t6"])
+    assert str(make_unsigned(before)) == str(before)
+
+
+def test_an_image_without_a_zero_point_gets_one_that_its_readers_take_off() -> None:
+    builder = Builder("region")
+    x = builder.input(Type(SHAPE, INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    seven = Operand(builder.constant(np.array(7, np.int32)))
+    shift = (RightShift(operand=seven), Clip(-127, 127), Cast(INT8))
+    image = builder.add(Conv2d(Window((1, 1))), [x, weight], shift)
+    behind = builder.add(Conv2d(Window((1, 1))), [image, weight], shift)
+    total = (Cast(INT32), Add(operand=Operand(image, (Cast(INT32),))), Clip(-127, 127), Cast(INT8))
+    before = builder.graph([builder.add(Elementwise(SHAPE), [behind], total)])
+    after = verify(make_unsigned(before))
+    first, second, last = after.nodes
+    assert [step.text(str) for step in first.epilogue[1:]] == [
+        "add(number_128_)",
+        "clip(1, 255)",
+        "cast(uint8)",
+    ]
+    assert second.op == Conv2d(Window((1, 1)), zero_point=128)
+    assert [after.type(node.output).dtype for node in after.nodes] == ["uint8", "uint8", "int8"]
+    assert [type(step) for step in last.epilogue[:3]] == [Cast, Subtract, Add]
+    assert_same_meaning(before, after)
+
+
+PADDED = Window((2, 2), (1, 1), padding=(1, 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("op", "unsigned"),
+    [
+        (AvgPool2d(PADDED), AvgPool2d(PADDED, zero_point=128)),
+        (AvgPool2d(PADDED, rounded=True), AvgPool2d(PADDED, rounded=True, zero_point=128)),
+        (AvgPool2d(PADDED, "NHWC", True), AvgPool2d(PADDED, "NHWC", True, zero_point=128)),
+        (FloatAvgPool2d(PADDED, scale=0.5), FloatAvgPool2d(PADDED, zero_point=128, scale=0.5)),
+        (AdaptivePool2d("avg", (1, 1)), AdaptivePool2d("avg", (1, 1), zero_point=128)),
+        (Sum((1, 2)), Sum((1, 2))),
+    ],
+    ids=str,
+)
+def test_an_average_takes_the_zero_point_off(op: Op, unsigned: Op) -> None:
+    builder = Builder("region")
+    x = builder.input(Type((1, 2, 3, 2), INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    image = builder.add(Conv2d(Window((1, 1))), [x, weight], requantized(builder))
+    before = builder.graph([builder.add(op, [image])])
+    after = verify(make_unsigned(before))
+    first, second = after.nodes
+    assert after.type(first.output).dtype is DType.UINT8
+    assert second.op == unsigned
+    total = ["subtract(number_768_)"] if isinstance(op, Sum) else []
+    assert [step.text(str) for step in second.epilogue] == total
+    assert_same_meaning(before, after)
+
+
+def test_an_image_that_a_maximum_reads_stays_signed() -> None:
+    for op in (MaxPool2d(Window((2, 2))), AdaptivePool2d("max", (1, 1))):
+        builder = two_convolutions()
+        before = builder.graph([builder.add(op, ["t3"]), "t5"])
+        assert str(make_unsigned(before)) == str(before)
+
+
+def test_an_image_whose_larger_zero_point_could_wrap_stays_signed() -> None:
+    builder = Builder("region")
+    x = builder.input(Type(SHAPE, INT32))
+    number = Operand(builder.constant(np.array(-5, np.int32)))
+    steps = (Add(operand=number), Clip(-128, 127), Cast(INT8))
+    image = builder.add(Elementwise(SHAPE), [x], steps)
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    before = builder.graph([builder.add(Conv2d(Window((1, 1))), [image, weight])])
+    assert str(make_unsigned(before)) == str(before)

@@ -1,0 +1,181 @@
+"""Time layer by layer: the library's function and the command."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.support.example_graphs import small_network
+from tests.support.paths import DIGITS
+from tinyai import cli
+from tinyai.cli import main
+from tinyai.errors import OptionError
+from tinyai.ir import Builder, DType, Type
+from tinyai.ops import Conv2d, Elementwise, Reshape
+from tinyai.ops.steps import Relu
+from tinyai.ops.window import Window
+from tinyai.runtime.layers import LayerTime, time_layers, times_table
+from tinyai.target import Target
+
+
+@pytest.mark.parametrize("isa", ["auto", "scalar"])
+def test_every_layer_has_its_time_name_and_cost(isa: str) -> None:
+    times = time_layers(small_network(), Target(isa=isa), runs=5)
+    names = [("image",), ("conv", "residual"), ("pool", "result")]
+    assert [each.sources for each in times] == names
+    assert all(each.microseconds >= 0 for each in times)
+    assert [each.macs for each in times] == [0, 4 * 4 * 2 * 3 * 3 * 2, 0]
+    assert times[2].bytes == 4 * 4 * 2 + 4 * 2 * 2 * 2 + 4
+    assert times[1].operator.startswith("conv2d(")
+
+
+def test_a_layer_names_its_row_and_why_no_better_one_serves() -> None:
+    builder = Builder("region")
+    x = builder.input(Type((1, 4, 4, 8), DType.INT16))
+    weight = builder.constant(np.ones((8, 1, 1, 8), np.int8))
+    y = builder.add(Conv2d(Window((1, 1))), [x, weight], sources=("conv",))
+    flat = builder.add(Reshape((128,)), [y])
+    graph = builder.graph([builder.add(Elementwise((128,)), [flat], (Relu(),))])
+    times = time_layers(graph, Target(isa="packed"), runs=1)
+    assert [each.kernel for each in times] == ["conv2d_patches_scalar", "", "elementwise_scalar"]
+    assert [each.slower for each in times] == [
+        ("conv2d_tile_packed rejected: data of int16",),
+        (),
+        (),
+    ]
+    told = str(times_table("r", times).caption).splitlines()
+    assert told[1:] == ["conv: conv2d_tile_packed rejected: data of int16"]
+    assert times_table("r", times, layers=False).caption is None
+    assert times_table("r", times[1:]).caption is None
+
+
+def test_no_run_is_no_time() -> None:
+    with pytest.raises(OptionError, match="runs"):
+        time_layers(small_network(), runs=0)
+
+
+def test_the_table_tells_the_share_of_the_peak_where_it_is_known() -> None:
+    times = (
+        LayerTime(("a",), "conv2d", "int8[1]", 2.0, 100_000, 10),
+        LayerTime(("b",), "elementwise", "int8[1]", 2.0, 0, 10),
+    )
+
+    def shares(peak: float | None) -> list[str]:
+        (column,) = (c for c in times_table("r", times, peak=peak).columns if c.header == "of peak")
+        return [*map(str, column.cells), str(column.footer)]
+
+    assert shares(200.0) == ["25 %", "–", "12 %"]
+    assert shares(None) == ["–"] * 3
+
+
+def test_the_command_prints_a_row_a_layer_or_json(tflite_kws: str) -> None:
+    pytest.importorskip("tvm.relay")
+    command = ["bench", tflite_kws, "--runs", "3"]
+    table = CliRunner().invoke(main, [*command, "--layers"], env={"COLUMNS": "200"})
+    assert table.exit_code == 0, table.output
+    assert "13 layers" in table.output
+    assert "functional_1/average_pooling2d/AvgPool" in table.output
+    printed = CliRunner().invoke(main, [*command, "--json"])
+    (layers,) = json.loads(printed.output).values()
+    assert [layer["operator"].split("(")[0] for layer in layers][-2:] == ["dense", "softmax"]
+
+
+def test_a_missing_file_is_an_error_with_exit_code_2() -> None:
+    pytest.importorskip("tvm.relay")
+    result = CliRunner().invoke(main, ["bench", "nothing.tflite"])
+    assert result.exit_code == 2
+    assert "nothing.tflite" in result.output
+
+
+@pytest.fixture
+def tflite_kws() -> str:
+    pytest.importorskip("tvm.relay")
+    from tests.support.prequantized import tflite_path
+
+    return str(tflite_path("kws_ref_model"))
+
+
+@pytest.mark.filterwarnings(r"ignore:.mapping\.\w+. is now deprecated:DeprecationWarning")
+@pytest.mark.parametrize("command", [["bench"], ["tune", "--output", "tuning.json"]])
+def test_a_float_model_is_told_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [*command, str(DIGITS)])
+    assert result.exit_code == 2
+    assert "found:   a float model: no value of 8 bits, but float32" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "a file cannot be written"),
+        (PermissionError(errno.EACCES, "Permission denied"), "the system refuses"),
+    ],
+)
+def test_what_the_system_refuses_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, told: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_bench", fail)
+    result = CliRunner().invoke(main, ["bench", "net.tflite"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {told}\n  found:   [Errno")
+    assert "TMPDIR" in result.stderr
+
+
+CTRL_C = """
+import importlib.abc, signal, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == {slow!r}:
+            signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever runs the tests
+sys.meta_path.insert(0, Finder())
+"""
+SCRIPT = "from tinyai.__main__ import run\nrun()\n"
+
+
+@pytest.mark.parametrize("how", [["-m", "tinyai"], ["tinyai"]], ids=["module", "script"])
+@pytest.mark.parametrize("slow", ["wrapt", "tinyai.target", "click", "tinyai.frontends.load"])
+def test_ctrl_c_while_modules_are_imported_is_a_line(
+    tmp_path: Path, slow: str, how: list[str]
+) -> None:
+    """A module that takes long to import asks for the signal when it begins."""
+    (tmp_path / "sitecustomize.py").write_text(CTRL_C.format(slow=slow))
+    (tmp_path / "tinyai").write_text(SCRIPT)
+    command = [sys.executable, *how, "bench", "net.tflite"]
+    paths = os.pathsep.join([str(tmp_path), str(Path(cli.__file__).parents[1])])
+    process = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        check=False,
+    )
+    assert process.stderr.strip() == "Aborted!"
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("kind", ["file", "text"])
+def test_ctrl_c_in_other_programs_is_left_to_them(tmp_path: Path, kind: str) -> None:
+    text = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import tinyai\n"
+        "print(signal.getsignal(signal.SIGINT).__name__)"
+    )
+    (tmp_path / "program.py").write_text(text)
+    what = [tmp_path / "program.py"] if kind == "file" else ["-c", text]
+    run = subprocess.run([sys.executable, *what], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "default_int_handler"

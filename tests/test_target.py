@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
 from pathlib import Path
 
 import pytest
 
 from tinyai.errors import OptionError
-from tinyai.target import Target, split_target
+from tinyai.target import Target, architecture_named, split_target
 
 NAMES = [field.name for field in dataclasses.fields(Target)]
 
@@ -18,6 +19,10 @@ NAMES = [field.name for field in dataclasses.fields(Target)]
 # An option, a value and its string, and what both mean.
 GOOD = [
     ("isa", "scalar", " Scalar ", "scalar"),
+    ("arch", "", " ", ""),
+    ("arch", "aarch64", "AArch64", "aarch64"),
+    ("arch", "arm64", "ARM64", "aarch64"),
+    ("arch", "amd64", "x86-64", "x86_64"),
     ("rounding", "upward", "UPWARD", "upward"),
     ("abi", "unpacked", "Unpacked", "unpacked"),
     ("threads", 3, "3", 3),
@@ -31,6 +36,8 @@ BAD = [
     ("isa", "avx1024", "scalar"),
     ("isa", "", "scalar"),
     ("isa", None, "scalar"),
+    ("arch", "vax", "aarch64, portable, x86_64"),
+    ("arch", None, "aarch64"),
     ("rounding", "downward", "upward"),
     ("abi", "c++", "packed, unpacked"),
     ("threads", 0, "a whole number >= 1 (threads)"),
@@ -105,10 +112,52 @@ def test_equal_targets_are_equal_and_hash_alike() -> None:
     assert hash(Target()) == hash(Target(isa="AUTO"))
 
 
+# --- Whose instructions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "architecture"),
+    [
+        ({"isa": "avx2"}, "x86_64"),
+        ({"isa": "avx2", "arch": "amd64"}, "x86_64"),
+        ({"isa": "scalar", "arch": "aarch64"}, "aarch64"),
+        ({"arch": "portable"}, "portable"),
+        ({}, architecture_named(platform.machine())),
+        ({"isa": "packed"}, architecture_named(platform.machine())),
+    ],
+)
+def test_the_architecture_is_what_arch_says_else_what_isa_means_else_this_machines(
+    options: dict[str, object], architecture: str
+) -> None:
+    assert Target.from_options(options).architecture == architecture
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"),
+    [("x86_64", "x86_64"), ("AMD64", "x86_64"), ("arm64", "aarch64"), ("riscv64", "portable")],
+)
+def test_a_machine_without_instructions_of_ours_gets_portable_c(machine: str, name: str) -> None:
+    assert architecture_named(machine) == name
+
+
+def test_an_instruction_set_of_another_architecture_is_refused() -> None:
+    with pytest.raises(OptionError) as raised:
+        Target(isa="avx2", arch="aarch64")
+    assert raised.value.found == "avx2"
+    assert "arch=aarch64" in str(raised.value)
+    assert "avx2" not in str(raised.value.allowed)
+    assert "scalar" in str(raised.value.allowed)
+
+
 # --- Attributes of a region --------------------------------------------------------------------
 
 FULL = Target(
-    threads=4, arena_limit=1000, weight_limit=2000, abi="unpacked", tuning="my own/tuning.json"
+    arch="aarch64",
+    threads=4,
+    arena_limit=1000,
+    weight_limit=2000,
+    abi="unpacked",
+    tuning="my own/tuning.json",
 )
 
 

@@ -23,7 +23,7 @@ from typing import Literal
 _TIMEOUT = 120  # seconds; a TVM on a cold disk takes a while to load
 
 # Flags of /proc/cpuinfo that an instruction set of ours needs, from the weakest to the strongest.
-_ISA_FLAGS: Mapping[str, frozenset[str]] = {
+ISA_FLAGS: Mapping[str, frozenset[str]] = {
     "scalar": frozenset(),
     "avx2": frozenset({"avx2", "fma"}),
     "avxvnni": frozenset({"avx2", "avx_vnni"}),
@@ -31,6 +31,7 @@ _ISA_FLAGS: Mapping[str, frozenset[str]] = {
     "avx512vnni": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}),
     "neon": frozenset({"asimd"}),
     "dotprod": frozenset({"asimd", "asimddp"}),
+    "i8mm": frozenset({"asimd", "asimddp", "i8mm"}),
 }
 
 # What reads models and what `make bench` compares with: the package of each extra.
@@ -182,7 +183,7 @@ def instruction_sets(cpuinfo: str) -> tuple[str, ...]:
         name, _, values = line.partition(":")
         if name.strip() in ("flags", "Features"):  # x86 and Arm
             flags |= set(values.split())
-    return tuple(isa for isa, needed in _ISA_FLAGS.items() if needed <= flags)
+    return tuple(isa for isa, needed in ISA_FLAGS.items() if needed <= flags)
 
 
 def advise(findings: Findings) -> tuple[Advice, ...]:

@@ -9,13 +9,32 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import iter_modules
+from types import MappingProxyType
 
 from tinyai.errors import OptionError
 
-ISAS = ("auto", "native", "avx512vnni", "avxvnni", "avx2", "packed", "scalar")
+# An architecture, or an instruction set of one, is a folder: code generation has them, and here are
+# their names.
+_FOLDER = Path(__file__).parent / "codegen" / "isa"
+
+
+def _folders(folder: Path) -> tuple[str, ...]:
+    return tuple(found.name for found in iter_modules([str(folder)]) if found.ispkg)
+
+
+# The instruction sets of each architecture.
+ARCHITECTURES = {name: _folders(_FOLDER / name) for name in _folders(_FOLDER)}
+# What every machine runs: C without instructions of any architecture.
+PORTABLE = "portable"
+# What operating systems and compilers call an architecture otherwise.
+_ALIASES = {"amd64": "x86_64", "x64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
+ISAS = ("auto", "native", *(isa for isas in ARCHITECTURES.values() for isa in isas))
 ROUNDINGS = ("upward", "tflite", "onnx")
 ABIS = ("packed", "unpacked")
 # The name of the back end among TVM's.
@@ -23,11 +42,15 @@ COMPILER = "tinyai"
 _ATTRIBUTE_PREFIX = f"{COMPILER}."
 
 
-def _choice(name: str, allowed: tuple[str, ...]) -> Callable[[object], str]:
+def _choice(
+    name: str, allowed: tuple[str, ...], aliases: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[object], str]:
     def parse(value: object) -> str:
         text = str(value).strip().lower()
+        text = aliases.get(text, text)
         if text not in allowed:
-            raise OptionError(f"option {name!r}", found=value, allowed=", ".join(allowed))
+            named = ", ".join(filter(None, allowed))
+            raise OptionError(f"option {name!r}", found=value, allowed=named)
         return text
 
     return parse
@@ -57,14 +80,26 @@ def _path(name: str) -> Callable[[object], str]:
     return parse
 
 
+def architecture_named(name: str) -> str:
+    """The architecture that a machine's name or the first word of a triple means; "portable" for
+    one that has no folder."""
+    name = name.strip().lower()
+    name = _ALIASES.get(name, name)
+    return name if name in ARCHITECTURES else PORTABLE
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Options of the code generator; each may be given as a value or as its string.
 
-    - ``isa``: instruction set of the kernels. ``auto`` holds those of every x86-64 machine and
-      chooses by the CPU at run time, ``native`` is the strongest of this machine; ``avx512vnni``,
-      ``avxvnni`` and ``avx2`` are one of them, ``packed`` is what ``auto`` runs elsewhere (portable
-      C over the weights that the others read), ``scalar`` is portable C to be read.
+    - ``isa``: instruction set of the kernels. ``auto`` holds those of every machine of the
+      architecture and chooses by the CPU at run time, ``native`` is the strongest of this machine;
+      ``avx512vnni``, ``avxvnni`` and ``avx2`` are one of them, ``packed`` is what ``auto`` runs
+      elsewhere (portable C over the weights that the others read), ``scalar`` is portable C to be
+      read.
+    - ``arch``: the architecture of the machine that will run the code, where ``isa`` does not say
+      it; by default that of the host's target triple where ``tinyai.build`` or tvmc know it, else
+      this machine's.
     - ``threads``: threads that a region may use, where it is large enough, of a pool that belongs
       to the library. Results do not depend on it; the ``scalar`` kernels use one.
     - ``rounding``: meaning of a requantization that names none of its own: TVM's ("upward", its
@@ -79,6 +114,7 @@ class Target:
     """
 
     isa: str = "auto"
+    arch: str = ""
     threads: int = 1
     rounding: str = "upward"
     abi: str = "packed"
@@ -89,6 +125,12 @@ class Target:
     def __post_init__(self) -> None:
         for name, parse in _PARSERS.items():
             object.__setattr__(self, name, parse(getattr(self, name)))
+        _check_together(self.isa, self.arch)
+
+    @property
+    def architecture(self) -> str:
+        """A key of ``ARCHITECTURES``."""
+        return self.arch or _architecture_of(self.isa) or architecture_named(platform.machine())
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Target:
@@ -134,8 +176,25 @@ class Target:
         return " ".join(["tinyai", *said])
 
 
+def _architecture_of(isa: str) -> str:
+    """The architecture that has an instruction set of this name; nothing where all have it."""
+    own = (name for name, isas in ARCHITECTURES.items() if isa in isas and name != PORTABLE)
+    return next(own, "")
+
+
+def _check_together(isa: str, arch: str) -> None:
+    here = architecture_named(platform.machine())
+    needed = here if isa == "native" else _architecture_of(isa)
+    if arch and needed not in ("", arch):
+        allowed = ("auto", *ARCHITECTURES[arch], *ARCHITECTURES[PORTABLE])
+        raise OptionError(
+            f"option 'isa' for arch={arch}", found=isa, allowed=", ".join(dict.fromkeys(allowed))
+        )
+
+
 _PARSERS: dict[str, Callable[[object], object]] = {
     "isa": _choice("isa", ISAS),
+    "arch": _choice("arch", ("", *ARCHITECTURES), _ALIASES),
     "threads": _integer("threads", 1, "threads"),
     "rounding": _choice("rounding", ROUNDINGS),
     "abi": _choice("abi", ABIS),

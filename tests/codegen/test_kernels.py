@@ -28,7 +28,7 @@ from tests.support.kernel_shapes import ALONE, assert_equal, serves
 from tinyai import backend
 from tinyai.codegen.emit import choose_kernels
 from tinyai.codegen.isa import isas_of
-from tinyai.codegen.isa.portable import ISA_SCALAR
+from tinyai.codegen.isa.portable.scalar import ISA as ISA_SCALAR
 from tinyai.codegen.kernels import KERNELS, Kernel, choose
 from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.errors import UnsupportedError

@@ -1,46 +1,50 @@
 """The instruction sets of one C file: which kernels serve each, and how a compiler is told.
 
-Each has a folder with its microkernels: its instructions, its templates, and nothing else.
+A folder here is an architecture, a folder in it an instruction set with its microkernels: its
+instructions, its templates, and nothing else. They are found by being there.
 
-A file for every x86-64 machine (``-isa=auto``) holds the network once for each of several
-instruction sets and asks the CPU which to run. Their kernels read the same packed weights, so a
-weight is stored once.
+A file for every machine of an architecture (``-isa=auto``) holds the network once for each of
+several instruction sets and asks the CPU which to run. Their kernels read the same packed weights,
+so a weight is stored once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 
-from tinyai.codegen.isa import portable
 from tinyai.codegen.isa.microkernels import Microkernels
-from tinyai.codegen.isa.section import Isa
-from tinyai.codegen.isa.x86 import avx2, avx512vnni
-from tinyai.doctor import cpu_description, instruction_sets
-from tinyai.target import Target
+from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.doctor import ISA_FLAGS, cpu_description, instruction_sets
+from tinyai.target import ARCHITECTURES, PORTABLE, Target
+
+
+def _strength(name: str) -> int:
+    """The doctor lists sets from the weakest to the strongest; portable C is in front of all."""
+    return list(ISA_FLAGS).index(name) if name in ISA_FLAGS else -1
+
+
+def _found(architecture: str) -> dict[str, InstructionSet]:
+    """The architecture's sets by name, the strongest first."""
+    names = sorted(ARCHITECTURES[architecture], key=_strength, reverse=True)
+    return {name: import_module(f"{__name__}.{architecture}.{name}").SET for name in names}
+
+
+_SETS = {architecture: _found(architecture) for architecture in ARCHITECTURES}
 
 # Of all instruction sets that have some.
-MICROKERNELS: tuple[Microkernels, ...] = (
-    avx512vnni.MICROKERNELS,
-    avx2.AVXVNNI,
-    avx2.AVX2,
-    avx2.EITHER,
-    portable.PACKED,
+MICROKERNELS: tuple[Microkernels, ...] = tuple(
+    each for sets in _SETS.values() for found in sets.values() for each in found.microkernels
 )
-# From the strongest to the weakest; the last one serves every machine.
-_FILES: dict[str, tuple[Isa, ...]] = {
-    "auto": (avx512vnni.ISA, avx2.ISA_EITHER, portable.ISA_PACKED),
-    "avx512vnni": (avx512vnni.ISA,),
-    "avxvnni": (avx2.ISA_AVXVNNI,),
-    "avx2": (avx2.ISA_AVX2,),
-    "packed": (portable.ISA_PACKED,),
-    "scalar": (portable.ISA_SCALAR,),
-}
 
 
 def isas_of(target: Target) -> tuple[Isa, ...]:
-    """The instruction sets of the target's C file, the strongest first."""
-    name = best_of_this_machine() if target.isa == "native" else target.isa
-    return _FILES[name]
+    """The instruction sets of the target's C file, the strongest first; the last of several runs
+    on any machine."""
+    sets = _SETS[target.architecture] | _SETS[PORTABLE]
+    if target.isa == "auto":
+        return tuple(found.among for found in sets.values() if found.among)
+    return (sets[best_of_this_machine() if target.isa == "native" else target.isa].alone,)
 
 
 def runs_here(isas: Iterable[Isa]) -> Isa:
@@ -52,4 +56,5 @@ def runs_here(isas: Iterable[Isa]) -> Isa:
 def best_of_this_machine() -> str:
     """The strongest value of the option ``isa`` that this machine's CPU has."""
     here = instruction_sets(cpu_description())
-    return next(name for name in ("avx512vnni", "avxvnni", "avx2", "scalar") if name in here)
+    sets = _SETS[Target().architecture] | _SETS[PORTABLE]
+    return next(name for name in sets if name in here)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tinyai.codegen.isa.microkernels import Microkernels
 
 
 @dataclass(frozen=True)
@@ -44,3 +48,16 @@ class Isa:
         """Whether the CPU runs it, as C."""
         assert self.architecture is not None
         return " && ".join(map(self.architecture.has, self.features))
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """What a folder is, whose name is a value of the option ``isa``.
+
+    ``alone`` is the section of a file that is for it alone, ``among`` its section of a file for
+    every machine of the architecture; None where such a file does without.
+    """
+
+    alone: Isa
+    among: Isa | None = None
+    microkernels: tuple[Microkernels, ...] = ()

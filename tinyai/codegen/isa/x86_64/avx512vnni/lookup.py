@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.x86.avx512vnni.vector_steps import simd, table_bytes
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import simd, table_bytes
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import one_call
 from tinyai.codegen.kernels.table import Kernel, Values, anywhere

@@ -6,12 +6,12 @@ import functools
 
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa.microkernels import Microkernels, Sums
-from tinyai.codegen.isa.section import Isa
-from tinyai.codegen.isa.x86 import X86_64, sums
-from tinyai.codegen.isa.x86.avx512vnni.depthwise import depthwise
-from tinyai.codegen.isa.x86.avx512vnni.tile import tile
-from tinyai.codegen.isa.x86.avx512vnni.vector_steps import simd, write_lanes
-from tinyai.codegen.isa.x86.transpose import transpose
+from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.isa.x86_64 import X86_64, sums
+from tinyai.codegen.isa.x86_64.avx512vnni.depthwise import depthwise
+from tinyai.codegen.isa.x86_64.avx512vnni.tile import tile
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import simd, write_lanes
+from tinyai.codegen.isa.x86_64.transpose import transpose
 from tinyai.codegen.steps import Epilogue
 
 NAME = "avx512vnni"
@@ -41,3 +41,4 @@ MICROKERNELS = Microkernels(
     sums=Sums(functools.partial(sums.quantized_add, isa=NAME, bits=512), _float_add, fused=True),
     transpose=functools.partial(transpose, isa=NAME),
 )
+SET = InstructionSet(alone=ISA, among=ISA, microkernels=(MICROKERNELS,))

@@ -1,17 +1,44 @@
-"""Microkernels of 256 bits. They take one block of 16 channels at a time and any number of outputs,
-so that one serves every layer."""
+"""256 bits: one text of each microkernel for AVX2 and for AVX-VNNI, which multiplies and adds bytes
+in one instruction. They take one block of 16 channels at a time and any number of outputs, so that
+one serves every layer."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
-from tinyai.codegen.isa.microkernels import Options, chosen, name_of
+from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums, chosen, name_of
+from tinyai.codegen.isa.section import Isa
+from tinyai.codegen.isa.x86_64 import X86_64, sums
+from tinyai.codegen.isa.x86_64.transpose import transpose
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.depthwise import Slicing
     from tinyai.codegen.kernels.tiling import Tiling
+
+
+def isa_of(name: str, row: str, *features: str, question: str = "") -> Isa:
+    """A section whose layers are compiled for AVX2 and these features."""
+    needs = ("avx2", *features)
+    options = ("prefer-vector-width=512",)
+    return Isa(name, (row, "scalar"), X86_64, needs, options, question, unsigned=True)
+
+
+def microkernels(isa: str) -> Microkernels:
+    """Those for "avx2", "avxvnni", or "either", which asks the CPU at each call."""
+    return Microkernels(
+        isa,
+        functools.partial(tile, isa=isa),
+        functools.partial(depthwise, isa=isa),
+        sums=Sums(
+            functools.partial(sums.quantized_add, isa=isa, bits=256),
+            functools.partial(sums.float_add, isa=isa, wide=False),
+            fused=False,
+        ),
+        transpose=functools.partial(transpose, isa=isa),
+    )
 
 
 def tile(

@@ -9,7 +9,7 @@ from typing import Any
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.index import Axis, place
-from tinyai.codegen.isa.x86.avx512vnni.vector_steps import NoVector, VectorSteps, load, simd
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import NoVector, VectorSteps, load, simd
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.pool2d import taken

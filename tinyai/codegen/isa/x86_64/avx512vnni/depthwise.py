@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.isa.microkernels import Options, chosen, name_of
-from tinyai.codegen.isa.x86.avx512vnni.vector_steps import simd
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import simd
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
 

@@ -1,0 +1,8 @@
+"""Kernels of its own: one table of bytes, and whatever takes lanes through an epilogue."""
+
+from __future__ import annotations
+
+from tinyai.codegen.isa.x86_64.avx512vnni import lanes, lookup
+from tinyai.codegen.kernels.table import Kernel
+
+KERNELS: tuple[Kernel, ...] = (*lookup.KERNELS, *lanes.KERNELS)

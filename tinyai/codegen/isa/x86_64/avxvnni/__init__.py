@@ -1,0 +1,11 @@
+"""AVX-VNNI: 256 bits, and byte products of unsigned by signed (``vpdpbusd``)."""
+
+from __future__ import annotations
+
+from tinyai.codegen.isa.section import InstructionSet
+from tinyai.codegen.isa.x86_64.bits256 import isa_of, microkernels
+
+SET = InstructionSet(
+    alone=isa_of("avxvnni", "avxvnni", "avxvnni", question="ask_avxvnni.c.j2"),
+    microkernels=(microkernels("avxvnni"),),
+)

@@ -38,7 +38,6 @@ RANKS = {
     "tinyai.patterns": 5,
     "tinyai.boundary": 6,
     "tinyai.passes": 4,
-    "tinyai.plan": 4,
     "tinyai.codegen": 5,
     "tinyai.backend": 6,
     "tinyai.runtime": 7,

@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tinyai.codegen.borders import with_borders
-from tinyai.codegen.emit import CSource, choose_kernels, emit, scratch_bytes, threads_of
+from tinyai.codegen.emit import CSource, emit
 from tinyai.codegen.isa import isas_of
+from tinyai.codegen.kernels import choose_kernels
+from tinyai.codegen.lowered import Lowered, Schedule, verify_lowered
 from tinyai.codegen.parts import plan_with_parts
+from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.errors import LimitError, owning_faults
 from tinyai.ir import Graph, verify
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
-from tinyai.plan import MemoryPlan, least_arena
 from tinyai.target import Target
 
 # Multiply-accumulates for which a thread more is worth it: some 20 microseconds of work, where
@@ -44,9 +46,9 @@ class PreprocessResult:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The stages' results: the optimized graph, where its tensors live, and its C."""
+    """The stages' results: the lowered graph, where its tensors live, and its C."""
 
-    graph: Graph
+    graph: Lowered
     plan: MemoryPlan
     source: CSource
 
@@ -116,26 +118,27 @@ def with_useful_threads(graph: Graph, target: Target) -> Target:
     return replace(target, threads=min(target.threads, 1 + graph.macs() // enough))
 
 
-def generate(graph: Graph, target: Target, *, abi: str | None = None) -> Compiled:
-    """C for a graph that ``prepare`` made.
+def generate(
+    graph: Graph,
+    target: Target,
+    *,
+    abi: str | None = None,
+    schedules: Mapping[str, Schedule] | None = None,
+) -> Compiled:
+    """C for a graph that ``prepare`` made, which is lowered first.
 
-    1. ``choose_kernels``: a row of the kernel table for each node, and with it its scratch.
-    2. ``with_schedules``: how layers are cut up, by a cost model or the target's tuning file; a
-       node that has a schedule keeps it.
+    1. ``choose_kernels``: a row of the kernel table for each node and instruction set.
+    2. ``with_schedules``: how layers are cut up, by ``schedules``, the target's tuning file or a
+       cost model.
     3. ``with_borders``: images that are made with the border that their readers need.
     4. ``plan_with_parts``: offsets in one arena, where concatenations are made in place.
     5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena).
     """
-    kernels = choose_kernels(graph, target)
     tuning = read_tuning(target.tuning) if target.tuning else {}
-    graph = with_schedules(graph, kernels, threads_of(kernels, target), tuning)
-
-    def arena(graph: Graph) -> int:
-        return least_arena(graph, scratch_bytes(graph, kernels, target))
-
-    graph = with_borders(graph, kernels, arena)
-    graph, plan = plan_with_parts(graph, kernels, scratch_bytes(graph, kernels, target))
-    return Compiled(graph, plan, emit(graph, plan, kernels, target, abi=abi or target.abi))
+    lowered = with_schedules(choose_kernels(graph, target), tuning, schedules)
+    lowered, plan = plan_with_parts(with_borders(lowered))
+    verify_lowered(lowered)
+    return Compiled(lowered, plan, emit(lowered, plan, target, abi=abi or target.abi))
 
 
 def check_limits(compiled: Compiled, target: Target) -> None:

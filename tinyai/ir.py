@@ -110,53 +110,6 @@ class QParams:
 
 
 @dataclass(frozen=True)
-class Border:
-    """Rows and columns that an image in NHWC is stored with around it, all of one value, so that
-    a window may reach over its edge. Whole words behind the last row may be read."""
-
-    top: int
-    left: int
-    bottom: int
-    right: int
-    value: int
-
-    @property
-    def sides(self) -> tuple[int, int, int, int]:
-        return self.top, self.left, self.bottom, self.right
-
-    def bytes(self, of: Type) -> int:
-        """Bytes of the stored tensor."""
-        n, h, w, c = of.shape
-        rows, columns = h + self.top + self.bottom, w + self.left + self.right
-        return n * rows * columns * c * of.dtype.bytes + BORDER_SLACK
-
-    def strides(self, of: Type) -> tuple[int, ...]:
-        """Elements between neighbours of each dimension."""
-        _, h, w, c = of.shape
-        row = (w + self.left + self.right) * c
-        return (h + self.top + self.bottom) * row, row, c, 1
-
-    def before(self, of: Type) -> int:
-        """Elements before the first of the image."""
-        _, row, pixel, _ = self.strides(of)
-        return self.top * row + self.left * pixel
-
-
-BORDER_SLACK = 128
-
-
-@dataclass(frozen=True)
-class Part:
-    """The place of a tensor that is made inside of another one, which joins it with others:
-    ``offset`` bytes from the start of ``whole``, ``strides`` elements between neighbours of each
-    dimension."""
-
-    whole: str
-    offset: int
-    strides: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Stored:
     """Which channels (places of the last dimension) a tensor stores of the ``whole`` ones that the
     same tensor of the source model has.
@@ -204,36 +157,12 @@ class Tensor:
     name: str
     type: Type
     quant: QParams | None = None
-    border: Border | None = None
-    part: Part | None = None
     stored: Stored | None = None
 
     def __str__(self) -> str:
         facts = [f"<{self.quant}>"] if self.quant else []
         facts += [f"({self.stored})"] if self.stored else []
         return " ".join([f"%{self.name}: {self.type}", *facts])
-
-    @property
-    def stored_bytes(self) -> int:
-        return self.border.bytes(self.type) if self.border else self.type.bytes
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Elements between neighbours of each dimension, as the tensor is stored."""
-        if self.part:
-            return self.part.strides
-        return self.border.strides(self.type) if self.border else self.type.strides
-
-    @property
-    def first(self) -> int:
-        """Elements of the border before the first one."""
-        return self.border.before(self.type) if self.border else 0
-
-    @property
-    def dense(self) -> bool:
-        """Whether the elements are stored one behind the other."""
-        rows = zip(self.type.shape, self.strides, self.type.strides, strict=True)
-        return all(size == 1 or stored == plain for size, stored, plain in rows)
 
 
 def _said(what: Any) -> Iterator[tuple[str, Any]]:
@@ -422,48 +351,14 @@ Example = tuple[Op, tuple[Type, ...]]
 
 
 @dataclass(frozen=True)
-class Tile:
-    """Sums that are in registers at once: ``outputs`` of an image by ``channels``, whole blocks of
-    16."""
-
-    outputs: int
-    channels: int
-
-    def __str__(self) -> str:
-        return f"{self.outputs}x{self.channels}"
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a layer's work is cut up, where its kernel leaves a choice. Results do not depend on it.
-
-    - ``panels``: the channels of a group from the first on, and how many outputs meet them at a
-      time.
-    - ``stripe``: outputs that are computed for all panels before the next ones.
-    - ``unrolled``: whether the products of a window are written out, without a loop.
-    """
-
-    panels: tuple[Tile, ...]
-    stripe: int
-    unrolled: bool
-
-    def __str__(self) -> str:
-        window = "written out" if self.unrolled else "in a loop"
-        tiles = " ".join(map(str, self.panels))
-        return f"tiles {tiles}, stripes of {self.stripe} outputs, windows {window}"
-
-
-@dataclass(frozen=True)
 class Node:
-    """``output = epilogue(op(inputs))``. ``sources`` are names from the user's model; code
-    generation chooses the ``schedule``."""
+    """``output = epilogue(op(inputs))``. ``sources`` are names from the user's model."""
 
     op: Op
     inputs: tuple[str, ...]
     output: str
     epilogue: tuple[Step, ...] = ()
     sources: tuple[str, ...] = ()
-    schedule: Schedule | None = None
 
     def reads(self) -> tuple[str, ...]:
         """Every tensor that the node reads, inputs first, operands of steps after, each once."""

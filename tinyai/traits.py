@@ -26,6 +26,22 @@ class Dims(enum.Enum):
     CONTRACTED = "the data's last one is summed up, by weights that can be in any order"
 
 
+@dataclass(frozen=True)
+class Border:
+    """Rows and columns around an image in NHWC, all of one value, so that a window may reach over
+    its edge."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+    value: int
+
+    @property
+    def sides(self) -> tuple[int, int, int, int]:
+        return self.top, self.left, self.bottom, self.right
+
+
 @dataclass(frozen=True, eq=False)
 class ChannelMap:
     """Where an operator keeps channels apart: for each input that is data, ``places`` says which of

@@ -12,12 +12,11 @@ from tests.support.example_graphs import Network, Qnn, orders_as_given, random_i
 from tinyai.backend import Compiled, compile_graph
 from tinyai.codegen import parts
 from tinyai.codegen.isa import isas_of
-from tinyai.codegen.kernels.layout import copied
+from tinyai.codegen.plan import Location, Room
 from tinyai.ir import Builder, DType, Graph, Operand, Type
 from tinyai.ops import Concatenate, Elementwise, MaxPool2d, Reshape, Resize, Softmax, Sum
 from tinyai.ops.steps import Add, Cast, Clip, Multiply, Relu
 from tinyai.ops.window import Window
-from tinyai.plan import Location, Room
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
@@ -262,7 +261,7 @@ def in_place(result: Compiled) -> list[str]:
         "".join("c" if n in left else "p" for n in range(len(node.inputs)))
         for node in result.graph.nodes
         if isinstance(node.op, Concatenate)
-        for left in [copied(result.graph, node)]
+        for left in [result.graph.copied(node)]
     ]
 
 
@@ -306,7 +305,7 @@ def test_a_border_around_a_concatenation_is_written_by_it(at_any_cost: None) -> 
     result = compiled(shortcut())
     (join,) = (node for node in result.graph.nodes if isinstance(node.op, Concatenate))
     assert in_place(result) == ["pp"]
-    assert result.graph.tensors[join.output].border is not None
+    assert result.graph.stored(join.output).border is not None
     assert "concatenate_scalar" in result.source.text
 
 

@@ -6,9 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.example_graphs import random_inputs, require_isa
-from tests.support.kernel_shapes import SIMD, assert_equal, served_graph
-from tinyai import backend
-from tinyai.codegen.isa import isas_of
+from tests.support.kernel_shapes import SIMD, assert_equal, force_kernel, served_graph
 from tinyai.codegen.kernels import Kernel
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
@@ -25,9 +23,7 @@ def test_a_simd_kernel_equals_the_reference_around_the_edges_of_its_tiles(
     require_isa(kernel.isa)
     graph = served_graph(kernel, number)
     target = Target(isa=kernel.isa)
-    (isa,) = isas_of(target)
-    forced = {isa: {node.output: kernel for node in graph.nodes}}
-    monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
+    force_kernel(monkeypatch, kernel)
     runner = Runner(graph, target)
     for seed in range(2):
         inputs = random_inputs(graph, seed)

@@ -24,13 +24,14 @@ from tests.support.example_graphs import (
     require_isa,
     step_kinds,
 )
-from tests.support.kernel_shapes import ALONE, assert_equal, serves
+from tests.support.kernel_shapes import ALONE, assert_equal, force_kernel, serves
 from tinyai import backend
-from tinyai.codegen.emit import choose_kernels
-from tinyai.codegen.isa import isas_of
+from tinyai.codegen import borders
 from tinyai.codegen.isa.portable.scalar import ISA as ISA_SCALAR
-from tinyai.codegen.kernels import KERNELS, Kernel, choose
+from tinyai.codegen.kernels import KERNELS, Kernel, choose, choose_kernels
 from tinyai.codegen.kernels.tile import tiling_of
+from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.plan import Room
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Builder, DType, Example, Graph, Operand, Step, Type, verify
 from tinyai.ops import OPS, Concatenate, Conv2d, Elementwise, Reshape, Transpose
@@ -47,7 +48,6 @@ from tinyai.ops.steps import (
 )
 from tinyai.ops.window import Window
 from tinyai.passes import optimize
-from tinyai.plan import Room
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
@@ -105,9 +105,7 @@ def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.M
     assert graph.nodes, f"no example for {name}: add one to {kernel.op.__name__}.examples"
     require_isa(kernel.isa)
     target = Target(isa=kernel.isa)
-    (isa,) = isas_of(target)
-    forced = {isa: {node.output: kernel for node in graph.nodes}}
-    monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
+    force_kernel(monkeypatch, kernel)
     runner = Runner(graph, target)
     assert f"tinyai_{name}_" in runner.source.text
     assert_runs_as_reference(graph, runner)
@@ -162,7 +160,7 @@ def test_the_first_row_without_a_complaint_is_chosen() -> None:
             not spread
             and node.op.groups == graph.type(node.inputs[0]).shape[node.op.layout.index("C")]
         )
-        chosen = choose(graph, node, ISA_SCALAR).name
+        chosen = choose(Lowered.of(graph), node, ISA_SCALAR).kernel.name
         assert chosen == ("conv2d_depthwise_scalar" if depthwise else "conv2d_patches_scalar")
 
 
@@ -411,7 +409,7 @@ def test_a_result_lies_inside_of_a_border_on_any_of_its_sides(epilogue: str, isa
     graph = verify(builder.graph(outputs))
     target = Target(isa=isa)
     compiled = backend.compile_graph(graph, target)
-    assert sum(tensor.border is not None for tensor in compiled.graph.tensors.values()) > 5
+    assert len(compiled.graph.storage) > 5
     runner = Runner(graph, target)
     for seed in range(2):
         inputs = random_inputs(graph, seed)
@@ -428,7 +426,7 @@ def test_a_sum_reads_and_makes_images_with_a_border(
     """A residual block between convolutions that pad, its sum a layer of its own or a
     convolution's last steps."""
     require_isa(isa)
-    monkeypatch.setattr(backend, "least_arena", lambda *_: 0)  # at any cost
+    monkeypatch.setattr(borders, "least_arena", lambda *_: 0)  # at any cost
     builder = Builder("residual")
     net = Qnn(builder, "NHWC", np.random.default_rng(6))
     outputs = []
@@ -441,7 +439,7 @@ def test_a_sum_reads_and_makes_images_with_a_border(
     graph = verify(builder.graph(outputs))
     target = Target(isa=isa, threads=threads)
     compiled = backend.compile_graph(graph, target)
-    assert sum(tensor.border is not None for tensor in compiled.graph.tensors.values()) == 4
+    assert len(compiled.graph.storage) == 4
     runner = Runner(graph, target)
     for seed in range(2):
         inputs = random_inputs(graph, seed)
@@ -459,8 +457,8 @@ def test_a_border_does_not_keep_a_sum_from_the_memory_of_what_it_reads() -> None
     graph = verify(builder.graph([net.conv(total, 1, 3, "last")]))
     compiled = backend.compile_graph(graph, Target(isa="packed"))
     first, _, added, _ = (node.output for node in compiled.graph.nodes)
-    borders = [compiled.graph.tensors[node.output].border for node in compiled.graph.nodes]
-    assert [border is not None for border in borders] == [False, True, False, False]
+    stored = [compiled.graph.stored(node.output) for node in compiled.graph.nodes]
+    assert [each.border is not None for each in stored] == [False, True, False, False]
     assert compiled.plan.locations[added] == compiled.plan.locations[first]
 
 

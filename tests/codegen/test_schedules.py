@@ -15,9 +15,10 @@ from tests.support.example_graphs import tiled_network as network
 from tinyai.backend import compile_graph
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.tiling import Tiling, schedules, split
+from tinyai.codegen.lowered import Schedule, Tile
 from tinyai.codegen.schedules import layer_key, read_tuning, write_tuning
 from tinyai.errors import OptionError
-from tinyai.ir import DType, Schedule, Tile
+from tinyai.ir import DType
 from tinyai.ops.window import NHWC, Window
 from tinyai.reference import run_graph
 from tinyai.runtime.layers import random_inputs
@@ -36,7 +37,10 @@ def geometry(size: int, channels: int, out: int, kernel: int = 1, groups: int = 
 def chosen(target: Target) -> dict[str, Schedule]:
     """The cost model's schedules of the network's layers, by what these are."""
     graph = compile_graph(network(), target).graph
-    return {layer_key(graph, n, target.threads): n.schedule for n in graph.nodes if n.schedule}
+    return {
+        layer_key(graph, graph.makers[output], target.threads): schedule
+        for output, schedule in graph.schedules.items()
+    }
 
 
 def tuning_file(folder: Path, change: Callable[[Schedule], Schedule]) -> Path:

@@ -20,13 +20,12 @@ import pytest
 
 from tests.support.c_checks import assert_warning_free, build_with, run_command
 from tests.support.example_graphs import Network, random_inputs, require_isa
-from tests.support.kernel_shapes import SIMD, served_graph
+from tests.support.kernel_shapes import SIMD, force_kernel, served_graph
 from tests.support.paths import DRIVERS, ROOT
 from tests.support.prequantized import from_tflite, tflite_file
 from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
 from tinyai import backend
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, with_useful_threads
-from tinyai.codegen.isa import isas_of
 from tinyai.codegen.kernels import Kernel, sharing, tile, tiling
 from tinyai.codegen.kernels.depthwise import Slicing
 from tinyai.codegen.kernels.geometry import Geometry
@@ -102,9 +101,7 @@ def test_a_kernel_that_splits_equals_the_reference(
     require_isa(kernel.isa)
     graph = served_graph(kernel, 7, 20)
     target = Target(isa=kernel.isa, threads=threads)
-    (isa,) = isas_of(target)
-    forced = {isa: {node.output: kernel for node in graph.nodes}}
-    monkeypatch.setattr(backend, "choose_kernels", lambda graph, target: forced)
+    force_kernel(monkeypatch, kernel)
     assert_equals_reference(graph, Runner(graph, target, Toolchain(flags=(PATIENT,))))
 
 

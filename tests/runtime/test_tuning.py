@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.example_graphs import tiled_network as network
-from tinyai.backend import compile_graph, generate
+from tinyai.backend import compile_graph
 from tinyai.cli import main
+from tinyai.codegen.lowered import Schedule, Tile
 from tinyai.codegen.schedules import read_tuning, write_tuning
 from tinyai.errors import OptionError, TinyAIError
-from tinyai.ir import Schedule, Tile
 from tinyai.reference import run_graph
 from tinyai.runtime import tuner
 from tinyai.runtime.layers import random_inputs, run_timed
@@ -32,10 +32,10 @@ PACKED = Target(isa="packed")
 def test_every_candidate_computes_what_the_reference_does(isa: str) -> None:
     for layer in layers_of(network(), Target(isa=isa)):
         found = tuner.candidates(layer)[: tuner.MOST]
-        graph = side_by_side(layer, found, outputs=len(found))
-        compiled = generate(graph, layer.target, abi="timed")
+        compiled = side_by_side(layer, found, outputs=len(found))
         _, results = run_timed(compiled, load(compiled.source.text, Toolchain()), 1)
-        (expected,) = run_graph(side_by_side(layer, found[:1], outputs=1), random_inputs(graph))
+        alone = side_by_side(layer, found[:1], outputs=1).graph
+        (expected,) = run_graph(alone, random_inputs(alone))
         for schedule, result in zip(found, results, strict=True):
             np.testing.assert_array_equal(result, expected, str(schedule))
 

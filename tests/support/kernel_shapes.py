@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from tests.support.example_graphs import (
     EPILOGUES,
@@ -19,7 +20,10 @@ from tests.support.example_graphs import (
     tflite_branches,
     tflite_relu,
 )
+from tinyai import backend
+from tinyai.codegen.isa import isas_of
 from tinyai.codegen.kernels import KERNELS, Kernel
+from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Op, Type, verify
 from tinyai.ops import (
     AdaptivePool2d,
@@ -35,6 +39,7 @@ from tinyai.ops import (
 from tinyai.ops.window import Window
 from tinyai.passes import optimize
 from tinyai.source import Refusal
+from tinyai.target import Target
 
 # Shapes in one C file; a row meets one file in `make test`, four in `make test-all`.
 A_FILE = 50
@@ -74,7 +79,17 @@ SIMD = [kernel for kernel in ALONE if kernel.isa != "scalar"]
 
 
 def serves(kernel: Kernel, graph: Graph, node: Node) -> bool:
-    return kernel.op is type(node.op) and kernel.demands(graph, node) is None
+    return kernel.op is type(node.op) and kernel.demands(Lowered.of(graph), node) is None
+
+
+def force_kernel(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
+    """Every node gets this row."""
+
+    def forced(graph: Graph, target: Target) -> Lowered:
+        choices = {node.output: Choice(kernel) for node in graph.nodes}
+        return Lowered.of(graph, dict.fromkeys(isas_of(target), choices), target.threads)
+
+    monkeypatch.setattr(backend, "choose_kernels", forced)
 
 
 def assert_equal(found: Array, expected: Array, what: object) -> None:

@@ -10,33 +10,35 @@ of them has a border: such images get one where that does not make the arena lar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from tinyai.codegen.isa.section import Isa
-from tinyai.codegen.kernels import Kernel
-from tinyai.ir import Border, Graph, Node, operand_tensors
+from tinyai.codegen.lowered import Lowered, Storage
+from tinyai.codegen.plan import least_arena
+from tinyai.ir import Node, operand_tensors
 from tinyai.ops import Elementwise
 from tinyai.ops.contraction import Contraction
+from tinyai.traits import Border
 
 
-def with_borders(
-    graph: Graph, kernels: Mapping[Isa, Mapping[str, Kernel]], arena: Callable[[Graph], int]
-) -> Graph:
-    """The graph with the borders of its tensors. ``arena`` says how many bytes a graph needs."""
-    wanted = _wanted(graph, kernels)
+def with_borders(graph: Lowered) -> Lowered:
+    """The graph with the borders of its tensors."""
+    wanted = _wanted(graph)
     shared = {name for node in graph.nodes for name in _could_share_memory(graph, node)}
-    graph = _stored(graph, {name: wanted[name] for name in wanted if name not in shared})
-    least = arena(graph) if shared & set(wanted) else 0
+    graph = graph.with_storage({name: wanted[name] for name in wanted if name not in shared})
+    least = _arena(graph) if shared & set(wanted) else 0
     for name in wanted:
         if name in shared:
-            trial = _stored(graph, {name: wanted[name]})
-            if (needed := arena(trial)) <= least:
+            trial = graph.with_storage({name: wanted[name]})
+            if (needed := _arena(trial)) <= least:
                 graph, least = trial, needed
     return graph
 
 
-def _could_share_memory(graph: Graph, node: Node) -> set[str]:
+def _arena(graph: Lowered) -> int:
+    return least_arena(graph, graph.scratch_bytes())
+
+
+def _could_share_memory(graph: Lowered, node: Node) -> set[str]:
     """The result of a node and the tensors that it reads element by element."""
     computed = set(operand_tensors(node.epilogue)) - set(graph.constants)
     if isinstance(node.op, Elementwise):
@@ -44,42 +46,18 @@ def _could_share_memory(graph: Graph, node: Node) -> set[str]:
     return computed | {node.output} if computed else set()
 
 
-def _stored(graph: Graph, borders: Mapping[str, Border]) -> Graph:
-    """The graph with these tensors stored with these borders."""
-    made = {name: replace(graph.tensors[name], border=border) for name, border in borders.items()}
-    return replace(graph, tensors={**graph.tensors, **made})
-
-
-def _wanted(graph: Graph, kernels: Mapping[Isa, Mapping[str, Kernel]]) -> dict[str, Border]:
-    """The border of every tensor that its maker and its readers can have one around."""
-
-    def bordered(node: Node) -> bool:
-        return all(rows[node.output].bordered for rows in kernels.values())
-
+def _wanted(graph: Lowered) -> dict[str, Storage]:
+    """Every tensor that its maker and its readers can have a border around, with that border."""
     wanted = {}
     for node in graph.nodes:
-        users = graph.readers[node.output]
-        if node.output in graph.outputs or not users or not bordered(node):
-            continue
-        if all(bordered(user) and _meets_border(graph, user, node.output) for user in users):
-            border = _widest(users)
-            if border:
-                wanted[node.output] = border
+        name, readers = node.output, graph.readers[node.output]
+        border = _widest(readers) if name not in graph.outputs else None
+        if border:
+            stored = Storage(graph.type(name), border)
+            trial = graph.with_storage({name: stored})
+            if all(trial.takes(each, name) for each in (node, *readers)):
+                wanted[name] = stored
     return wanted
-
-
-def _meets_border(graph: Graph, user: Node, name: str) -> bool:
-    """Whether a node reads the tensor at its strides: as the image of a convolution, or element by
-    element."""
-    op, shape = user.op, graph.type(name).shape
-    as_image = _border(user) is not None
-    as_element = shape == graph.type(user.output).shape
-    return (
-        isinstance(op, Contraction | Elementwise)
-        and name not in user.inputs[1:]
-        and (name not in user.inputs or as_image or (as_element and isinstance(op, Elementwise)))
-        and (name not in operand_tensors(user.epilogue) or as_element)
-    )
 
 
 def _widest(users: Sequence[Node]) -> Border | None:

@@ -1,4 +1,4 @@
-"""Graph + MemoryPlan + Target -> one C file."""
+"""Lowered + MemoryPlan + Target -> one C file."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field, replace
 
 from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_called
 from tinyai.codegen.constants import constant, declaration
-from tinyai.codegen.isa import isas_of
 from tinyai.codegen.isa.section import Architecture, Isa
-from tinyai.codegen.kernels import Kernel, choose, rejected
-from tinyai.codegen.kernels.layout import copied
+from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.lowered import Choice, Lowered
+from tinyai.codegen.plan import Location, MemoryPlan, Room
 from tinyai.codegen.steps import HELPERS, Epilogue
 from tinyai.codegen.templates import render
 from tinyai.ir import Array, DType, Graph, Node, format_steps
 from tinyai.ops import Concatenate, Reshape
-from tinyai.plan import Location, MemoryPlan, Room
 from tinyai.target import Target
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The row of the kernel table that serves a node, and why no better one does."""
+class Served:
+    """The row of the kernel table that serves a node, and why it is slower than such nodes can be:
+    better rows that were rejected, and what the row itself could not do in registers."""
 
     kernel: str
     slower: tuple[str, ...] = ()
@@ -37,42 +37,14 @@ class CSource:
     text: str
     arena_bytes: int
     weight_bytes: int
-    sections: Mapping[Isa, tuple[Choice, ...]] = field(default_factory=dict)
+    sections: Mapping[Isa, tuple[Served, ...]] = field(default_factory=dict)
 
     @property
     def lines(self) -> int:
         return self.text.count("\n")
 
 
-Kernels = Mapping[Isa, Mapping[str, Kernel]]
-
-
-def choose_kernels(graph: Graph, target: Target) -> Kernels:
-    """The kernel of each node, by the node's output, for each instruction set of the target."""
-    return {
-        isa: {node.output: choose(graph, node, isa) for node in graph.nodes}
-        for isa in isas_of(target)
-    }
-
-
-def threads_of(kernels: Kernels, target: Target) -> int:
-    """Threads that the code is written for: one where no kernel has work for more."""
-    shared = any(kernel.split for rows in kernels.values() for kernel in rows.values())
-    return target.threads if shared else 1
-
-
-def scratch_bytes(graph: Graph, kernels: Kernels, target: Target) -> dict[str, int]:
-    """Working memory that each node's kernels ask for at most, by the node's output."""
-    threads = threads_of(kernels, target)
-    return {
-        node.output: max(
-            rows[node.output].scratch(graph, node, threads) for rows in kernels.values()
-        )
-        for node in graph.nodes
-    }
-
-
-def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, abi: str) -> CSource:
+def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSource:
     """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with "timed"
     the code tells when each layer ended.
 
@@ -84,10 +56,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
     symbol = identifier(graph.name, "name of a region")
     inputs = [_port(graph, name) for name in graph.inputs]
     outputs = [_port(graph, name) for name in graph.outputs]
-    threads = threads_of(kernels, target)
-    sections = [
-        _Section(graph, plan, isa, rows, constants, threads) for isa, rows in kernels.items()
-    ]
+    sections = [_Section(graph, plan, isa, rows, constants) for isa, rows in graph.sections.items()]
     bodies = [
         render(
             "section.c.j2",
@@ -97,7 +66,7 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
             timed=abi == "timed",
             inputs=inputs,
             outputs=outputs,
-            threads=threads,
+            threads=graph.threads,
             calls=section.calls(),
             functions=section.text(),
         )
@@ -119,15 +88,15 @@ def emit(graph: Graph, plan: MemoryPlan, kernels: Kernels, target: Target, *, ab
         dropped=str(graph.dropped),
         abi=abi,
         timed=abi == "timed",
-        threads=threads,
+        threads=graph.threads,
         parts=len(sections),
         cores=any("TINYAI_C" in body for body in bodies),
         in_pieces=any("tinyai_take(" in body for body in bodies),
     )
     text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
     text = text.replace("@DECLARATIONS@\n", "".join(map(declaration, constants.texts.values())), 1)
-    choices = {section.isa: tuple(section.choices) for section in sections}
-    return CSource(symbol, text, plan.arena_bytes, constants.bytes, choices)
+    served = {section.isa: tuple(section.served) for section in sections}
+    return CSource(symbol, text, plan.arena_bytes, constants.bytes, served)
 
 
 def _intrinsics(sections: Sequence[_Section]) -> Architecture | None:
@@ -175,25 +144,24 @@ class _Section:
     """The code of one instruction set: functions by text, those that several of them call by
     name, and the names of the helpers that the file has to hold."""
 
-    graph: Graph
+    graph: Lowered
     plan: MemoryPlan
     isa: Isa
-    kernels: Mapping[str, Kernel]
+    choices: Mapping[str, Choice]
     constants: _Constants
-    threads: int
     functions: dict[str, tuple[str, str]] = field(default_factory=dict)
     cores: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
-    choices: list[Choice] = field(default_factory=list)
+    served: list[Served] = field(default_factory=list)
 
     def calls(self) -> list[str]:
         """The calls of all nodes. Threads meet behind a node that they share and in front of it;
         nodes of one thread follow each other without."""
         texts = [self.call(number, node) for number, node in enumerate(self.graph.nodes)]
-        if self.threads == 1:
+        if self.graph.threads == 1:
             return texts
         busy = [i for i, node in enumerate(self.graph.nodes) if not self._is_free(node)]
-        shared = {i: self.kernels[self.graph.nodes[i].output].split for i in busy}
+        shared = {i: self.choices[self.graph.nodes[i].output].kernel.split for i in busy}
         for index, behind in zip(busy, [*busy[1:], None], strict=True):
             if shared[index] or (behind is not None and shared[behind]):
                 texts[index] += "\ntinyai_wait(part);"
@@ -201,15 +169,16 @@ class _Section:
 
     def call(self, number: int, node: Node) -> str:
         """The comment and the call of one node; its function and constants on the way."""
-        kernel = self.kernels[node.output]
+        choice = self.choices[node.output]
+        kernel, threads = choice.kernel, self.graph.threads
         if self._is_free(node):
-            self.choices.append(Choice(""))
+            self.served.append(Served(""))
             return f"{self._comment(number, node)}\n/* The same memory: nothing to do. */"
-        shared = kernel.split and self.threads > 1
-        epilogue = Epilogue(self.graph, node, self.threads if shared else 1)
+        shared = kernel.split and threads > 1
+        epilogue = Epilogue(self.graph, node, threads if shared else 1)
         values = kernel.values(self.graph, node, epilogue)
-        slower = (*rejected(self.graph, node, self.isa), *epilogue.slower)
-        self.choices.append(Choice(kernel.name, slower))
+        slower = (*choice.rejected, *epilogue.slower)
+        self.served.append(Served(kernel.name, slower))
         body = render(kernel.template, threads=epilogue.threads, **values)
         self.helpers |= epilogue.helpers
         self.cores |= epilogue.cores
@@ -228,7 +197,7 @@ class _Section:
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
         arguments += ["part"] if shared else []
         call = f"{name}({', '.join(arguments)});"
-        if self.threads > 1 and not shared:
+        if threads > 1 and not shared:
             call = f"if (part->task == 0) {{\n{call}\n}}"
         return f"{self._comment(number, node, slower)}\n{call}"
 
@@ -243,8 +212,8 @@ class _Section:
         place."""
         locations = self.plan.locations
         if isinstance(node.op, Concatenate):
-            border = self.graph.tensors[node.output].border
-            return border is None and not copied(self.graph, node)
+            border = self.graph.stored(node.output).border
+            return border is None and not self.graph.copied(node)
         return isinstance(node.op, Reshape) and locations[node.inputs[0]] == locations[node.output]
 
     def _function(
@@ -289,21 +258,20 @@ class _Section:
         lines = [f"{number}: {node.op.name}  {self._types(node)}"]
         lines += [f"then {format_steps(node.epilogue, self._show)}"] if node.epilogue else []
         lines += [f"from {', '.join(node.sources)}"] if node.sources else []
-        lines += [f"cut into {node.schedule}"] if node.schedule else []
-        quant = self.graph.tensors[node.output].quant
-        lines += [f"quantized: {quant}"] if quant else []
-        stored = self.graph.tensors[node.output].stored
-        lines += [f"stored: {stored}"] if stored else []
+        schedule, tensor = self.graph.schedules.get(node.output), self.graph.tensors[node.output]
+        lines += [f"cut into {schedule}"] if schedule else []
+        lines += [f"quantized: {tensor.quant}"] if tensor.quant else []
+        lines += [f"stored: {tensor.stored}"] if tensor.stored else []
         lines += self._places(node)
         lines += [f"slower: {reason}" for reason in slower]
         return "\n".join(f"/* {comment_text(line, 400)} */" for line in lines)
 
     def _places(self, node: Node) -> list[str]:
         """What concatenations leave out, because the makers of their inputs did it."""
-        part = self.graph.tensors[node.output].part
+        part = self.graph.stored(node.output).part
         lines = [f"written into its place in {self._show(part.whole)}"] if part else []
         if isinstance(node.op, Concatenate):
-            left = copied(self.graph, node)
+            left = self.graph.copied(node)
             made = [str(n) for n in range(len(node.inputs)) if n not in left]
             lines += (
                 [f"in their places: inputs {', '.join(made)}"]

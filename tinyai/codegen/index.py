@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tinyai.ir import Tensor, strides
+from tinyai.codegen.lowered import Storage
+from tinyai.ir import strides
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,10 @@ class Axis:
         return math.prod(self.sizes)
 
 
-def place(tensor: Tensor, axes: Sequence[Axis]) -> str:
+def place(stored: Storage, axes: Sequence[Axis]) -> str:
     """Number of the element that a tensor has at the loops' position, from where it is stored."""
-    at = element(tensor.type.shape, axes, tensor.strides)
-    return f"{tensor.first} + {at}" if tensor.first else at
+    at = element(stored.type.shape, axes, stored.strides)
+    return f"{stored.first} + {at}" if stored.first else at
 
 
 def element(

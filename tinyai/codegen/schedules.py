@@ -14,32 +14,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tinyai.codegen.isa.section import Isa
-from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.lowered import Lowered, Schedule, Tile
 from tinyai.errors import OptionError
-from tinyai.ir import Graph, Node, Schedule, Tile
+from tinyai.ir import Graph, Node
 from tinyai.ops.contraction import Contraction
 
 VERSION = 1
 # Of a layer, by its ``layer_key``.
 Tuning = Mapping[str, Schedule]
-Kernels = Mapping[Isa, Mapping[str, Kernel]]
 
 
-def with_schedules(graph: Graph, kernels: Kernels, threads: int, tuning: Tuning) -> Graph:
-    """The graph with a schedule on each node whose kernels leave a choice: its own, that of
-    ``tuning``, or the cheapest candidate.
+def with_schedules(
+    graph: Lowered, tuning: Tuning, schedules: Mapping[str, Schedule] | None = None
+) -> Lowered:
+    """The graph with a schedule for each node whose kernels leave a choice: that of ``schedules``,
+    by the node's output, that of ``tuning``, or the cheapest candidate.
 
     Raises ``OptionError`` where a schedule does not fit its node.
     """
-    nodes = (_scheduled(graph, node, kernels, threads, tuning) for node in graph.nodes)
-    return replace(graph, nodes=tuple(nodes))
+    given = schedules or {}
+    found = {}
+    for node in graph.nodes:
+        if candidates := candidates_of(graph, node):
+            key = layer_key(graph, node, graph.threads)
+            schedule = given.get(node.output) or tuning.get(key, candidates[0])
+            _check_fits(graph, node, key, schedule, candidates[0])
+            found[node.output] = schedule
+    return replace(graph, schedules=found)
 
 
-def candidates_of(graph: Graph, node: Node, kernels: Kernels, threads: int) -> tuple[Schedule, ...]:
+def candidates_of(graph: Lowered, node: Node) -> tuple[Schedule, ...]:
     """The schedules that a node may have, the cheapest first; none where there is no choice. The
     sections of a file share the packed weights, so what serves one serves all."""
-    found = (rows[node.output].candidates(graph, node, threads) for rows in kernels.values())
+    found = (kernel.candidates(graph, node, graph.threads) for kernel in graph.kernels(node))
     return next(filter(None, found), ())
 
 
@@ -53,22 +60,18 @@ def layer_key(graph: Graph, node: Node, threads: int) -> str:
     return f"{op}: {inputs} -> {graph.type(node.output)}{steps}; threads {threads}"
 
 
-def _scheduled(graph: Graph, node: Node, kernels: Kernels, threads: int, tuning: Tuning) -> Node:
-    found = candidates_of(graph, node, kernels, threads)
-    if not found:
-        return node
-    key = layer_key(graph, node, threads)
-    schedule = node.schedule or tuning.get(key, found[0])
-    for rows in kernels.values():
-        complaint = rows[node.output].complaint(graph, node, schedule)
+def _check_fits(
+    graph: Lowered, node: Node, key: str, schedule: Schedule, example: Schedule
+) -> None:
+    for kernel in graph.kernels(node):
+        complaint = kernel.complaint(graph, node, schedule)
         if complaint is not None:
             raise OptionError(
                 f"schedule of {key}",
                 found=complaint,
-                allowed=f"for example {found[0]}",
+                allowed=f"for example {example}",
                 hint="measure the layer again: remove it from the file, and run tinyai tune",
             )
-    return replace(node, schedule=schedule)
 
 
 def read_tuning(file: str | os.PathLike[str], machine: str | None = None) -> dict[str, Schedule]:

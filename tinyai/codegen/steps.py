@@ -12,7 +12,8 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.index import Axis, element, place
-from tinyai.ir import Array, DType, Graph, Node, Operand, Step
+from tinyai.codegen.lowered import Lowered
+from tinyai.ir import Array, DType, Node, Operand, Step
 from tinyai.ops import steps
 
 _WIDE = {DType.INT32: "uint32_t", DType.INT64: "uint64_t"}
@@ -405,7 +406,7 @@ class Epilogue:
     functions, by name, that layers of one instruction set share; ``slower`` why the node takes
     longer than such nodes can. ``threads`` is how many may work on the node at most."""
 
-    graph: Graph
+    graph: Lowered
     node: Node
     threads: int = 1
     params: list[str] = field(default_factory=list)
@@ -473,7 +474,7 @@ class Epilogue:
         return f"v{self._count}"
 
     def _operand(self, operand: Operand, axes: Sequence[Axis]) -> tuple[list[str], str]:
-        of = self.graph.tensors[operand.tensor]
+        of = self.graph.stored(operand.tensor)
         dtype = of.type.dtype
         constant = self.graph.constants.get(operand.tensor)
         if constant is not None and constant.size == 1:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, Border, DType, Op, Type
-from tinyai.traits import Range
+from tinyai.ir import Array, DType, Op, Type
+from tinyai.traits import Border, Range
 
 
 class Contraction(Op):

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import NARROW, Array, Border, DType, Example, Op, Type
+from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.contraction import Contraction
 from tinyai.ops.scales import require_compared, require_factors
 from tinyai.ops.window import NHWC, ImageOp, Window, axes, to_nhwc
@@ -24,7 +24,7 @@ from tinyai.source import (
     require,
     sources,
 )
-from tinyai.traits import ChannelMap, Range
+from tinyai.traits import Border, ChannelMap, Range
 
 DATA = (*NARROW, DType.INT16)
 WEIGHTS = (DType.INT8, DType.INT16)

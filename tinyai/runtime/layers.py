@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tinyai.backend import Compiled, compile_graph
-from tinyai.codegen.emit import Choice
+from tinyai.codegen.emit import Served
 from tinyai.codegen.isa import runs_here
 from tinyai.errors import OptionError
 from tinyai.ir import Array, Graph, Node
@@ -59,11 +59,11 @@ def time_layers(
         raise OptionError("runs", found=runs, allowed="1 or more")
     compiled = compile_graph(graph, target or Target(), abi="timed")
     times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
-    choices = compiled.source.sections[runs_here(compiled.source.sections)]
+    served = compiled.source.sections[runs_here(compiled.source.sections)]
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3
     return tuple(
-        _layer(compiled.graph, node, float(median), choice)
-        for node, median, choice in zip(compiled.graph.nodes, medians, choices, strict=True)
+        _layer(compiled.graph, node, float(median), each)
+        for node, median, each in zip(compiled.graph.nodes, medians, served, strict=True)
     )
 
 
@@ -96,12 +96,12 @@ def random_inputs(graph: Graph) -> list[Array]:
     return inputs
 
 
-def _layer(graph: Graph, node: Node, microseconds: float, choice: Choice) -> LayerTime:
+def _layer(graph: Graph, node: Node, microseconds: float, served: Served) -> LayerTime:
     touched = sum(graph.type(name).bytes for name in (*node.reads(), node.output))
     macs = node.op.macs(*graph.types(node.inputs))
     result = str(graph.type(node.output))
-    served = choice.kernel, choice.slower
-    return LayerTime(node.sources, str(node.op), result, microseconds, macs, touched, *served)
+    how = served.kernel, served.slower
+    return LayerTime(node.sources, str(node.op), result, microseconds, macs, touched, *how)
 
 
 def times_table(

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tinyai.backend import compile_graph
+from tinyai.codegen.plan import ALIGNMENT
 from tinyai.doctor import cpu_name
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.ir import Array, Graph, Type
-from tinyai.plan import ALIGNMENT
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 

@@ -16,13 +16,14 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from tinyai.backend import generate, prepare, with_useful_threads
-from tinyai.codegen.emit import choose_kernels, threads_of
+from tinyai.backend import Compiled, generate, prepare, with_useful_threads
 from tinyai.codegen.isa import best_of_this_machine
+from tinyai.codegen.kernels import choose_kernels
+from tinyai.codegen.lowered import Schedule
 from tinyai.codegen.schedules import candidates_of, layer_key, read_tuning, write_tuning
 from tinyai.doctor import cpu_name
 from tinyai.errors import OptionError, TinyAIError
-from tinyai.ir import Graph, Node, Schedule
+from tinyai.ir import Graph, Node
 from tinyai.report import safe
 from tinyai.runtime.layers import run_timed
 from tinyai.runtime.runner import load
@@ -112,12 +113,11 @@ def layers_of(graph: Graph, target: Target) -> list[Layer]:
     target = replace(target, isa=_isa(target), tuning="")
     graph = prepare(graph, target)
     target = with_useful_threads(graph, target)
-    kernels = choose_kernels(graph, target)
-    threads = threads_of(kernels, target)
+    lowered = choose_kernels(graph, target)
     return [
-        Layer(layer_key(graph, node, threads), graph, node, target)
+        Layer(layer_key(graph, node, lowered.threads), graph, node, target)
         for node in graph.nodes
-        if candidates_of(graph, node, kernels, threads)
+        if candidates_of(lowered, node)
     ]
 
 
@@ -127,9 +127,8 @@ def _isa(target: Target) -> str:
 
 def candidates(layer: Layer) -> tuple[Schedule, ...]:
     """The schedules of a layer, the cheapest by the cost model first."""
-    kernels = choose_kernels(replace(layer.graph, nodes=(layer.node,)), layer.target)
-    threads = threads_of(kernels, layer.target)
-    return candidates_of(layer.graph, layer.node, kernels, threads)
+    alone = choose_kernels(replace(layer.graph, nodes=(layer.node,)), layer.target)
+    return candidates_of(alone, layer.node)
 
 
 def measure(layer: Layer, seconds: float, toolchain: Toolchain) -> Measured:
@@ -137,8 +136,7 @@ def measure(layer: Layer, seconds: float, toolchain: Toolchain) -> Measured:
     schedules = candidates(layer)[:MOST]
     _compare(layer, schedules, toolchain)
     # Tensors that nobody reads share a place. The last node's is the caller's: it is not timed.
-    graph = side_by_side(layer, (*schedules, schedules[0]), outputs=1)
-    compiled = generate(graph, layer.target, abi="timed")
+    compiled = side_by_side(layer, (*schedules, schedules[0]), outputs=1)
     library = load(compiled.source.text, toolchain)
     first, _ = run_timed(compiled, library, 1)
     once = (first[0, -1] - first[0, 0]) / 1e9
@@ -149,8 +147,7 @@ def measure(layer: Layer, seconds: float, toolchain: Toolchain) -> Measured:
 
 
 def _compare(layer: Layer, schedules: tuple[Schedule, ...], toolchain: Toolchain) -> None:
-    graph = side_by_side(layer, schedules, outputs=len(schedules))
-    compiled = generate(graph, layer.target, abi="timed")
+    compiled = side_by_side(layer, schedules, outputs=len(schedules))
     _, results = run_timed(compiled, load(compiled.source.text, toolchain), 1)
     for schedule, result in zip(schedules, results, strict=True):
         if not np.array_equal(result, results[0]):
@@ -162,23 +159,24 @@ def _compare(layer: Layer, schedules: tuple[Schedule, ...], toolchain: Toolchain
             )
 
 
-def side_by_side(layer: Layer, schedules: Sequence[Schedule], *, outputs: int) -> Graph:
-    """A graph that computes the layer once for each schedule and returns the last ``outputs``
-    results."""
+def side_by_side(layer: Layer, schedules: Sequence[Schedule], *, outputs: int) -> Compiled:
+    """Code that computes the layer once for each schedule and returns the last ``outputs``
+    results, with the entry "timed"."""
     graph, node = layer.graph, layer.node
     reads = node.reads()
     names = [f"result{i}" for i in range(len(schedules))]
-    made = replace(graph.tensors[node.output], border=None)
     tensors = {name: graph.tensors[name] for name in reads}
-    tensors |= {name: replace(made, name=name) for name in names}
-    return Graph(
+    tensors |= {name: replace(graph.tensors[node.output], name=name) for name in names}
+    several = Graph(
         "candidates",
         tuple(name for name in reads if name not in graph.constants),
         tuple(names[-outputs:]),
-        tuple(replace(node, output=n, schedule=s) for n, s in zip(names, schedules, strict=True)),
+        tuple(replace(node, output=name) for name in names),
         tensors,
         {name: graph.constants[name] for name in reads if name in graph.constants},
     )
+    by_output = dict(zip(names, schedules, strict=True))
+    return generate(several, layer.target, abi="timed", schedules=by_output)
 
 
 def tuning_table(measured: Sequence[Measured]) -> Table:

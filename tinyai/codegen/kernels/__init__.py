@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tinyai.codegen.isa import rows
+from tinyai.codegen.isa import isas_of, rows
 from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.kernels import (
     add,
@@ -20,8 +20,10 @@ from tinyai.codegen.kernels import (
     transpose,
 )
 from tinyai.codegen.kernels.table import Kernel
+from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Graph, Node, format_node
+from tinyai.target import Target
 
 KERNELS: tuple[Kernel, ...] = (
     *depthwise.KERNELS,
@@ -39,16 +41,32 @@ KERNELS: tuple[Kernel, ...] = (
 )
 
 
-def choose(graph: Graph, node: Node, isa: Isa) -> Kernel:
+def choose_kernels(graph: Graph, target: Target) -> Lowered:
+    """The graph with the kernel of each node for each instruction set of the target, and the
+    threads that there is work for."""
+    dense = Lowered.of(graph)
+    sections = {
+        isa: {node.output: choose(dense, node, isa) for node in graph.nodes}
+        for isa in isas_of(target)
+    }
+    return Lowered.of(graph, sections, target.threads)
+
+
+def choose(graph: Lowered, node: Node, isa: Isa) -> Choice:
     """The first row for the node's operator and the instruction set that demands nothing more.
+    Rejected are those of the node's kind in front of it.
 
     Raises ``UnsupportedError`` with each row's complaint.
     """
-    complaints = []
-    for kernel, complaint in _asked(graph, node, isa):
+    complaints: list[str] = []
+    rejected: list[str] = []
+    for kernel in _rows(node, isa):
+        complaint = kernel.demands(graph, node)
         if complaint is None:
-            return kernel
+            return Choice(kernel, tuple(rejected))
         complaints.append(f"{kernel.name}: {complaint}")
+        if kernel.kind(graph, node):
+            rejected.append(f"{kernel.name} rejected: {complaint}")
     raise UnsupportedError(
         f"no kernel for {format_node(graph, node)}",
         found="; ".join(complaints) or f"no row for {node.op.name}",
@@ -57,24 +75,10 @@ def choose(graph: Graph, node: Node, isa: Isa) -> Kernel:
     )
 
 
-def rejected(graph: Graph, node: Node, isa: Isa) -> tuple[str, ...]:
-    """The rows of the node's kind in front of the chosen one, each with its complaint."""
-    found = []
-    for kernel, complaint in _asked(graph, node, isa):
-        if complaint is None:
-            break
-        if kernel.kind(graph, node):
-            found.append(f"{kernel.name} rejected: {complaint}")
-    return tuple(found)
-
-
-def _asked(graph: Graph, node: Node, isa: Isa) -> Iterator[tuple[Kernel, str | None]]:
-    """The rows for the node's operator and the instruction set, the preferred first, and what each
-    lacks."""
+def _rows(node: Node, isa: Isa) -> Iterator[Kernel]:
+    """The rows for the node's operator and the instruction set, the preferred first."""
     for row in isa.rows:
-        for kernel in KERNELS:
-            if kernel.op is type(node.op) and kernel.isa == row:
-                yield kernel, kernel.demands(graph, node)
+        yield from (each for each in KERNELS if each.op is type(node.op) and each.isa == row)
 
 
-__all__ = ["KERNELS", "Kernel", "choose", "rejected"]
+__all__ = ["KERNELS", "Kernel", "choose", "choose_kernels"]

@@ -11,16 +11,17 @@ from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Sums
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import Row, one_call
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.quantized_add import QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import DType, Graph, Node, Step
+from tinyai.ir import DType, Node, Step
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Add
 
 
 def add_of(
-    graph: Graph, chain: Sequence[Step], dtype: DType, sums: Sums
+    graph: Lowered, chain: Sequence[Step], dtype: DType, sums: Sums
 ) -> QuantizedAdd | FloatAdd | str:
     """The sum that steps from values of ``dtype`` are, in the cheapest form that is proved to be
     equal, or why they are none."""
@@ -31,11 +32,11 @@ def add_of(
     return f"{add}; {floats}" if isinstance(floats, str) else floats
 
 
-def _add(graph: Graph, node: Node, sums: Sums) -> QuantizedAdd | FloatAdd | str:
+def _add(graph: Lowered, node: Node, sums: Sums) -> QuantizedAdd | FloatAdd | str:
     return add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype, sums)
 
 
-def _demands(graph: Graph, node: Node, *, sums: Sums) -> str | None:
+def _demands(graph: Lowered, node: Node, *, sums: Sums) -> str | None:
     add = _add(graph, node, sums)
     if isinstance(add, str):
         return add
@@ -46,7 +47,7 @@ def _demands(graph: Graph, node: Node, *, sums: Sums) -> str | None:
     return None
 
 
-def _is_sum(graph: Graph, node: Node) -> bool:
+def _is_sum(graph: Lowered, node: Node) -> bool:
     """Whether a tensor that is computed is added."""
     return any(
         isinstance(step, Add) and step.operand and step.operand.tensor not in graph.constants
@@ -54,13 +55,13 @@ def _is_sum(graph: Graph, node: Node) -> bool:
     )
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue, *, sums: Sums) -> Values:
+def _values(graph: Lowered, node: Node, epilogue: Epilogue, *, sums: Sums) -> Values:
     add = _add(graph, node, sums)
     assert not isinstance(add, str)
     second = f"{epilogue.param(add.operand)} + "
 
     def call(at: Row) -> str:
-        operand = second + place(graph.tensors[add.operand], at.axes)
+        operand = second + place(graph.stored(add.operand), at.axes)
         return sums.call(epilogue, add, at.taken, operand, at.out, at.count)
 
     return one_call(graph, node, epilogue, call)
@@ -75,9 +76,7 @@ KERNELS = tuple(
         demands=functools.partial(_demands, sums=cores.sums),
         kind=_is_sum,
         values=functools.partial(_values, sums=cores.sums),
-        bordered=True,
-        strided_out=anywhere,
-        strided_in=elementwise.same_shape,
+        takes=elementwise.takes,
         split=True,
     )
     for cores in MICROKERNELS

@@ -23,11 +23,12 @@ from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.codegen.kernels.image import image_in, image_of, signs
+from tinyai.codegen.kernels.image import image_in, image_of, signs, takes_image
 from tinyai.codegen.kernels.sharing import pieces
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.table import Kernel, Values, result_at_strides
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue, write_scalar
-from tinyai.ir import NARROW, Array, DType, Graph, Node
+from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops import Conv2d
 from tinyai.ops.window import NHWC
 
@@ -176,7 +177,7 @@ class Slicing:
         return values.reshape(*values.shape[:-1], self.blocks, LANES)[..., ORDER]
 
 
-def pack(graph: Graph, node: Node, weight: Array) -> Array:
+def pack(graph: Lowered, node: Node, weight: Array) -> Array:
     """[channels, kernel…, 1] -> [block][group of rows][column][4][16 lanes][4 rows]."""
     s = Slicing(Geometry.of(graph, node))
     rows, columns = s.g.window.kernel
@@ -186,13 +187,13 @@ def pack(graph: Graph, node: Node, weight: Array) -> Array:
     return np.ascontiguousarray(lanes.transpose(3, 0, 1, 4, 5, 2)).reshape(-1)
 
 
-def is_depthwise(graph: Graph, node: Node) -> bool:
+def is_depthwise(graph: Lowered, node: Node) -> bool:
     """Whether each channel is a group."""
     g = Geometry.of(graph, node)
     return g.group_in == g.group_out == 1 < g.groups
 
 
-def demands(graph: Graph, node: Node) -> str | None:
+def demands(graph: Lowered, node: Node) -> str | None:
     g = Geometry.of(graph, node)
     if g.layout != NHWC:
         return f"layout {g.layout}"
@@ -207,7 +208,7 @@ def demands(graph: Graph, node: Node) -> str | None:
     return f"a window of {g.window.kernel}" if max(g.window.kernel) > 16 else None
 
 
-def scratch(graph: Graph, node: Node, threads: int) -> int:
+def scratch(graph: Lowered, node: Node, threads: int) -> int:
     s = Slicing(Geometry.of(graph, node))
     channels = Channels.of(graph, node, s.g)
     source = image_in(graph, node, s.g, reaches_behind=s.reaches_behind)
@@ -215,14 +216,14 @@ def scratch(graph: Graph, node: Node, threads: int) -> int:
     return source.copy_bytes + (threads * row if channels.stepped else 0)
 
 
-def values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
+def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
     s = Slicing(Geometry.of(graph, node))
     g = s.g
     channels = Channels.of(graph, node, g)
     epilogue.helpers |= {"tinyai_slice", "string.h"}
     epilogue.slower += channels.slower(node)
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
-    out = image_of(graph.tensors[node.output])
+    out = image_of(graph.stored(node.output))
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     steps: str | None = None
@@ -271,6 +272,14 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels)
     }
 
 
+def _takes(graph: Lowered, node: Node, name: str) -> bool:
+    """Images with a border; results at strides where each output has lanes of its own."""
+    if graph.stored(name).border:
+        return takes_image(graph, node, name)
+    flat = Slicing(Geometry.of(graph, node)).flat
+    return not flat and result_at_strides(graph, node, name)
+
+
 KERNELS = tuple(
     Kernel(
         name=f"conv2d_depthwise_{cores.name}",
@@ -281,8 +290,7 @@ KERNELS = tuple(
         kind=is_depthwise,
         values=functools.partial(values, cores=cores),
         scratch=scratch,
-        bordered=True,
-        strided_out=lambda graph, node: not Slicing(Geometry.of(graph, node)).flat,
+        takes=_takes,
         split=True,
         pack={1: pack},
     )

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from tinyai.codegen.index import Axis, merge_dims, place
 from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.sharing import cut
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Graph, Node, operand_tensors
+from tinyai.ir import Node, operand_tensors
 from tinyai.ops import Elementwise
 
 
-def loops(graph: Graph, node: Node) -> tuple[list[Axis], str]:
+def loops(graph: Lowered, node: Node) -> tuple[list[Axis], str]:
     """The fewest loops over the output, and the number of the input's element in them."""
-    source, out = graph.tensors[node.inputs[0]], graph.tensors[node.output]
-    read = [source, *(graph.tensors[name] for name in operand_tensors(node.epilogue))]
+    source, out = graph.stored(node.inputs[0]), graph.stored(node.output)
+    read = [source, *(graph.stored(name) for name in operand_tensors(node.epilogue))]
     shapes = [of.type.shape for of in read]
     stored = [out.strides, *(of.strides for of in read if not of.dense)]
     axes = merge_dims(out.type.shape, shapes, stored)
@@ -29,8 +30,12 @@ def in_rows(axes: Sequence[Axis], *shapes: tuple[int, ...]) -> bool:
     return bool(axes) and all(shape[-len(axes[-1].sizes) :] == axes[-1].sizes for shape in shapes)
 
 
-def same_shape(graph: Graph, node: Node) -> bool:
-    return graph.type(node.inputs[0]).shape == graph.type(node.output).shape
+def takes(graph: Lowered, node: Node, name: str) -> bool:
+    """Tensors of the result's shape: at any strides, operands with a border only."""
+    whole = graph.type(name).shape == graph.type(node.output).shape
+    return whole and (
+        graph.stored(name).border is not None or name not in operand_tensors(node.epilogue)
+    )
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,10 @@ class Row:
     count: str
 
 
-def one_call(graph: Graph, node: Node, epilogue: Epilogue, call: Callable[[Row], str]) -> Values:
+def one_call(graph: Lowered, node: Node, epilogue: Epilogue, call: Callable[[Row], str]) -> Values:
     """The values of ``elementwise_core.c.j2``: an elementwise node that is a call a row."""
     axes, taken = loops(graph, node)
-    out, last = graph.tensors[node.output], axes[-1]
+    out, last = graph.stored(node.output), axes[-1]
     share = cut(axes, epilogue.threads)
     count = f"end - {last.var}" if share == last.var else str(last.count)
     row = Row(axes, f"in0 + {taken}", f"out + {place(out, axes)}", count)
@@ -60,9 +65,9 @@ def one_call(graph: Graph, node: Node, epilogue: Epilogue, call: Callable[[Row],
     }
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     axes, taken = loops(graph, node)
-    out = graph.tensors[node.output]
+    out = graph.stored(node.output)
     steps = epilogue.write(f"in0[{taken}]", graph.type(node.inputs[0]).dtype, axes)
     return {
         **written_border(out, epilogue),
@@ -79,8 +84,6 @@ KERNELS = (
         op=Elementwise,
         template="elementwise_scalar.c.j2",
         values=_values,
-        bordered=True,
-        strided_out=anywhere,
-        strided_in=same_shape,
+        takes=takes,
     ),
 )

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.table import Values
+from tinyai.codegen.lowered import BORDER_SLACK, Lowered, Storage
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import BORDER_SLACK, Border, DType, Graph, Node, Tensor
+from tinyai.ir import DType, Node, operand_tensors
+from tinyai.ops.contraction import Contraction
+from tinyai.traits import Border
 
 ALIGNMENT = 64
 
@@ -28,16 +31,16 @@ class Image:
     copy_bytes: int = 0
 
 
-def image_in(graph: Graph, node: Node, g: Geometry, *, reaches_behind: bool) -> Image:
+def image_in(graph: Lowered, node: Node, g: Geometry, *, reaches_behind: bool) -> Image:
     """Where a convolution finds its input. ``reaches_behind`` says that it may read bytes behind
     the last one, which only a copy or a tensor with a border has."""
-    tensor = graph.tensors[node.inputs[0]]
-    border = tensor.border
+    stored = graph.stored(node.inputs[0])
+    border = stored.border
     top, left, bottom, right = g.window.padding
     plain = not any(g.window.padding) and g.window.upsample == (1, 1)
     if border is not None or (plain and not reaches_behind):
-        image, row, pixel = _distances(tensor)
-        first = tensor.first - (top * row + left * pixel if border else 0)
+        image, row, pixel = _distances(stored)
+        first = stored.first - (top * row + left * pixel if border else 0)
         return Image(row, image, pixel, first)
     height, width = g.window.spread((g.h, g.w))
     row, rows = (width + left + right) * g.c, height + top + bottom
@@ -45,24 +48,34 @@ def image_in(graph: Graph, node: Node, g: Geometry, *, reaches_behind: bool) -> 
     return Image(row, rows * row, g.c, copy_bytes=-(-size // ALIGNMENT) * ALIGNMENT)
 
 
-def image_of(tensor: Tensor) -> Image:
+def image_of(stored: Storage) -> Image:
     """Where a tensor lies that a convolution or dense layer makes or adds."""
-    image, row, pixel = _distances(tensor)
-    return Image(row, image, pixel, tensor.first, tensor.border)
+    image, row, pixel = _distances(stored)
+    return Image(row, image, pixel, stored.first, stored.border)
 
 
-def written_border(tensor: Tensor, epilogue: Epilogue) -> Values:
+def takes_image(graph: Lowered, node: Node, name: str) -> bool:
+    """Whether a tensor with a border is the result, the image that windows read as it is stored, or
+    an operand that has an element for each result."""
+    assert isinstance(node.op, Contraction)
+    operand = name in operand_tensors(node.epilogue)
+    whole = graph.type(name).shape == graph.type(node.output).shape
+    as_image = name not in node.inputs or node.op.border is not None
+    return name not in node.inputs[1:] and as_image and (whole or not operand)
+
+
+def written_border(stored: Storage, epilogue: Epilogue) -> Values:
     """What the template ``border.c.j2`` asks for, which writes the border of a result, if any."""
-    if tensor.border:
+    if stored.border:
         epilogue.helpers |= {"string.h", "tinyai_write_border"}
-    return {"border": tensor.border, "shape": tensor.type.shape, "strides": tensor.strides}
+    return {"border": stored.border, "shape": stored.type.shape, "strides": stored.strides}
 
 
-def _distances(tensor: Tensor) -> tuple[int, int, int]:
+def _distances(stored: Storage) -> tuple[int, int, int]:
     """Elements from one image to the next, from row to row and from pixel to pixel in NHWC; rows of
     a matrix are the pixels of one row."""
-    *outer, pixel, _ = tensor.strides
-    columns = tensor.type.shape[-2]
+    *outer, pixel, _ = stored.strides
+    columns = stored.type.shape[-2]
     image, row = outer if outer else (columns * pixel, columns * pixel)
     return image, row, pixel
 

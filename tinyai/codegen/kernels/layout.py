@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.kernels.image import written_border
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere, densely
+from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Graph, Node, Part
+from tinyai.ir import Node
 from tinyai.ops import Concatenate, Pad, Reshape, Slice, Transpose
 
 
@@ -64,45 +65,23 @@ class Copy:
         return self.address(self.out_base, self.out_steps)
 
 
-def places(graph: Graph, node: Node) -> list[Part]:
-    """The place of each input of a concatenation in the memory of its result."""
-    assert isinstance(node.op, Concatenate)
-    out = graph.tensors[node.output]
-    whole, at = node.output, 0
-    if out.part:
-        whole, at = out.part.whole, out.part.offset
-    elif out.border:
-        at = out.first * out.type.dtype.bytes
-    parts = []
-    for of in graph.types(node.inputs):
-        parts.append(Part(whole, at, out.strides))
-        at += of.shape[node.op.axis] * out.strides[node.op.axis] * of.dtype.bytes
-    return parts
-
-
-def copied(graph: Graph, node: Node) -> list[int]:
-    """Numbers of the inputs of a concatenation that are not made in their places."""
-    inputs = zip(node.inputs, places(graph, node), strict=True)
-    return [n for n, (name, part) in enumerate(inputs) if graph.tensors[name].part != part]
-
-
-def _joining(graph: Graph, node: Node) -> list[Copy]:
-    out = graph.tensors[node.output]
-    parts = places(graph, node)
+def _joining(graph: Lowered, node: Node) -> list[Copy]:
+    out = graph.stored(node.output)
+    parts = graph.places(node)
     start = out.part.offset if out.part else 0
     copies = []
-    for number in copied(graph, node):
-        source = graph.tensors[node.inputs[number]]
+    for number in graph.copied(node):
+        source = graph.stored(node.inputs[number])
         base = (parts[number].offset - start) // out.type.dtype.bytes
         copies.append(Copy(number, source.type.shape, 0, source.strides, base, out.strides))
     return copies
 
 
-def copies_of(graph: Graph, node: Node) -> list[Copy]:
+def copies_of(graph: Lowered, node: Node) -> list[Copy]:
     """What a node copies, in elements."""
     inputs = graph.types(node.inputs)
-    out = graph.tensors[node.output].strides
-    source = graph.tensors[node.inputs[0]].strides
+    out = graph.stored(node.output).strides
+    source = graph.stored(node.inputs[0]).strides
     match node.op:
         case Transpose(order):
             shape = graph.type(node.output).shape
@@ -120,17 +99,26 @@ def copies_of(graph: Graph, node: Node) -> list[Copy]:
     return [Copy(0, (inputs[0].elements,), 0, (1,), 0, (1,))]
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     out = graph.type(node.output)
     fill = literal(node.op.value, out.dtype) if isinstance(node.op, Pad) else None
     copies = [copy.merged() for copy in copies_of(graph, node)]
     return {
-        **written_border(graph.tensors[node.output], epilogue),
+        **written_border(graph.stored(node.output), epilogue),
         "copies": copies,
         "unused": sorted(set(range(len(node.inputs))) - {copy.source for copy in copies}),
         "fill": fill,
         "elements": out.elements,
     }
+
+
+def _takes(graph: Lowered, node: Node, name: str) -> bool:
+    """Copies go from and to any strides, but for a reshape's; what is filled first is dense. A
+    concatenation writes the border around its result."""
+    if name == node.output and isinstance(node.op, Concatenate):
+        return True
+    filled = isinstance(node.op, Pad) and name == node.output
+    return not filled and not isinstance(node.op, Reshape) and at_strides(graph, node, name)
 
 
 KERNELS = tuple(
@@ -139,9 +127,7 @@ KERNELS = tuple(
         op=op,
         template="copy_scalar.c.j2",
         values=_values,
-        bordered=op is Concatenate,
-        strided_out=densely if op in (Pad, Reshape) else anywhere,
-        strided_in=densely if op is Reshape else anywhere,
+        takes=_takes,
     )
     for op in (Transpose, Slice, Pad, Concatenate, Reshape)
 )

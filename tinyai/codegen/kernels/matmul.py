@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tinyai.codegen.index import Axis, place
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values, result_at_strides
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import DType, Graph, Node
+from tinyai.ir import DType, Node
 from tinyai.ops import BatchMatmul
 
 
@@ -13,11 +14,11 @@ def _less(zero_point: int) -> str:
     return f" - {zero_point}" if zero_point > 0 else f" + {-zero_point}" if zero_point else ""
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, BatchMatmul)
     data, other = graph.types(node.inputs)
-    out = graph.tensors[node.output]
+    out = graph.stored(node.output)
     axes = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(out.type.shape)]
     steps = epilogue.write("acc", DType.INT32, axes)
     return {
@@ -39,6 +40,6 @@ KERNELS = (
         op=BatchMatmul,
         template="batch_matmul_scalar.c.j2",
         values=_values,
-        strided_out=anywhere,
+        takes=result_at_strides,
     ),
 )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.index import Axis, place
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import DType, Graph, Node
+from tinyai.ir import DType, Node
 from tinyai.ops import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d
 from tinyai.ops.window import axes
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue, *, layout: str, kind: str) -> Values:
+def _values(graph: Lowered, node: Node, epilogue: Epilogue, *, layout: str, kind: str) -> Values:
     (data,) = graph.types(node.inputs)
     total = node.op.infer(data).dtype
-    out = graph.tensors[node.output]
+    out = graph.stored(node.output)
     n, h, w, c = (data.shape[axis] for axis in axes(layout))
     oh, ow = (out.type.shape[axis] for axis in axes(layout)[1:3])
     loops = _loops(layout, n, oh, ow, c)
@@ -36,9 +37,9 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue, *, layout: str, kind: 
     }
 
 
-def taken(graph: Graph, node: Node, layout: str) -> str:
+def taken(graph: Lowered, node: Node, layout: str) -> str:
     """Number of the element of the input at ``row`` and ``column`` of channel ``c``."""
-    source = graph.tensors[node.inputs[0]]
+    source = graph.stored(node.inputs[0])
     names = {"N": "n", "H": "row", "W": "column", "C": "c"}
     sizes = zip(layout, source.type.shape, strict=True)
     axes = [Axis(names[axis], (size,)) for axis, size in sizes]
@@ -50,7 +51,7 @@ def _loops(layout: str, n: int, oh: int, ow: int, c: int) -> list[Axis]:
     return [Axis(sizes[axis][0], (sizes[axis][1],)) for axis in layout]
 
 
-def _window_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _window_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, MaxPool2d | AvgPool2d)
     average = isinstance(op, AvgPool2d)
@@ -64,7 +65,7 @@ def _window_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _adaptive_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _adaptive_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, AdaptivePool2d)
     values = _values(graph, node, epilogue, layout=op.layout, kind=op.kind)
@@ -72,7 +73,7 @@ def _adaptive_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     return {**values, **settled, "zero_point": op.zero_point}
 
 
-def _float_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _float_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, FloatAvgPool2d)
     values = _values(graph, node, epilogue, layout=op.layout, kind="avg")
@@ -85,8 +86,7 @@ KERNELS = tuple(
         op=op,
         template=template,
         values=values,
-        strided_out=anywhere,
-        strided_in=anywhere,
+        takes=at_strides,
     )
     for op, template, values in (
         (MaxPool2d, "pool2d_scalar.c.j2", _window_values),

@@ -8,9 +8,10 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.index import Axis, place
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import DType, Graph, Node
+from tinyai.ir import DType, Node
 from tinyai.ops import IntegerSoftmax, Softmax, Sum, TableSoftmax
 
 
@@ -25,12 +26,12 @@ class SumLoops:
     taken: str
 
     @classmethod
-    def of(cls, graph: Graph, node: Node) -> SumLoops:
+    def of(cls, graph: Lowered, node: Node) -> SumLoops:
         op = node.op
         assert isinstance(op, Sum)
         (data,) = graph.types(node.inputs)
         loops = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(data.shape)]
-        terms = zip(loops, graph.tensors[node.inputs[0]].strides, strict=True)
+        terms = zip(loops, graph.stored(node.inputs[0]).strides, strict=True)
         # Kept dimensions of length 1 have no loop: their position is 0.
         places = [
             Axis("0", (1,)) if dim in op.axes else axis
@@ -45,9 +46,9 @@ class SumLoops:
         )
 
 
-def _sum_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _sum_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     loops = SumLoops.of(graph, node)
-    out = graph.tensors[node.output]
+    out = graph.stored(node.output)
     steps = epilogue.write("acc", DType.INT32, loops.places)
     return {
         "kept": loops.kept,
@@ -64,7 +65,7 @@ def _three_loops(shape: tuple[int, ...], axis: int) -> list[Axis]:
     return [Axis("o", shape[:axis]), Axis("i", (shape[axis],)), Axis("n", shape[axis + 1 :])]
 
 
-def _softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _softmax_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, Softmax)
     (data,) = graph.types(node.inputs)
@@ -81,13 +82,13 @@ def _softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _softmax_scratch(graph: Graph, node: Node, threads: int) -> int:
+def _softmax_scratch(graph: Lowered, node: Node, threads: int) -> int:
     op = node.op
     assert isinstance(op, Softmax)
     return 0 if op.log else graph.type(node.inputs[0]).shape[op.axis] * DType.FLOAT32.bytes
 
 
-def _integer_softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _integer_softmax_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, IntegerSoftmax)
     (data,) = graph.types(node.inputs)
@@ -105,7 +106,7 @@ def _integer_softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Val
     }
 
 
-def _table_softmax_values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _table_softmax_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, TableSoftmax)
     (data,) = graph.types(node.inputs)
@@ -130,8 +131,7 @@ KERNELS = (
         op=Sum,
         template="sum_scalar.c.j2",
         values=_sum_values,
-        strided_out=anywhere,
-        strided_in=anywhere,
+        takes=at_strides,
     ),
     Kernel(
         name="softmax_scalar",

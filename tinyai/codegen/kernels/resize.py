@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Graph, Node
+from tinyai.ir import Node
 from tinyai.ops import Resize
 
 
@@ -22,7 +23,7 @@ def _index(var: str, indices: tuple[int, ...], size: int, epilogue: Epilogue) ->
     return scaled if parts == 1 else f"({scaled} / {parts})"
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     op = node.op
     assert isinstance(op, Resize)
     shape = graph.type(node.inputs[0]).shape
@@ -33,8 +34,8 @@ def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
         places[axis] = _index(places[axis], indices, shape[axis], epilogue)
     return {
         "loops": loops,
-        "read": _element(places, graph.tensors[node.inputs[0]].strides),
-        "write": _element([var for var, _ in loops], graph.tensors[node.output].strides),
+        "read": _element(places, graph.stored(node.inputs[0]).strides),
+        "write": _element([var for var, _ in loops], graph.stored(node.output).strides),
     }
 
 
@@ -51,7 +52,6 @@ KERNELS = (
         op=Resize,
         template="resize_scalar.c.j2",
         values=_values,
-        strided_out=anywhere,
-        strided_in=anywhere,
+        takes=at_strides,
     ),
 )

@@ -6,38 +6,44 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tinyai.codegen.lowered import Lowered, Schedule
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Array, Graph, Node, Op, Schedule
+from tinyai.ir import Array, Node, Op, operand_tensors
 
 Values = Mapping[str, Any]
 
 
-def no_demand(graph: Graph, node: Node) -> str | None:
+def no_demand(graph: Lowered, node: Node) -> str | None:
     return None
 
 
-def any_kind(graph: Graph, node: Node) -> bool:
+def any_kind(graph: Lowered, node: Node) -> bool:
     return True
 
 
-def no_scratch(graph: Graph, node: Node, threads: int) -> int:
+def no_scratch(graph: Lowered, node: Node, threads: int) -> int:
     return 0
 
 
-def no_candidates(graph: Graph, node: Node, threads: int) -> tuple[Schedule, ...]:
+def no_candidates(graph: Lowered, node: Node, threads: int) -> tuple[Schedule, ...]:
     return ()
 
 
-def no_complaint(graph: Graph, node: Node, schedule: Schedule) -> str | None:
+def no_complaint(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
     return None
 
 
-def densely(graph: Graph, node: Node) -> bool:
+def densely(graph: Lowered, node: Node, name: str) -> bool:
     return False
 
 
-def anywhere(graph: Graph, node: Node) -> bool:
-    return True
+def at_strides(graph: Lowered, node: Node, name: str) -> bool:
+    """Results and inputs, at any strides; but no borders, and no operands of steps."""
+    return graph.stored(name).border is None and name not in operand_tensors(node.epilogue)
+
+
+def result_at_strides(graph: Lowered, node: Node, name: str) -> bool:
+    return name == node.output and at_strides(graph, node, name)
 
 
 @dataclass(frozen=True)
@@ -52,9 +58,8 @@ class Kernel:
     - ``scratch`` is the bytes of working memory, aligned to 64, for a number of threads.
     - ``split``: whether threads share a node; its template gets ``threads`` and, where these are
       several, C's ``part``. Of other kernels one thread computes all.
-    - ``bordered``: whether it reads and writes images that are stored with a border.
-    - ``strided_out``, ``strided_in``: whether it writes the result, or reads the first input, at
-      the strides of the tensor, where that is not dense.
+    - ``takes``: whether it writes its result, or reads the tensor, of this name as the graph says
+      that it is stored; asked where that is not one element after the other.
     - ``pack`` rearranges the constant at an input's position at code-generation time.
     - ``candidates`` are the schedules that a node may have for a number of threads, the best by
       the kernel's own cost model first; none where there is no choice. They are the same for all
@@ -64,15 +69,18 @@ class Kernel:
     name: str
     op: type[Op]
     template: str
-    values: Callable[[Graph, Node, Epilogue], Values]
+    values: Callable[[Lowered, Node, Epilogue], Values]
     isa: str = "scalar"
-    demands: Callable[[Graph, Node], str | None] = no_demand
-    kind: Callable[[Graph, Node], bool] = any_kind
-    scratch: Callable[[Graph, Node, int], int] = no_scratch
-    bordered: bool = False
-    strided_out: Callable[[Graph, Node], bool] = densely
-    strided_in: Callable[[Graph, Node], bool] = densely
+    demands: Callable[[Lowered, Node], str | None] = no_demand
+    kind: Callable[[Lowered, Node], bool] = any_kind
+    scratch: Callable[[Lowered, Node, int], int] = no_scratch
+    takes: Callable[[Lowered, Node, str], bool] = densely
     split: bool = False
-    pack: Mapping[int, Callable[[Graph, Node, Array], Array]] = field(default_factory=dict)
-    candidates: Callable[[Graph, Node, int], tuple[Schedule, ...]] = no_candidates
-    complaint: Callable[[Graph, Node, Schedule], str | None] = no_complaint
+    pack: Mapping[int, Callable[[Lowered, Node, Array], Array]] = field(default_factory=dict)
+    candidates: Callable[[Lowered, Node, int], tuple[Schedule, ...]] = no_candidates
+    complaint: Callable[[Lowered, Node, Schedule], str | None] = no_complaint
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it leaves a choice of schedules."""
+        return self.candidates is not no_candidates

@@ -28,13 +28,14 @@ from tinyai.codegen.isa.microkernels import Microkernels, Options
 from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
-from tinyai.codegen.kernels.image import Image, image_in, image_of, signs
+from tinyai.codegen.kernels.image import Image, image_in, image_of, signs, takes_image
 from tinyai.codegen.kernels.sharing import pieces
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values, at_strides
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
+from tinyai.codegen.lowered import Lowered, Schedule, Tile
 from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.steps import Chain, Epilogue, write_scalar
-from tinyai.ir import NARROW, Array, DType, Graph, Node, Schedule, Tile
+from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
@@ -47,17 +48,16 @@ TOGETHER_BYTES = 16 * 1024
 PIECE, MACS_A_CYCLE = 48, 64
 
 
-def tiling_of(graph: Graph, node: Node) -> Tiling:
+def tiling_of(graph: Lowered, node: Node) -> Tiling:
     """How the node is cut up, as its schedule says."""
-    assert node.schedule is not None, f"no schedule for {node.op}"
-    return Tiling(_geometry(graph, node), node.schedule)
+    return Tiling(_geometry(graph, node), graph.schedules[node.output])
 
 
-def _geometry(graph: Graph, node: Node) -> Geometry:
+def _geometry(graph: Lowered, node: Node) -> Geometry:
     """The numbers of the node, or of several outputs as one."""
     g = Geometry.of(graph, node)
     few = isinstance(node.op, Conv2d) and g.groups == 1 and 2 * g.oc <= LANES
-    side_by_side = image_of(graph.tensors[node.output]).pixel == g.oc
+    side_by_side = image_of(graph.stored(node.output)).pixel == g.oc
     if not few or not side_by_side or g.window.dilation[1] > 1:
         return g
     if Channels.of(graph, node, g).stepped:
@@ -67,18 +67,18 @@ def _geometry(graph: Graph, node: Node) -> Geometry:
     return next((each for each in several if each.k * LANES <= TOGETHER_BYTES), g)
 
 
-def _channels(graph: Graph, node: Node) -> Channels:
+def _channels(graph: Lowered, node: Node) -> Channels:
     """Those of one output."""
     return Channels.of(graph, node, Geometry.of(graph, node))
 
 
-def candidates(graph: Graph, node: Node, threads: int) -> tuple[Schedule, ...]:
+def candidates(graph: Lowered, node: Node, threads: int) -> tuple[Schedule, ...]:
     """The schedules to choose from, the cheapest by the cost model first."""
     waiting = _waiting(_channels(graph, node))
     return schedules(_geometry(graph, node), waiting=waiting, threads=threads)
 
 
-def complaint(graph: Graph, node: Node, schedule: Schedule) -> str | None:
+def complaint(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
     """Why a schedule does not fit the node, or None."""
     return Tiling(_geometry(graph, node), schedule).complaint()
 
@@ -88,7 +88,7 @@ def _waiting(channels: Channels) -> int:
     return channels.rest.start.bytes if channels.stepped else 0
 
 
-def pack(graph: Graph, node: Node, weight: Array) -> Array:
+def pack(graph: Lowered, node: Node, weight: Array) -> Array:
     """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up."""
     t = tiling_of(graph, node)
     number = t.g.oc // weight.shape[0]
@@ -115,7 +115,7 @@ def _by_block(t: Tiling, values: Array) -> Array:
     return np.pad(grouped, ((0, 0), (0, t.channels - t.g.group_out))).reshape(-1)
 
 
-def demands(graph: Graph, node: Node) -> str | None:
+def demands(graph: Lowered, node: Node) -> str | None:
     g = Geometry.of(graph, node)
     if g.layout != NHWC:
         return f"layout {g.layout}"
@@ -130,7 +130,7 @@ def demands(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def scratch(graph: Graph, node: Node, threads: int) -> int:
+def scratch(graph: Lowered, node: Node, threads: int) -> int:
     t = tiling_of(graph, node)
     channels = _channels(graph, node)
     source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
@@ -176,7 +176,7 @@ def _calls(
     return _loops(calls)
 
 
-def _options(graph: Graph, cores: Microkernels, channels: Channels, *, flipped: bool) -> Options:
+def _options(graph: Lowered, cores: Microkernels, channels: Channels, *, flipped: bool) -> Options:
     """What the texts of the cores may depend on."""
     streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
     return {
@@ -206,15 +206,20 @@ def _loops(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _steps(
-    graph: Graph, node: Node, epilogue: Epilogue, t: Tiling, channels: Channels, cores: Microkernels
+    graph: Lowered,
+    node: Node,
+    epilogue: Epilogue,
+    t: Tiling,
+    channels: Channels,
+    cores: Microkernels,
 ) -> dict[str, str]:
     """The ``text`` that takes the results of a core for output ``q`` through the steps, and for how
     many outputs it does so ``at_once``: one, or a ``count`` to the end of the row, or of all."""
-    g, out, chain = t.g, image_of(graph.tensors[node.output]), channels.rest
+    g, out, chain = t.g, image_of(graph.stored(node.output)), channels.rest
     taken, place = f"(q - first) * {t.channels}", _at_pixel(out, g)
     add = _add(graph, node, chain, cores) if g.groups == 1 else None
     if add and cores.sums:
-        other = image_of(graph.tensors[add.operand])
+        other = image_of(graph.stored(add.operand))
         dense = t.channels == g.oc == out.pixel
         count = f"count * {g.oc}" if dense else str(g.oc)
         operand = f"{epilogue.param(add.operand)} + {_at_pixel(other, g)}"
@@ -245,7 +250,7 @@ def _at_pixel(of: Image, g: Geometry) -> str:
 
 
 def _add(
-    graph: Graph, node: Node, chain: Chain, cores: Microkernels
+    graph: Lowered, node: Node, chain: Chain, cores: Microkernels
 ) -> QuantizedAdd | FloatAdd | None:
     """The sum with another tensor that a core's results wait for, if they wait for one."""
     if cores.sums is None:
@@ -256,14 +261,14 @@ def _add(
     return add
 
 
-def values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
+def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
     t = tiling_of(graph, node)
     g = t.g
     channels = _channels(graph, node)
     epilogue.helpers |= {"string.h", "tinyai_panel"}
     epilogue.slower += channels.slower(node)
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
-    out = image_of(graph.tensors[node.output])
+    out = image_of(graph.stored(node.output))
     epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
     epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
     data = graph.type(node.inputs[0]).dtype
@@ -312,11 +317,18 @@ def values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels)
     }
 
 
-def _reads_pixels(graph: Graph, node: Node) -> bool:
-    """Whether the windows are single pixels of the input itself, however far apart."""
+def _takes(graph: Lowered, node: Node, name: str) -> bool:
+    """Images with a border; results at any strides; an input at strides where windows are single
+    pixels of it, however far apart."""
+    if graph.stored(name).border:
+        return takes_image(graph, node, name)
+    if name == node.output:
+        return True
+    if not at_strides(graph, node, name) or not isinstance(node.op, Conv2d):
+        return False
     t = tiling_of(graph, node)
     source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
-    return isinstance(node.op, Conv2d) and t.g.window.kernel[1] == 1 and not source.copy_bytes
+    return t.g.window.kernel[1] == 1 and not source.copy_bytes
 
 
 KERNELS = tuple(
@@ -328,9 +340,7 @@ KERNELS = tuple(
         demands=demands,
         values=functools.partial(values, cores=cores),
         scratch=scratch,
-        bordered=op is Conv2d,
-        strided_out=anywhere,
-        strided_in=_reads_pixels,
+        takes=_takes,
         split=True,
         pack={1: pack},
         candidates=candidates,

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.ir import Schedule, Tile
+from tinyai.codegen.lowered import Schedule, Tile
 
 LANES = 16
 # Of 32 registers of 64 bytes: sums, weights, a value of the input; two are left for other things.

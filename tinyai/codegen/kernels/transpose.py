@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.layout import Copy, copies_of
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Graph, Node
+from tinyai.ir import Node
 from tinyai.ops import Transpose
 
 REGISTER = 16  # bytes
@@ -28,7 +29,7 @@ class Matrices:
     outer: Copy
 
 
-def _matrices(graph: Graph, node: Node) -> Matrices | str:
+def _matrices(graph: Lowered, node: Node) -> Matrices | str:
     (copy,) = (each.merged() for each in copies_of(graph, node))
     size = graph.type(node.output).dtype.bytes
     side = REGISTER // size
@@ -47,12 +48,12 @@ def _matrices(graph: Graph, node: Node) -> Matrices | str:
     )
 
 
-def _demands(graph: Graph, node: Node) -> str | None:
+def _demands(graph: Lowered, node: Node) -> str | None:
     found = _matrices(graph, node)
     return found if isinstance(found, str) else None
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
+def _values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
     matrices = _matrices(graph, node)
     assert isinstance(matrices, Matrices)
     size = graph.type(node.output).dtype.bytes
@@ -70,8 +71,7 @@ KERNELS = tuple(
         template="transpose_blocks.c.j2",
         demands=_demands,
         values=functools.partial(_values, cores=cores),
-        strided_out=anywhere,
-        strided_in=anywhere,
+        takes=at_strides,
         split=True,
     )
     for cores in MICROKERNELS

@@ -15,9 +15,10 @@ from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.pool2d import taken
 from tinyai.codegen.kernels.reduce import SumLoops
 from tinyai.codegen.kernels.sharing import CACHE_LINE, cut
-from tinyai.codegen.kernels.table import Kernel, Values, any_kind, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values, any_kind, at_strides
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import NARROW, DType, Graph, Node, Op
+from tinyai.ir import NARROW, DType, Node, Op
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, FloatAvgPool2d, MaxPool2d, Sum
 from tinyai.ops.window import NHWC
 
@@ -34,7 +35,7 @@ class Loops:
     taken: str
 
 
-def _elementwise(graph: Graph, node: Node) -> Loops:
+def _elementwise(graph: Lowered, node: Node) -> Loops:
     (source,) = graph.types(node.inputs)
     axes, at = elementwise.loops(graph, node)
     if not axes:
@@ -44,7 +45,7 @@ def _elementwise(graph: Graph, node: Node) -> Loops:
     return Loops(axes, axes, (), at)
 
 
-def _sum(graph: Graph, node: Node) -> Loops:
+def _sum(graph: Lowered, node: Node) -> Loops:
     assert isinstance(node.op, Sum)
     (source,) = graph.types(node.inputs)
     if len(source.shape) - 1 in node.op.axes:
@@ -53,14 +54,14 @@ def _sum(graph: Graph, node: Node) -> Loops:
     return Loops(loops.kept, loops.places, loops.reduced, loops.taken)
 
 
-KINDS: dict[type[Op], Callable[[Graph, Node], Loops]] = {Elementwise: _elementwise, Sum: _sum}
+KINDS: dict[type[Op], Callable[[Lowered, Node], Loops]] = {Elementwise: _elementwise, Sum: _sum}
 
 
-def _write(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _write(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     """Raises ``NoVector`` with the reason where the node is none for these kernels."""
     (source,) = graph.types(node.inputs)
     loops = KINDS[type(node.op)](graph, node)
-    out = graph.tensors[node.output]
+    out = graph.stored(node.output)
     writer = VectorSteps(epilogue, loops.places)
     if loops.inner and source.dtype.is_float:
         raise NoVector("a sum of floats")
@@ -79,7 +80,7 @@ def _write(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _write_pool(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     """The same for pooling: lanes are channels."""
     op = node.op
     assert isinstance(op, MaxPool2d | AvgPool2d | AdaptivePool2d)
@@ -101,7 +102,7 @@ def _write_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _write_float_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _write_float_pool(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     """Averages of real values, which are added up in the order that the operator says."""
     op = node.op
     assert isinstance(op, FloatAvgPool2d)
@@ -120,7 +121,7 @@ def _write_float_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _write_max_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _write_max_pool(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     """The largest of bytes, 64 at a time."""
     (source,) = graph.types(node.inputs)
     if source.dtype not in NARROW:
@@ -140,7 +141,7 @@ def _write_max_pool(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
     }
 
 
-def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
+def _pool(graph: Lowered, node: Node, epilogue: Epilogue) -> dict[str, Any]:
     """What every kernel of pooling asks for. Raises ``NoVector`` with the reason where lanes are no
     channels, or a window is dilated."""
     op = node.op
@@ -150,7 +151,7 @@ def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
         raise NoVector(f"layout {op.layout}")
     if window and window.dilation != (1, 1):
         raise NoVector("a dilated window")
-    out = graph.tensors[node.output]
+    out = graph.stored(node.output)
     n, h, w, c = graph.type(node.inputs[0]).shape
     _, oh, ow, _ = out.type.shape
     axes = [Axis(*each) for each in (("n", (n,)), ("y", (oh,)), ("x", (ow,)), ("c", (c,)))]
@@ -177,14 +178,13 @@ def _pool(graph: Graph, node: Node, epilogue: Epilogue) -> dict[str, Any]:
 def _row(
     op: type[Op],
     template: str,
-    write: Callable[[Graph, Node, Epilogue], Values],
-    strided_in: Callable[[Graph, Node], bool],
+    write: Callable[[Lowered, Node, Epilogue], Values],
     *,
-    bordered: bool = False,
+    takes: Callable[[Lowered, Node, str], bool] = at_strides,
     what: str = "lanes",
-    kind: Callable[[Graph, Node], bool] = any_kind,
+    kind: Callable[[Lowered, Node], bool] = any_kind,
 ) -> Kernel:
-    def demands(graph: Graph, node: Node) -> str | None:
+    def demands(graph: Lowered, node: Node) -> str | None:
         try:
             write(graph, node, Epilogue(graph, node))
         except NoVector as reason:
@@ -199,27 +199,24 @@ def _row(
         demands=demands,
         kind=kind,
         values=write,
-        bordered=bordered,
-        strided_out=anywhere,
-        strided_in=strided_in,
+        takes=takes,
         split=True,
     )
 
 
 KERNELS = (
-    _row(Elementwise, "lanes_avx512vnni.c.j2", _write, elementwise.same_shape, bordered=True),
-    _row(Sum, "lanes_avx512vnni.c.j2", _write, anywhere),
+    _row(Elementwise, "lanes_avx512vnni.c.j2", _write, takes=elementwise.takes),
+    _row(Sum, "lanes_avx512vnni.c.j2", _write),
     _row(
         MaxPool2d,
         "pool2d_lanes_avx512vnni.c.j2",
         _write_max_pool,
-        anywhere,
         what="bytes",
         kind=lambda graph, node: graph.type(node.inputs[0]).dtype in NARROW,
     ),
     *(
-        _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool, anywhere)
+        _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool)
         for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
     ),
-    _row(FloatAvgPool2d, "pool2d_lanes_avx512vnni.c.j2", _write_float_pool, anywhere),
+    _row(FloatAvgPool2d, "pool2d_lanes_avx512vnni.c.j2", _write_float_pool),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import simd, table_bytes
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import one_call
-from tinyai.codegen.kernels.table import Kernel, Values, anywhere
+from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
-from tinyai.ir import NARROW, Graph, Node
+from tinyai.ir import NARROW, Node
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Lookup
 
@@ -17,7 +18,7 @@ CORE = "tinyai_lookup_avx512vnni"
 SHORT = 32
 
 
-def _is_lookup(graph: Graph, node: Node) -> bool:
+def _is_lookup(graph: Lowered, node: Node) -> bool:
     """Whether the node is one table of bytes."""
     match node.epilogue:
         case (Lookup(_, to),):
@@ -25,7 +26,7 @@ def _is_lookup(graph: Graph, node: Node) -> bool:
     return False
 
 
-def _demands(graph: Graph, node: Node) -> str | None:
+def _demands(graph: Lowered, node: Node) -> str | None:
     if not _is_lookup(graph, node):
         return "anything but one table of bytes"
     axes, _ = elementwise.loops(graph, node)
@@ -34,12 +35,12 @@ def _demands(graph: Graph, node: Node) -> str | None:
     return f"rows of less than {SHORT} bytes" if _is_short(graph, node) else None
 
 
-def _is_short(graph: Graph, node: Node) -> bool:
+def _is_short(graph: Lowered, node: Node) -> bool:
     axes, _ = elementwise.loops(graph, node)
     return len(axes) > 1 and axes[-1].count < SHORT
 
 
-def _values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     (step,) = node.epilogue
     assert isinstance(step, Lookup)
     table = epilogue.array(table_bytes(step, graph.type(node.inputs[0]).dtype))
@@ -59,9 +60,7 @@ KERNELS = (
         demands=_demands,
         kind=lambda graph, node: _is_lookup(graph, node) and not _is_short(graph, node),
         values=_values,
-        bordered=True,
-        strided_out=anywhere,
-        strided_in=elementwise.same_shape,
+        takes=elementwise.takes,
         split=True,
     ),
 )

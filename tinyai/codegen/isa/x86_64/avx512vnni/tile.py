@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tinyai.codegen.isa.microkernels import Options, chosen, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES, simd
+from tinyai.codegen.lowered import Tile
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render_core
-from tinyai.ir import Tile
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.tiling import Tiling

@@ -205,7 +205,7 @@ class VectorSteps:
 
     def _tensor(self, tensor: str) -> str:
         of = self.epilogue.graph.type(tensor)
-        at = place(self.epilogue.graph.tensors[tensor], self.axes)
+        at = place(self.epilogue.graph.stored(tensor), self.axes)
         pointer = self.epilogue.param(tensor)
         last = self.axes[-1]
         have = of.shape[-len(last.sizes) :] if of.shape else ()

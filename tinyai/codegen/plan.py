@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from tinyai.ir import Graph, Node
+from tinyai.codegen.lowered import Lowered
+from tinyai.ir import Node
 from tinyai.ops import Elementwise, Reshape
 
 ALIGNMENT = 64
@@ -63,7 +64,7 @@ class MemoryPlan:
     lower_bound: int
 
 
-def plan_memory(graph: Graph, scratch_bytes: Mapping[str, int]) -> MemoryPlan:
+def plan_memory(graph: Lowered, scratch_bytes: Mapping[str, int]) -> MemoryPlan:
     """Plan for ``graph``; ``scratch_bytes`` holds what a node's kernel needs, by its output."""
     homes, locations, blocks = _blocks(graph, scratch_bytes)
     offsets, size = place(blocks)
@@ -74,7 +75,7 @@ def plan_memory(graph: Graph, scratch_bytes: Mapping[str, int]) -> MemoryPlan:
     return MemoryPlan(locations, scratch, size, lower_bound(blocks))
 
 
-def least_arena(graph: Graph, scratch_bytes: Mapping[str, int]) -> int:
+def least_arena(graph: Lowered, scratch_bytes: Mapping[str, int]) -> int:
     """The lower bound of ``plan_memory``, in bytes, without a plan."""
     return lower_bound(_blocks(graph, scratch_bytes)[-1])
 
@@ -88,7 +89,7 @@ class _Home:
 
 
 def _blocks(
-    graph: Graph, scratch_bytes: Mapping[str, int]
+    graph: Lowered, scratch_bytes: Mapping[str, int]
 ) -> tuple[dict[str, _Home], dict[str, Location], list[Block]]:
     homes = _share(graph)
     locations = _outside(graph, homes)
@@ -96,22 +97,21 @@ def _blocks(
     return homes, locations, blocks
 
 
-def _last_reads(graph: Graph) -> dict[str, int]:
+def _last_reads(graph: Lowered) -> dict[str, int]:
     """Index of the last node that reads a tensor; outputs are read behind the last node."""
     last = {name: i for i, node in enumerate(graph.nodes) for name in node.reads()}
     return last | dict.fromkeys(graph.outputs, len(graph.nodes))
 
 
-def _share(graph: Graph) -> dict[str, _Home]:
+def _share(graph: Lowered) -> dict[str, _Home]:
     """The home of each tensor: where it is no part of another one, its own or an earlier one's."""
     homes = {name: _Home(name) for name in graph.tensors}
     last = _last_reads(graph)
     group_last = dict(last)
-    for name, tensor in graph.tensors.items():
-        if tensor.part:
-            homes[name] = _Home(tensor.part.whole, tensor.part.offset)
-            ends = (group_last.get(tensor.part.whole, 0), last.get(name, 0))
-            group_last[tensor.part.whole] = max(ends)
+    for name, stored in graph.storage.items():
+        if part := stored.part:
+            homes[name] = _Home(part.whole, part.offset)
+            group_last[part.whole] = max(group_last.get(part.whole, 0), last.get(name, 0))
     for index, node in enumerate(graph.nodes):
         host = _host(graph, node, homes, group_last, index)
         if host is not None:
@@ -122,10 +122,14 @@ def _share(graph: Graph) -> dict[str, _Home]:
 
 
 def _host(
-    graph: Graph, node: Node, homes: Mapping[str, _Home], group_last: Mapping[str, int], index: int
+    graph: Lowered,
+    node: Node,
+    homes: Mapping[str, _Home],
+    group_last: Mapping[str, int],
+    index: int,
 ) -> str | None:
     """A tensor that the node reads whose memory its output may take."""
-    output = graph.tensors[node.output]
+    output = graph.stored(node.output)
     if output.part:
         return None
     if isinstance(node.op, Reshape):
@@ -141,8 +145,7 @@ def _host(
     for name in candidates:
         if (
             graph.type(name) == output.type
-            and graph.tensors[name].border is None
-            and graph.tensors[name].dense
+            and graph.stored(name).plain
             and homes[name].root not in kept
             and group_last[homes[name].root] <= index
         ):
@@ -150,7 +153,7 @@ def _host(
     return None
 
 
-def _host_of_reshape(graph: Graph, node: Node, homes: Mapping[str, _Home]) -> str | None:
+def _host_of_reshape(graph: Lowered, node: Node, homes: Mapping[str, _Home]) -> str | None:
     (source,) = node.inputs
     root = homes[source].root
     fixed = set(graph.outputs)
@@ -160,7 +163,7 @@ def _host_of_reshape(graph: Graph, node: Node, homes: Mapping[str, _Home]) -> st
     return None if root in fixed or source in graph.constants else source
 
 
-def _outside(graph: Graph, homes: dict[str, _Home]) -> dict[str, Location]:
+def _outside(graph: Lowered, homes: dict[str, _Home]) -> dict[str, Location]:
     """Locations of what is not in the arena. A tensor whose memory a graph output shares lives
     with that output from the start."""
     locations = {name: Location(Room.CONSTANT) for name in graph.constants}
@@ -178,7 +181,7 @@ def _outside(graph: Graph, homes: dict[str, _Home]) -> dict[str, Location]:
 
 
 def _tensor_blocks(
-    graph: Graph, homes: Mapping[str, _Home], outside: Mapping[str, Location]
+    graph: Lowered, homes: Mapping[str, _Home], outside: Mapping[str, Location]
 ) -> list[Block]:
     last = _last_reads(graph)
     blocks: dict[str, Block] = {}
@@ -186,7 +189,7 @@ def _tensor_blocks(
         if node.output in outside:
             continue
         root, end = homes[node.output].root, last.get(node.output, index)
-        size = _aligned(graph.tensors[root].stored_bytes)
+        size = _aligned(graph.stored(root).bytes)
         block = blocks.get(root, Block(root, size, index, end))
         blocks[root] = replace(block, last=max(block.last, end))
     return list(blocks.values())
@@ -196,7 +199,7 @@ def _scratch_name(output: str) -> str:
     return f"scratch of {output}"
 
 
-def _scratch_blocks(graph: Graph, scratch_bytes: Mapping[str, int]) -> list[Block]:
+def _scratch_blocks(graph: Lowered, scratch_bytes: Mapping[str, int]) -> list[Block]:
     return [
         Block(_scratch_name(node.output), _aligned(scratch_bytes[node.output]), index, index)
         for index, node in enumerate(graph.nodes)

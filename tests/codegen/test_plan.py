@@ -20,13 +20,11 @@ from hypothesis import strategies as st
 
 from tests.support.random_graphs import graphs, random_inputs
 from tinyai.codegen import parts
-from tinyai.codegen.kernels.layout import copied
+from tinyai.codegen.isa.section import Isa
+from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.lowered import Choice, Lowered, verify_lowered
 from tinyai.codegen.parts import with_parts
-from tinyai.ir import Array, Builder, DType, Graph, Node, Operand, Type, operand_tensors, verify
-from tinyai.ops import Concatenate, Conv2d, Elementwise, MaxPool2d, Reshape, Slice, Transpose, steps
-from tinyai.ops.window import Window
-from tinyai.passes import optimize
-from tinyai.plan import (
+from tinyai.codegen.plan import (
     ALIGNMENT,
     Block,
     Location,
@@ -37,6 +35,10 @@ from tinyai.plan import (
     place,
     plan_memory,
 )
+from tinyai.ir import Array, Builder, DType, Graph, Node, Operand, Type, operand_tensors, verify
+from tinyai.ops import Concatenate, Conv2d, Elementwise, MaxPool2d, Reshape, Slice, Transpose, steps
+from tinyai.ops.window import Window
+from tinyai.passes import optimize
 from tinyai.reference import run_graph, run_node, run_steps
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=150)
@@ -150,7 +152,7 @@ def test_no_blocks_need_no_arena() -> None:
 class Memory:
     """The rooms of a plan as bytes, full of garbage where nothing is written yet."""
 
-    def __init__(self, graph: Graph, plan: MemoryPlan, inputs: Sequence[Array]) -> None:
+    def __init__(self, graph: Lowered, plan: MemoryPlan, inputs: Sequence[Array]) -> None:
         self.graph, self.plan = graph, plan
         self.rng = np.random.default_rng(7)
         self.arena = self.garbage(plan.arena_bytes)
@@ -170,7 +172,7 @@ class Memory:
         else:
             rooms = self.inputs if location.room is Room.INPUT else self.outputs
             room, start = rooms[location.index], location.offset
-        strides = [step * of.dtype.bytes for step in self.graph.tensors[name].strides]
+        strides = [step * of.dtype.bytes for step in self.graph.stored(name).strides]
         assert start % of.dtype.bytes == 0
         # numpy refuses what reaches out of the room.
         view: Array = np.ndarray(of.shape, of.dtype.numpy, room.data, start, strides)
@@ -183,7 +185,7 @@ class Memory:
 
 
 def run_in_plan(
-    graph: Graph, plan: MemoryPlan, scratch: Mapping[str, int], inputs: Sequence[Array]
+    graph: Lowered, plan: MemoryPlan, scratch: Mapping[str, int], inputs: Sequence[Array]
 ) -> list[Array]:
     memory = Memory(graph, plan, inputs)
     for node in graph.nodes:
@@ -226,7 +228,7 @@ def _join(memory: Memory, node: Node) -> None:
     """The inputs that are in their places are left alone."""
     assert isinstance(node.op, Concatenate)
     out, at = memory.view(node.output), 0
-    left = copied(memory.graph, node)
+    left = memory.graph.copied(node)
     for number, name in enumerate(node.inputs):
         length = memory.graph.type(name).shape[node.op.axis]
         place = (slice(None),) * node.op.axis + (slice(at, at + length),)
@@ -235,17 +237,24 @@ def _join(memory: Memory, node: Node) -> None:
         at += length
 
 
-def joined(graph: Graph, scratch: Mapping[str, int] | None = None) -> Graph:
+def joined(graph: Graph, scratch: Mapping[str, int] | None = None) -> Lowered:
     """The graph with the inputs of its concatenations in their places, where every kernel takes
     every place; numpy's reshapes would copy."""
-    return with_parts(
-        graph, scratch or {}, lambda *_: True, lambda _, node: not isinstance(node.op, Reshape)
-    )
+
+    def takes(_: Lowered, node: Node, name: str) -> bool:
+        return not isinstance(node.op, Reshape) and name not in operand_tensors(node.epilogue)
+
+    rows = {
+        node.output: Choice(Kernel("numpy", type(node.op), "", lambda *_: {}, takes=takes))
+        for node in graph.nodes
+    }
+    return with_parts(Lowered.of(graph, {Isa("numpy", ("scalar",)): rows}), scratch or {})
 
 
 def check_plan(graph: Graph, scratch: Mapping[str, int] | None = None) -> MemoryPlan:
     """Plan ``graph``; running in the plan gives what running without one gives."""
     scratch = scratch or {}
+    graph = graph if isinstance(graph, Lowered) else Lowered.of(graph)
     plan = plan_memory(graph, scratch)
     inputs = random_inputs(graph, 3)
     expected = run_graph(graph, inputs)
@@ -314,14 +323,14 @@ def test_any_graph_computes_the_same_where_concatenations_are_made_in_place(
     bound = least_arena if cheap else lambda *_: 2**60
     with mock.patch.object(parts, "least_arena", bound):
         together = joined(graph)
-    plan = check_plan(together)
-    assert not cheap or plan.lower_bound <= least_arena(graph, {})
+    plan = check_plan(verify_lowered(together))
+    assert not cheap or plan.lower_bound <= least_arena(Lowered.of(graph), {})
 
 
 @SETTINGS
 @given(graphs())
 def test_outputs_and_inputs_live_with_the_caller(graph: Graph) -> None:
-    plan = plan_memory(graph, {})
+    plan = plan_memory(Lowered.of(graph), {})
     for index, name in enumerate(graph.outputs):
         assert plan.locations[name] == Location(Room.OUTPUT, index)
     for index, name in enumerate(graph.inputs):
@@ -569,6 +578,6 @@ def test_a_whole_lives_from_its_first_part_on() -> None:
 
 def test_a_plan_cannot_be_changed() -> None:
     b = Builder("g")
-    plan = plan_memory(b.graph([copy_of(b, b.input(INT32))]), {})
+    plan = plan_memory(Lowered.of(b.graph([copy_of(b, b.input(INT32))])), {})
     with pytest.raises(FrozenInstanceError):
         plan.arena_bytes = 1  # type: ignore[misc]

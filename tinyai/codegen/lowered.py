@@ -1,0 +1,351 @@
+"""The lowered graph: a graph with what code generation decides, typed, frozen, verified.
+
+It says which row of the kernel table serves each node, how layers are cut up, how many threads
+share them, and how each tensor is stored. The steps of ``backend.generate`` fill it in, Lowered ->
+Lowered; ``verify_lowered`` says what holds at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from tinyai.errors import GraphError
+from tinyai.ir import Graph, Node, Type, print_graph
+from tinyai.ops import Concatenate, Reshape
+from tinyai.traits import Border
+
+if TYPE_CHECKING:
+    from tinyai.codegen.isa.section import Isa
+    from tinyai.codegen.kernels.table import Kernel
+
+# Bytes behind the last row of an image with a border: whole words of them may be read.
+BORDER_SLACK = 128
+
+
+@dataclass(frozen=True)
+class Part:
+    """The place of a tensor that is made inside of another one, which joins it with others:
+    ``offset`` bytes from the start of ``whole``, ``strides`` elements between neighbours of each
+    dimension."""
+
+    whole: str
+    offset: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How a tensor is stored: one element after the other, as an image in NHWC with a ``border``
+    around it, or as a ``part`` of another tensor."""
+
+    type: Type
+    border: Border | None = None
+    part: Part | None = None
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours of each dimension."""
+        if self.part:
+            return self.part.strides
+        if self.border is None:
+            return self.type.strides
+        _, h, w, c = self.type.shape
+        top, left, bottom, right = self.border.sides
+        row = (left + w + right) * c
+        return (top + h + bottom) * row, row, c, 1
+
+    @property
+    def first(self) -> int:
+        """Elements of the border before the first one."""
+        if self.border is None:
+            return 0
+        _, row, pixel, _ = self.strides
+        return self.border.top * row + self.border.left * pixel
+
+    @property
+    def bytes(self) -> int:
+        """Of the tensor with its border; of a part without what lies in between."""
+        if self.border is None:
+            return self.type.bytes
+        return self.type.shape[0] * self.strides[0] * self.type.dtype.bytes + BORDER_SLACK
+
+    @property
+    def dense(self) -> bool:
+        """Whether the elements follow one another."""
+        rows = zip(self.type.shape, self.strides, self.type.strides, strict=True)
+        return all(size == 1 or stored == plain for size, stored, plain in rows)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing but the elements, one after the other."""
+        return self.border is None and self.dense
+
+    @property
+    def end(self) -> int:
+        """Bytes from the first element to the end of the last one."""
+        steps = zip(self.type.shape, self.strides, strict=True)
+        last = sum((size - 1) * step for size, step in steps)
+        return (last + 1) * self.type.dtype.bytes
+
+    def __str__(self) -> str:
+        if self.border:
+            sides = " ".join(map(str, self.border.sides))
+            return f"with a border of {sides} around it, all {self.border.value}"
+        if self.part:
+            return f"in %{self.part.whole} from byte {self.part.offset}, strides {self.strides}"
+        return "one element after the other"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Sums that are in registers at once: ``outputs`` of an image by ``channels``, whole blocks of
+    16."""
+
+    outputs: int
+    channels: int
+
+    def __str__(self) -> str:
+        return f"{self.outputs}x{self.channels}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a layer's work is cut up, where its kernel leaves a choice. Results do not depend on it.
+
+    - ``panels``: the channels of a group from the first on, and how many outputs meet them at a
+      time.
+    - ``stripe``: outputs that are computed for all panels before the next ones.
+    - ``unrolled``: whether the products of a window are written out, without a loop.
+    """
+
+    panels: tuple[Tile, ...]
+    stripe: int
+    unrolled: bool
+
+    def __str__(self) -> str:
+        window = "written out" if self.unrolled else "in a loop"
+        tiles = " ".join(map(str, self.panels))
+        return f"tiles {tiles}, stripes of {self.stripe} outputs, windows {window}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The row of the kernel table that serves a node, and the better ones that were ``rejected``,
+    each with the reason."""
+
+    kernel: Kernel
+    rejected: tuple[str, ...] = ()
+
+
+Sections: TypeAlias = "Mapping[Isa, Mapping[str, Choice]]"
+
+
+@dataclass(frozen=True)
+class Lowered(Graph):
+    """A graph with the decisions of code generation; nodes are known by their outputs.
+
+    - ``sections``: for each instruction set of the file the kernel of each node.
+    - ``threads``: how many the code is written for; one where no kernel has work for more.
+    - ``schedules`` of the nodes whose kernels leave a choice.
+    - ``storage`` of the tensors that are not stored one element after the other.
+    """
+
+    sections: Sections = field(default_factory=dict)
+    threads: int = 1
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    storage: Mapping[str, Storage] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("sections", "schedules", "storage"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @classmethod
+    def of(cls, graph: Graph, sections: Sections | None = None, threads: int = 1) -> Lowered:
+        """The graph, served by these kernels, for at most so many threads."""
+        sections = sections or {}
+        shared = any(each.kernel.split for rows in sections.values() for each in rows.values())
+        facts = {each.name: getattr(graph, each.name) for each in fields(Graph)}
+        return cls(**facts, sections=sections, threads=threads if shared else 1)
+
+    def stored(self, name: str) -> Storage:
+        """How a tensor is stored."""
+        return self.storage.get(name) or Storage(self.type(name))
+
+    def with_storage(self, storage: Mapping[str, Storage]) -> Lowered:
+        """The same with these tensors stored so."""
+        changed = replace(self, storage={**self.storage, **storage})
+        # Makers and readers are what they were: many ways to store a tensor are tried.
+        vars(changed).update((n, vars(self)[n]) for n in ("makers", "readers") if n in vars(self))
+        return changed
+
+    def kernels(self, node: Node) -> Iterator[Kernel]:
+        """The node's kernel in each section."""
+        return (rows[node.output].kernel for rows in self.sections.values())
+
+    def takes(self, node: Node, name: str) -> bool:
+        """Whether all of the node's kernels write their result, or read the tensor, of this name as
+        it is stored."""
+        if self.stored(name).plain:
+            return True
+        return all(kernel.takes(self, node, name) for kernel in self.kernels(node))
+
+    def scratch_bytes(self) -> dict[str, int]:
+        """Working memory that each node's kernels ask for at most, by the node's output."""
+        return {
+            node.output: max(
+                kernel.scratch(self, node, self.threads) for kernel in self.kernels(node)
+            )
+            for node in self.nodes
+        }
+
+    def places(self, node: Node) -> list[Part]:
+        """The place of each input of a concatenation in the memory of its result."""
+        assert isinstance(node.op, Concatenate)
+        out = self.stored(node.output)
+        whole, at = node.output, out.first * out.type.dtype.bytes
+        if out.part:
+            whole, at = out.part.whole, out.part.offset
+        parts = []
+        for of in self.types(node.inputs):
+            parts.append(Part(whole, at, out.strides))
+            at += of.shape[node.op.axis] * out.strides[node.op.axis] * of.dtype.bytes
+        return parts
+
+    def copied(self, node: Node) -> list[int]:
+        """Numbers of the inputs of a concatenation that are not made in their places."""
+        inputs = zip(node.inputs, self.places(node), strict=True)
+        return [n for n, (name, part) in enumerate(inputs) if self.stored(name).part != part]
+
+    def __str__(self) -> str:
+        return print_lowered(self)
+
+
+def print_lowered(graph: Lowered) -> str:
+    """The graph as text, and below it what was decided of each node and its result."""
+    lines = [print_graph(graph), f"lowered for {graph.threads} thread(s) {{"]
+    for node in graph.nodes:
+        rows = (
+            f"{isa.name}: {rows[node.output].kernel.name}" for isa, rows in graph.sections.items()
+        )
+        facts = [", ".join(rows)]
+        if schedule := graph.schedules.get(node.output):
+            facts.append(f"cut into {schedule}")
+        if storage := graph.storage.get(node.output):
+            facts.append(f"stored {storage}")
+        lines.append(f"  %{node.output}: {'; '.join(filter(None, facts)) or 'nothing decided'}")
+    return "\n".join([*lines, "}"])
+
+
+def verify_lowered(graph: Lowered) -> Lowered:
+    """Return ``graph`` when its decisions obey the rules, else raise ``GraphError``.
+
+    Rules: every section has a row for each node, of the node's operator and of the section's
+    instruction set; the nodes whose kernels leave a choice have a schedule, and no others; only
+    what a node makes and the region does not return has a border or is a part; a border lies around
+    an image, and its value is one of the image's type; a part lies inside of a concatenation's
+    result, where a reader expects it; whoever makes or reads a tensor takes it as it is stored.
+    """
+    for isa, rows in graph.sections.items():
+        _check_rows(graph, isa, rows)
+    for node in graph.nodes:
+        _check_schedule(graph, node)
+    if unknown := set(graph.schedules) - set(graph.makers):
+        raise GraphError(f"schedule of %{min(unknown)}", found="no node makes it")
+    for name, storage in graph.storage.items():
+        _check_storage(graph, name, storage)
+    return graph
+
+
+def _check_rows(graph: Lowered, isa: Isa, rows: Mapping[str, Choice]) -> None:
+    if set(rows) != set(graph.makers):
+        odd = min(set(rows) ^ set(graph.makers))
+        raise GraphError(f"kernels of {isa.name}", found=f"%{odd}", allowed="one for each node")
+    for output, choice in rows.items():
+        op, kernel = graph.makers[output].op, choice.kernel
+        if kernel.op is not type(op) or kernel.isa not in isa.rows:
+            raise GraphError(
+                f"kernel of %{output} for {isa.name}",
+                found=f"{kernel.name}, for {kernel.op.name} on {kernel.isa}",
+                allowed=f"a row for {op.name} on {' or '.join(isa.rows)}",
+            )
+
+
+def _check_schedule(graph: Lowered, node: Node) -> None:
+    has = node.output in graph.schedules
+    if has != any(kernel.scheduled for kernel in graph.kernels(node)):
+        raise GraphError(
+            f"schedule of %{node.output}",
+            found="one" if has else "none",
+            allowed="one where a kernel of the node leaves a choice, else none",
+        )
+
+
+def _check_storage(graph: Lowered, name: str, storage: Storage) -> None:
+    def fail(found: object, allowed: str) -> GraphError:
+        return GraphError(f"storage of %{name}: {storage}", found=found, allowed=allowed)
+
+    maker = graph.makers.get(name)
+    if maker is None or name in graph.outputs:
+        place = (
+            "an output" if maker else "an input or constant" if name in graph.tensors else "none"
+        )
+        raise fail(f"{place} of the region", "a tensor that a node makes and others read")
+    if storage.type != graph.type(name):
+        raise fail(storage.type, f"its type, {graph.type(name)}")
+    if storage.border and storage.part:
+        raise fail("a border and a part", "one of them")
+    if storage.border:
+        _check_border(storage, fail)
+    if storage.part:
+        _check_part(graph, name, storage, storage.part, fail)
+    for node in (maker, *graph.readers[name]):
+        if not graph.takes(node, name):
+            names = ", ".join(dict.fromkeys(kernel.name for kernel in graph.kernels(node)))
+            what = "written" if node is maker else "read"
+            raise fail(f"{what} by %{node.output}: {names}", "kernels that take it so")
+
+
+def _check_border(storage: Storage, fail: Callable[[object, str], GraphError]) -> None:
+    border, of = storage.border, storage.type
+    assert border is not None
+    if len(of.shape) != 4 or of.dtype.is_float or min(border.sides) < 0:
+        raise fail(of, "an image of integers, and sides of 0 or more")
+    low, high = of.dtype.range
+    if not low <= border.value <= high:
+        raise fail(f"a border of {border.value}", f"a value of {of.dtype}")
+
+
+def _check_part(
+    graph: Lowered,
+    name: str,
+    storage: Storage,
+    part: Part,
+    fail: Callable[[object, str], GraphError],
+) -> None:
+    whole = graph.makers.get(part.whole)
+    if whole is None or not isinstance(whole.op, Concatenate) or graph.stored(part.whole).part:
+        raise fail(f"a part of %{part.whole}", "of a concatenation's result that is no part itself")
+    room, size = graph.stored(part.whole), storage.type.dtype.bytes
+    end, last = part.offset + storage.end, room.first * size + room.end
+    if (
+        room.type.dtype != storage.type.dtype
+        or part.offset % size
+        or part.offset < room.first * size
+    ):
+        raise fail(f"byte {part.offset} of {room.type}", "the place of an element of its type")
+    if len(part.strides) != len(storage.type.shape) or end > last:
+        raise fail(f"bytes up to {end}", f"at most {last}: those of %{part.whole}")
+    if not any(_expects(graph, node, name, part) for node in graph.readers[name]):
+        raise fail("no reader that expects it there", "a concatenation, or a reshape to a part")
+
+
+def _expects(graph: Lowered, node: Node, name: str, part: Part) -> bool:
+    """Whether a node takes a tensor over in this place of its whole."""
+    if isinstance(node.op, Concatenate):
+        return (name, part) in zip(node.inputs, graph.places(node), strict=True)
+    into = graph.stored(node.output).part if isinstance(node.op, Reshape) else None
+    return into is not None and (into.whole, into.offset) == (part.whole, part.offset)

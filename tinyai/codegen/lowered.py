@@ -7,7 +7,7 @@ Lowered; ``verify_lowered`` says what holds at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
@@ -256,7 +256,8 @@ def verify_lowered(graph: Lowered) -> Lowered:
     if unknown := set(graph.schedules) - set(graph.makers):
         raise GraphError(f"schedule of %{min(unknown)}", found="no node makes it")
     for name, storage in graph.storage.items():
-        _check_storage(graph, name, storage)
+        for found, allowed in _wrong(graph, name, storage):
+            raise GraphError(f"storage of %{name}: {storage}", found=found, allowed=allowed)
     return graph
 
 
@@ -284,63 +285,51 @@ def _check_schedule(graph: Lowered, node: Node) -> None:
         )
 
 
-def _check_storage(graph: Lowered, name: str, storage: Storage) -> None:
-    def fail(found: object, allowed: str) -> GraphError:
-        return GraphError(f"storage of %{name}: {storage}", found=found, allowed=allowed)
-
+def _wrong(graph: Lowered, name: str, storage: Storage) -> Iterator[tuple[object, object]]:
+    """What is wrong with how a tensor is stored, the worst first, and what is allowed."""
     maker = graph.makers.get(name)
     if maker is None or name in graph.outputs:
-        place = (
-            "an output" if maker else "an input or constant" if name in graph.tensors else "none"
-        )
-        raise fail(f"{place} of the region", "a tensor that a node makes and others read")
+        what = "an output" if maker else "not made by a node"
+        yield what, "what a node makes and the region does not return"
+        return
     if storage.type != graph.type(name):
-        raise fail(storage.type, f"its type, {graph.type(name)}")
+        yield storage.type, graph.type(name)
     if storage.border and storage.part:
-        raise fail("a border and a part", "one of them")
+        yield "a border and a part", "one of them"
     if storage.border:
-        _check_border(storage, fail)
+        yield from _wrong_with_border(storage.type, storage.border)
     if storage.part:
-        _check_part(graph, name, storage, storage.part, fail)
+        yield from _wrong_with_part(graph, name, storage, storage.part)
     for node in (maker, *graph.readers[name]):
         if not graph.takes(node, name):
             names = ", ".join(dict.fromkeys(kernel.name for kernel in graph.kernels(node)))
             what = "written" if node is maker else "read"
-            raise fail(f"{what} by %{node.output}: {names}", "kernels that take it so")
+            yield f"{what} by %{node.output}: {names}", "kernels that take it so"
 
 
-def _check_border(storage: Storage, fail: Callable[[object, str], GraphError]) -> None:
-    border, of = storage.border, storage.type
-    assert border is not None
+def _wrong_with_border(of: Type, border: Border) -> Iterator[tuple[object, object]]:
     if len(of.shape) != 4 or of.dtype.is_float or min(border.sides) < 0:
-        raise fail(of, "an image of integers, and sides of 0 or more")
+        yield of, "an image of integers, and sides of 0 or more"
     low, high = of.dtype.range
     if not low <= border.value <= high:
-        raise fail(f"a border of {border.value}", f"a value of {of.dtype}")
+        yield f"a border of {border.value}", f"a value of {of.dtype}"
 
 
-def _check_part(
-    graph: Lowered,
-    name: str,
-    storage: Storage,
-    part: Part,
-    fail: Callable[[object, str], GraphError],
-) -> None:
-    whole = graph.makers.get(part.whole)
+def _wrong_with_part(
+    graph: Lowered, name: str, storage: Storage, part: Part
+) -> Iterator[tuple[object, object]]:
+    whole, of = graph.makers.get(part.whole), storage.type
     if whole is None or not isinstance(whole.op, Concatenate) or graph.stored(part.whole).part:
-        raise fail(f"a part of %{part.whole}", "of a concatenation's result that is no part itself")
-    room, size = graph.stored(part.whole), storage.type.dtype.bytes
-    end, last = part.offset + storage.end, room.first * size + room.end
-    if (
-        room.type.dtype != storage.type.dtype
-        or part.offset % size
-        or part.offset < room.first * size
-    ):
-        raise fail(f"byte {part.offset} of {room.type}", "the place of an element of its type")
-    if len(part.strides) != len(storage.type.shape) or end > last:
-        raise fail(f"bytes up to {end}", f"at most {last}: those of %{part.whole}")
+        yield f"in %{part.whole}", "in a concatenation's result that is no part itself"
+    if len(part.strides) != len(of.shape):
+        yield f"{len(part.strides)} strides", f"one a dimension of {of}"
+    into = graph.stored(part.whole)
+    first = into.first * into.type.dtype.bytes
+    end, last = part.offset + storage.end, first + into.end
+    if of.dtype != into.type.dtype or not first <= part.offset or end > last:
+        yield f"bytes {part.offset} to {end}", f"{first} to {last} of %{part.whole}: {into.type}"
     if not any(_expects(graph, node, name, part) for node in graph.readers[name]):
-        raise fail("no reader that expects it there", "a concatenation, or a reshape to a part")
+        yield "no reader that expects it there", "a concatenation, or a reshape to a part"
 
 
 def _expects(graph: Lowered, node: Node, name: str, part: Part) -> bool:

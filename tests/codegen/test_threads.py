@@ -26,12 +26,12 @@ from tests.support.prequantized import from_tflite, tflite_file
 from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
 from tinyai import backend
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, with_useful_threads
+from tinyai.codegen.helpers import COVER
 from tinyai.codegen.kernels import Kernel, sharing, tile, tiling
 from tinyai.codegen.kernels.depthwise import Slicing
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.kernels.tiling import cover
-from tinyai.codegen.steps import HELPERS
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import graph_from_region
 from tinyai.ir import Builder, DType, Graph, Type
@@ -160,7 +160,7 @@ def test_only_weights_from_afar_make_threads_share_the_panels_of_many_outputs(
 
 
 def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:
-    text = "#include <stddef.h>\n#define TINYAI_INLINE static inline\n" + HELPERS["tinyai_cover"]
+    text = "#include <stddef.h>\n#define TINYAI_INLINE static inline\n" + COVER.text
     text += "ptrdiff_t covered(ptrdiff_t n, ptrdiff_t p) { return tinyai_cover(n, p); }\n"
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         source, library = Path(folder) / "cover.c", Path(folder) / "cover.so"

@@ -19,7 +19,6 @@ C_TYPES = {
     DType.FLOAT32: "float",
 }
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_INLINE = re.compile(r"^TINYAI_INLINE [^(]*?(\w+)\(", re.MULTILINE)
 
 
 def literal(value: Any, dtype: DType) -> str:
@@ -62,18 +61,6 @@ def comment_text(text: str, longest: int = 200) -> str:
         shown.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("??", "? ?")
     )
     return shown if len(shown) <= longest else shown[: longest - 3] + "..."
-
-
-def only_called(definitions: str, callers: str) -> str:
-    """The paragraphs of ``definitions``, each below what it calls, without the inline functions
-    that neither ``callers`` nor a paragraph that stays calls."""
-    kept: list[str] = []
-    for paragraph in reversed(definitions.split("\n\n")):
-        inline = _INLINE.search(paragraph)
-        if inline is None or f"{inline[1]}(" in callers:
-            kept.append(paragraph)
-            callers += paragraph
-    return "\n\n".join(reversed(kept))
 
 
 def indent(code: str) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent, only_called
+from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent
 from tinyai.codegen.constants import constant, declaration
+from tinyai.codegen.definitions import Definition, in_order
+from tinyai.codegen.helpers import CALLER, NOW
 from tinyai.codegen.isa.section import Architecture, Isa
 from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.kernels.sharing import part
 from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.codegen.plan import Location, MemoryPlan, Room
-from tinyai.codegen.steps import HELPERS, Epilogue
+from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render
 from tinyai.ir import Array, DType, Graph, Node, format_steps
 from tinyai.ops import Concatenate, Reshape
@@ -57,52 +62,55 @@ def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSour
     inputs = [_port(graph, name) for name in graph.inputs]
     outputs = [_port(graph, name) for name in graph.outputs]
     sections = [_Section(graph, plan, isa, rows, constants) for isa, rows in graph.sections.items()]
-    bodies = [
-        render(
-            "section.c.j2",
-            symbol=symbol,
-            isa=section.isa,
-            suffix=f"_{section.isa.name}" if len(sections) > 1 else "",
-            timed=abi == "timed",
-            inputs=inputs,
-            outputs=outputs,
-            threads=graph.threads,
-            calls=section.calls(),
-            functions=section.text(),
-        )
-        for section in sections
-    ]
+    timed = abi == "timed"
+    calls = {
+        "symbol": symbol,
+        "inputs": inputs,
+        "outputs": outputs,
+        "threads": graph.threads,
+        "timed": timed,
+    }
+    bodies = [section.text(calls, alone=len(sections) == 1) for section in sections]
+    entry = {
+        **calls,
+        "plan": plan,
+        "macs": graph.macs(),
+        "forced": sections[0].isa.features if len(sections) == 1 else (),
+    }
     text = render(
         "file.c.j2",
-        symbol=symbol,
+        **entry,
         target=str(replace(target, tuning="")),  # each layer says how it is cut up
         graph=graph,
-        inputs=inputs,
-        outputs=outputs,
-        helpers=[HELPERS[name] for name in sorted({n for s in sections for n in s.helpers})],
+        constants="\n".join(constants.texts.values()),
+        declarations="".join(map(declaration, constants.texts.values())),
+        definitions=_portable(sections, graph.threads, timed=timed),
         intrinsics=_intrinsics(sections),
-        sections=zip([section.isa for section in sections], bodies, strict=True),
+        sections=list(zip([section.isa for section in sections], bodies, strict=True)),
         isas=[section.isa for section in sections],
-        plan=plan,
-        macs=graph.macs(),
         dropped=str(graph.dropped),
-        abi=abi,
-        timed=abi == "timed",
-        threads=graph.threads,
         parts=len(sections),
-        cores=any("TINYAI_C" in body for body in bodies),
-        in_pieces=any("tinyai_take(" in body for body in bodies),
+        entry=indent(render(f"entry_{abi}.c.j2", **entry)),
     )
-    text = indent(text).replace("@CONSTANTS@\n", "\n".join(constants.texts.values()), 1)
-    text = text.replace("@DECLARATIONS@\n", "".join(map(declaration, constants.texts.values())), 1)
     served = {section.isa: tuple(section.served) for section in sections}
     return CSource(symbol, text, plan.arena_bytes, constants.bytes, served)
 
 
+def _portable(sections: Sequence[_Section], threads: int, *, timed: bool) -> list[str]:
+    """The portable definitions that the sections need, those of no need in order of their names."""
+    wanted = {each.name: each for section in sections for each in section.definitions}
+    wanted |= {NOW.name: NOW} if timed else {}
+    wanted |= {each.name: each for each in [part(threads)] if threads > 1}
+    return [each.text for each in in_order(sorted(wanted.values(), key=_name)) if each.portable]
+
+
+def _name(definition: Definition) -> str:
+    return definition.name
+
+
 def _intrinsics(sections: Sequence[_Section]) -> Architecture | None:
     """The architecture whose intrinsics the file needs: it has one, where it has any."""
-    found = (each.isa.architecture for each in sections if each.cores)
-    return next(filter(None, found), None)
+    return next((each.isa.architecture for each in sections if each.has_intrinsics), None)
 
 
 @dataclass(frozen=True)
@@ -141,8 +149,7 @@ class _Constants:
 
 @dataclass
 class _Section:
-    """The code of one instruction set: functions by text, those that several of them call by
-    name, and the names of the helpers that the file has to hold."""
+    """The code of one instruction set: functions by text, and by name what they need."""
 
     graph: Lowered
     plan: MemoryPlan
@@ -150,8 +157,8 @@ class _Section:
     choices: Mapping[str, Choice]
     constants: _Constants
     functions: dict[str, tuple[str, str]] = field(default_factory=dict)
-    cores: dict[str, str] = field(default_factory=dict)
-    helpers: set[str] = field(default_factory=set)
+    needs: dict[str, Definition] = field(default_factory=dict)
+    has_intrinsics: bool = False
     served: list[Served] = field(default_factory=list)
 
     def calls(self) -> list[str]:
@@ -180,10 +187,10 @@ class _Section:
         slower = (*choice.rejected, *epilogue.slower)
         self.served.append(Served(kernel.name, slower))
         body = render(kernel.template, threads=epilogue.threads, **values)
-        self.helpers |= epilogue.helpers
-        self.cores |= epilogue.cores
         scratch = node.output in self.plan.scratch
-        storage = "TINYAI_CALLER" if values.get("calls_only") else "static"
+        storage = epilogue.need(CALLER) if values.get("calls_only") else "static"
+        self.needs |= epilogue.needs
+        self.has_intrinsics |= self.isa.architecture is not None and kernel.isa != "scalar"
         name = self._function(kernel, node, epilogue, body, storage=storage, scratch=scratch)
         arguments = [
             self._packed(node, kernel, position)
@@ -201,11 +208,19 @@ class _Section:
             call = f"if (part->task == 0) {{\n{call}\n}}"
         return f"{self._comment(number, node, slower)}\n{call}"
 
-    def text(self) -> str:
-        """The functions that the calls name, behind the cores that they name in turn."""
-        functions = "\n".join(text for _, text in self.functions.values())
-        cores = only_called("\n".join(self.cores.values()), functions)
-        return f"{cores}\n{functions}"
+    @functools.cached_property
+    def definitions(self) -> list[Definition]:
+        """What the functions need, in order."""
+        return in_order(self.needs.values())
+
+    def text(self, values: Mapping[str, Any], *, alone: bool) -> str:
+        """The microkernels, the functions that call them, and the network that calls those in
+        turn."""
+        suffix = "" if alone else f"_{self.isa.name}"
+        network = render("network.c.j2", **values, isa=self.isa, suffix=suffix, calls=self.calls())
+        texts = [each.text for each in self.definitions if not each.portable]
+        texts += [text for _, text in self.functions.values()]
+        return render("section.c.j2", isa=self.isa, texts=[*texts, indent(network)])
 
     def _is_free(self, node: Node) -> bool:
         """A reshape whose input and output share memory, or a concatenation of what is made in its
@@ -243,7 +258,7 @@ class _Section:
             compiled_for = "" if kernel.isa == self.isa.name else f"_{self.isa.name}"
             name = f"tinyai_{kernel.name}{compiled_for}_{len(self.functions)}"
             title = comment_text(f"{node.op}: {self._types(node)}")
-            text = f"/* {title} */\n{storage} void {name}{signature} {{\n{body}}}\n"
+            text = indent(f"/* {title} */\n{storage} void {name}{signature} {{\n{body}}}\n")
             self.functions[key] = (name, text)
         return self.functions[key][0]
 

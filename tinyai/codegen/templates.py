@@ -10,6 +10,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, Template
 from jinja2.bccache import Bucket
 
+from tinyai.codegen.c import indent
+
 
 class _Compiled(FileSystemBytecodeCache):
     """Compiled templates of earlier processes, in the user's temporary folder: to compile them
@@ -39,11 +41,13 @@ _TEMPLATES = Environment(
 )
 
 
-@functools.lru_cache(maxsize=512)
-def render_core(template: str, /, **values: Any) -> str:
-    """The same for functions that many layers share, from values that can be compared: rendered
-    once."""
-    return render(template, **values)
+@functools.lru_cache(maxsize=1024)
+def rendered(template: str, macro: str, /, **values: Any) -> str:
+    """The same, of a template or of one of its macros, for what many layers share; from values that
+    can be compared, once."""
+    if not macro:
+        return indent(render(template, **values))
+    return indent(str(getattr(_template(template).module, macro)(**values)))
 
 
 def render(template: str, /, **values: Any) -> str:

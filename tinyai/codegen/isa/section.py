@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tinyai.codegen.isa.microkernels import Microkernels
 
+from tinyai.codegen.definitions import Definition
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -30,7 +32,7 @@ class Isa:
     - ``architecture``: None where any machine runs it.
     - ``features``: what the compiler may use and the CPU must have; ``options`` are more words for
       the compiler's target.
-    - ``question``: a template of C that must stand in front of the expressions of ``fits``.
+    - ``question``: C that must stand in front of the expressions of ``fits``.
     - ``unsigned``: its products are those of unsigned by signed bytes, so that images are best
       stored unsigned.
     """
@@ -40,7 +42,7 @@ class Isa:
     architecture: Architecture | None = None
     features: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    question: str = ""
+    question: Definition | None = None
     unsigned: bool = False
 
     @property

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.helpers import dot_patches
 from tinyai.codegen.index import place
 from tinyai.codegen.kernels.geometry import VECTOR, Geometry, output_axes
 from tinyai.codegen.kernels.table import Kernel, Values, result_at_strides
@@ -33,9 +34,7 @@ def _patch_scratch(graph: Lowered, node: Node, threads: int) -> int:
 
 def _patch_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     g = Geometry.of(graph, node)
-    dot = f"tinyai_dot_patches{'' if g.weight is DType.INT8 else '_wide'}"
-    dot += "_in_64_bits" if g.sums is DType.INT64 else ""
-    epilogue.helpers.add(dot)
+    dot = epilogue.need(dot_patches(C_TYPES[g.weight], C_TYPES[g.sums]))
     pixel, channel = "(q + p)", "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
     axes = output_axes(g, node.op, pixel, channel)
     out = graph.stored(node.output)

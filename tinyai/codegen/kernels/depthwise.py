@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.helpers import ADD_BORDER, SLICE, STRING_H, WRITE_BORDER
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import image_in, image_of, signs, takes_image
-from tinyai.codegen.kernels.sharing import pieces
+from tinyai.codegen.kernels.sharing import pieces, taking
 from tinyai.codegen.kernels.table import Kernel, Values, result_at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue, write_scalar
@@ -220,12 +221,14 @@ def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernel
     s = Slicing(Geometry.of(graph, node))
     g = s.g
     channels = Channels.of(graph, node, g)
-    epilogue.helpers |= {"tinyai_slice", "string.h"}
+    epilogue.need(SLICE)
     epilogue.slower += channels.slower(node)
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
     out = image_of(graph.stored(node.output))
-    epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
-    epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
+    if source.copy_bytes:
+        epilogue.need(STRING_H if g.window.upsample != (1, 1) else ADD_BORDER)
+    if out.border:
+        epilogue.need(WRITE_BORDER)
     steps: str | None = None
     if channels.stepped:
         pixel = g.c if s.flat else s.blocks * LANES
@@ -239,6 +242,9 @@ def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernel
             steps = write_scalar(epilogue, channels.rest, taken, place, axes, g.c)
     by_blocks = s.by_blocks(epilogue.threads, stepped=channels.stepped)
     cycles = math.prod(g.window.kernel) * g.oh * g.ow * g.c / MACS_A_CYCLE
+    each = pieces(cycles, s.blocks if by_blocks else g.oh, epilogue.threads)
+    if each > 1:
+        epilogue.need(taking(epilogue.threads))
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
     valid = g.c - LANES * (s.blocks - 1)
@@ -268,7 +274,7 @@ def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernel
         "block_weights": s.groups * g.window.kernel[1] * LANES * ROWS,
         "steps": steps,
         "by_blocks": by_blocks,
-        "pieces": pieces(cycles, s.blocks if by_blocks else g.oh, epilogue.threads),
+        "pieces": each,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tinyai.codegen.helpers import WRITE_BORDER
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.table import Values
 from tinyai.codegen.lowered import BORDER_SLACK, Lowered, Storage
@@ -67,7 +68,7 @@ def takes_image(graph: Lowered, node: Node, name: str) -> bool:
 def written_border(stored: Storage, epilogue: Epilogue) -> Values:
     """What the template ``border.c.j2`` asks for, which writes the border of a result, if any."""
     if stored.border:
-        epilogue.helpers |= {"string.h", "tinyai_write_border"}
+        epilogue.need(WRITE_BORDER)
     return {"border": stored.border, "shape": stored.type.shape, "strides": stored.strides}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
+from tinyai.codegen.helpers import MATH, SOFTMAX
 from tinyai.codegen.index import Axis, place
 from tinyai.codegen.kernels.table import Kernel, Values, at_strides
 from tinyai.codegen.lowered import Lowered
@@ -70,7 +71,7 @@ def _softmax_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     assert isinstance(op, Softmax)
     (data,) = graph.types(node.inputs)
     axes = _three_loops(data.shape, op.axis)
-    epilogue.helpers.add("tinyai_math")
+    epilogue.need(MATH)
     steps = epilogue.write("acc", DType.FLOAT32, axes)
     return {
         "log": op.log,
@@ -93,7 +94,7 @@ def _integer_softmax_values(graph: Lowered, node: Node, epilogue: Epilogue) -> V
     assert isinstance(op, IntegerSoftmax)
     (data,) = graph.types(node.inputs)
     axes = _three_loops(data.shape, op.axis)
-    epilogue.helpers.add("tinyai_softmax")
+    epilogue.need(SOFTMAX)
     powers = epilogue.array(np.array(op.powers, np.int32))
     steps = epilogue.write("acc", DType.INT8, axes)
     return {

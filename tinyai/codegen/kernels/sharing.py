@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.helpers import NOW
 from tinyai.codegen.index import Axis
 
 # Pieces of a share at most, and their cycles at least.
@@ -17,6 +19,18 @@ MOST, CYCLES = 4, 8000
 COUNTED = 1 << 16
 # Elements that threads do not part, so that no two of them write to one line of the cache.
 CACHE_LINE = 64
+
+
+def part(threads: int) -> Definition:
+    """One thread's part of a call of so many threads, and where they meet."""
+    return Definition(
+        "tinyai_part", "part.c.j2", (NOW,), values={"threads": threads}, portable=True
+    )
+
+
+def taking(threads: int) -> Definition:
+    """How threads take pieces of shares."""
+    return Definition("tinyai_take", "take.c.j2", (part(threads),), portable=True)
 
 
 def pieces(cycles: float, things: int, threads: int) -> int:

@@ -23,13 +23,14 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.float_add import FloatAdd
+from tinyai.codegen.helpers import ADD_BORDER, COVER, PANEL, STRING_H, WRITE_BORDER
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels, Options
 from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import NUMBERS, Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import Image, image_in, image_of, signs, takes_image
-from tinyai.codegen.kernels.sharing import pieces
+from tinyai.codegen.kernels.sharing import pieces, taking
 from tinyai.codegen.kernels.table import Kernel, Values, at_strides
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
 from tinyai.codegen.lowered import Lowered, Schedule, Tile
@@ -265,12 +266,14 @@ def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernel
     t = tiling_of(graph, node)
     g = t.g
     channels = _channels(graph, node)
-    epilogue.helpers |= {"string.h", "tinyai_panel"}
+    epilogue.need(PANEL)
     epilogue.slower += channels.slower(node)
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
     out = image_of(graph.stored(node.output))
-    epilogue.helpers |= {"tinyai_add_border"} if source.copy_bytes else set()
-    epilogue.helpers |= {"tinyai_write_border"} if out.border else set()
+    if source.copy_bytes:
+        epilogue.need(STRING_H if g.window.upsample != (1, 1) else ADD_BORDER)
+    if out.border:
+        epilogue.need(WRITE_BORDER)
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
     options = _options(graph, cores, channels, flipped=flipped)
@@ -285,7 +288,10 @@ def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernel
     steps = _steps(graph, node, epilogue, t, channels, cores) if channels.stepped else None
     calls = _calls(t, epilogue, cores, options, ranges=ranges)
     if ranges and any(call["other"] for call in calls):
-        epilogue.helpers.add("tinyai_cover")
+        epilogue.need(COVER)
+    each = pieces(cycles, things, epilogue.threads)
+    if each > 1:
+        epilogue.need(taking(epilogue.threads))
     # Where all pixels are as far apart as neighbours are, the image is one long row.
     in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
     written = replace(out, pixel=out.pixel * (g.oc // channels.start.size))
@@ -306,7 +312,7 @@ def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernel
         "ahead": options["ahead"],
         "by_panels": by_panels,
         "dealt": dealt,
-        "pieces": pieces(cycles, things, epilogue.threads),
+        "pieces": each,
         "stripe": t.schedule.stripe,
         **signs(data, g.zero_point, copied=source.copy_bytes > 0),
         "source": source,

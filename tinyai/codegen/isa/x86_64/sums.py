@@ -2,62 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
+from tinyai.codegen.definitions import Definition
 from tinyai.codegen.float_add import FloatAdd
+from tinyai.codegen.helpers import STRING_H
 from tinyai.codegen.isa.microkernels import name_of
 from tinyai.codegen.quantized_add import Branch, QuantizedAdd
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render
 from tinyai.ir import DType
 
 
 def quantized_add(epilogue: Epilogue, add: QuantizedAdd, *, isa: str, bits: int) -> str:
     """Name of the microkernel of a sum in 16 bits."""
-    branches = [_options("x", add.x, add.x_type), _options("y", add.y, add.y_type)]
+    branches = _Operand.of("x", add.x, add.x_type), _Operand.of("y", add.y, add.y_type)
     bounded = (add.low, add.high) != add.dtype.range
-    said = [word for branch in branches for word in (branch["name"], *_said(branch))]
+    said = [word for branch in branches for word in branch.said]
     name = name_of("add", str(add.dtype), *said, "bounded" if bounded else "", isa)
-    epilogue.helpers.add("string.h")
-    epilogue.cores[name] = render(
-        "add_core.c.j2",
-        name=name,
-        branches=branches,
-        mm=f"_mm{bits}",
-        bytes=bits // 8,
-        unsigned=add.dtype is DType.UINT8,
-        bounded=bounded,
-    )
-    return name
-
-
-def _options(name: str, branch: Branch, dtype: DType) -> dict[str, Any]:
-    """What the text depends on."""
-    times = {0: "", 1: "once"}.get(branch.times, "times")
-    return {
+    values = {
         "name": name,
-        "signed": dtype is DType.INT8,
-        "scaled": branch.scale > 0,
-        "times": times,
+        "branches": branches,
+        "mm": f"_mm{bits}",
+        "bytes": bits // 8,
+        "unsigned": add.dtype is DType.UINT8,
+        "bounded": bounded,
     }
+    needs = () if bits == 512 else (STRING_H,)
+    return epilogue.need(Definition(name, "add_core.c.j2", needs, values=values))
 
 
-def _said(options: Mapping[str, Any]) -> list[str]:
-    words = [word for word in ("signed", "scaled") if options[word]]
-    return [*words, options["times"]] if options["times"] else words
+@dataclass(frozen=True)
+class _Operand:
+    """What the text depends on, of one of the tensors that are added."""
+
+    name: str
+    signed: bool
+    scaled: bool
+    times: str
+
+    @classmethod
+    def of(cls, name: str, branch: Branch, dtype: DType) -> _Operand:
+        times = {0: "", 1: "once"}.get(branch.times, "times")
+        return cls(name, dtype is DType.INT8, branch.scale > 0, times)
+
+    @property
+    def said(self) -> list[str]:
+        """Its part of the microkernel's name."""
+        words = [word for word in ("signed", "scaled") if getattr(self, word)]
+        return [self.name, *words, *filter(None, [self.times])]
 
 
-def float_add(epilogue: Epilogue, add: FloatAdd, *, isa: str, wide: bool) -> str:
-    """Name of the microkernel of a sum in floats; ``wide`` with 512 bits."""
+def float_add(
+    epilogue: Epilogue, add: FloatAdd, *, isa: str, order: Definition | None = None
+) -> str:
+    """Name of the microkernel of a sum in floats; with 512 bits where there is a function that puts
+    packed bytes in ``order``."""
     types = (add.x_type, add.y_type, add.dtype)
     name = name_of("add_floats", *map(str, types), isa)
-    epilogue.helpers.add("string.h")
-    epilogue.cores[name] = render(
-        "add_floats_core.c.j2",
-        name=name,
-        wide=wide,
-        fused=add.fused,
-        signed=[of is DType.INT8 for of in types],
-    )
-    return name
+    values = {
+        "name": name,
+        "wide": order is not None,
+        "fused": add.fused,
+        "signed": tuple(of is DType.INT8 for of in types),
+    }
+    needs = (order,) if order else (STRING_H,)
+    return epilogue.need(Definition(name, "add_floats_core.c.j2", needs, values=values))

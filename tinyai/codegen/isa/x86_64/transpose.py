@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.helpers import STRING_H
 from tinyai.codegen.isa.microkernels import name_of
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render_core
 
 CACHE_LINE = 64
 
@@ -12,13 +13,11 @@ CACHE_LINE = 64
 def transpose(epilogue: Epilogue, side: int, size: int, *, isa: str) -> str:
     """Name of the microkernel for squares of ``side`` elements of ``size`` bytes."""
     name = name_of("transpose", f"{side}x{side}", isa)
-    epilogue.helpers.add("string.h")
-    epilogue.cores[name] = render_core(
-        "transpose_core.c.j2",
-        name=name,
-        together=CACHE_LINE // size,
-        side=side,
-        stages=side.bit_length() - 1,
-        size=size,
-    )
-    return name
+    values = {
+        "name": name,
+        "together": CACHE_LINE // size,
+        "side": side,
+        "stages": side.bit_length() - 1,
+        "size": size,
+    }
+    return epilogue.need(Definition(name, "transpose_core.c.j2", (STRING_H,), values=values))

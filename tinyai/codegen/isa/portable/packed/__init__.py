@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.helpers import PANEL, ROUND, SLICE, STRING_H
 from tinyai.codegen.isa.microkernels import Microkernels, Options, chosen, name_of
 from tinyai.codegen.isa.section import InstructionSet, Isa
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render, render_core
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.depthwise import Slicing
@@ -16,26 +17,24 @@ if TYPE_CHECKING:
 
 
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
-    options = _asked(epilogue, {**options, "masked": 0, "ahead": 0})
+    options = {**options, "flipped": 0, "masked": 0, "ahead": 0}  # of which two are asked for in C
     name = name_of("tile", f"{pixels}x{16 * blocks}", *chosen(options), "packed")
-    epilogue.cores[name] = render_core("tile_packed.c.j2", name=name, blocks=blocks, **options)
-    return name
+    values = {"name": name, "blocks": blocks, **options}
+    needs = (PANEL, *([STRING_H] if options["raw"] else _scale(options)))
+    return epilogue.need(Definition(name, "tile_packed.c.j2", needs, values=values))
 
 
 def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
-    options = _asked(epilogue, options)
+    options = {**options, "flipped": 0}
     name = name_of("depthwise", *s.said(), *chosen(options), "packed")
-    epilogue.cores[name] = render(
-        "depthwise_packed.c.j2", name=name, window=s.g.window, groups=s.groups, **options
-    )
-    return name
+    values = {"name": name, "window": s.g.window, "groups": s.groups, **options}
+    needs = (SLICE, *([] if options["raw"] else _scale(options)))
+    return epilogue.need(Definition(name, "depthwise_packed.c.j2", needs, values=values))
 
 
-def _asked(epilogue: Epilogue, options: Options) -> Options:
-    """The options without the one that is asked for at run time: whether the input is flipped."""
-    if options["floats"]:
-        epilogue.helpers.add("tinyai_round_even")
-    return {**options, "flipped": 0}
+def _scale(options: Options) -> tuple[Definition, ...]:
+    """What the requantization needs."""
+    return (STRING_H, ROUND["even"]) if options["floats"] else ()
 
 
 ISA = Isa("packed", ("packed", "scalar"), unsigned=True)

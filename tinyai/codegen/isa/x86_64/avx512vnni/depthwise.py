@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.helpers import SLICE
 from tinyai.codegen.isa.microkernels import Options, chosen, name_of
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import simd
+from tinyai.codegen.isa.x86_64.avx512vnni.simd import SIMD, scale
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.depthwise import Slicing
@@ -28,15 +29,18 @@ def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -
         *chosen(options),
         "avx512vnni",
     )
-    simd(epilogue)
-    epilogue.cores[name] = render(
-        "depthwise_avx512vnni.c.j2",
-        name=name,
-        lines=[(n, s.stretches(n)) for n in (line, rest) if n],
-        line=line,
-        lanes=lanes,
-        window=s.g.window,
-        groups=s.groups,
-        **options,
-    )
-    return name
+    needs = [SLICE, SIMD]
+    if not options["raw"]:
+        words = "_8" if lanes < BYTES else ""
+        twice, floats = bool(options["twice"]), bool(options["floats"])
+        needs.append(scale(twice=twice, floats=floats, words=words))
+    values = {
+        "name": name,
+        "lines": tuple((n, tuple(s.stretches(n))) for n in (line, rest) if n),
+        "line": line,
+        "lanes": lanes,
+        "window": s.g.window,
+        "groups": s.groups,
+    }
+    template = "depthwise_avx512vnni.c.j2"
+    return epilogue.need(Definition(name, template, tuple(needs), values={**values, **options}))

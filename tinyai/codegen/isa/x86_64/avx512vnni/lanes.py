@@ -9,7 +9,8 @@ from typing import Any
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.index import Axis, place
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import NoVector, VectorSteps, load, simd
+from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import NoVector, VectorSteps, load
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.image import written_border
 from tinyai.codegen.kernels.pool2d import taken
@@ -90,6 +91,8 @@ def _write_pool(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     pool = _pool(graph, node, epilogue)
     writer = VectorSteps(epilogue, pool["axes"])
     stored = writer.write("total", op.infer(source).dtype, pool["place"])
+    if pool["average"]:
+        epilogue.need(MEAN)
     start = literal(0 if pool["average"] else source.dtype.range[0], DType.INT32)
     return {
         **pool,
@@ -129,7 +132,6 @@ def _write_max_pool(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     if node.epilogue:
         raise NoVector("steps behind the pooling")
     pool = _pool(graph, node, epilogue)
-    simd(epilogue)
     return {
         **pool,
         "lanes": 64,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import simd, table_bytes
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import table_bytes
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import one_call
 from tinyai.codegen.kernels.table import Kernel, Values
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render_core
 from tinyai.ir import NARROW, Node
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Lookup
 
-CORE = "tinyai_lookup_avx512vnni"
+CORE = Definition("tinyai_lookup_avx512vnni", "lookup_core_avx512vnni.c.j2")
 # Of rows that are no longer, the lanes' kernel takes as little time.
 SHORT = 32
 
@@ -44,10 +44,9 @@ def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
     (step,) = node.epilogue
     assert isinstance(step, Lookup)
     table = epilogue.array(table_bytes(step, graph.type(node.inputs[0]).dtype))
-    simd(epilogue)
-    epilogue.cores[CORE] = render_core("lookup_core_avx512vnni.c.j2", name=CORE)
+    core = epilogue.need(CORE)
     return one_call(
-        graph, node, epilogue, lambda at: f"{CORE}({at.taken}, {at.out}, {at.count}, {table});"
+        graph, node, epilogue, lambda at: f"{core}({at.taken}, {at.out}, {at.count}, {table});"
     )
 
 

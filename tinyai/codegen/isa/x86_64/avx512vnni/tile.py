@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.helpers import PANEL
 from tinyai.codegen.isa.microkernels import Options, chosen, name_of
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES, simd
+from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER, SIMD, scale
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES
 from tinyai.codegen.lowered import Tile
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render_core
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.tiling import Tiling
@@ -29,20 +31,27 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
         f"overlap_{overlap[0]}x{overlap[1]}" if overlap else "",
         "avx512vnni",
     )
-    simd(epilogue)
+    needs = [PANEL, SIMD]
     for number in range(1, min(overlap[0], pixels) + 1) if overlap else (blocks,):
-        products = f"TINYAI_PRODUCTS_{number}{'_FLIPPED' if options['flipped'] else ''}"
-        epilogue.cores[products] = render_core(
-            "products_avx512vnni.c.j2", name=products, blocks=number, flipped=options["flipped"]
-        )
-    epilogue.cores[name] = render_core(
-        "tile_avx512vnni.c.j2",
-        name=name,
-        pixels=pixels,
-        blocks=blocks,
-        overlap=overlap,
-        unrolled=unrolled,
-        turn=turn,
-        **options,
-    )
-    return name
+        needs.append(_products(number, flipped=bool(options["flipped"])))
+    if not options["raw"]:
+        needs.append(scale(twice=bool(options["twice"]), floats=bool(options["floats"])))
+        if blocks == 4 and not options["masked"]:
+            needs.append(IN_ORDER)
+    values = {
+        "name": name,
+        "pixels": pixels,
+        "blocks": blocks,
+        "overlap": overlap,
+        "unrolled": unrolled,
+        "turn": turn,
+    }
+    template = "tile_avx512vnni.c.j2"
+    return epilogue.need(Definition(name, template, tuple(needs), values={**values, **options}))
+
+
+def _products(blocks: int, *, flipped: bool) -> Definition:
+    """The statement for the products of four bytes by the weights of so many blocks."""
+    name = f"TINYAI_PRODUCTS_{blocks}{'_FLIPPED' if flipped else ''}"
+    values = {"name": name, "blocks": blocks, "flipped": flipped}
+    return Definition(name, "products_avx512vnni.c.j2", (SIMD,), values=values)

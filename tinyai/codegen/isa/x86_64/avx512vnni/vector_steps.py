@@ -12,10 +12,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinyai.codegen.c import literal
+from tinyai.codegen.definitions import Definition
 from tinyai.codegen.index import Axis, place
+from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
+    DIVIDE,
+    FIXED_POINT,
+    FIXED_POINT_RIGHT,
+    LINE,
+    LOOKUP,
+    ROUND_AWAY,
+    ROUND_CUT,
+    scale,
+)
 from tinyai.codegen.line import line_of
 from tinyai.codegen.steps import Chain, Epilogue
-from tinyai.codegen.templates import render_core
 from tinyai.ir import NARROW, Array, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
@@ -27,7 +37,6 @@ _INTEGER: dict[type[Step], Callable[[str, str], str]] = {
     steps.Subtract: lambda a, b: f"_mm512_sub_epi32({a}, {b})",
     steps.SubtractFrom: lambda a, b: f"_mm512_sub_epi32({b}, {a})",
     steps.Multiply: lambda a, b: f"_mm512_mullo_epi32({a}, {b})",
-    steps.Divide: lambda a, b: f"tinyai_divide_16({a}, {b})",
     steps.RightShift: lambda a, b: f"_mm512_srav_epi32({a}, {b})",
     steps.LeftShift: lambda a, b: f"_mm512_sllv_epi32({a}, {b})",
 }
@@ -52,14 +61,8 @@ _ROUND = {
         "_mm512_roundscale_ps(_mm512_add_ps({}, _mm512_set1_ps(0.5f)), "
         "_MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)"
     ),
-    "away": "tinyai_round_away_16({})",
-    "cut": "tinyai_round_cut_16({})",
 }
-_FIXED_POINT = {
-    "upward": "tinyai_fixed_point_16",
-    "tonearest": "tinyai_fixed_point_nearest_16",
-    "tflite": "tinyai_fixed_point_tflite_16",
-}
+_ROUND_CALL = {"away": ROUND_AWAY, "cut": ROUND_CUT}
 _LOAD = {
     DType.INT8: "_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(lanes, {}))",
     DType.UINT8: "_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes, {}))",
@@ -82,11 +85,6 @@ _SATURATE = {
         "_mm512_cvtusepi32_epi8(_mm512_max_epi32({}, _mm512_setzero_si512())))"
     ),
 }
-
-
-def simd(epilogue: Epilogue) -> None:
-    """The file then holds what all of these microkernels are written with."""
-    epilogue.cores["simd_avx512vnni"] = render_core("simd_avx512vnni.c.j2")
 
 
 class NoVector(Exception):
@@ -115,6 +113,12 @@ class VectorSteps:
     epilogue: Epilogue
     axes: Sequence[Axis]
     lines: list[str] = field(default_factory=list)
+    needs: list[Definition] = field(default_factory=list)
+
+    def need(self, definition: Definition) -> str:
+        """The name of what the file holds, if all steps have a form."""
+        self.needs.append(definition)
+        return definition.name
 
     def write(
         self, value: str, dtype: DType, address: str, chain: Sequence[Step] | None = None
@@ -124,9 +128,13 @@ class VectorSteps:
 
         Raises ``NoVector`` with the reason where a step has no form.
         """
-        simd(self.epilogue)
-        self.epilogue.cores["vector"] = render_core("vector_avx512vnni.c.j2")
         chain = self.epilogue.node.epilogue if chain is None else chain
+        stored = self._stored(value, dtype, address, chain)
+        if self.needs:
+            self.epilogue.need(*self.needs)
+        return stored
+
+    def _stored(self, value: str, dtype: DType, address: str, chain: Sequence[Step]) -> str:
         value = self._name(value, dtype)
         saturates = _saturates(chain)
         value, dtype = self._chain(chain[:-2] if saturates else chain, value, dtype)
@@ -145,7 +153,7 @@ class VectorSteps:
         if line is not None:
             begin, dtype = line.steps, DType.INT32
             numbers = (f"_mm512_set1_ps({literal(n, DType.FLOAT32)})" for n in (line.a, line.b))
-            value = self._name(f"tinyai_line_16({value}, {', '.join(numbers)})", dtype)
+            value = self._name(f"{self.need(LINE)}({value}, {', '.join(numbers)})", dtype)
         for number, step in enumerate(chain[begin:], begin):
             operand = self._operand(step.operand) if step.operand else None
             result = step.result(dtype)
@@ -183,7 +191,7 @@ class VectorSteps:
             f"_mm512_set1_epi32({literal(number, DType.INT32)})"
             for number in (step.multiplier[0], half, right - 32)
         )
-        helper = "tinyai_scale_twice" if twice else "tinyai_scale"
+        helper = self.need(scale(twice=twice))
         return f"{helper}({shifted}, {multiplier}, {multiplier}, {offset}, {places})"
 
     def _name(self, expression: str, dtype: DType) -> str:
@@ -230,13 +238,15 @@ class VectorSteps:
         if step.to not in NARROW:
             raise NoVector(f"a table of {step.to}")
         table = self.epilogue.array(table_bytes(step, dtype))
-        found = f"tinyai_lookup_16({value}, {table})"
+        found = f"{self.need(LOOKUP)}({value}, {table})"
         return _cast(found, DType.INT32, step.to)
 
     def _expression(self, step: Step, value: str, operand: str | None, dtype: DType) -> str:
         if isinstance(step, steps.Cast):
             return _cast(value, dtype, step.to)
         if isinstance(step, steps.Round):
+            if step.mode in _ROUND_CALL:
+                return f"{self.need(_ROUND_CALL[step.mode])}({value})"
             return _ROUND[step.mode].format(value)
         if isinstance(step, steps.Lookup):
             return self._lookup(step, value, dtype)
@@ -247,10 +257,12 @@ class VectorSteps:
                 self._numbers(n, step.axis) for n in (step.multiplier, step.left, step.right)
             ]
             if step.rounding == "upward" and not any(step.left):
-                return f"tinyai_fixed_point_right_16({value}, {numbers[0]}, {numbers[2]})"
-            return f"{_FIXED_POINT[step.rounding]}({', '.join((value, *numbers))})"
+                return f"{self.need(FIXED_POINT_RIGHT)}({value}, {numbers[0]}, {numbers[2]})"
+            return f"{self.need(FIXED_POINT[step.rounding])}({', '.join((value, *numbers))})"
         if dtype.is_float:
             return _float(step, value, operand)
+        if isinstance(step, steps.Divide) and dtype is DType.INT32:
+            return f"{self.need(DIVIDE)}({value}, {operand})"
         return _integer(step, value, operand, dtype)
 
 

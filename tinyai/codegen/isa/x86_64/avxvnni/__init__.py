@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tinyai.codegen.isa.section import InstructionSet
-from tinyai.codegen.isa.x86_64.bits256 import isa_of, microkernels
+from tinyai.codegen.isa.x86_64.bits256 import ASK, isa_of, microkernels
 
 SET = InstructionSet(
-    alone=isa_of("avxvnni", "avxvnni", "avxvnni", question="ask_avxvnni.c.j2"),
+    alone=isa_of("avxvnni", "avxvnni", "avxvnni", question=ASK),
     microkernels=(microkernels("avxvnni"),),
 )

@@ -1,0 +1,38 @@
+"""What kernels share on any machine. The C is in ``templates/helpers.h.j2``."""
+
+from __future__ import annotations
+
+from tinyai.codegen.definitions import Definition
+
+
+def _helper(name: str, /, *needs: Definition, macro: str = "", **values: str) -> Definition:
+    return Definition(name, "helpers.h.j2", needs, macro or name, values, portable=True)
+
+
+STRING_H = _helper("string.h", macro="string_h")
+# The storage of a function that only calls microkernels.
+CALLER = _helper("TINYAI_CALLER", macro="tinyai_caller")
+NOW = _helper("tinyai_now")
+MATH = _helper("tinyai_math")
+ADD_BORDER = _helper("tinyai_add_border", STRING_H)
+WRITE_BORDER = _helper("tinyai_write_border", STRING_H)
+# The arguments of microkernels: for depthwise convolutions, and for other ones.
+SLICE = _helper("tinyai_slice")
+PANEL = _helper("tinyai_panel")
+COVER = _helper("tinyai_cover")
+SOFTMAX = _helper("tinyai_softmax")
+DOUBLE = _helper("tinyai_double", STRING_H)
+ROUND = {mode: _helper(f"tinyai_round_{mode}") for mode in ("away", "even", "floor", "cut")}
+REAL = {mode: _helper(f"tinyai_real_{mode}") for mode in ("floor", "cut", "away")}
+FIXED_POINT = {
+    "upward": _helper("tinyai_fixed_point"),
+    "tonearest": _helper("tinyai_fixed_point_nearest"),
+    "tflite": _helper("tinyai_fixed_point_tflite"),
+}
+
+
+def dot_patches(weight: str, total: str) -> Definition:
+    """Products of patches by weights of a type in C, added up in another one."""
+    wide = "" if weight == "int8_t" else "_wide"
+    name = f"tinyai_dot_patches{wide}{'_in_64_bits' if total == 'int64_t' else ''}"
+    return _helper(name, macro="tinyai_dot_patches", name=name, weight=weight, sum=total)

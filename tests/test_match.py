@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tinyai.frontends.relay_spelling import read, taken
 from tinyai.ir import Array
 from tinyai.match import (
     COMMUTATIVE,
@@ -28,7 +29,6 @@ from tinyai.match import (
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.patterns import (
     LONGEST_CHAIN,
-    OPERATORS,
     PATTERNS,
     PatternRow,
     chain,
@@ -38,6 +38,7 @@ from tinyai.patterns import (
 )
 from tinyai.source import Call, Constant, Expr, Refusal, Rounding, SourceType, Tuple
 
+OPERATORS = taken()
 ANY, CONSTANT = Anything(), AnyConstant()
 
 
@@ -58,7 +59,8 @@ def const(value: Any, dtype: str = "int32") -> Constant:
 
 
 def call(name: str, *args: Expr, to: str = "int32[2]", **attrs: Any) -> Call:
-    return Call((of(to),), op=name, load_attrs=lambda: attrs, load=lambda: args)
+    """A call of Relay's, as its door reads it."""
+    return read(name, (of(to),), lambda: attrs, lambda: args)
 
 
 def relu(x: Expr) -> Call:
@@ -83,22 +85,22 @@ def test_the_leaves_match_what_they_name_and_cover_nothing() -> None:
 
 
 def test_an_operator_matches_by_name_number_of_arguments_and_arguments() -> None:
-    pattern = op("nn.relu", op("clip", ANY))
+    pattern = op("relu", op("clip", ANY))
     inner = call("clip", var())
     outer = relu(inner)
     assert match(pattern, outer) == (inner, outer)
     assert match(pattern, relu(relu(var()))) is None
     assert match(pattern, inner) is None
     assert match(pattern, var()) is None
-    assert match(op("nn.relu", ANY, ANY), outer) is None
-    assert match(op("nn.relu"), outer) is None
+    assert match(op("relu", ANY, ANY), outer) is None
+    assert match(op("relu"), outer) is None
 
 
 def test_arguments_come_before_their_users_and_each_once() -> None:
     shared = call("clip", var())
     left, right = relu(shared), call("cast", shared)
     root = call("subtract", left, right)
-    pattern = op("subtract", op("nn.relu", op("clip", ANY)), op("cast", op("clip", ANY)))
+    pattern = op("subtract", op("relu", op("clip", ANY)), op("cast", op("clip", ANY)))
     assert match(pattern, root) == (shared, left, right, root)
 
 
@@ -113,7 +115,7 @@ def test_attributes_have_to_be_equal_and_those_not_named_are_free() -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMUTATIVE))
 def test_a_commutative_operator_matches_in_both_orders(name: str) -> None:
-    pattern = op(name, op("nn.relu", ANY), CONSTANT)
+    pattern = op(name, op("relu", ANY), CONSTANT)
     inner = relu(var())
     for args in ((inner, const(1)), (const(1), inner)):
         root = call(name, *args)
@@ -130,7 +132,7 @@ def test_any_other_operator_matches_in_its_order_only(name: str) -> None:
 def test_the_first_option_that_matches_wins() -> None:
     inner = call("clip", var())
     root = relu(inner)
-    deep, flat = op("nn.relu", op("clip", ANY)), op("nn.relu", ANY)
+    deep, flat = op("relu", op("clip", ANY)), op("relu", ANY)
     assert match(OneOf((deep, flat)), root) == (inner, root)
     assert match(OneOf((flat, deep)), root) == (root,)
     assert match(OneOf((ANY, deep)), root) == ()
@@ -141,23 +143,23 @@ def test_the_first_option_that_matches_wins() -> None:
 def test_an_option_that_fails_halfway_leaves_no_trace() -> None:
     first = relu(var())
     root = call("subtract", first, var())
-    half = op("subtract", op("nn.relu", ANY), op("clip", ANY))
+    half = op("subtract", op("relu", ANY), op("clip", ANY))
     assert match(OneOf((half, op("subtract", ANY, ANY))), root) == (root,)
 
 
 def test_an_order_that_fails_halfway_leaves_no_trace() -> None:
     inner = call("clip", var())
     clipped, plain = relu(inner), relu(var())
-    pattern = op("add", op("nn.relu", ANY), op("nn.relu", op("clip", ANY)))
+    pattern = op("add", op("relu", ANY), op("relu", op("clip", ANY)))
     root = call("add", clipped, plain)
     assert match(pattern, root) == (inner, clipped, plain, root)
     # The first order matches the relu, then meets a constant where it needs a clip.
     root = call("add", relu(var()), const(1))
-    pattern = OneOf((op("add", op("nn.relu", ANY), op("clip", ANY)), op("add", ANY, CONSTANT)))
+    pattern = OneOf((op("add", op("relu", ANY), op("clip", ANY)), op("add", ANY, CONSTANT)))
     assert match(pattern, root) == (root,)
 
 
-STEPS = tuple(lambda below, name=name: op(name, below) for name in ("nn.relu", "clip", "cast"))
+STEPS = tuple(lambda below, name=name: op(name, below) for name in ("relu", "clip", "cast"))
 
 
 def test_a_chain_takes_all_of_its_steps() -> None:
@@ -165,8 +167,8 @@ def test_a_chain_takes_all_of_its_steps() -> None:
     first = relu(conv)
     second = call("clip", first)
     third = relu(second)
-    assert match(Chain(op("nn.conv2d", ANY), STEPS, 5), third) == (conv, first, second, third)
-    assert match(Chain(op("nn.conv2d", ANY), STEPS, 5), conv) == (conv,)
+    assert match(Chain(op("conv2d", ANY), STEPS, 5), third) == (conv, first, second, third)
+    assert match(Chain(op("conv2d", ANY), STEPS, 5), conv) == (conv,)
 
 
 def test_a_chain_on_anything_takes_as_many_steps_as_it_may() -> None:
@@ -180,14 +182,14 @@ def test_a_chain_that_is_too_long_for_its_base_does_not_match() -> None:
     x: Expr = call("nn.conv2d", var())
     for _ in range(4):
         x = relu(x)
-    assert match(Chain(op("nn.conv2d", ANY), STEPS, 4), x) is not None
-    assert match(Chain(op("nn.conv2d", ANY), STEPS, 3), x) is None
+    assert match(Chain(op("conv2d", ANY), STEPS, 4), x) is not None
+    assert match(Chain(op("conv2d", ANY), STEPS, 3), x) is None
 
 
 def test_a_chain_stops_where_a_step_is_missing() -> None:
     conv = call("nn.conv2d", var())
     last = relu(call("round", conv))
-    assert match(Chain(op("nn.conv2d", ANY), STEPS, 5), last) is None
+    assert match(Chain(op("conv2d", ANY), STEPS, 5), last) is None
     assert match(Chain(ANY, STEPS, 5), last) == (last,)
 
 
@@ -207,7 +209,7 @@ EXPRESSIONS = st.recursive(
 @given(EXPRESSIONS, st.integers(0, 4))
 def test_a_chain_matches_what_its_unrolled_form_matches(expr: Expr, most: int) -> None:
     steps = (*STEPS, lambda below: op("add", below, CONSTANT))
-    for base in (ANY, op("nn.conv2d", ANY), op("add", ANY, ANY)):
+    for base in (ANY, op("conv2d", ANY), op("add", ANY, ANY)):
         repeated = Chain(base, steps, most)
         assert match(repeated, expr) == match(repeated.unroll(), expr)
 
@@ -231,7 +233,7 @@ def test_a_narrowed_pattern_matches_the_same(expr: Expr) -> None:
     casts = (lambda below, dtype=dtype: op("cast", below, dtype=dtype) for dtype in DTYPES[:2])
     sums = (lambda below: op("add", below, CONSTANT), lambda below: op("add", CONSTANT, below))
     steps = (*STEPS[:2], *sums, *casts)
-    for base in (ANY, op("nn.conv2d", ANY), op("add", Chain(ANY, steps, 2), ANY)):
+    for base in (ANY, op("conv2d", ANY), op("add", Chain(ANY, steps, 2), ANY)):
         pattern = OneOf((op("subtract", ANY, Chain(base, steps, 3)), Chain(base, steps, 3)))
         less = narrowed(pattern, occurs)
         for call in calls:
@@ -242,10 +244,10 @@ def test_a_narrowed_pattern_is_none_where_it_cannot_match() -> None:
     def only(*names: str) -> Callable[[Operator], bool]:
         return lambda pattern: pattern.op in names
 
-    pattern = Chain(OneOf((op("nn.dense", ANY), op("nn.conv2d", op("nn.pad", ANY)))), STEPS, 3)
-    assert narrowed(pattern, only("nn.conv2d", "clip")) is None
-    assert narrowed(pattern, only("nn.conv2d", "nn.pad", "clip")) == Chain(
-        OneOf((op("nn.conv2d", op("nn.pad", ANY)),)), STEPS[1:2], 3
+    pattern = Chain(OneOf((op("dense", ANY), op("conv2d", op("pad", ANY)))), STEPS, 3)
+    assert narrowed(pattern, only("conv2d", "clip")) is None
+    assert narrowed(pattern, only("conv2d", "pad", "clip")) == Chain(
+        OneOf((op("conv2d", op("pad", ANY)),)), STEPS[1:2], 3
     )
 
 
@@ -560,7 +562,8 @@ def refused(node: Call) -> tuple[str, str, str]:
 
 def example(name: str, **attrs: Any) -> Call:
     node = EXAMPLES[name]
-    return replace(node, load_attrs=lambda: {**node.attrs, **attrs})
+    changed = read(node.spelled, node.types, lambda: attrs, node.load).attrs
+    return replace(node, load_attrs=lambda: {**node.attrs, **changed})
 
 
 def with_arg(name: str, index: int, arg: Expr) -> Call:

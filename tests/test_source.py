@@ -27,7 +27,9 @@ INT8 = SourceType((2, 3), "int8")
 
 
 def call(*args: Expr, name: str = "") -> Call:
-    return Call((INT8,), op="add", load_attrs=dict, load=lambda: args, name=name)
+    return Call(
+        (INT8,), op="add", load_attrs=dict, load=lambda: args, operands=("left", "right"), name=name
+    )
 
 
 def test_a_source_type_shows_dynamic_dimensions_and_any_dtype() -> None:
@@ -119,9 +121,9 @@ def test_a_fixed_type_of_a_known_dtype_is_the_graphs_type(dtype: DType) -> None:
 def test_the_value_of_a_constant_argument_is_found_and_any_other_refused() -> None:
     weights = np.ones(3, np.int8)
     node = call(Expr((INT8,)), Constant((INT8,), load=lambda: weights))
-    assert constant_of(node, 1, "weights") is weights
+    assert constant_of(node, "right", "weights") is weights
     with pytest.raises(Refusal, match="weights: found computed at run time, allowed a constant"):
-        constant_of(node, 0, "weights")
+        constant_of(node, "left", "weights")
 
 
 def test_a_lowering_knows_the_types_of_the_tensors_that_arguments_became() -> None:

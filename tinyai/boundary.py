@@ -34,6 +34,22 @@ OWN_FAULT, NO_CODE = "a fault of tinyai's own", "code generation"
 _MOST_ROOTS = 64  # places above an operator at which a composite around it is looked for
 
 
+def _hint(reason: Reason) -> str:
+    return f"change the model so that the clause holds: {reason.clause}, {reason.allowed}"
+
+
+@dataclass(frozen=True)
+class Language:
+    """How a front end's language spells the vocabulary: ``spelled`` is its name of an operator,
+    ``taken`` are those that have a builder, by its names; ``hint`` says what to change so that a
+    clause holds, ``macs`` how much work a call is."""
+
+    spelled: Callable[[str], str] = str
+    taken: tuple[str, ...] = tuple(OPERATORS)
+    hint: Callable[[Reason], str] = _hint
+    macs: Callable[[Call], int | None] = lambda call: None
+
+
 @dataclass(frozen=True)
 class Whole:
     """A partitioned model without its partition.
@@ -41,7 +57,7 @@ class Whole:
     ``users`` are the calls that read a tensor, tuples looked through, in order; ``outputs`` what
     computes the results of the model; ``regions`` the symbol of the region that holds a call (none:
     the host); ``unbuilt`` why a call is on the host that was taken and turned out to have no C;
-    ``rounding`` whose arithmetic it was partitioned for.
+    ``rounding`` whose arithmetic it was partitioned for; ``language`` that of the model.
     """
 
     users: Mapping[Expr, tuple[Call, ...]]
@@ -49,6 +65,7 @@ class Whole:
     regions: Mapping[Expr, str]
     unbuilt: Mapping[Call, Reason] = field(default_factory=dict)
     rounding: Rounding = TVMS_OWN
+    language: Language = Language()
     _alone: dict[Call, Refusal | None] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -59,6 +76,7 @@ class Whole:
         regions: Mapping[Expr, str],
         unbuilt: Mapping[Call, Reason] | None = None,
         rounding: Rounding = TVMS_OWN,
+        language: Language = Language(),
     ) -> Whole:
         """All that ``results`` (what functions return) and ``calls`` depend on."""
         outputs = [_maker(tensor) for result in results for tensor in tensors_of(result)]
@@ -74,7 +92,7 @@ class Whole:
                 users.setdefault(tensor, {})[expr] = None
                 stack.append(_maker(tensor))
         read = {e: tuple(u) for e, u in users.items()}
-        return cls(read, frozenset(outputs), regions, unbuilt or {}, rounding)
+        return cls(read, frozenset(outputs), regions, unbuilt or {}, rounding, language)
 
     def refusal(self, call: Call) -> Refusal | None:
         """``refusal_of_operator``, asked once."""
@@ -108,13 +126,13 @@ def host_row(call: Call, whole: Whole) -> HostRow:
     reason = reason_for(call, whole)
     return HostRow(
         name=call.name,
-        operator=call.op,
+        operator=call.spelled,
         type=", ".join(map(str, call.types)),
         reason=reason,
         computes=computes(call.op),
-        macs=macs(call),
+        macs=whole.language.macs(call),
         boundary_bytes=boundary_bytes(call, whole),
-        hint=hint(reason),
+        hint=whole.language.hint(reason),
     )
 
 
@@ -130,9 +148,9 @@ def reason_for(call: Call, whole: Whole) -> Reason:
     operator's own row. Where that would take it, the partition left it out.
     """
     if call.op not in OPERATORS:
-        unknown = refusal_of_unknown(call.op)
+        unknown = refusal_of_unknown(call)
         own = call.op in LEFT_TO_THE_HOST
-        allowed = unknown.allowed if own else _known_operators(call.op)
+        allowed = unknown.allowed if own else _known_operators(call.spelled, whole.language.taken)
         return Reason("none", "", 0, unknown.clause, unknown.found, allowed)
     if call in whole.unbuilt:
         return whole.unbuilt[call]
@@ -146,19 +164,17 @@ def reason_for(call: Call, whole: Whole) -> Reason:
         # An edge of floats is one operator's composite: why that was not made says more.
         if row.floats and match(row.pattern, call) == (call,):
             refusal = refusal_of_composite(row, call, whole.rounding) or refusal
-    return Reason("operator", call.op, 1, refusal.clause, refusal.found, refusal.allowed)
+    return Reason("operator", call.spelled, 1, refusal.clause, refusal.found, refusal.allowed)
 
 
-def _known_operators(name: str) -> str:
+def _known_operators(name: str, taken: Sequence[str]) -> str:
     """What is allowed instead of an unknown operator: names that are like it, where there are."""
 
     def last(text: str) -> str:
         return text.rpartition(".")[2]
 
-    like = difflib.get_close_matches(last(name), map(last, OPERATORS), n=3, cutoff=0.7)
-    close = [
-        known for known in OPERATORS if last(known) in like or last(name).startswith(last(known))
-    ]
+    like = difflib.get_close_matches(last(name), map(last, taken), n=3, cutoff=0.7)
+    close = [known for known in taken if last(known) in like or last(name).startswith(last(known))]
     names = f", such as {', '.join(close)}" if close else ""
     return f"an operator of tinyai/patterns.py{names}"
 
@@ -174,7 +190,7 @@ def _composites(call: Call, whole: Whole) -> Iterator[Reason]:
             if reason is not None:
                 yield reason
     for row, root in places if floats else ():
-        miss = nearest_miss(row.pattern, root) if row.floats else None
+        miss = nearest_miss(row.pattern, root, whole.language.spelled) if row.floats else None
         if miss is not None and call in miss.calls and len(miss.calls) > 1:
             count, clause = len(miss.calls), f"pattern: {miss.place}"
             yield Reason("composite", row.name, count, clause, miss.found, miss.allowed)
@@ -208,7 +224,7 @@ def _reason_of_match(
         refusal = _refusal_of_partition(calls, root, whole)
     elif refusal.call is not call and not row.floats:
         return None
-    at = refusal.call.op if refusal.call not in (None, call) else ""
+    at = refusal.call.spelled if refusal.call not in (None, call) else ""
     clause, found, allowed = refusal.clause, refusal.found, refusal.allowed
     return Reason("composite", row.name, len(calls), clause, found, allowed, at)
 
@@ -218,7 +234,7 @@ def _refusal_of_partition(calls: tuple[Call, ...], root: Call, whole: Whole) -> 
     for call in calls:
         users = [user for user in whole.users_of(call) if user not in calls]
         if call is not root and (users or call in whole.outputs):
-            readers = [user.op for user in users] + ["an output"] * (call in whole.outputs)
+            readers = [user.spelled for user in users] + ["an output"] * (call in whole.outputs)
             refusal = Refusal("other readers", ", ".join(readers), "none outside of the composite")
             refusal.call = call
             return refusal
@@ -232,19 +248,19 @@ def _left_out(call: Call, whole: Whole) -> Reason:
     """Why a call that passes its check is on the host: its region computes nothing, or it was
     annotated by rules other than tinyai's."""
     piece = _piece(call, whole)
-    names = ", ".join(sorted({each.op for each in piece}))
+    names = ", ".join(sorted({each.spelled for each in piece}))
     if any(computes(each.op) for each in piece):
         clause, found = "partition", "not annotated for tinyai"
         allowed = "tinyai's own predicates and TVM's four passes, on a whole module"
-        return Reason("operator", call.op, 1, clause, found, allowed)
+        return Reason("operator", call.spelled, 1, clause, found, allowed)
     neighbours = sorted({whole.regions[e] for e in _around(piece, whole) if e in whole.regions})
     if neighbours:
         symbol, through = _detour(piece, neighbours, whole)
         found = f"{names}, cut off from {symbol} by {through} between them"
         allowed = "a way to the region that leads through no operator of the host"
-        return Reason("operator", call.op, len(piece), "detour", found, allowed)
+        return Reason("operator", call.spelled, len(piece), "detour", found, allowed)
     allowed = "at least one operator that computes"
-    return Reason("operator", call.op, len(piece), "idle region", f"only {names}", allowed)
+    return Reason("operator", call.spelled, len(piece), "idle region", f"only {names}", allowed)
 
 
 def _piece(call: Call, whole: Whole) -> dict[Call, None]:
@@ -292,7 +308,7 @@ def _way(
             symbol = whole.regions.get(other, "")
             if through and symbol in regions:
                 return symbol, through
-            after = through or ("" if symbol else other.op)
+            after = through or ("" if symbol else other.spelled)
             if (other, bool(after)) not in seen:
                 seen.add((other, bool(after)))
                 stack.append((other, after))
@@ -320,147 +336,3 @@ def boundary_bytes(call: Call, whole: Whole) -> int | None:
     sizes = [bytes_of(of) for expr in crossing for of in expr.types]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
-
-
-def macs(call: Call) -> int | None:
-    """Multiply-accumulates of a convolution or a product of matrices in one run, by its shapes and
-    without regard to padding; None for another operator, or where shapes are not known."""
-    rule = next((rule for name, rule in _MACS if re.fullmatch(name, call.op)), None)
-    shapes = [of.shape for expr in (call, *call.args[:2]) for of in expr.types]
-    if rule is None or len(shapes) != 3 or any(None in shape for shape in shapes):
-        return None
-    result, data, weight = ([dim for dim in shape if dim is not None] for shape in shapes)
-    return rule(call, result, data, weight)
-
-
-def _conv_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
-    """Each place of the result meets every weight once."""
-    layout = str(call.attrs.get("out_layout") or call.attrs.get("data_layout") or "NCHW")
-    return _places(result, layout) * math.prod(weight)
-
-
-def _transposed_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
-    """Each place of the data meets every weight once."""
-    return _places(data, str(call.attrs.get("data_layout") or "NCHW")) * math.prod(weight)
-
-
-def _dense_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
-    return math.prod(result) * data[-1]
-
-
-def _matmul_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
-    turned = call.attrs.get("transpose_a") or call.attrs.get("tensor_a_transpose")
-    return math.prod(result) * data[-2 if turned and len(data) > 1 else -1]
-
-
-def _places(shape: list[int], layout: str) -> int:
-    """Elements of all dimensions but the channels'; ``NCHW4c`` has two of those."""
-    axes = re.sub(r"\d", "", layout)
-    pairs = zip(shape, axes.ljust(len(shape), "?"), strict=False)
-    return math.prod(dim for dim, axis in pairs if axis not in "Cc")
-
-
-_MACS: tuple[tuple[str, Callable[[Call, list[int], list[int], list[int]], int]], ...] = (
-    (r".*\bconv\dd_transpose", _transposed_macs),
-    (r".*\b(contrib_)?(depthwise_)?conv\dd(_NCHWc)?(_int8)?", _conv_macs),
-    (r".*\bdense", _dense_macs),
-    (r".*\b(batch_)?matmul", _matmul_macs),
-)
-
-
-# --- What to change ----------------------------------------------------------------------------
-
-
-def hint(reason: Reason) -> str:
-    """What to change so that the clause holds."""
-    for applies, text in _HINTS:
-        if applies(reason):
-            return text
-    return f"change the model so that the clause holds: {reason.clause}, {reason.allowed}"
-
-
-def _is(*clauses: str) -> Callable[[Reason], bool]:
-    return lambda reason: reason.clause in clauses
-
-
-def _is_variable(found: str) -> bool:
-    """Whether a parameter or an input was found: what an operator computes is named by it."""
-    return found in ("computed at run time", "a value computed at run time")
-
-
-def _found(text: str) -> Callable[[Reason], bool]:
-    return lambda reason: reason.found.startswith(text)
-
-
-_HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
-    (
-        _is("operator"),
-        "write it with operators that tinyai takes, or add a row in tinyai/ops",
-    ),
-    (
-        _is(*(refusal.clause for refusal in LEFT_TO_THE_HOST.values())),
-        "nothing has to change, for the host computes it as TVM does",
-    ),
-    (
-        _is(OWN_FAULT),
-        "report it with the model; all that was built computes what it should",
-    ),
-    (
-        _is(NO_CODE),
-        "nothing has to change, for the host computes it; or write it with other operators",
-    ),
-    (
-        _is("idle region"),
-        "nothing, since it computes nothing; prune=False keeps such regions",
-    ),
-    (
-        _is("detour"),
-        "get the operator in between into a region first",
-    ),
-    (
-        _is("partition"),
-        "restore_predicates() if predicates were registered; then partition the source module",
-    ),
-    (
-        _is("other readers"),
-        "compute the value once for each reader, so that the composite owns it",
-    ),
-    (
-        lambda reason: "?" in reason.found and reason.allowed == "fixed dimensions",
-        "import with fixed shapes (from_onnx(..., shape={name: dims})), or run DynamicToStatic",
-    ),
-    (
-        lambda reason: _is_variable(reason.found) and "constant" in reason.allowed,
-        "hand its values over: partition_for_tinyai(mod, params), or bind_params_by_name",
-    ),
-    (
-        lambda reason: (
-            "computed at run time" in reason.found
-            and "constant" in reason.allowed
-            and not reason.clause.startswith("pattern: ")
-        ),
-        "make it a constant: relay.transform.FoldConstant() where it depends on no input",
-    ),
-    (
-        lambda reason: reason.clause.startswith(
-            ("TFLite's arithmetic of", "ONNX Runtime's arithmetic of")
-        ),
-        'rounding="upward", which computes it as TVM does',
-    ),
-    (
-        lambda reason: reason.clause.startswith("pattern: "),
-        "write the edge of the quantized part as the composite has it, or quantize this part",
-    ),
-    (
-        _is("data layout", "output layout", "kernel layout", "layout", "layouts"),
-        "relay.transform.ConvertLayout to an allowed layout, before partitioning",
-    ),
-    (
-        lambda reason: "dtype" in reason.clause and _found("float")(reason),
-        "quantize this part of the network, as relay.quantize does within opt_level=3",
-    ),
-    (
-        lambda reason: "dtype" in reason.clause,
-        "cast to an allowed dtype in the model, or quantize to int8",
-    ),
-)

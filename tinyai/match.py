@@ -96,18 +96,22 @@ class Miss:
     place: str = ""
 
 
-def nearest_miss(pattern: Pattern, expr: Expr) -> Miss | None:
-    """Where ``pattern`` fails on ``expr``, on the way that covers most; None where it matches."""
+Spelled = Callable[[str], str]
+
+
+def nearest_miss(pattern: Pattern, expr: Expr, spelled: Spelled = str) -> Miss | None:
+    """Where ``pattern`` fails on ``expr``, on the way that covers most; None where it matches.
+    ``spelled`` is the source language's name of an operator."""
     match pattern:
         case OneOf(options):
-            return _furthest([nearest_miss(option, expr) for option in options])
+            return _furthest([nearest_miss(option, expr, spelled) for option in options])
         case Chain():
             options = pattern.options()
-            return _furthest([nearest_miss(option, expr) for option in options])
+            return _furthest([nearest_miss(option, expr, spelled) for option in options])
         case Operator() if isinstance(expr, Call) and not _differs(pattern, expr):
-            return _furthest([_miss_in_args(args, expr) for args in _orders(pattern)])
+            return _furthest([_miss_in_args(args, expr, spelled) for args in _orders(pattern)])
     fits = _match(pattern, expr, {})
-    return None if fits else Miss((), _describe(pattern, expr), _wanted(pattern))
+    return None if fits else Miss((), _describe(pattern, expr), _wanted(pattern, spelled))
 
 
 def _furthest(misses: Sequence[Miss | None]) -> Miss | None:
@@ -120,12 +124,12 @@ def _furthest(misses: Sequence[Miss | None]) -> Miss | None:
     return replace(best, allowed=" or ".join(dict.fromkeys(equal)))
 
 
-def _miss_in_args(patterns: tuple[Pattern, ...], call: Call) -> Miss | None:
+def _miss_in_args(patterns: tuple[Pattern, ...], call: Call, spelled: Spelled) -> Miss | None:
     covered: tuple[Call, ...] = (call,)
     for number, (pattern, arg) in enumerate(zip(patterns, call.args, strict=True), 1):
-        miss = nearest_miss(pattern, arg)
+        miss = nearest_miss(pattern, arg, spelled)
         if miss is not None:
-            place = miss.place or f"argument {number} of {call.op}"
+            place = miss.place or f"argument {number} of {call.spelled}"
             return replace(miss, calls=(*covered, *miss.calls), place=place)
         covered += match(pattern, arg) or ()
     return None
@@ -140,20 +144,21 @@ def _describe(pattern: Pattern, expr: Expr) -> str:
         return "a value computed at run time"
     if isinstance(pattern, Operator) and expr.op == pattern.op:
         attrs = ", ".join(f"{name}={expr.attrs.get(name)}" for name in pattern.attrs)
-        return f"{expr.op}({attrs or f'{len(expr.args)} arguments'})"
-    return expr.op if isinstance(pattern, Operator) else f"{expr.op}, computed at run time"
+        return f"{expr.spelled}({attrs or f'{len(expr.args)} arguments'})"
+    run_time = "" if isinstance(pattern, Operator) else ", computed at run time"
+    return f"{expr.spelled}{run_time}"
 
 
-def _wanted(pattern: Pattern) -> str:
+def _wanted(pattern: Pattern, spelled: Spelled) -> str:
     match pattern:
         case AnyConstant():
             return "a constant"
         case AnyTuple():
             return "a tuple"
         case Operator(name, _, attrs) if attrs:
-            return f"{name}({', '.join(f'{key}={value}' for key, value in attrs.items())})"
+            return f"{spelled(name)}({', '.join(f'{key}={value}' for key, value in attrs.items())})"
         case Operator(name):
-            return name
+            return spelled(name)
     raise TypeError(f"no pattern: {pattern!r}")
 
 

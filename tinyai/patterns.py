@@ -1,7 +1,8 @@
 """The contents page: which operators tinyai takes, and which patterns of them.
 
-``OPERATORS`` has one row a source operator, from the operators' files in ``tinyai/ops``: a builder
-that lowers it to ``tinyai.ir`` or refuses with the clause that failed. ``PATTERNS`` has one row a
+In the vocabulary's terms (``vocabulary.py``): front ends spell them. ``OPERATORS`` has one row an
+operator, from the operators' files in ``tinyai/ops``: a builder that lowers it to ``tinyai.ir`` or
+refuses with the clause that failed. ``PATTERNS`` has one row a
 composite, in order of preference. A check is the builder itself, tried on the side: what is taken
 can be built.
 """
@@ -35,7 +36,7 @@ OPERATORS: dict[str, OperatorRow] = ops.OPERATORS
 
 # Operators that stay on the host though they could be written, and why.
 LEFT_TO_THE_HOST: dict[str, Refusal] = {
-    "nn.lrn": Refusal(
+    "lrn": Refusal(
         "equality of the result",
         "a power of a sum of squares over channels, which each C library rounds in its own way",
         "results that are proven equal for every value of the inputs",
@@ -43,10 +44,10 @@ LEFT_TO_THE_HOST: dict[str, Refusal] = {
 }
 
 
-def refusal_of_unknown(operator: str) -> Refusal:
+def refusal_of_unknown(call: Call) -> Refusal:
     """Why an operator without a row stays out."""
-    unknown = Refusal("operator", operator, "an operator of tinyai/patterns.py")
-    reason = LEFT_TO_THE_HOST.get(operator, unknown)
+    unknown = Refusal("operator", call.spelled, "an operator of tinyai/patterns.py")
+    reason = LEFT_TO_THE_HOST.get(call.op, unknown)
     return Refusal(reason.clause, reason.found, reason.allowed)
 
 
@@ -66,24 +67,24 @@ INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
 STEPS = (
     *(
         lambda below, name=name: op(name, below, CONSTANT)
-        for name in ("add", "subtract", "multiply", "right_shift", "left_shift", "nn.bias_add")
+        for name in ("add", "subtract", "multiply", "right_shift", "left_shift", "bias_add")
     ),
     *(
         lambda below, name=name: op(name, below)
-        for name in ("clip", "nn.relu", "nn.leaky_relu", "fixed_point_multiply")
+        for name in ("clip", "relu", "leaky_relu", "fixed_point_multiply")
     ),
     *(lambda below, to=to: op("cast", below, dtype=to) for to in INTEGERS),
-    lambda below: op("qnn.requantize", below, *SCALE, *SCALE),
+    lambda below: op("requantize", below, *SCALE, *SCALE),
 )
 # What may lie between a dequantize and a quantize and become a table: functions of one value.
-DEQUANTIZE = op("qnn.dequantize", ANY, *SCALE)
+DEQUANTIZE = op("dequantize", ANY, *SCALE)
 COMMUTATIVE, ORDERED = ("add", "multiply"), ("subtract", "divide", "maximum", "minimum")
 SINGLE_STEPS = (
-    *(lambda below, name=name: op(name, below) for name in (*FUNCTIONS, "nn.relu", "clip")),
-    *(lambda below, name=name: op(name, below) for name in ("nn.leaky_relu", "round")),
+    *(lambda below, name=name: op(name, below) for name in (*FUNCTIONS, "relu", "clip")),
+    *(lambda below, name=name: op(name, below) for name in ("leaky_relu", "round")),
     *(
         lambda below, name=name: op(name, below, CONSTANT)
-        for name in (*COMMUTATIVE, *ORDERED, "nn.prelu")
+        for name in (*COMMUTATIVE, *ORDERED, "prelu")
     ),
     *(lambda below, name=name: op(name, CONSTANT, below) for name in ORDERED),
 )
@@ -95,14 +96,14 @@ FUNCTION_STEPS = (
     *(lambda below, name=name: op(name, SIDE, below) for name in (*COMMUTATIVE, *ORDERED)),
     *(lambda below, name=name: op(name, below, SIDE) for name in ORDERED),
 )
-BOUNDS = tuple(lambda below, name=name: op(name, below) for name in ("nn.relu", "clip"))
+BOUNDS = tuple(lambda below, name=name: op(name, below) for name in ("relu", "clip"))
 # A sum of branches that stays float, as ONNX's Sum of three: TVM and ONNX Runtime round it once.
 SUM_STEPS = (
     lambda below: op("add", DEQUANTIZE, below),
     lambda below: op("add", CONSTANT, below),
     *BOUNDS,
 )
-STOP_FUSION = (lambda below: op("annotation.stop_fusion", below),)
+STOP_FUSION = (lambda below: op("stop_fusion", below),)
 LONGEST_CHAIN = 16
 
 
@@ -121,14 +122,14 @@ class PatternRow:
 
 
 def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
-    """The composites. Without ``stop_fusion`` no pattern has ``annotation.stop_fusion`` in it: that
+    """The composites. Without ``stop_fusion`` no pattern has ``stop_fusion`` in it: that
     shows what the operator does to a partition (tutorial 1)."""
 
     def follow(base: Pattern) -> Chain:
         return chain(base, stop_fusion=stop_fusion)
 
     pools = [name for name in OPERATORS if "pool2d" in name]
-    scaled = op("multiply", OneOf((op("nn.pad", ANY, CONSTANT), ANY)), CONSTANT)
+    scaled = op("multiply", OneOf((op("pad", ANY, CONSTANT), ANY)), CONSTANT)
     pooled = OneOf(tuple(op(name, ANY) for name in pools))
     # The constants of a qnn accumulator: weights, zero points, scales.
     weighed = (CONSTANT, *SCALE, *SCALE)
@@ -136,18 +137,18 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         # These first: TVM takes long to infer their types, until they are composites and sealed.
         PatternRow(
             "conv2d",
-            follow(OneOf((op("nn.conv2d", ANY, CONSTANT), op("qnn.conv2d", ANY, *weighed)))),
+            follow(OneOf((op("conv2d", ANY, CONSTANT), op("quantized_conv2d", ANY, *weighed)))),
         ),
-        PatternRow("conv2d_transpose", follow(op("qnn.conv2d_transpose", ANY, *weighed))),
+        PatternRow("conv2d_transpose", follow(op("quantized_conv2d_transpose", ANY, *weighed))),
         PatternRow(
             "dense",
-            follow(OneOf((op("nn.dense", ANY, CONSTANT), op("qnn.dense", ANY, *weighed)))),
+            follow(OneOf((op("dense", ANY, CONSTANT), op("quantized_dense", ANY, *weighed)))),
         ),
         # Before the chains that begin anywhere: these would begin inside.
         PatternRow(
             "sum",
             op(
-                "qnn.quantize",
+                "quantize",
                 Chain(op("add", DEQUANTIZE, DEQUANTIZE), SUM_STEPS, LONGEST_CHAIN),
                 *SCALE,
             ),
@@ -155,14 +156,14 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         ),
         PatternRow(
             "table",
-            op("qnn.quantize", Chain(DEQUANTIZE, FUNCTION_STEPS, LONGEST_CHAIN), *SCALE),
+            op("quantize", Chain(DEQUANTIZE, FUNCTION_STEPS, LONGEST_CHAIN), *SCALE),
             floats=True,
         ),
         PatternRow(
             "softmax",
             op(
-                "qnn.quantize",
-                OneOf(tuple(op(name, DEQUANTIZE) for name in ("nn.softmax", "nn.log_softmax"))),
+                "quantize",
+                OneOf(tuple(op(name, DEQUANTIZE) for name in ("softmax", "log_softmax"))),
                 *SCALE,
             ),
             floats=True,
@@ -170,12 +171,12 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         # ONNX Runtime's, which adds up floats.
         PatternRow(
             "average",
-            op("qnn.quantize", Chain(op("nn.avg_pool2d", DEQUANTIZE), BOUNDS, 4), *SCALE),
+            op("quantize", Chain(op("avg_pool2d", DEQUANTIZE), BOUNDS, 4), *SCALE),
             floats=True,
         ),
         PatternRow(
             "quantize",
-            OneOf((op("qnn.quantize", ANY, *SCALE), op("cast", op("clip", op("round", scaled))))),
+            OneOf((op("quantize", ANY, *SCALE), op("cast", op("clip", op("round", scaled))))),
             floats=True,
         ),
         PatternRow(
@@ -193,7 +194,8 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
             follow(
                 OneOf(
                     tuple(
-                        op(n, ANY, ANY, *SCALE, *SCALE) for n in ("qnn.batch_matmul", "qnn.dense")
+                        op(n, ANY, ANY, *SCALE, *SCALE)
+                        for n in ("quantized_batch_matmul", "quantized_dense")
                     )
                 )
             ),
@@ -206,7 +208,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
                     (
                         op("concatenate", AnyTuple()),
                         op("stack", AnyTuple()),
-                        op("qnn.concatenate", AnyTuple(), AnyTuple(), AnyTuple(), *SCALE),
+                        op("quantized_concatenate", AnyTuple(), AnyTuple(), AnyTuple(), *SCALE),
                     )
                 )
             ),
@@ -218,7 +220,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
                 OneOf(
                     tuple(
                         op(name, ANY, ANY, *SCALE, *SCALE, *SCALE)
-                        for name in ("qnn.add", "qnn.subtract", "qnn.mul")
+                        for name in ("quantized_add", "quantized_subtract", "quantized_multiply")
                     )
                 )
             ),
@@ -252,7 +254,7 @@ def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
     """
     row = OPERATORS.get(call.op)
     if row is None:
-        raise refusal_of_unknown(call.op)
+        raise refusal_of_unknown(call)
     expected = [fixed_type(of, "result") for of in call.types]
     made = row.lower(call, lowering)
     names = (made,) if isinstance(made, str) else made
@@ -260,7 +262,7 @@ def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
     require(len(names) == len(expected), "result", f"a tuple of {len(expected)}", allowed)
     for name, of in zip(names, expected, strict=True):
         found = lowering.builder.type(name)
-        require(found == of, f"type of {call.op}", found, f"{of}, as the source says")
+        require(found == of, f"type of {call.spelled}", found, f"{of}, as the source says")
     return {call: names[0], **dict(zip(call.fields, names, strict=True))}
 
 
@@ -271,7 +273,7 @@ def _refusal(calls: Collection[Call], rounding: Rounding, *, floats: bool) -> Re
                 for of in call.types:
                     require(
                         floats or not of.dtype.startswith("float"),
-                        f"dtype of {call.op}",
+                        f"dtype of {call.spelled}",
                         of.dtype,
                         "integers; float32 only where a region begins or ends",
                     )
@@ -288,12 +290,12 @@ def _require_requantized_means(calls: Collection[Call]) -> None:
 
     This alone is not left to a builder, for it is about who reads the result.
     """
-    rescaled = {call.args[0] for call in calls if call.op == "qnn.requantize"}
+    rescaled = {call["data"] for call in calls if call.op == "requantize"}
     for call in calls:
         with blaming(call):
             found = "one without a requantization of its own"
             fits = call.op != "mean" or call in rescaled
-            require(fits, "TFLite's arithmetic of mean", found, "mean, then qnn.requantize")
+            require(fits, "TFLite's arithmetic of mean", found, "mean, then requantize")
 
 
 def _try_lowering(calls: Collection[Call], rounding: Rounding) -> None:

@@ -1,8 +1,9 @@
-"""A source model's expressions in neutral form, as the doors (Relay, Relax) hand them over.
+"""A source model's expressions in neutral form: what front ends read their graphs into.
 
-Patterns match these values and operators are lowered from them, so that neither needs TVM. A call's
-arguments and attributes are read when they are asked for: a check looks at a few calls of a large
-network.
+A call is of an operator of our own vocabulary (``vocabulary.py``), whatever the source language
+calls it and in which order that takes its arguments. Patterns match these values and operators are
+lowered from them, so that neither needs TVM. A call's operands and attributes are read when they
+are asked for: a check looks at a few calls of a large network.
 """
 
 from __future__ import annotations
@@ -62,12 +63,26 @@ class Tuple(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Call(Expr):
-    """``op(*args)`` under the operator's name in the source language; ``name`` is its span's."""
+    """The operator ``op`` of the vocabulary on ``args``, which ``operands`` names in order.
+
+    ``name`` is that of the source model's node, ``spelling`` what its language calls the operator,
+    if that is something else: for messages. An operator that the vocabulary does not have goes by
+    the source language's name, with the attributes as they stand there.
+    """
 
     op: str = field(kw_only=True)
     load_attrs: Callable[[], Mapping[str, Any]] = field(kw_only=True)
     load: Callable[[], tuple[Expr, ...]] = field(kw_only=True)
+    operands: tuple[str, ...] = field(default=(), kw_only=True)
     name: str = field(default="", kw_only=True)
+    spelling: str = field(default="", kw_only=True)
+
+    def __getitem__(self, operand: str) -> Expr:
+        return self.args[self.operands.index(operand)]
+
+    @property
+    def spelled(self) -> str:
+        return self.spelling or self.op
 
     @cached_property
     def attrs(self) -> Mapping[str, Any]:
@@ -175,24 +190,27 @@ Lower = Callable[[Call, Lowering], str | tuple[str, ...]]
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """A source operator's builder. Without ``compute`` it only moves or renames values."""
+    """An operator of the vocabulary: its builder, and the names of its operands, in order, and of
+    its attributes. Without ``compute`` it only moves or renames values."""
 
     lower: Lower
+    operands: str = "data"
+    attributes: str = ""
     compute: bool = True
 
 
-def constant_of(call: Call, index: int, what: str) -> Array:
-    """Value of a constant argument; refuses one that is computed at run time."""
-    argument = call.args[index]
+def constant_of(call: Call, operand: str, what: str) -> Array:
+    """Value of a constant operand; refuses one that is computed at run time."""
+    argument = call[operand]
     if not isinstance(argument, Constant):
-        by = f"{argument.op}, " if isinstance(argument, Call) else ""
+        by = f"{argument.spelled}, " if isinstance(argument, Call) else ""
         raise Refusal(what, f"{by}computed at run time", "a constant")
     return argument.value
 
 
-def one_number(call: Call, index: int, what: str) -> Any:
-    """A constant argument that is one number."""
-    value = constant_of(call, index, what)
+def one_number(call: Call, operand: str, what: str) -> Any:
+    """A constant operand that is one number."""
+    value = constant_of(call, operand, what)
     require(value.size == 1, what, f"{value.size} numbers", "one number")
     return value.reshape(-1)[0]
 

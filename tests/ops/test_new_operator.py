@@ -87,13 +87,13 @@ class CumulativeSum(Op):
 
 
 def lower_cumsum(call: Call, lowering: Lowering) -> str:
-    data = lowering.type(call.args[0])
+    data = lowering.type(call["data"])
     require(data.dtype is DType.INT32, "dtype of cumsum", data.dtype, "int32")
     require(not call.attrs["exclusive"], "exclusive", call.attrs["exclusive"], "false")
     axis = call.attrs["axis"]
     require(axis is not None, "axis", axis, "one axis")
     op = CumulativeSum(int(axis) % len(data.shape))
-    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+    return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))
 
 
 # --- Its kernel: a row of the kernel table, and the template ------------------------------------
@@ -135,7 +135,7 @@ KERNEL = Kernel(name="cumulative_sum_scalar", op=CumulativeSum, template=TEMPLAT
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the two files would do by being there."""
-    monkeypatch.setitem(OPERATORS, "cumsum", OperatorRow(lower_cumsum))
+    monkeypatch.setitem(OPERATORS, "cumsum", OperatorRow(lower_cumsum, "data", "axis exclusive"))
     monkeypatch.setattr(kernels, "KERNELS", (*kernels.KERNELS, KERNEL))
     register_operators()
 

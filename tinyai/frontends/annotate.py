@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 from tvm.relay.op.annotation import compiler_begin, compiler_end
 
-from tinyai.patterns import OPERATORS
+from tinyai.frontends.relay_spelling import taken
 from tinyai.target import COMPILER
 
 Predicate = Callable[[Any, Sequence[relay.Expr]], bool]
@@ -24,12 +24,13 @@ def register_predicate(operator: str, predicate: Predicate, *, compiler: str = "
     """Let ``predicate(attrs, args)`` decide which calls of ``operator`` AnnotateTarget takes.
 
     It replaces tinyai's own rule for that operator; what it takes, the hook has to build: float32
-    and integer elementwise operators, and those of ``tinyai.patterns.OPERATORS`` on their types.
+    and integer elementwise operators, and those of ``tinyai.patterns.OPERATORS``, in
+    Relay's spelling, on their types.
     ``restore_predicates`` brings the rules back. Raises ``KeyError`` for an operator that the
     hook knows no builder for.
     """
-    if operator not in OPERATORS:
-        raise KeyError(f"{operator}: no operator of tinyai; known are {', '.join(OPERATORS)}")
+    if operator not in taken():
+        raise KeyError(f"{operator}: no operator of tinyai; known are {', '.join(taken())}")
     tvm.ir.Op.get(operator).reset_attr(f"target.{compiler}")
 
     def takes(expr: relay.Expr) -> bool:
@@ -42,7 +43,7 @@ def restore_predicates() -> None:
     """Undo every ``register_predicate`` for tinyai."""
     from tinyai.frontends.relay import register_operators
 
-    for operator in OPERATORS:
+    for operator in taken():
         tvm.ir.Op.get(operator).reset_attr(f"target.{COMPILER}")
     register_operators()
 

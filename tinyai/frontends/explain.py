@@ -16,6 +16,7 @@ from tinyai.boundary import Whole, host_row
 from tinyai.errors import BoundaryError
 from tinyai.frontends.functions import has
 from tinyai.frontends.relay import of_target, partition_for_tinyai, regions
+from tinyai.frontends.relay_hints import language
 from tinyai.frontends.relay_source import Source, graph_from_region, post_order, rounding_of
 from tinyai.frontends.seal import unseal
 from tinyai.frontends.trial import signature, unbuilt_of
@@ -89,7 +90,7 @@ def _host_rows(
         calls += (call for each in _operators(func) if isinstance(call := source(each), Call))
     unbuilt = {call: each for each in unbuilt_of(mod) for call in each.calls}
     why = {call: unbuilt[signature(call)].reason for call in calls if signature(call) in unbuilt}
-    whole = Whole.of(results, calls, notes, why, rounding)
+    whole = Whole.of(results, calls, notes, why, rounding, language())
     return tuple(host_row(call, whole) for call in calls)
 
 

@@ -23,6 +23,7 @@ from tinyai.frontends.functions import deep_recursion, has
 from tinyai.frontends.load import load_model
 from tinyai.frontends.qdq import integers_of_typed
 from tinyai.frontends.relay_source import Source, attributes, graph_from_region, rounding_of
+from tinyai.frontends.relay_spelling import NAMES, spelled, taken
 from tinyai.frontends.seal import seal, unseal, unsealed
 from tinyai.frontends.trial import Unbuilt, dissolved, unbuildable, with_unbuilt, without_regions
 from tinyai.match import (
@@ -37,7 +38,6 @@ from tinyai.match import (
     operators,
 )
 from tinyai.patterns import (
-    OPERATORS,
     PATTERNS,
     PatternRow,
     computes,
@@ -47,7 +47,7 @@ from tinyai.patterns import (
 from tinyai.source import TVMS_OWN, Call, Rounding
 from tinyai.target import COMPILER, Target, split_target
 
-CONVOLUTIONS = {"nn.conv2d", "qnn.conv2d", "qnn.conv2d_transpose"}
+CONVOLUTIONS = {"conv2d", "quantized_conv2d", "quantized_conv2d_transpose"}
 
 
 def partition_for_tinyai(
@@ -260,10 +260,10 @@ def _for_module(rows: tuple[PatternRow, ...], mod: tvm.IRModule) -> tuple[Patter
         return [attributes(call.attrs) for call in calls[name]]
 
     def occurs(operator: Operator) -> bool:
-        if operator.op not in calls:
+        name, asked = spelled(operator.op), operator.attrs.items()
+        if name not in calls:
             return False
-        asked = operator.attrs.items()
-        return not asked or any(asked <= has.items() for has in attributes_of(operator.op))
+        return not asked or any(asked <= has.items() for has in attributes_of(name))
 
     found = ((row, narrowed(row.pattern, occurs)) for row in rows)
     return tuple(replace(row, pattern=pattern) for row, pattern in found if pattern)
@@ -351,7 +351,7 @@ def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
                     levels[id(each)] = functools.reduce(lambda a, b: a | b, map(build, options))
                 return levels[id(each)]
             case Operator(name, args, attrs):
-                call = dfp.is_op(name)(*map(build, args))
+                call = dfp.is_op(spelled(name))(*map(build, args))
                 return call.has_attr(dict(attrs)) if attrs else call
         raise TypeError(f"no pattern: {each!r}")
 
@@ -366,7 +366,7 @@ _ANNOTATED_FOR: ContextVar[Rounding] = ContextVar("_ANNOTATED_FOR", default=TVMS
 def register_operators() -> None:
     """Tell AnnotateTarget about single operators, which it takes between composites."""
     key = f"target.{COMPILER}"
-    for name in OPERATORS:
+    for name in taken():
         operator = tvm.ir.Op.get(name)
         # has_attr tells whether any operator has it, get_attr fails where none has.
         if not operator.has_attr(key) or operator.get_attr(key) is None:
@@ -474,7 +474,7 @@ def _computes(region: relay.Function) -> bool:
 
     def visit(expr: relay.Expr) -> None:
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
-            found.append(computes(expr.op.name))
+            found.append(computes(NAMES.get(expr.op.name, expr.op.name)))
         elif isinstance(expr, relay.Function) and (hidden := unsealed(expr)) is not expr:
             found.append(_computes(hidden))
 

@@ -9,6 +9,7 @@ import tvm
 from tvm import relay
 
 from tinyai.errors import UnsupportedError, owning_faults
+from tinyai.frontends.relay_spelling import read
 from tinyai.frontends.seal import unsealed
 from tinyai.ir import Builder, Graph
 from tinyai.ops import Elementwise
@@ -54,12 +55,12 @@ class Source:
             if isinstance(value, Tuple | Call) and not _nested(expr.tuple_value.checked_type):
                 return value.fields[int(expr.index)]
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
-            return Call(
+            return read(
+                expr.op.name,
                 types,
-                op=expr.op.name,
-                load_attrs=lambda: attributes(expr.attrs),
-                load=lambda: tuple(self(arg) for arg in expr.args),
-                name=span_name(expr),
+                lambda: attributes(expr.attrs),
+                lambda: tuple(self(arg) for arg in expr.args),
+                span_name(expr),
             )
         return Expr(types)
 
@@ -195,8 +196,9 @@ class _Walk:
         try:
             return lower_call(call, Lowering(self.builder, self.tensor, self.rounding))
         except Refusal as refusal:
+            operator, region = f"operator {call.spelled} {call.name!r}", self.builder.name
             raise UnsupportedError(
-                f"operator {call.op} {call.name!r} in region {self.builder.name}: {refusal.clause}",
+                f"{operator} in region {region}: {refusal.clause}",
                 found=refusal.found,
                 allowed=refusal.allowed,
                 hint="partition with partition_for_tinyai, which leaves it on the host",

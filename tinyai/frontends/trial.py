@@ -43,7 +43,7 @@ class Unbuilt:
 
 def signature(call: Call) -> str:
     """What a call is known by, however TVM's passes made it anew."""
-    return f"{call.op} {call.name!r}: {', '.join(map(str, call.types))}"
+    return f"{call.spelled} {call.name!r}: {', '.join(map(str, call.types))}"
 
 
 def unbuilt_of(mod: tvm.IRModule) -> tuple[Unbuilt, ...]:

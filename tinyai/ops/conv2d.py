@@ -12,7 +12,7 @@ import numpy as np
 
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.contraction import Contraction
-from tinyai.ops.scales import require_compared, require_factors
+from tinyai.ops.scales import QUANTIZED_PRODUCT, require_compared, require_factors
 from tinyai.ops.window import NHWC, ImageOp, Window, axes, to_nhwc
 from tinyai.source import (
     Call,
@@ -200,28 +200,28 @@ def max_products(data: DType, weight: DType, zero_point: int) -> int:
 
 
 def lower_conv2d(call: Call, lowering: Lowering) -> str:
-    """nn.conv2d in NCHW or NHWC, weights in any order of O, I, H and W."""
+    """conv2d in NCHW or NHWC, weights in any order of O, I, H and W."""
     require_int8_weights(call, lowering)
-    return _lower(call, lowering, constant_of(call, 1, "weights"), 0)
+    return _lower(call, lowering, constant_of(call, "weight", "weights"), 0)
 
 
-def lower_qnn_conv2d(call: Call, lowering: Lowering) -> str:
-    """qnn.conv2d: the zero point of the data stays, that of the weights is taken off here."""
-    weight = constant_of(call, 1, "weights")
-    order = str(call.attrs["kernel_layout"])
+def lower_quantized_conv2d(call: Call, lowering: Lowering) -> str:
+    """quantized_conv2d: the zero point of the data stays, that of the weights is taken off here."""
+    weight = constant_of(call, "weight", "weights")
+    order = str(call.attrs["weight_layout"])
     require("O" in order, "kernel layout", order, "OIHW …")
     weight = centred(call, weight, order.index("O"))
     return _lower(call, lowering, weight, zero_point(call, lowering))
 
 
-def lower_qnn_conv2d_transpose(call: Call, lowering: Lowering) -> str:
-    """qnn.conv2d_transpose: a convolution of the spread data by the turned weights."""
+def lower_quantized_conv2d_transpose(call: Call, lowering: Lowering) -> str:
+    """quantized_conv2d_transpose: a convolution of the spread data by the turned weights."""
     attrs = call.attrs
     layout = _data_layout(call)
-    order = str(attrs["kernel_layout"])
+    order = str(attrs["weight_layout"])
     require(sorted(order) == sorted("OIHW"), "kernel layout", order, "IOHW …")
     groups = int(attrs["groups"])
-    weight = centred(call, constant_of(call, 1, "weights"), order.index("O"))
+    weight = centred(call, constant_of(call, "weight", "weights"), order.index("O"))
     # The data's channels run along I, grouped; a group's output channels along O.
     weight = weight.transpose([order.index(axis) for axis in "IOHW"])[:, :, ::-1, ::-1]
     inner, outer, height, width = weight.shape
@@ -240,15 +240,15 @@ def lower_qnn_conv2d_transpose(call: Call, lowering: Lowering) -> str:
     )
     require(min(border) >= 0, "padding", forward.padding, "at most the kernel's extent - 1")
     window = replace(forward, strides=(1, 1), padding=border, upsample=forward.strides)
-    dtype = lowering.type(call.args[0]).dtype
+    dtype = lowering.type(call["data"]).dtype
     require(dtype in NARROW, "dtype of the data", dtype, ", ".join(NARROW))
     op = Conv2d(window, groups, layout, zero_point(call, lowering))
     return _add(call, lowering, op, weight)
 
 
 def require_int8_weights(call: Call, lowering: Lowering) -> None:
-    """nn operators take int8 or int16 by int8."""
-    data, weight = lowering.type(call.args[0]), constant_of(call, 1, "weights")
+    """Operators without zero points take int8 or int16 by int8."""
+    data, weight = lowering.type(call["data"]), constant_of(call, "weight", "weights")
     require(
         data.dtype in (DType.INT8, DType.INT16) and weight.dtype == np.int8,
         "dtypes of data and weights",
@@ -259,7 +259,7 @@ def require_int8_weights(call: Call, lowering: Lowering) -> None:
 
 def is_wide(call: Call, lowering: Lowering) -> bool:
     """Whether sums are int64, as an operator's result says; they may be where the data is int16."""
-    data, result = lowering.type(call.args[0]).dtype, fixed_type(call.type, "result").dtype
+    data, result = lowering.type(call["data"]).dtype, fixed_type(call.type, "result").dtype
     require_compared(lowering, data)
     allowed = (DType.INT32, *((DType.INT64,) if data is DType.INT16 else ()))
     require(result in allowed, "dtype of the result", result, ", ".join(allowed))
@@ -270,8 +270,8 @@ def zero_point(call: Call, lowering: Lowering) -> int:
     """The data's zero point, for which the type of the data has to have room. The scales are left
     to the requantization behind; they have to be some."""
     require_factors(call)
-    value = int(one_number(call, 2, "zero point of the data"))
-    dtype = lowering.type(call.args[0]).dtype
+    value = int(one_number(call, "data_zero_point", "zero point of the data"))
+    dtype = lowering.type(call["data"]).dtype
     require(dtype in DATA, "dtype of the data", dtype, ", ".join(DATA))
     # TVM takes it off in 16 bits, in which int16 less another number wraps.
     low, high = (0, 0) if dtype is DType.INT16 else dtype.range
@@ -285,7 +285,7 @@ def centred(call: Call, weight: Array, axis: int) -> Array:
     they fit, else int16."""
     allowed = "int8, uint8"
     require(weight.dtype.name in allowed.split(", "), "dtype of weights", weight.dtype, allowed)
-    zero = constant_of(call, 3, "zero point of the weights")
+    zero = constant_of(call, "weight_zero_point", "zero point of the weights")
     if zero.size > 1:
         fits = zero.size == weight.shape[axis]
         require(fits, "zero points of the weights", zero.size, f"1 or {weight.shape[axis]}")
@@ -298,7 +298,7 @@ def centred(call: Call, weight: Array, axis: int) -> Array:
 
 
 def _data_layout(call: Call) -> str:
-    layout = str(call.attrs["data_layout"])
+    layout = str(call.attrs["layout"])
     require(layout in ("NHWC", "NCHW"), "data layout", layout, "NHWC, NCHW")
     out_layout = call.attrs.get("out_layout") or layout
     require(out_layout == layout, "output layout", out_layout, layout)
@@ -306,16 +306,16 @@ def _data_layout(call: Call) -> str:
 
 
 def _is_depthwise(call: Call, lowering: Lowering) -> bool:
-    channels = lowering.type(call.args[0]).shape[axes(_data_layout(call))[3]]
+    channels = lowering.type(call["data"]).shape[axes(_data_layout(call))[3]]
     return int(call.attrs["groups"]) == channels and channels > 1
 
 
 def _lower(call: Call, lowering: Lowering, weight: Array, zero_point: int) -> str:
     layout = _data_layout(call)
-    order = str(call.attrs["kernel_layout"])
+    order = str(call.attrs["weight_layout"])
     require(sorted(order) == sorted("OIHW"), "kernel layout", order, "OIHW …")
     weight = weight.transpose([order.index(axis) for axis in "OHWI"])
-    if _is_depthwise(call, lowering):  # Relay's O is the channel, I the multiplier
+    if _is_depthwise(call, lowering):  # O is the channel, I the multiplier
         weight = weight.transpose(0, 3, 1, 2).reshape(-1, 1, *weight.shape[1:3])
         weight = weight.transpose(0, 2, 3, 1)
     window = Window.of(call.attrs, (weight.shape[1], weight.shape[2]))
@@ -327,20 +327,23 @@ def _lower(call: Call, lowering: Lowering, weight: Array, zero_point: int) -> st
 def _add(call: Call, lowering: Lowering, op: Conv2d, weight: Array) -> str:
     op = replace(op, wide=is_wide(call, lowering))
     products = weight.size // weight.shape[0]
-    dtype = lowering.type(call.args[0]).dtype
+    dtype = lowering.type(call["data"]).dtype
     most = max_products(dtype, DType(weight.dtype.name), op.zero_point)
     require(op.wide or products <= most, "products of one output", products, f"<= {most}")
     # TVM types a convolution whose groups do not divide its channels.
-    channels = lowering.type(call.args[0]).shape[axes(op.layout)[3]]
+    channels = lowering.type(call["data"]).shape[axes(op.layout)[3]]
     fits = weight.shape[3] * op.groups == channels and weight.shape[0] % op.groups == 0
     found = f"{op.groups} for {channels} channels to {weight.shape[0]}"
     require(fits, "groups", found, f"divisors of both, {weight.shape[3]} channels a group")
-    inputs = [lowering.tensor(call.args[0]), lowering.builder.constant(weight)]
+    inputs = [lowering.tensor(call["data"]), lowering.builder.constant(weight)]
     return lowering.builder.add(op, inputs, sources=sources(call))
 
 
+CONVOLUTION = "strides padding dilation groups layout weight_layout out_layout"
 OPERATORS = {
-    "nn.conv2d": OperatorRow(lower_conv2d),
-    "qnn.conv2d": OperatorRow(lower_qnn_conv2d),
-    "qnn.conv2d_transpose": OperatorRow(lower_qnn_conv2d_transpose),
+    "conv2d": OperatorRow(lower_conv2d, "data weight", CONVOLUTION),
+    "quantized_conv2d": OperatorRow(lower_quantized_conv2d, QUANTIZED_PRODUCT, CONVOLUTION),
+    "quantized_conv2d_transpose": OperatorRow(
+        lower_quantized_conv2d_transpose, QUANTIZED_PRODUCT, f"{CONVOLUTION} output_padding"
+    ),
 }

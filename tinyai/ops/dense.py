@@ -18,7 +18,8 @@ from tinyai.ops.conv2d import (
     require_int8_weights,
     zero_point,
 )
-from tinyai.ops.matmul import lower_qnn_matmul
+from tinyai.ops.matmul import lower_quantized_matmul
+from tinyai.ops.scales import QUANTIZED_PRODUCT
 from tinyai.source import Call, Constant, Lowering, OperatorRow, constant_of, require, sources
 from tinyai.traits import Dims
 
@@ -68,32 +69,32 @@ class Dense(Contraction):
 
 
 def lower_dense(call: Call, lowering: Lowering) -> str:
-    """nn.dense with constant weights."""
+    """dense with constant weights."""
     require_int8_weights(call, lowering)
-    return _lower(call, lowering, Dense(), constant_of(call, 1, "weights"))
+    return _lower(call, lowering, Dense(), constant_of(call, "weight", "weights"))
 
 
-def lower_qnn_dense(call: Call, lowering: Lowering) -> str:
-    """qnn.dense: the zero point of the data stays, that of the weights is taken off here.
+def lower_quantized_dense(call: Call, lowering: Lowering) -> str:
+    """quantized_dense: the zero point of the data stays, that of the weights is taken off here.
 
     Where the weights are computed at run time, it is a product of two matrices."""
-    if not isinstance(call.args[1], Constant):
-        return lower_qnn_matmul(call, lowering)
-    weight = centred(call, constant_of(call, 1, "weights"), 0)
+    if not isinstance(call["weight"], Constant):
+        return lower_quantized_matmul(call, lowering)
+    weight = centred(call, constant_of(call, "weight", "weights"), 0)
     return _lower(call, lowering, Dense(zero_point(call, lowering)), weight)
 
 
 def _lower(call: Call, lowering: Lowering, op: Dense, weight: Array) -> str:
-    data = lowering.type(call.args[0])
+    data = lowering.type(call["data"])
     op = replace(op, wide=is_wide(call, lowering))
     require(len(data.shape) == 2, "shape of the data", data, "[rows, k]")
     most = max_products(data.dtype, DType(weight.dtype.name), op.zero_point)
     require(op.wide or data.shape[1] <= most, "k", data.shape[1], f"<= {most}")
-    inputs = [lowering.tensor(call.args[0]), lowering.builder.constant(weight)]
+    inputs = [lowering.tensor(call["data"]), lowering.builder.constant(weight)]
     return lowering.builder.add(op, inputs, sources=sources(call))
 
 
 OPERATORS = {
-    "nn.dense": OperatorRow(lower_dense),
-    "qnn.dense": OperatorRow(lower_qnn_dense),
+    "dense": OperatorRow(lower_dense, "data weight"),
+    "quantized_dense": OperatorRow(lower_quantized_dense, QUANTIZED_PRODUCT),
 }

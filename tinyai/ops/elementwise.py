@@ -83,19 +83,19 @@ def apply(
 
 
 def lower_identity(call: Call, lowering: Lowering) -> str:
-    """annotation.stop_fusion and other operators that only mark a place."""
-    return lowering.tensor(call.args[0])
+    """stop_fusion and other operators that only mark a place."""
+    return lowering.tensor(call["data"])
 
 
 def lower_broadcast_to(call: Call, lowering: Lowering) -> str:
     """broadcast_to: the shape of the result says it all."""
-    return apply(call, lowering, call.args[0])
+    return apply(call, lowering, call["data"])
 
 
 def lower_tile(call: Call, lowering: Lowering) -> str:
     """tile: the whole tensor again and again along each axis."""
     shape = fixed_type(call.type, "result").shape
-    data = lowering.type(call.args[0]).shape
+    data = lowering.type(call["data"]).shape
     data = (1,) * (len(shape) - len(data)) + data
     sizes = list(zip(data, shape, strict=True))
     before = tuple(dim for size, _ in sizes for dim in (1, size))
@@ -105,7 +105,7 @@ def lower_tile(call: Call, lowering: Lowering) -> str:
 
 def lower_repeat(call: Call, lowering: Lowering) -> str:
     """repeat: each element again and again, along one axis or in one row."""
-    data = lowering.type(call.args[0])
+    data = lowering.type(call["data"])
     axis, copies = call.attrs["axis"], int(call.attrs["repeats"])
     shape = (data.elements,) if axis is None else data.shape
     behind = 1 + (int(axis or 0) % len(shape))
@@ -115,7 +115,7 @@ def lower_repeat(call: Call, lowering: Lowering) -> str:
 
 def _spread(call: Call, lowering: Lowering, before: tuple[int, ...], wide: tuple[int, ...]) -> str:
     """The argument in the shape ``before``, broadcast to ``wide``, in the result's shape."""
-    value = lowering.tensor(call.args[0])
+    value = lowering.tensor(call["data"])
     for op in (Reshape(before), Elementwise(wide), Reshape(fixed_type(call.type, "result").shape)):
         value = lowering.builder.add(op, [value], sources=sources(call))
     return value
@@ -129,7 +129,7 @@ def lower_binary(step: type[Step], swapped: type[Step]) -> Lower:
     """
 
     def lower(call: Call, lowering: Lowering) -> str:
-        left, right = call.args
+        left, right = call["left"], call["right"]
         left_type, right_type = lowering.type(left), lowering.type(right)
         require(
             left_type.dtype == right_type.dtype,
@@ -149,8 +149,8 @@ def lower_shift(step: Callable[..., Step]) -> Lower:
     """right_shift, left_shift by constant amounts."""
 
     def lower(call: Call, lowering: Lowering) -> str:
-        amounts = constant_of(call, 1, "shift amount")
-        dtype = lowering.type(call.args[0]).dtype
+        amounts = constant_of(call, "amount", "shift amount")
+        dtype = lowering.type(call["data"]).dtype
         require(not dtype.is_float, "dtype", dtype, "an integer")
         require(
             amounts.dtype == dtype.numpy and amounts.min() >= 0 and amounts.max() < 8 * dtype.bytes,
@@ -158,17 +158,17 @@ def lower_shift(step: Callable[..., Step]) -> Lower:
             f"{amounts.dtype} {amounts.min()} .. {amounts.max()}",
             f"{dtype} 0 .. {8 * dtype.bytes - 1}",
         )
-        operand = Operand(lowering.tensor(call.args[1]))
-        return apply(call, lowering, call.args[0], step(operand=operand))
+        operand = Operand(lowering.tensor(call["amount"]))
+        return apply(call, lowering, call["data"], step(operand=operand))
 
     return lower
 
 
 def lower_bias_add(call: Call, lowering: Lowering) -> str:
-    """nn.bias_add: a vector along ``axis``, constant or not."""
-    value = lowering.type(call.args[0])
+    """bias_add: a vector along ``axis``, constant or not."""
+    value = lowering.type(call["data"])
     axis = int(call.attrs["axis"]) % len(value.shape)
-    bias = lowering.tensor(call.args[1])
+    bias = lowering.tensor(call["bias"])
     require(
         lowering.builder.type(bias).dtype == value.dtype,
         "dtype of the bias",
@@ -181,52 +181,51 @@ def lower_bias_add(call: Call, lowering: Lowering) -> str:
     else:
         channels = lowering.builder.type(bias).elements
         bias = lowering.builder.add(Reshape((channels, *spread[1:])), [bias])
-    return apply(call, lowering, call.args[0], steps.Add(operand=Operand(bias)))
+    return apply(call, lowering, call["data"], steps.Add(operand=Operand(bias)))
 
 
 def lower_prelu(call: Call, lowering: Lowering) -> str:
-    """nn.prelu of float32: max(value, 0) + slope * min(value, 0) would be another sum; TVM takes
+    """prelu of float32: max(value, 0) + slope * min(value, 0) would be another sum; TVM takes
     value > 0 ? value : value * slope, with a slope for each element along ``axis``."""
-    value = lowering.type(call.args[0])
+    value = lowering.type(call["data"])
     require(value.dtype.is_float, "dtype of prelu", value.dtype, "float32")
-    slope = constant_of(call, 1, "slope")
+    slope = constant_of(call, "slope", "slope")
     axis = int(call.attrs["axis"]) % len(value.shape)
     if np.all(slope == slope.reshape(-1)[0]):
-        return apply(call, lowering, call.args[0], steps.LeakyRelu(float(slope.reshape(-1)[0])))
+        return apply(call, lowering, call["data"], steps.LeakyRelu(float(slope.reshape(-1)[0])))
     spread = slope.reshape(-1, *[1] * (len(value.shape) - axis - 1))
     operand = Operand(lowering.builder.constant(spread.astype(np.float32)))
-    return apply(call, lowering, call.args[0], steps.Prelu(operand=operand))
+    return apply(call, lowering, call["data"], steps.Prelu(operand=operand))
 
 
 def lower_function(name: str) -> Lower:
     """A float32 function of one value, by its name in ``ops/functions.py``."""
 
     def lower(call: Call, lowering: Lowering) -> str:
-        dtype = lowering.type(call.args[0]).dtype
-        require(dtype.is_float, f"dtype of {call.op}", dtype, "float32")
+        dtype = lowering.type(call["data"]).dtype
+        require(dtype.is_float, f"dtype of {call.spelled}", dtype, "float32")
         mode = lowering.rounding.mode
         function = {("onnx", "sigmoid"): "mlas_logistic", ("onnx", "tanh"): "mlas_tanh"}.get(
             (mode, name), name
         )
-        return apply(call, lowering, call.args[0], steps.Function(function))
+        return apply(call, lowering, call["data"], steps.Function(function))
 
     return lower
 
 
 def lower_divide(call: Call, lowering: Lowering) -> str:
     """divide of float32."""
-    dtype = lowering.type(call.args[0]).dtype
+    value, divisor = call["left"], call["right"]
+    dtype = lowering.type(value).dtype
     require(dtype.is_float, "dtype of divide", dtype, "float32")
-    divisor = call.args[1]
     if isinstance(divisor, Constant) and lowering.rounding.mode == TVMS_OWN.mode:
-        return apply(call, lowering, call.args[0], *divided(lowering.builder, divisor.value))
-    operand = Operand(lowering.tensor(call.args[1]))
-    return apply(call, lowering, call.args[0], steps.Divide(operand=operand))
+        return apply(call, lowering, value, *divided(lowering.builder, divisor.value))
+    return apply(call, lowering, value, steps.Divide(operand=Operand(lowering.tensor(divisor))))
 
 
 def lower_clip(call: Call, lowering: Lowering) -> str:
-    low, high = float(call.attrs["a_min"]), float(call.attrs["a_max"])
-    dtype = lowering.type(call.args[0]).dtype
+    low, high = float(call.attrs["low"]), float(call.attrs["high"])
+    dtype = lowering.type(call["data"]).dtype
     require(low <= high, "bounds of clip", f"{low} .. {high}", "low <= high")
     if not dtype.is_float:
         require(
@@ -237,19 +236,19 @@ def lower_clip(call: Call, lowering: Lowering) -> str:
             f"{low} .. {high}",
             f"whole numbers of {dtype}",
         )
-    return apply(call, lowering, call.args[0], steps.Clip(low, high))
+    return apply(call, lowering, call["data"], steps.Clip(low, high))
 
 
 def lower_cast(call: Call, lowering: Lowering) -> str:
     """cast; from float to integer only behind a clip to the integer's range (else undefined)."""
-    source = lowering.type(call.args[0]).dtype
+    source = lowering.type(call["data"]).dtype
     name = str(call.attrs["dtype"])
     require(name in set(DType), "dtype of cast", name, ", ".join(DType))
     to = DType(name)
     if to == source:
-        return lowering.tensor(call.args[0])
+        return lowering.tensor(call["data"])
     if source.is_float:
-        clip = lowering.builder.last_step(lowering.tensor(call.args[0]))
+        clip = lowering.builder.last_step(lowering.tensor(call["data"]))
         found = f"bounds {clip.low} .. {clip.high}" if isinstance(clip, steps.Clip) else "no clip"
         inside = (
             isinstance(clip, steps.Clip) and to.range[0] <= clip.low <= clip.high <= to.range[1]
@@ -261,45 +260,45 @@ def lower_cast(call: Call, lowering: Lowering) -> str:
             f"{found}, to {to}",
             "a clip to the range of the integer in front of it, at most 16 bits",
         )
-    return apply(call, lowering, call.args[0], steps.Cast(to))
+    return apply(call, lowering, call["data"], steps.Cast(to))
 
 
 def lower_relu(call: Call, lowering: Lowering) -> str:
-    return apply(call, lowering, call.args[0], steps.Relu())
+    return apply(call, lowering, call["data"], steps.Relu())
 
 
 def lower_leaky_relu(call: Call, lowering: Lowering) -> str:
     alpha = float(call.attrs["alpha"])
     require(abs(alpha) < 128, "alpha", alpha, "-128 < alpha < 128")
-    return apply(call, lowering, call.args[0], steps.LeakyRelu(alpha))
+    return apply(call, lowering, call["data"], steps.LeakyRelu(alpha))
 
 
 def lower_round(call: Call, lowering: Lowering) -> str:
-    dtype = lowering.type(call.args[0]).dtype
+    dtype = lowering.type(call["data"]).dtype
     require(dtype.is_float, "dtype", dtype, "float32")
-    return apply(call, lowering, call.args[0], steps.Round())
+    return apply(call, lowering, call["data"], steps.Round())
 
 
 OPERATORS = {
-    "add": OperatorRow(lower_binary(steps.Add, steps.Add)),
-    "subtract": OperatorRow(lower_binary(steps.Subtract, steps.SubtractFrom)),
-    "multiply": OperatorRow(lower_binary(steps.Multiply, steps.Multiply)),
-    "maximum": OperatorRow(lower_binary(steps.Maximum, steps.Maximum)),
-    "minimum": OperatorRow(lower_binary(steps.Minimum, steps.Minimum)),
-    "right_shift": OperatorRow(lower_shift(steps.RightShift)),
-    "left_shift": OperatorRow(lower_shift(steps.LeftShift)),
-    "nn.bias_add": OperatorRow(lower_bias_add),
-    "nn.relu": OperatorRow(lower_relu),
-    "nn.leaky_relu": OperatorRow(lower_leaky_relu),
-    "clip": OperatorRow(lower_clip),
+    "add": OperatorRow(lower_binary(steps.Add, steps.Add), "left right"),
+    "subtract": OperatorRow(lower_binary(steps.Subtract, steps.SubtractFrom), "left right"),
+    "multiply": OperatorRow(lower_binary(steps.Multiply, steps.Multiply), "left right"),
+    "maximum": OperatorRow(lower_binary(steps.Maximum, steps.Maximum), "left right"),
+    "minimum": OperatorRow(lower_binary(steps.Minimum, steps.Minimum), "left right"),
+    "right_shift": OperatorRow(lower_shift(steps.RightShift), "data amount"),
+    "left_shift": OperatorRow(lower_shift(steps.LeftShift), "data amount"),
+    "bias_add": OperatorRow(lower_bias_add, "data bias", "axis"),
+    "relu": OperatorRow(lower_relu),
+    "leaky_relu": OperatorRow(lower_leaky_relu, "data", "alpha"),
+    "clip": OperatorRow(lower_clip, "data", "low high"),
     "round": OperatorRow(lower_round),
-    "nn.prelu": OperatorRow(lower_prelu),
-    "divide": OperatorRow(lower_divide),
+    "prelu": OperatorRow(lower_prelu, "data slope", "axis"),
+    "divide": OperatorRow(lower_divide, "left right"),
     **{name: OperatorRow(lower_function(name)) for name in FUNCTIONS},
-    "cast": OperatorRow(lower_cast, compute=False),
+    "cast": OperatorRow(lower_cast, "data", "dtype", compute=False),
     "copy": OperatorRow(lower_identity, compute=False),
-    "annotation.stop_fusion": OperatorRow(lower_identity, compute=False),
+    "stop_fusion": OperatorRow(lower_identity, compute=False),
     "broadcast_to": OperatorRow(lower_broadcast_to),
     "tile": OperatorRow(lower_tile),
-    "repeat": OperatorRow(lower_repeat),
+    "repeat": OperatorRow(lower_repeat, "data", "repeats axis"),
 }

@@ -23,7 +23,7 @@ def lookup_of(value: Call, source: Scale, target: Scale) -> Lookup | None:
     Raises ``Refusal`` for scales that TFLite itself does not take.
     """
     x = _VALUES - source.zero_point
-    if value.op == "nn.leaky_relu" and _is_dequantize(value.args[0]):
+    if value.op == "leaky_relu" and _is_dequantize(value["data"]):
         results = _leaky_relu(float(value.attrs["alpha"]), x, source, target)
     elif _is_hard_swish(value):
         results = _hard_swish(x, source, target)
@@ -57,27 +57,27 @@ def _is_hard_swish(value: Expr) -> bool:
     the operator."""
     if not (_is_by(value, "divide", 6) and isinstance(value, Call)):
         return False
-    product = value.args[0]
+    product = value["left"]
     if not (isinstance(product, Call) and product.op == "multiply"):
         return False
     for x, gate in (product.args, product.args[::-1]):
         if isinstance(gate, Call) and gate.op == "clip" and isinstance(x, Call):
-            bounds = float(gate.attrs["a_min"]), float(gate.attrs["a_max"])
-            above = gate.args[0]
+            bounds = float(gate.attrs["low"]), float(gate.attrs["high"])
+            above = gate["data"]
             if bounds == (0, 6) and isinstance(above, Call) and _is_by(above, "add", 3):
-                return _is_dequantize(x) and above.args[0] is x
+                return _is_dequantize(x) and above["left"] is x
     return False
 
 
 def _is_dequantize(value: Expr) -> bool:
-    return isinstance(value, Call) and value.op == "qnn.dequantize"
+    return isinstance(value, Call) and value.op == "dequantize"
 
 
 def _is_by(value: Expr, op: str, number: float) -> bool:
     """Whether ``value`` is ``op`` of something and the one number ``number``."""
     if not isinstance(value, Call) or value.op != op:
         return False
-    by = value.args[1]
+    by = value["right"]
     return isinstance(by, Constant) and by.value.size == 1 and float(by.value) == number
 
 

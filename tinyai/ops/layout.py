@@ -246,32 +246,32 @@ class Pad(Op):
 
 def _chain(call: Call, lowering: Lowering, *ops: Op) -> str:
     """The first argument through ``ops``, one behind the other."""
-    value = lowering.tensor(call.args[0])
+    value = lowering.tensor(call["data"])
     for op in ops:
         value = lowering.builder.add(op, [value], sources=sources(call))
     return value
 
 
 def lower_reshape(call: Call, lowering: Lowering) -> str:
-    """reshape, nn.batch_flatten, squeeze, expand_dims: the type of the result says it all."""
+    """reshape: the type of the result says it all."""
     shape = fixed_type(call.type, "result").shape
-    if shape == lowering.type(call.args[0]).shape:
-        return lowering.tensor(call.args[0])
+    if shape == lowering.type(call["data"]).shape:
+        return lowering.tensor(call["data"])
     return _chain(call, lowering, Reshape(shape))
 
 
 def lower_transpose(call: Call, lowering: Lowering) -> str:
-    rank = len(lowering.type(call.args[0]).shape)
+    rank = len(lowering.type(call["data"]).shape)
     axes = call.attrs["axes"]
     order = tuple(int(axis) % rank for axis in axes) if axes else tuple(reversed(range(rank)))
     if order == tuple(range(rank)):
-        return lowering.tensor(call.args[0])
+        return lowering.tensor(call["data"])
     return _chain(call, lowering, Transpose(order))
 
 
 def _parts(call: Call, lowering: Lowering) -> list[str]:
     """The tensors of an argument that is a tuple."""
-    parts = call.args[0]
+    parts = call["parts"]
     require(isinstance(parts, Tuple), "argument", "a tuple made elsewhere", "a tuple made here")
     assert isinstance(parts, Tuple)
     inputs = [lowering.tensor(part) for part in parts.fields]
@@ -297,7 +297,7 @@ def lower_stack(call: Call, lowering: Lowering) -> str:
 
 def lower_split(call: Call, lowering: Lowering) -> tuple[str, ...]:
     """split: a slice for each field of the result, as long as its type says."""
-    value = lowering.tensor(call.args[0])
+    value = lowering.tensor(call["data"])
     rank = len(lowering.builder.type(value).shape)
     axis = int(call.attrs["axis"]) % rank
     begin, fields = [0] * rank, []
@@ -315,11 +315,11 @@ MOST_RUNS = 64  # slices that a take may become: each is a loop of its own
 def lower_take(call: Call, lowering: Lowering) -> str:
     """take by constant indices: a slice for each run of them at one distance, one behind the
     other."""
-    value, shape = lowering.tensor(call.args[0]), lowering.type(call.args[0]).shape
-    indices = constant_of(call, 1, "indices")
+    value, shape = lowering.tensor(call["data"]), lowering.type(call["data"]).shape
+    indices = constant_of(call, "indices", "indices")
     require(int(call.attrs["batch_dims"]) == 0, "batch_dims", call.attrs["batch_dims"], 0)
     if call.attrs["axis"] is None:
-        shape, axis = (lowering.type(call.args[0]).elements,), 0
+        shape, axis = (lowering.type(call["data"]).elements,), 0
         value = lowering.builder.add(Reshape(shape), [value], sources=sources(call))
     else:
         axis = int(call.attrs["axis"]) % len(shape)
@@ -365,7 +365,7 @@ def _runs(indices: list[int]) -> Iterator[tuple[int, int, int]]:
 
 def lower_reverse(call: Call, lowering: Lowering) -> str:
     """reverse: a slice from the last element backwards."""
-    shape = lowering.type(call.args[0]).shape
+    shape = lowering.type(call["data"]).shape
     begin, strides = [0] * len(shape), [1] * len(shape)
     axis = int(call.attrs["axis"]) % len(shape)
     begin[axis], strides[axis] = shape[axis] - 1, -1
@@ -373,7 +373,7 @@ def lower_reverse(call: Call, lowering: Lowering) -> str:
 
 
 def lower_strided_slice(call: Call, lowering: Lowering) -> str:
-    data = lowering.type(call.args[0])
+    data = lowering.type(call["data"])
     shape = fixed_type(call.type, "result").shape
     rank = len(data.shape)
     begins = [int(v) for v in call.attrs["begin"]]
@@ -398,14 +398,14 @@ def lower_strided_slice(call: Call, lowering: Lowering) -> str:
 
 
 def lower_pad(call: Call, lowering: Lowering) -> str:
-    """nn.pad by a constant."""
-    require(call.attrs["pad_mode"] == "constant", "mode", call.attrs["pad_mode"], "constant")
-    value = constant_of(call, 1, "pad value") if len(call.args) > 1 else np.zeros(())
+    """pad by a constant."""
+    require(call.attrs["mode"] == "constant", "mode", call.attrs["mode"], "constant")
+    value = constant_of(call, "value", "pad value") if len(call.args) > 1 else np.zeros(())
     require(value.size == 1, "pad value", value.shape, "one number")
-    widths = tuple((int(before), int(after)) for before, after in call.attrs["pad_width"])
+    widths = tuple((int(before), int(after)) for before, after in call.attrs["widths"])
     require(all(min(width) >= 0 for width in widths), "pad width", widths, ">= 0")
     number = float(value.reshape(-1)[0])
-    dtype = lowering.type(call.args[0]).dtype
+    dtype = lowering.type(call["data"]).dtype
     require(
         dtype.is_float or (dtype.range[0] <= number <= dtype.range[1] and number.is_integer()),
         "pad value",
@@ -417,7 +417,7 @@ def lower_pad(call: Call, lowering: Lowering) -> str:
 
 def lower_layout_transform(call: Call, lowering: Lowering) -> str:
     """layout_transform between orders of the same plain axes (no blocked layouts)."""
-    source, target = str(call.attrs["src_layout"]), str(call.attrs["dst_layout"])
+    source, target = str(call.attrs["source"]), str(call.attrs["target"])
     require(
         sorted(source) == sorted(target) and source.isalpha() and source.isupper(),
         "layouts",
@@ -458,7 +458,7 @@ def _rearranged(
 
 
 def lower_depth_to_space(call: Call, lowering: Lowering) -> str:
-    """nn.depth_to_space: a channel holds a block's place and then a channel (DCR), or reversed."""
+    """depth_to_space: a channel holds a block's place and then a channel (DCR), or reversed."""
     channels = "YXC" if call.attrs["mode"] == "DCR" else "CYX"
     image = fixed_type(call.type, "result").shape
     blocks, joined, sizes = _blocks(call, image, channels)
@@ -466,25 +466,22 @@ def lower_depth_to_space(call: Call, lowering: Lowering) -> str:
 
 
 def lower_space_to_depth(call: Call, lowering: Lowering) -> str:
-    """nn.space_to_depth: a channel of the result holds a block's place and then a channel."""
-    blocks, joined, sizes = _blocks(call, lowering.type(call.args[0]).shape, "YXC")
+    """space_to_depth: a channel of the result holds a block's place and then a channel."""
+    blocks, joined, sizes = _blocks(call, lowering.type(call["data"]).shape, "YXC")
     return _rearranged(call, lowering, blocks, joined, sizes)
 
 
 OPERATORS = {
-    "nn.pad": OperatorRow(lower_pad),
-    "concatenate": OperatorRow(lower_concatenate),
-    "strided_slice": OperatorRow(lower_strided_slice),
-    "split": OperatorRow(lower_split),
-    "take": OperatorRow(lower_take),
-    "stack": OperatorRow(lower_stack),
-    "reverse": OperatorRow(lower_reverse),
-    "nn.depth_to_space": OperatorRow(lower_depth_to_space),
-    "nn.space_to_depth": OperatorRow(lower_space_to_depth),
-    "transpose": OperatorRow(lower_transpose),
-    "layout_transform": OperatorRow(lower_layout_transform),
+    "pad": OperatorRow(lower_pad, "data value", "mode widths"),
+    "concatenate": OperatorRow(lower_concatenate, "parts", "axis"),
+    "strided_slice": OperatorRow(lower_strided_slice, "data", "begin strides axes slice_mode"),
+    "split": OperatorRow(lower_split, "data", "axis"),
+    "take": OperatorRow(lower_take, "data indices", "axis batch_dims mode"),
+    "stack": OperatorRow(lower_stack, "parts", "axis"),
+    "reverse": OperatorRow(lower_reverse, "data", "axis"),
+    "depth_to_space": OperatorRow(lower_depth_to_space, "data", "block_size layout mode"),
+    "space_to_depth": OperatorRow(lower_space_to_depth, "data", "block_size layout"),
+    "transpose": OperatorRow(lower_transpose, "data", "axes"),
+    "layout_transform": OperatorRow(lower_layout_transform, "data", "source target"),
     "reshape": OperatorRow(lower_reshape, compute=False),
-    "nn.batch_flatten": OperatorRow(lower_reshape, compute=False),
-    "squeeze": OperatorRow(lower_reshape, compute=False),
-    "expand_dims": OperatorRow(lower_reshape, compute=False),
 }

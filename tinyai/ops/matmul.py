@@ -10,8 +10,11 @@ import numpy as np
 
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.layout import Reshape
-from tinyai.ops.scales import require_factors
+from tinyai.ops.scales import QUANTIZED_PRODUCT, require_factors
 from tinyai.source import Call, Lowering, OperatorRow, fixed_type, one_number, require, sources
+
+# The operands of a product, and how messages call them.
+SIDES = {"data": "data", "weight": "other matrix"}
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,15 @@ def most_products(data: DType, other: DType, zero_point: int, other_zero_point: 
     return (2**31 - 1) // (left * right)
 
 
-def lower_qnn_batch_matmul(call: Call, lowering: Lowering) -> str:
-    """qnn.batch_matmul into int32."""
-    names = [lowering.tensor(arg) for arg in call.args[:2]]
+def lower_quantized_batch_matmul(call: Call, lowering: Lowering) -> str:
+    """quantized_batch_matmul into int32."""
+    names = [lowering.tensor(call[side]) for side in SIDES]
     return lowering.builder.add(_op(call, lowering), names, sources=sources(call))
 
 
-def lower_qnn_matmul(call: Call, lowering: Lowering) -> str:
-    """qnn.dense whose weights are computed at run time: one matrix by another."""
-    builder, names = lowering.builder, [lowering.tensor(arg) for arg in call.args[:2]]
+def lower_quantized_matmul(call: Call, lowering: Lowering) -> str:
+    """quantized_dense whose weights are computed at run time: one matrix by another."""
+    builder, names = lowering.builder, [lowering.tensor(call[side]) for side in SIDES]
     for name in names:
         shape = builder.type(name).shape
         require(len(shape) == 2, "shape of the data", builder.type(name), "[rows, k]")
@@ -95,20 +98,20 @@ def _op(call: Call, lowering: Lowering) -> BatchMatmul:
     result = fixed_type(call.type, "result")
     require(result.dtype is DType.INT32, "dtype of the result", result.dtype, "int32")
     zeros, dtypes = [], []
-    for index, what in ((0, "data"), (1, "other matrix")):
-        of = lowering.type(call.args[index])
+    for side, what in SIDES.items():
+        of = lowering.type(call[side])
         require(of.dtype in NARROW, f"dtype of the {what}", of.dtype, ", ".join(NARROW))
-        zero = int(one_number(call, index + 2, f"zero point of the {what}"))
+        zero = int(one_number(call, f"{side}_zero_point", f"zero point of the {what}"))
         low, high = of.dtype.range
         require(low <= zero <= high, f"zero point of the {what}", zero, f"{low} .. {high}")
         zeros.append(zero)
         dtypes.append(of.dtype)
-    count = lowering.type(call.args[0]).shape[-1]
+    count = lowering.type(call["data"]).shape[-1]
     most = most_products(dtypes[0], dtypes[1], zeros[0], zeros[1])
     require(count <= most, "k", count, f"<= {most}")
     return BatchMatmul(*zeros)
 
 
 OPERATORS = {
-    "qnn.batch_matmul": OperatorRow(lower_qnn_batch_matmul),
+    "quantized_batch_matmul": OperatorRow(lower_quantized_batch_matmul, QUANTIZED_PRODUCT),
 }

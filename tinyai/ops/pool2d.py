@@ -340,21 +340,21 @@ def _layout(call: Call) -> str:
 
 
 def _add(call: Call, lowering: Lowering, op: Op) -> str:
-    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+    return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))
 
 
 def _require_int32(call: Call, lowering: Lowering) -> None:
-    dtype = lowering.type(call.args[0]).dtype
+    dtype = lowering.type(call["data"]).dtype
     require(dtype is DType.INT32, "dtype of an average", dtype, "int32")
 
 
 def _require_integer(call: Call, lowering: Lowering) -> None:
-    dtype = lowering.type(call.args[0]).dtype
+    dtype = lowering.type(call["data"]).dtype
     require(not dtype.is_float, "dtype of pooling", dtype, "an integer")
 
 
 def _pooling_window(call: Call) -> Window:
-    height, width = (int(v) for v in call.attrs["pool_size"])
+    height, width = (int(v) for v in call.attrs["kernel"])
     return Window.of(call.attrs, (height, width))
 
 
@@ -364,7 +364,7 @@ def lower_max_pool2d(call: Call, lowering: Lowering) -> str:
 
 
 def lower_avg_pool2d(call: Call, lowering: Lowering) -> str:
-    if lowering.rounding.mode == "onnx" and lowering.type(call.args[0]).dtype.is_float:
+    if lowering.rounding.mode == "onnx" and lowering.type(call["data"]).dtype.is_float:
         return add_onnx_average(call, lowering, by_columns=True)
     _require_int32(call, lowering)
     window = _pooling_window(call)
@@ -378,11 +378,11 @@ def lower_avg_pool2d(call: Call, lowering: Lowering) -> str:
 def add_onnx_average(call: Call, lowering: Lowering, *, by_columns: bool) -> str:
     """The average pooling ``call`` of a dequantized tensor, as ONNX Runtime adds floats up: in its
     own kernel for floats ``by_columns``, in QLinearAveragePool row by row."""
-    below = call.args[0]
-    if not isinstance(below, Call) or below.op != "qnn.dequantize":
-        raise Refusal("average of floats", "of a computed float", "of a qnn.dequantize")
-    source = scale_of(below, 1, "input")
-    data = lowering.type(below.args[0]).dtype
+    below = call["data"]
+    if not isinstance(below, Call) or below.op != "dequantize":
+        raise Refusal("average of floats", "of a computed float", "of a dequantize")
+    source = scale_of(below, "input")
+    data = lowering.type(below["data"]).dtype
     require(data in NARROW, "dtype of an average", data, ", ".join(NARROW))
     window = _pooling_window(call)
     require(window.dilation == (1, 1), "dilation of an average", window.dilation, "(1, 1)")
@@ -395,16 +395,16 @@ def add_onnx_average(call: Call, lowering: Lowering, *, by_columns: bool) -> str
         float(source.scale),
     )
     names = (*sources(below), *sources(call))
-    return lowering.builder.add(op, [lowering.tensor(below.args[0])], sources=names)
+    return lowering.builder.add(op, [lowering.tensor(below["data"])], sources=names)
 
 
 def lower_adaptive_pool2d(kind: str, *, whole: bool) -> Lower:
-    """nn.adaptive_…_pool2d, and nn.global_…_pool2d where ``whole``."""
+    """adaptive_…_pool2d, and global_…_pool2d where ``whole``."""
 
     def lower(call: Call, lowering: Lowering) -> str:
         (_require_int32 if kind == "avg" else _require_integer)(call, lowering)
         layout = _layout(call)
-        data = lowering.type(call.args[0])
+        data = lowering.type(call["data"])
         _, h, w, _ = axes(layout)
         size = [] if whole else [int(v) for v in call.attrs["output_size"] or ()]
         if whole:
@@ -418,11 +418,17 @@ def lower_adaptive_pool2d(kind: str, *, whole: bool) -> Lower:
     return lower
 
 
+POOLING = "kernel strides padding dilation ceil_mode layout out_layout"
 OPERATORS = {
-    "nn.max_pool2d": OperatorRow(lower_max_pool2d),
-    "nn.avg_pool2d": OperatorRow(lower_avg_pool2d),
-    "nn.global_max_pool2d": OperatorRow(lower_adaptive_pool2d("max", whole=True)),
-    "nn.global_avg_pool2d": OperatorRow(lower_adaptive_pool2d("avg", whole=True)),
-    "nn.adaptive_max_pool2d": OperatorRow(lower_adaptive_pool2d("max", whole=False)),
-    "nn.adaptive_avg_pool2d": OperatorRow(lower_adaptive_pool2d("avg", whole=False)),
+    "max_pool2d": OperatorRow(lower_max_pool2d, "data", POOLING),
+    "avg_pool2d": OperatorRow(lower_avg_pool2d, "data", f"{POOLING} count_include_pad"),
+    **{
+        f"{what}_{kind}_pool2d": OperatorRow(
+            lower_adaptive_pool2d(kind, whole=what == "global"),
+            "data",
+            "layout out_layout" + " output_size" * (what == "adaptive"),
+        )
+        for what in ("global", "adaptive")
+        for kind in ("max", "avg")
+    },
 }

@@ -90,12 +90,12 @@ def _axes(call: Call, rank: int) -> tuple[int, ...]:
 
 def add_sum(call: Call, lowering: Lowering, epilogue: tuple[Step, ...] = ()) -> tuple[str, int]:
     """The node that sums the call's argument over its axes, and how many elements each sum has."""
-    data = lowering.type(call.args[0])
-    require(data.dtype is DType.INT32, f"dtype of {call.op}", data.dtype, "int32")
+    data = lowering.type(call["data"])
+    require(data.dtype is DType.INT32, f"dtype of {call.spelled}", data.dtype, "int32")
     axes = _axes(call, len(data.shape))
     require(bool(axes), "axes", "none", "at least one")
     op = Sum(axes, bool(call.attrs.get("keepdims")))
-    inputs = [lowering.tensor(call.args[0])]
+    inputs = [lowering.tensor(call["data"])]
     total = lowering.builder.add(op, inputs, epilogue, sources(call))
     return total, math.prod(data.shape[axis] for axis in axes)
 
@@ -106,13 +106,13 @@ def lower_sum(call: Call, lowering: Lowering) -> str:
 
 def lower_mean(call: Call, lowering: Lowering) -> str:
     """mean of int32: the sum divided by the count, cut towards zero."""
-    data = lowering.type(call.args[0])
+    data = lowering.type(call["data"])
     count = math.prod(data.shape[axis] for axis in _axes(call, len(data.shape)))
     divisor = Operand(lowering.builder.constant(np.array(count, np.int32)))
     return add_sum(call, lowering, (steps.Divide(operand=divisor),) if count > 1 else ())[0]
 
 
 OPERATORS = {
-    "sum": OperatorRow(lower_sum),
-    "mean": OperatorRow(lower_mean),
+    "sum": OperatorRow(lower_sum, "data", "axis keepdims exclude"),
+    "mean": OperatorRow(lower_mean, "data", "axis keepdims exclude"),
 }

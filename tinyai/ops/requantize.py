@@ -59,10 +59,10 @@ OF_VALUES = frozenset(
     {
         *FUNCTIONS,
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "round"),
-        *("nn.relu", "nn.leaky_relu", "nn.prelu", "nn.softmax", "nn.log_softmax"),
+        *("relu", "leaky_relu", "prelu", "softmax", "log_softmax"),
     }
 )
-# What TFLite's int8 kernel tabulates, by the name of TVM's operator.
+# What TFLite's int8 kernel tabulates, by the operator's name.
 TFLITE_FUNCTIONS: Mapping[str, str] = MappingProxyType({"sigmoid": "sigmoid", "tanh": "tanhf"})
 
 
@@ -85,41 +85,41 @@ def _require_dtype(what: str, dtype: DType, allowed: tuple[DType, ...]) -> None:
 
 def lower_fixed_point_multiply(call: Call, lowering: Lowering) -> str:
     """fixed_point_multiply by one number, on int32, or on int64 as relay.quantize writes it."""
-    dtype = lowering.type(call.args[0]).dtype
+    dtype = lowering.type(call["data"]).dtype
     multiplier, shift = int(call.attrs["multiplier"]), int(call.attrs["shift"])
     _require_dtype("dtype", dtype, (DType.INT32, DType.INT64))
     if dtype is DType.INT64:
         require(multiplier != 2**30, "multiplier of an int64", "2**30", "another")
     chain = multiply_step(lowering.builder, multiplier, shift)
-    return apply(call, lowering, call.args[0], *chain)
+    return apply(call, lowering, call["data"], *chain)
 
 
 def lower_requantize(call: Call, lowering: Lowering) -> str:
-    """qnn.requantize of integers, per tensor or along an axis."""
-    data = lowering.type(call.args[0])
+    """requantize of integers, per tensor or along an axis."""
+    data = lowering.type(call["data"])
     to = fixed_type(call.type, "result").dtype
     _require_dtype("dtype", data.dtype, (*WIDE, DType.INT64))
     _require_dtype("dtype of the result", to, WIDE)
     require_compared(lowering, data.dtype, to)
     rank = len(data.shape)
-    source = with_factors(axis_scale_of(call, 1, "input", rank), call.args[0])
-    target = scale_of(call, 3, "output")
+    source = with_factors(axis_scale_of(call, "input", rank), call["data"])
+    target = scale_of(call, "output")
     how = arithmetic(call.attrs, lowering.rounding)
-    mean = call.args[0]
+    mean = call["data"]
     if isinstance(how, TfliteArithmetic) and isinstance(mean, Call) and mean.op == "mean":
         return _tflite_mean(call, mean, lowering, source, target)
     chain = how.requantize(lowering.builder, source, target, data.dtype, to, rank)
-    value = call.args[0]
+    value = call["data"]
     if isinstance(how, TfliteArithmetic) and (relu := _of_same_operator(call)):
-        bounds = float(relu.attrs["a_min"]), float(relu.attrs["a_max"])
+        bounds = float(relu.attrs["low"]), float(relu.attrs["high"])
         chain += relu_limits(bounds, source, target, data.dtype, to)
-        value = relu.args[0]
+        value = relu["data"]
     return apply(call, lowering, value, *chain, quant=target.qparams)
 
 
 def _of_same_operator(requantize: Call) -> Call | None:
     """The clip that a requantization is of, where both are one operator of the source model."""
-    clip = requantize.args[0]
+    clip = requantize["data"]
     same = isinstance(clip, Call) and clip.op == "clip" and clip.name == requantize.name != ""
     return clip if same and isinstance(clip, Call) else None
 
@@ -135,42 +135,42 @@ def _tflite_mean(call: Call, mean: Call, lowering: Lowering, source: Scale, targ
 
 
 def lower_quantize(call: Call, lowering: Lowering) -> str:
-    """qnn.quantize of float32."""
-    data = lowering.type(call.args[0])
+    """quantize of float32."""
+    data = lowering.type(call["data"])
     _require_dtype("dtype", data.dtype, (DType.FLOAT32,))
     to = fixed_type(call.type, "result").dtype
     _require_dtype("dtype of the result", to, SHORT)
     require_compared(lowering, to)
     rank = len(data.shape)
-    target = axis_scale_of(call, 1, "output", rank)
+    target = axis_scale_of(call, "output", rank)
     how = arithmetic({}, lowering.rounding)
-    functions = _of_dequantized(call.args[0])
+    functions = _of_dequantized(call["data"])
     if isinstance(how, TfliteArithmetic) and functions:
         return _tflite_function(call, functions, lowering, target, to)
-    if isinstance(how, OnnxArithmetic) and [each.op for each in functions] == ["nn.softmax"]:
+    if isinstance(how, OnnxArithmetic) and [each.op for each in functions] == ["softmax"]:
         inner = _dequantize_below(functions)
         # Of two types ONNX Runtime computes it in float.
-        if lowering.type(inner.args[0]).dtype is to:
-            source = scale_of(inner, 1, "input")
-            return add_onnx_softmax(functions[0], lowering, inner.args[0], source, target)
+        if lowering.type(inner["data"]).dtype is to:
+            source = scale_of(inner, "input")
+            return add_onnx_softmax(functions[0], lowering, inner["data"], source, target)
     if isinstance(how, OnnxArithmetic) and (average := _of_average(call, lowering)):
         total = add_onnx_average(average, lowering, by_columns=False)
         chain = how.quantize_average(lowering.builder, target, to)
         of, names = lowering.builder.type(total), (*sources(average), *sources(call))
         return lowering.builder.add(Elementwise(of.shape), [total], chain, names, target.qparams)
     chain = how.quantize(lowering.builder, target, to, rank)
-    return apply(call, lowering, call.args[0], *chain, quant=target.qparams)
+    return apply(call, lowering, call["data"], *chain, quant=target.qparams)
 
 
 def _of_average(quantize: Call, lowering: Lowering) -> Call | None:
     """The average pooling that ``quantize`` is of, where ONNX Runtime runs both and the dequantize
     below as its QLinearAveragePool: of two types it runs them one by one."""
-    average = quantize.args[0]
-    if not isinstance(average, Call) or average.op != "nn.avg_pool2d":
+    average = quantize["data"]
+    if not isinstance(average, Call) or average.op != "avg_pool2d":
         return None
-    below = average.args[0]
+    below = average["data"]
     same = (
-        isinstance(below, Call) and below.args and below.args[0].type.dtype == quantize.type.dtype
+        isinstance(below, Call) and below.args and below["data"].type.dtype == quantize.type.dtype
     )
     return average if same else None
 
@@ -184,7 +184,7 @@ def _of_dequantized(value: Expr) -> list[Call]:
         each = stack.pop()
         if not isinstance(each, Call) or each in found:
             continue
-        if each.op == "qnn.dequantize":
+        if each.op == "dequantize":
             dequantized = True
         elif each.op in OF_VALUES:
             found[each] = None
@@ -201,24 +201,24 @@ def _tflite_function(
     (The float operator between a dequantize and a quantize of their own imports the same.)
     """
     last = functions[0]
-    known = ", ".join((*TFLITE_FUNCTIONS, "nn.leaky_relu", "nn.softmax, hard-swish"))
+    known = ", ".join((*TFLITE_FUNCTIONS, "leaky_relu", "softmax, hard-swish"))
     require(to is DType.INT8, "dtype of the result", to, "int8")
     dequantized = _dequantize_below(functions)
-    data = dequantized.args[0]
-    source = scale_of(dequantized, 1, "input")
+    data = dequantized["data"]
+    source = scale_of(dequantized, "input")
     table = functions_tflite.lookup_of(last, source, target)
     if table is not None:
         found = lowering.type(data).dtype
         require(found is DType.INT8, "dtype of the function's input", found, "int8")
         return apply(call, lowering, data, table, quant=target.qparams)
-    names = " of ".join(each.op for each in functions)
+    names = " of ".join(each.spelled for each in functions)
     require(len(functions) == 1, "TFLite's arithmetic of", names, known)
-    if last.op == "nn.softmax":
+    if last.op == "softmax":
         quantization = float(target.scale), target.zero_point
         allowed = 1 / 256, -128
         require(quantization == allowed, "quantization of a softmax", quantization, allowed)
         return add_tflite_softmax(last, lowering, data, float(source.scale))
-    require(last.op in TFLITE_FUNCTIONS, "TFLite's arithmetic of", last.op, known)
+    require(last.op in TFLITE_FUNCTIONS, "TFLite's arithmetic of", last.spelled, known)
     builder = lowering.builder
     inverse = np.asarray(np.float32(1) / target.scale)
     chain = (
@@ -238,33 +238,33 @@ def _dequantize_below(functions: list[Call]) -> Call:
         arg
         for each in functions
         for arg in each.args
-        if isinstance(arg, Call) and arg.op == "qnn.dequantize"
+        if isinstance(arg, Call) and arg.op == "dequantize"
     )
 
 
 def lower_dequantize(call: Call, lowering: Lowering) -> str:
-    """qnn.dequantize of int8, uint8, int16 or int32 to float32."""
-    data = lowering.type(call.args[0])
+    """dequantize of int8, uint8, int16 or int32 to float32."""
+    data = lowering.type(call["data"])
     _require_dtype("dtype", data.dtype, WIDE)
     require_compared(lowering, data.dtype)
     rank = len(data.shape)
-    source = axis_scale_of(call, 1, "input", rank)
+    source = axis_scale_of(call, "input", rank)
     chain = dequantize(lowering.builder, source, data.dtype, rank)
-    return apply(call, lowering, call.args[0], *chain)
+    return apply(call, lowering, call["data"], *chain)
 
 
-def lower_qnn_binary(step: type[Step]) -> Lower:
-    """qnn.add, qnn.subtract, and qnn.mul where ``step`` is Multiply."""
+def lower_quantized_binary(step: type[Step]) -> Lower:
+    """quantized_add, quantized_subtract, and quantized_multiply where ``step`` is Multiply."""
 
     def lower(call: Call, lowering: Lowering) -> str:
-        for side in call.args[:2]:
+        left, right = call["left"], call["right"]
+        for side in (left, right):
             _require_dtype("dtype", lowering.type(side).dtype, SHORT)
             require_compared(lowering, lowering.type(side).dtype)
-        left, right = call.args[:2]
-        scales = scale_of(call, 2, "left side"), scale_of(call, 4, "right side")
-        if _is_narrower(call.args[0], lowering, right) and step is not steps.Subtract:
+        scales = scale_of(call, "left", "left side"), scale_of(call, "right", "right side")
+        if _is_narrower(left, lowering, right) and step is not steps.Subtract:
             left, right, scales = right, left, scales[::-1]
-        target = scale_of(call, 6, "output")
+        target = scale_of(call, "output")
         to = fixed_type(call.type, "result").dtype
         how = arithmetic({}, lowering.rounding)
         both = Sides(*scales, lowering.tensor(right))
@@ -292,12 +292,12 @@ def _is_narrower(left: Expr, lowering: Lowering, right: Expr) -> bool:
     return few < many or (few == many and isinstance(left, Constant))
 
 
-def lower_qnn_concatenate(call: Call, lowering: Lowering) -> str:
-    """qnn.concatenate: every part at the output's scale, then concatenated."""
-    parts, scales, zero_points = call.args[:3]
+def lower_quantized_concatenate(call: Call, lowering: Lowering) -> str:
+    """quantized_concatenate: every part at the output's scale, then concatenated."""
+    parts, scales, zero_points = call["parts"], call["scales"], call["zero_points"]
     if not isinstance(parts, Tuple):
         raise Refusal("argument", "a tuple made elsewhere", "a tuple made here")
-    target = scale_of(call, 3, "output")
+    target = scale_of(call, "output")
     rank = len(call.type.shape)
     inputs = [
         _at_scale(lowering, part, _of_part(scale, zero_point), target)
@@ -339,13 +339,19 @@ def _at_scale(lowering: Lowering, part: Expr, source: Scale, target: Scale) -> s
     )
 
 
+SIDES = "left right left_scale left_zero_point right_scale right_zero_point"
+INPUT, OUTPUT = "input_scale input_zero_point", "output_scale output_zero_point"
 OPERATORS = {
-    "qnn.requantize": OperatorRow(lower_requantize),
-    "qnn.quantize": OperatorRow(lower_quantize),
-    "qnn.dequantize": OperatorRow(lower_dequantize),
-    "qnn.add": OperatorRow(lower_qnn_binary(steps.Add)),
-    "qnn.subtract": OperatorRow(lower_qnn_binary(steps.Subtract)),
-    "qnn.mul": OperatorRow(lower_qnn_binary(steps.Multiply)),
-    "qnn.concatenate": OperatorRow(lower_qnn_concatenate),
-    "fixed_point_multiply": OperatorRow(lower_fixed_point_multiply),
+    "requantize": OperatorRow(
+        lower_requantize, f"data {INPUT} {OUTPUT}", "axis rounding compute_dtype"
+    ),
+    "quantize": OperatorRow(lower_quantize, f"data {OUTPUT}", "axis"),
+    "dequantize": OperatorRow(lower_dequantize, f"data {INPUT}", "axis"),
+    "quantized_add": OperatorRow(lower_quantized_binary(steps.Add), f"{SIDES} {OUTPUT}"),
+    "quantized_subtract": OperatorRow(lower_quantized_binary(steps.Subtract), f"{SIDES} {OUTPUT}"),
+    "quantized_multiply": OperatorRow(lower_quantized_binary(steps.Multiply), f"{SIDES} {OUTPUT}"),
+    "quantized_concatenate": OperatorRow(
+        lower_quantized_concatenate, f"parts scales zero_points {OUTPUT}", "axis"
+    ),
+    "fixed_point_multiply": OperatorRow(lower_fixed_point_multiply, "data", "multiplier shift"),
 }

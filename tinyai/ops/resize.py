@@ -133,16 +133,16 @@ def nearest(size: int, count: int, mode: str, rounding: str) -> tuple[int, ...]:
 
 
 def lower_resize2d(call: Call, lowering: Lowering) -> str:
-    """image.resize2d to the nearest neighbour."""
-    mode = str(call.attrs["coordinate_transformation_mode"])
-    rounding = str(call.attrs["rounding_method"])
+    """resize2d to the nearest neighbour."""
+    mode = str(call.attrs["coordinates"])
+    rounding = str(call.attrs["rounding"])
     require(mode in POSITIONS, "coordinates", mode, ", ".join(POSITIONS))
     require(rounding in ("", *ROUNDINGS), "rounding", rounding, ", ".join(ROUNDINGS))
     return _resize(call, lowering, mode, rounding)
 
 
 def lower_upsampling(call: Call, lowering: Lowering) -> str:
-    """nn.upsampling to the nearest neighbour."""
+    """upsampling to the nearest neighbour."""
     return _resize(call, lowering, "align_corners" if call.attrs["align_corners"] else "asymmetric")
 
 
@@ -150,13 +150,13 @@ def _resize(call: Call, lowering: Lowering, mode: str, rounding: str = "") -> st
     method, layout = str(call.attrs["method"]), str(call.attrs["layout"])
     require(method == "nearest_neighbor", "method", method, "nearest_neighbor")
     require(layout in LAYOUTS, "layout", layout, ", ".join(LAYOUTS))
-    data = lowering.type(call.args[0])
+    data = lowering.type(call["data"])
     # TVM takes every value through float32, which rounds larger integers.
-    require(data.dtype.bytes <= 2, f"dtype of {call.op}", data.dtype, "at most 16 bits")
+    require(data.dtype.bytes <= 2, f"dtype of {call.spelled}", data.dtype, "at most 16 bits")
     result = fixed_type(call.type, "result").shape
     rows, columns = (_indices(data.shape, result, layout.index(a), mode, rounding) for a in "HW")
     op = Resize(rows, columns, layout)
-    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+    return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))
 
 
 def _indices(
@@ -168,6 +168,6 @@ def _indices(
 
 
 OPERATORS = {
-    "image.resize2d": OperatorRow(lower_resize2d),
-    "nn.upsampling": OperatorRow(lower_upsampling),
+    "resize2d": OperatorRow(lower_resize2d, "data", "layout method coordinates rounding"),
+    "upsampling": OperatorRow(lower_upsampling, "data", "layout method align_corners"),
 }

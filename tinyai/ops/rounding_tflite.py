@@ -43,7 +43,7 @@ class TfliteArithmetic(Arithmetic):
         factors = [factor.astype(np.float64) for factor in source.factors or (source.scale,)]
         ratios = np.asarray(math.prod(factors[1:], start=factors[0]) / np.float64(target.scale))
         axis = source.axis if ratios.size > 1 else None
-        if source.maker == "qnn.dense":
+        if source.maker == "quantized_dense":
             step: Step = _dense_step(ratios, axis, target.zero_point)
         else:
             step = fixed_point_step(ratios, axis, "tflite")

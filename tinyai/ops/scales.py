@@ -16,7 +16,12 @@ from tinyai.ir import NARROW, Array, Builder, DType, Operand, QParams, Step
 from tinyai.ops import steps
 from tinyai.source import Call, Constant, Expr, Lowering, constant_of, one_number, require
 
-ACCUMULATORS = ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense", "qnn.batch_matmul")
+ACCUMULATORS = (
+    *("quantized_conv2d", "quantized_conv2d_transpose"),
+    *("quantized_dense", "quantized_batch_matmul"),
+)
+# Their operands.
+QUANTIZED_PRODUCT = "data weight data_zero_point weight_zero_point data_scale weight_scale"
 Steps = tuple[Step, ...]
 
 
@@ -73,10 +78,11 @@ class Sides:
         return np.asarray(self.left.scale * self.right.scale / target.scale, np.float32)
 
 
-def scale_of(call: Call, index: int, what: str) -> Scale:
-    """The scale and, behind it, the zero point among a call's arguments; each one number."""
-    scale = np.float32(one_number(call, index, f"scale of the {what}"))
-    zero_point = int(one_number(call, index + 1, f"zero point of the {what}"))
+def scale_of(call: Call, side: str, what: str = "") -> Scale:
+    """The operands ``side``_scale and ``side``_zero_point of a call, each one number."""
+    what = what or side
+    scale = np.float32(one_number(call, f"{side}_scale", f"scale of the {what}"))
+    zero_point = int(one_number(call, f"{side}_zero_point", f"zero point of the {what}"))
     return Scale(require_positive(scale, f"scale of the {what}"), zero_point)
 
 
@@ -99,20 +105,20 @@ def require_compared(lowering: Lowering, *dtypes: DType) -> None:
 
 def require_factors(product: Call) -> None:
     """Refuse a qnn product whose constant scales, of data and weights, are none."""
-    for place, what in ((4, "data"), (5, "weights")):
-        scales = product.args[place]
+    for side, what in (("data", "data"), ("weight", "weights")):
+        scales = product[f"{side}_scale"]
         if isinstance(scales, Constant):
             require_positive(scales.value, f"scale of the {what}")
 
 
-def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:
+def axis_scale_of(call: Call, what: str, rank: int) -> Scale:
     """As ``scale_of``; a vector of scales lies along the call's axis."""
-    scale = constant_of(call, index, f"scale of the {what}").astype(np.float32)
+    scale = constant_of(call, f"{what}_scale", f"scale of the {what}").astype(np.float32)
     if scale.ndim == 0:
-        return scale_of(call, index, what)
+        return scale_of(call, what)
     require(scale.ndim == 1, f"scale of the {what}", f"shape {scale.shape}", "one or a vector")
     require_positive(scale, f"scale of the {what}")
-    zeros = constant_of(call, index + 1, f"zero point of the {what}")
+    zeros = constant_of(call, f"{what}_zero_point", f"zero point of the {what}")
     zeros = zeros.reshape(-1)
     fits = zeros.size in (1, scale.size)
     require(fits, f"zero points of the {what}", zeros.size, f"1 or {scale.size}")
@@ -124,14 +130,14 @@ def axis_scale_of(call: Call, index: int, what: str, rank: int) -> Scale:
 def with_factors(scale: Scale, value: Expr) -> Scale:
     """``scale`` with the factors that it is the product of, where ``value`` is an accumulator,
     with or without a bias; a sum has one."""
-    while isinstance(value, Call) and value.op in ("nn.bias_add", "add"):
+    while isinstance(value, Call) and value.op in ("bias_add", "add"):
         value = value.args[0]
     if isinstance(value, Call) and value.op == "sum":
         return replace(scale, factors=(scale.scale,), maker=value.op)
     if not isinstance(value, Call) or value.op not in ACCUMULATORS:
         return scale
-    data = np.float32(one_number(value, 4, "scale of the data"))
-    weight = constant_of(value, 5, "scale of the weights").astype(np.float32)
+    data = np.float32(one_number(value, "data_scale", "scale of the data"))
+    weight = constant_of(value, "weight_scale", "scale of the weights").astype(np.float32)
     return replace(scale, factors=(np.asarray(data), weight), maker=value.op)
 
 

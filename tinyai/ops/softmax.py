@@ -252,25 +252,25 @@ def add_onnx_softmax(
 
 
 def lower_softmax(call: Call, lowering: Lowering) -> str:
-    """nn.softmax of float32."""
-    data = lowering.type(call.args[0])
+    """softmax of float32."""
+    data = lowering.type(call["data"])
     require(data.dtype.is_float, "dtype of softmax", data.dtype, "float32")
     op = Softmax(int(call.attrs["axis"]) % len(data.shape))
-    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+    return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))
 
 
 def lower_log_softmax(call: Call, lowering: Lowering) -> str:
-    """nn.log_softmax of float32. Other frameworks' was not compared."""
-    data = lowering.type(call.args[0])
+    """log_softmax of float32. Other frameworks' was not compared."""
+    data = lowering.type(call["data"])
     require(data.dtype.is_float, "dtype of softmax", data.dtype, "float32")
     mode = lowering.rounding.mode
     whose = {"tflite": "TFLite", "onnx": "ONNX Runtime"}.get(mode, mode)
-    require(mode == TVMS_OWN.mode, f"{whose}'s arithmetic of", call.op, "nn.softmax")
+    require(mode == TVMS_OWN.mode, f"{whose}'s arithmetic of", call.spelled, "softmax")
     op = Softmax(int(call.attrs["axis"]) % len(data.shape), log=True)
-    return lowering.builder.add(op, [lowering.tensor(call.args[0])], sources=sources(call))
+    return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))
 
 
 OPERATORS = {
-    "nn.softmax": OperatorRow(lower_softmax),
-    "nn.log_softmax": OperatorRow(lower_log_softmax),
+    "softmax": OperatorRow(lower_softmax, "data", "axis"),
+    "log_softmax": OperatorRow(lower_log_softmax, "data", "axis"),
 }

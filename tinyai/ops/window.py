@@ -71,16 +71,13 @@ class Window:
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any], kernel: Pair) -> Window:
-        """The window of a source operator's attributes strides, padding, dilation, ceil_mode."""
+        """The window of an operator's attributes strides, padding, dilation, ceil_mode."""
 
         def pair(value: Any) -> Pair:
-            first, *rest = (int(v) for v in value)
-            return first, rest[0] if rest else first
+            height, width = (int(v) for v in value)
+            return height, width
 
-        pads = [int(v) for v in attrs["padding"]]
-        top, left, bottom, right = (
-            pads if len(pads) == 4 else (pads * 2 if len(pads) == 2 else pads * 4)
-        )
+        top, left, bottom, right = pads = [int(v) for v in attrs["padding"]]
         require(min(pads) >= 0, "padding", pads, ">= 0")
         return cls(
             kernel,

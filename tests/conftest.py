@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from tvm.relay.backend import te_compiler
 
+from tests.support import compilers
 from tests.support.c_checks import (
     COMPILERS,
     QUICK_COMPILERS,
@@ -16,8 +18,9 @@ from tests.support.c_checks import (
     missing,
     missing_sanitizers,
 )
+from tests.support.skipped import not_run
 from tinyai import backend
-from tinyai.runtime import tuner
+from tinyai.runtime import toolchain, tuner
 
 # Without it TVM looks for tuning logs on the network at every build.
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
@@ -35,6 +38,26 @@ def _one_look_at_tvms_build_flags() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(te_compiler, "libinfo", functools.cache(te_compiler.libinfo))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_is_compiled_twice() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toolchain, "subprocess", SimpleNamespace(run=compilers.run))
+        yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = not_run(terminalreporter.stats.get("skipped", []))
+    if lines:
+        terminalreporter.section("instruction sets that this machine could not run")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        compilers.drop_old()
 
 
 @pytest.fixture(autouse=True)

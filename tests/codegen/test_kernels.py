@@ -3,6 +3,7 @@ example of the operator and behind every kind of epilogue."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -33,7 +34,7 @@ from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.plan import Room
 from tinyai.errors import UnsupportedError
-from tinyai.ir import Builder, DType, Example, Graph, Operand, Step, Type, verify
+from tinyai.ir import Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
 from tinyai.ops import OPS, Concatenate, Conv2d, Elementwise, Reshape, Transpose
 from tinyai.ops.steps import (
     STEP_KINDS,
@@ -55,10 +56,15 @@ from tinyai.target import Target
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 
 
+@functools.cache
+def alone(op: type[Op], epilogue: str) -> list[tuple[Example, Graph]]:
+    """Every example of an operator, and the graph of it alone that kernels see."""
+    return [(each, optimize(examples_graph([each], epilogue))) for each in op.examples()]
+
+
 def served_examples(kernel: Kernel, epilogue: str) -> Iterator[Example]:
     """Those examples of the kernel's operator that it serves with the epilogue."""
-    for example in kernel.op.examples():
-        graph = optimize(examples_graph([example], epilogue))
+    for example, graph in alone(kernel.op, epilogue):
         if graph.nodes and serves(kernel, graph, graph.nodes[-1]):
             yield example
 

@@ -10,13 +10,13 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from tests.support import compilers
 from tests.support.paths import DRIVERS
 from tinyai.backend import Compiled
 from tinyai.ir import Array, Type
@@ -48,7 +48,7 @@ def missing_sanitizers(compiler: str) -> str | None:
         source = Path(folder) / "empty.c"
         source.write_text("int main(void) { return 0; }\n")
         command = [compiler, *_SANITIZE, str(source), "-o", str(source.with_suffix(""))]
-        linked = subprocess.run(command, capture_output=True, check=False).returncode == 0
+        linked = compilers.run(command, capture_output=True, check=False).returncode == 0
     return None if linked else f"{compiler} has no sanitizers (clang: package libclang-rt-dev)"
 
 
@@ -138,7 +138,7 @@ def run_command(command: Sequence[str]) -> str:
         "ASAN_OPTIONS": "detect_leaks=0",
         "TSAN_OPTIONS": "halt_on_error=1",
     }
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    result = compilers.run(command, capture_output=True, text=True, check=False, env=environment)
     said = f"{result.stdout}{result.stderr}"
     assert result.returncode == 0, f"{' '.join(command)}: {result.returncode}\n{said[:20_000]}"
     return result.stdout

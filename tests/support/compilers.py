@@ -1,0 +1,119 @@
+"""What compilers make of C texts, kept on the disk.
+
+A compiler makes the same of the same. So its output is found again by the compiler's own words on
+what it is, by the arguments, and by the content of the files that they name; a text, an option or
+a compiler that is another one compiles anew. Only what went through without a word is kept. What
+cannot be told from these (options that are not known here, headers of one's own) is not kept, and
+neither is anything with ``TINYAI_TEST_CACHE=0`` in the environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.oracle import cache_folder, digest, write_whole
+
+FOLDER = "compiled"
+LIMIT_BYTES = 512 << 20
+_NAMES = re.compile(r"(cc|gcc|g\+\+|clang|clang\+\+)$")
+# Options that read and write no other file than the arguments name.
+_OPTIONS = re.compile(
+    r"-(c|shared|fPIC|lm|l?pthread|fsyntax-only|fno-omit-frame-pointer|xc\+\+|std=[\w+]+|O\w?|g"
+    r"|W[\w=-]*|[DU][^\s]+|f(no-)?sanitize(-[\w-]+)?=[\w,-]+)$"
+)
+_OWN_HEADER = re.compile(rb"^\s*#\s*(include|include_next|embed)\s*[^<\s]", re.MULTILINE)
+_ENVIRONMENT = (
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "LIBRARY_PATH"),
+    *("GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
+)
+
+
+def run(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run(command, ...)``; where ``command`` is a compiler's, what it gave before."""
+    key, output = _key_and_output(command)
+    if key is None:
+        return subprocess.run(command, **options)
+    kept = cache_folder() / FOLDER / key
+    try:
+        content = kept.read_bytes()
+    except FileNotFoundError:
+        result = subprocess.run(command, **options)
+        if result.returncode == 0 and not result.stdout and not result.stderr:
+            write_whole(kept, output.read_bytes() if output else b"")
+        return result
+    kept.touch()
+    if output:
+        output.write_bytes(content)
+        output.chmod(0o755)
+    said = "" if options.get("text") else b""
+    return subprocess.CompletedProcess(command, 0, said, said)
+
+
+def drop_old(limit: int = LIMIT_BYTES) -> None:
+    """Let go what was not asked for longest, until no more than ``limit`` bytes are kept."""
+    found = [(path, path.stat()) for path in (cache_folder() / FOLDER).glob("*") if path.is_file()]
+    total = 0
+    for path, stat in sorted(found, key=lambda each: -each[1].st_mtime):
+        total += stat.st_size
+        if total > limit:
+            path.unlink(missing_ok=True)
+
+
+def _key_and_output(command: Sequence[str]) -> tuple[str | None, Path | None]:
+    """What the outcome depends on, and the file that is written."""
+    words = [str(word) for word in command]
+    compiler = shutil.which(words[0]) if words else None
+    if os.environ.get("TINYAI_TEST_CACHE", "1") == "0" or compiler is None:
+        return None, None
+    identity = _identity(compiler) if _NAMES.search(Path(words[0]).name) else None
+    arguments: list[object] = []
+    output: Path | None = None
+    if identity is None:
+        return None, None
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-o":
+            name = next(rest, os.devnull)
+            output = None if name == os.devnull else Path(name)
+            arguments.append(("-o", output is not None))
+        elif _OPTIONS.match(word):
+            arguments.append(word)
+        else:
+            content = _content(Path(word))
+            if content is None:
+                return None, None
+            arguments.append((Path(word).name, content))
+    if "-o" not in words and "-fsyntax-only" not in words:
+        return None, None  # a name of the compiler's choice
+    environment = [os.environ.get(name) for name in _ENVIRONMENT]
+    return digest(identity, arguments, environment), output
+
+
+def _content(path: Path) -> bytes | None:
+    """A source, object or library that stands for itself."""
+    if path.suffix not in (".c", ".cc", ".o", ".so") or not path.is_file():
+        return None
+    content = path.read_bytes()
+    return None if path.suffix in (".c", ".cc") and _OWN_HEADER.search(content) else content
+
+
+@functools.cache
+def _identity(compiler: str) -> str | None:
+    """What the compiler says of itself, and the C library; None for a script."""
+    path = Path(compiler).resolve()
+    with path.open("rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return None
+    try:
+        said = subprocess.run([compiler, "-v"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    stat = path.stat()
+    return f"{said.stderr} {stat.st_size} {stat.st_mtime_ns} {os.confstr('CS_GNU_LIBC_VERSION')}"

@@ -21,8 +21,10 @@ from tests.support.cases import assert_same, const, random
 from tests.support.oracle import oracle
 from tinyai.backend import compile_graph, prepare
 from tinyai.codegen import kernels
+from tinyai.codegen.ctree import Assign, Code, Declare, For, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.table import Kernel
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.frontends.relay import regions, register_operators
 from tinyai.frontends.relay_source import graph_from_region
@@ -96,40 +98,32 @@ def lower_cumsum(call: Call, lowering: Lowering) -> str:
     return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))
 
 
-# --- Its kernel: a row of the kernel table, and the template ------------------------------------
-
-TEMPLATE = """\
-for (ptrdiff_t o = 0; o < {{ outer }}; ++o) {
-for (ptrdiff_t n = 0; n < {{ inner }}; ++n) {
-uint32_t total = 0;
-for (ptrdiff_t i = 0; i < {{ count }}; ++i) {
-total += (uint32_t)in0[(o * {{ count }} + i) * {{ inner }} + n];
-const int32_t acc = (int32_t)total;
-{{ steps }}
-out[(o * {{ count }} + i) * {{ inner }} + n] = {{ result }};
-}
-}
-}
-"""
+# --- Its kernel: a row of the kernel table, and its code ----------------------------------------
 
 
-def values(graph: Graph, node: Node, epilogue: Epilogue) -> Values:
+def code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, CumulativeSum)
     shape, axis = graph.type(node.output).shape, op.axis
-    loops = Axis("o", shape[:axis]), Axis("i", (shape[axis],)), Axis("n", shape[axis + 1 :])
-    steps = epilogue.write("acc", DType.INT32, loops)
-    outer, count, inner = (loop.count for loop in loops)
-    return {
-        "outer": outer,
-        "count": count,
-        "inner": inner,
-        "steps": steps,
-        "result": epilogue.result,
-    }
+    outer, along, inner = (
+        Axis("o", shape[:axis]),
+        Axis("i", (shape[axis],)),
+        Axis("n", shape[axis + 1 :]),
+    )
+    taken = f"(o * {along.count} + i) * {inner.count} + n"
+    return nest(
+        [outer, inner],
+        Declare("uint32_t", "total", 0),
+        For(
+            *("i", 0, along.count),
+            Assign("total", f"(uint32_t)in0[{taken}]", "+="),
+            Declare("const int32_t", "acc", "(int32_t)total"),
+            epilogue.write("acc", DType.INT32, (outer, along, inner)),
+        ),
+    )
 
 
-KERNEL = Kernel(name="cumulative_sum_scalar", op=CumulativeSum, template=TEMPLATE, values=values)
+KERNEL = Kernel(name="cumulative_sum_scalar", op=CumulativeSum, code=code)
 
 
 @pytest.fixture

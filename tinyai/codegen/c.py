@@ -32,6 +32,11 @@ def literal(value: Any, dtype: DType) -> str:
     return f"{number}{suffix}"
 
 
+def less(number: int) -> str:
+    """What takes a number off a value: " - 5", " + 128", or nothing."""
+    return f" {'-' if number > 0 else '+'} {abs(number)}" if number else ""
+
+
 def _float_literal(value: np.float32) -> str:
     if np.isnan(value):
         return '__builtin_nanf("")'

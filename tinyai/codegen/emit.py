@@ -10,6 +10,7 @@ from typing import Any
 
 from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent
 from tinyai.codegen.constants import constant, declaration
+from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, in_order
 from tinyai.codegen.helpers import CALLER, NOW
 from tinyai.codegen.isa.section import Architecture, Isa
@@ -77,7 +78,7 @@ def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSour
         "macs": graph.macs(),
         "forced": sections[0].isa.features if len(sections) == 1 else (),
     }
-    text = render(
+    whole = render(
         "file.c.j2",
         **entry,
         target=str(replace(target, tuning="")),  # each layer says how it is cut up
@@ -93,7 +94,7 @@ def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSour
         entry=indent(render(f"entry_{abi}.c.j2", **entry)),
     )
     served = {section.isa: tuple(section.served) for section in sections}
-    return CSource(symbol, text, plan.arena_bytes, constants.bytes, served)
+    return CSource(symbol, whole, plan.arena_bytes, constants.bytes, served)
 
 
 def _portable(sections: Sequence[_Section], threads: int, *, timed: bool) -> list[str]:
@@ -161,34 +162,33 @@ class _Section:
     has_intrinsics: bool = False
     served: list[Served] = field(default_factory=list)
 
-    def calls(self) -> list[str]:
+    def calls(self) -> list[Code]:
         """The calls of all nodes. Threads meet behind a node that they share and in front of it;
         nodes of one thread follow each other without."""
-        texts = [self.call(number, node) for number, node in enumerate(self.graph.nodes)]
+        calls = [self.call(number, node) for number, node in enumerate(self.graph.nodes)]
         if self.graph.threads == 1:
-            return texts
+            return calls
         busy = [i for i, node in enumerate(self.graph.nodes) if not self._is_free(node)]
         shared = {i: self.choices[self.graph.nodes[i].output].kernel.split for i in busy}
         for index, behind in zip(busy, [*busy[1:], None], strict=True):
             if shared[index] or (behind is not None and shared[behind]):
-                texts[index] += "\ntinyai_wait(part);"
-        return texts
+                calls[index] = [calls[index], Call("tinyai_wait", "part")]
+        return calls
 
-    def call(self, number: int, node: Node) -> str:
+    def call(self, number: int, node: Node) -> Code:
         """The comment and the call of one node; its function and constants on the way."""
         choice = self.choices[node.output]
         kernel, threads = choice.kernel, self.graph.threads
         if self._is_free(node):
             self.served.append(Served(""))
-            return f"{self._comment(number, node)}\n/* The same memory: nothing to do. */"
+            return [self._comment(number, node), Comment("The same memory: nothing to do.")]
         shared = kernel.split and threads > 1
         epilogue = Epilogue(self.graph, node, threads if shared else 1)
-        values = kernel.values(self.graph, node, epilogue)
+        body = text(kernel.code(self.graph, node, epilogue), INDENT)
         slower = (*choice.rejected, *epilogue.slower)
         self.served.append(Served(kernel.name, slower))
-        body = render(kernel.template, threads=epilogue.threads, **values)
         scratch = node.output in self.plan.scratch
-        storage = epilogue.need(CALLER) if values.get("calls_only") else "static"
+        storage = epilogue.need(CALLER) if epilogue.calls_only else "static"
         self.needs |= epilogue.needs
         self.has_intrinsics |= self.isa.architecture is not None and kernel.isa != "scalar"
         name = self._function(kernel, node, epilogue, body, storage=storage, scratch=scratch)
@@ -203,10 +203,12 @@ class _Section:
         arguments.append(self._write(node.output))
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
         arguments += ["part"] if shared else []
-        call = f"{name}({', '.join(arguments)});"
-        if threads > 1 and not shared:
-            call = f"if (part->task == 0) {{\n{call}\n}}"
-        return f"{self._comment(number, node, slower)}\n{call}"
+        call = Call(name, *arguments)
+        alone = threads > 1 and not shared
+        return [
+            self._comment(number, node, slower),
+            If("part->task == 0", call) if alone else call,
+        ]
 
     @functools.cached_property
     def definitions(self) -> list[Definition]:
@@ -216,11 +218,29 @@ class _Section:
     def text(self, values: Mapping[str, Any], *, alone: bool) -> str:
         """The microkernels, the functions that call them, and the network that calls those in
         turn."""
+        body = text(self._network(timed=values["timed"]), INDENT)
         suffix = "" if alone else f"_{self.isa.name}"
-        network = render("network.c.j2", **values, isa=self.isa, suffix=suffix, calls=self.calls())
+        network = render("network.c.j2", **values, suffix=suffix, body=body)
         texts = [each.text for each in self.definitions if not each.portable]
-        texts += [text for _, text in self.functions.values()]
-        return render("section.c.j2", isa=self.isa, texts=[*texts, indent(network)])
+        texts += [function for _, function in self.functions.values()]
+        return render("section.c.j2", isa=self.isa, texts=[*texts, network])
+
+    def _network(self, *, timed: bool) -> Code:
+        """The calls of all layers, and where they are timed, when each ended."""
+
+        def ended(layers: int) -> Code:
+            time = Assign(f"times[{layers}]", "tinyai_now()")
+            return If("part->task == 0", time) if self.graph.threads > 1 else time
+
+        calls = enumerate(self.calls(), 1)
+        inputs = range(len(self.graph.inputs))
+        return [
+            ended(0) if timed else None,
+            [[call, ended(layers) if timed else None, ""] for layers, call in calls],
+            "(void)arena;",
+            "(void)part;" if self.graph.threads > 1 else None,
+            [f"(void)in{number};" for number in inputs],
+        ]
 
     def _is_free(self, node: Node) -> bool:
         """A reshape whose input and output share memory, or a concatenation of what is made in its
@@ -258,8 +278,8 @@ class _Section:
             compiled_for = "" if kernel.isa == self.isa.name else f"_{self.isa.name}"
             name = f"tinyai_{kernel.name}{compiled_for}_{len(self.functions)}"
             title = comment_text(f"{node.op}: {self._types(node)}")
-            text = indent(f"/* {title} */\n{storage} void {name}{signature} {{\n{body}}}\n")
-            self.functions[key] = (name, text)
+            function = f"/* {title} */\n{storage} void {name}{signature} {{\n{body}\n}}\n"
+            self.functions[key] = (name, function)
         return self.functions[key][0]
 
     def _c_type(self, tensor: str) -> str:
@@ -269,7 +289,7 @@ class _Section:
         inputs = ", ".join(map(str, self.graph.types(node.inputs)))
         return f"{inputs} -> {self.graph.type(node.output)}"
 
-    def _comment(self, number: int, node: Node, slower: Sequence[str] = ()) -> str:
+    def _comment(self, number: int, node: Node, slower: Sequence[str] = ()) -> Code:
         lines = [f"{number}: {node.op.name}  {self._types(node)}"]
         lines += [f"then {format_steps(node.epilogue, self._show)}"] if node.epilogue else []
         lines += [f"from {', '.join(node.sources)}"] if node.sources else []
@@ -279,7 +299,7 @@ class _Section:
         lines += [f"stored: {tensor.stored}"] if tensor.stored else []
         lines += self._places(node)
         lines += [f"slower: {reason}" for reason in slower]
-        return "\n".join(f"/* {comment_text(line, 400)} */" for line in lines)
+        return [Comment(comment_text(line, 400)) for line in lines]
 
     def _places(self, node: Node) -> list[str]:
         """What concatenations leave out, because the makers of their inputs did it."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
+from tinyai.codegen.ctree import Assign, Declare, For, Statement
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DOUBLE, FIXED_POINT, MATH, REAL, ROUND
 from tinyai.codegen.index import Axis, element, place
@@ -68,7 +69,7 @@ class Epilogue:
     constants of one element become literals. Numbers of a step's own (tables, multipliers) become
     parameters ``a0``, ``a1`` …. ``needs`` collects what the C file must hold, by name; ``slower``
     why the node takes longer than such nodes can. ``threads`` is how many may work on the node at
-    most."""
+    most. ``calls_only`` says that the function does nothing but call microkernels."""
 
     graph: Lowered
     node: Node
@@ -77,16 +78,23 @@ class Epilogue:
     arrays: list[Array] = field(default_factory=list)
     needs: dict[str, Definition] = field(default_factory=dict)
     slower: list[str] = field(default_factory=list)
+    calls_only: bool = False
     _count: int = 0
 
     def write(
-        self, value: str, dtype: DType, axes: Sequence[Axis], chain: Sequence[Step] | None = None
-    ) -> str:
-        """Statements that take ``value`` through all steps, or those of ``chain``; the result is
-        ``result``'s."""
+        self,
+        value: str,
+        dtype: DType,
+        axes: Sequence[Axis],
+        at: str | None = None,
+        chain: Sequence[Step] | None = None,
+    ) -> list[Statement]:
+        """Statements that take ``value`` through all steps, or those of ``chain``, and store the
+        result in ``out``, where the axes say or ``at`` another place."""
         chain = self.node.epilogue if chain is None else chain
-        lines, self.result = self._chain(chain, value, dtype, axes)
-        return "\n".join(lines)
+        lines, result = self._chain(chain, value, dtype, axes)
+        at = place(self.graph.stored(self.node.output), axes) if at is None else at
+        return [*lines, Assign(f"out[{at}]", result)]
 
     def need(self, *definitions: Definition) -> str:
         """The file then holds these; the name of the last one."""
@@ -109,8 +117,8 @@ class Epilogue:
 
     def _chain(
         self, chain: Sequence[Step], value: str, dtype: DType, axes: Sequence[Axis]
-    ) -> tuple[list[str], str]:
-        lines: list[str] = []
+    ) -> tuple[list[Statement], str]:
+        lines: list[Statement] = []
         for step in chain:
             operand = None
             if step.operand is not None:
@@ -130,10 +138,10 @@ class Epilogue:
             dtype = result
         return lines, value
 
-    def _name(self, lines: list[str], expression: str, dtype: DType) -> str:
+    def _name(self, lines: list[Statement], expression: str, dtype: DType) -> str:
         """Give an expression a name of its own."""
         name = self.name()
-        lines.append(f"const {C_TYPES[dtype]} {name} = {expression};")
+        lines.append(Declare(f"const {C_TYPES[dtype]}", name, expression))
         return name
 
     def name(self) -> str:
@@ -141,7 +149,7 @@ class Epilogue:
         self._count += 1
         return f"v{self._count}"
 
-    def _operand(self, operand: Operand, axes: Sequence[Axis]) -> tuple[list[str], str]:
+    def _operand(self, operand: Operand, axes: Sequence[Axis]) -> tuple[list[Statement], str]:
         of = self.graph.stored(operand.tensor)
         dtype = of.type.dtype
         constant = self.graph.constants.get(operand.tensor)
@@ -214,15 +222,8 @@ class Epilogue:
 
 def write_scalar(
     epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis], count: int
-) -> str:
+) -> Statement:
     """A loop that takes ``acc[taken]`` through the steps of a chain to ``out[place]``, for
     ``count`` values of the variable c."""
-    text = epilogue.write(f"acc[{taken}]", chain.start, axes, chain.steps)
-    return "\n".join(
-        [
-            f"for (ptrdiff_t c = 0; c < {count}; ++c) {{",
-            text,
-            f"out[{place}] = {epilogue.result};",
-            "}",
-        ]
-    )
+    steps = epilogue.write(f"acc[{taken}]", chain.start, axes, place, chain.steps)
+    return For("c", 0, count, steps)

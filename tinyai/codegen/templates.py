@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 
 from tinyai.codegen.c import indent
@@ -34,6 +34,7 @@ _TEMPLATES = Environment(
     loader=FileSystemLoader(sorted(Path(__file__).parent.glob("**/templates"))),
     undefined=StrictUndefined,
     bytecode_cache=_cache(),
+    auto_reload=False,
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
@@ -47,17 +48,9 @@ def rendered(template: str, macro: str, /, **values: Any) -> str:
     can be compared, once."""
     if not macro:
         return indent(render(template, **values))
-    return indent(str(getattr(_template(template).module, macro)(**values)))
+    return indent(str(getattr(_TEMPLATES.get_template(template).module, macro)(**values)))
 
 
 def render(template: str, /, **values: Any) -> str:
-    """C from a template, by its name, or its text where it has several lines; a name that it lacks
-    is an error."""
-    return _template(template).render(values)
-
-
-@functools.lru_cache(maxsize=512)
-def _template(template: str) -> Template:
-    return (
-        _TEMPLATES.from_string(template) if "\n" in template else _TEMPLATES.get_template(template)
-    )
+    """C from a template; a name that it lacks is an error."""
+    return _TEMPLATES.get_template(template).render(values)

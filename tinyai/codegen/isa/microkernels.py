@@ -7,10 +7,11 @@ beside its text stands here, so that kernels ask for it by what it is and never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from tinyai.codegen.ctree import Call, Code
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.index import Axis
 from tinyai.codegen.quantized_add import QuantizedAdd
@@ -20,8 +21,35 @@ if TYPE_CHECKING:
     from tinyai.codegen.kernels.depthwise import Slicing
     from tinyai.codegen.kernels.tiling import Tiling
 
-# What the text of a microkernel depends on: how it requantizes, whether its input is flipped, …
-Options = Mapping[str, int]
+
+@dataclass(frozen=True)
+class Options:
+    """What the text of a microkernel for convolutions depends on.
+
+    - ``raw``: sums are stored as they are. Otherwise their requantization is ``shifted`` to the
+      left first, rounds ``twice``, is a product of ``floats``, is ``bounded`` by more than the type
+      of the result, which is ``unsigned``.
+    - ``flat``: neighbouring pixels fill the lanes.
+    - ``flipped``: the signs of the input are turned.
+    - ``masked``: the last block of channels may not be whole.
+    - ``ahead``: bytes of weights behind the next panel that are fetched in time.
+    """
+
+    raw: bool = False
+    shifted: bool = False
+    twice: bool = False
+    floats: bool = False
+    bounded: bool = False
+    unsigned: bool = False
+    flat: bool = False
+    flipped: bool = False
+    masked: bool = False
+    ahead: int = 0
+
+    @property
+    def chosen(self) -> list[str]:
+        """Their names, as parts of a microkernel's name."""
+        return [name for name, value in vars(self).items() if value]
 
 
 class TileMicrokernel(Protocol):
@@ -44,7 +72,7 @@ class Lanes(Protocol):
 
     def __call__(
         self, epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis]
-    ) -> str | None: ...
+    ) -> Code: ...
 
 
 @dataclass(frozen=True)
@@ -58,13 +86,13 @@ class Sums:
 
     def call(
         self, epilogue: Epilogue, add: QuantizedAdd | FloatAdd, x: str, y: str, out: str, count: str
-    ) -> str:
+    ) -> Call:
         """The statement that adds ``count`` neighbouring elements at these addresses."""
         if isinstance(add, FloatAdd):
             name = self.floats(epilogue, add)
         else:
             name = self.quantized(epilogue, add)
-        return f"{name}({', '.join((x, y, out, count, *add.arguments))});"
+        return Call(name, x, y, out, count, *add.arguments)
 
 
 @dataclass(frozen=True)
@@ -90,11 +118,6 @@ class Microkernels:
     lanes: Lanes | None = None
     sums: Sums | None = None
     transpose: Callable[[Epilogue, int, int], str] | None = None
-
-
-def chosen(options: Options) -> list[str]:
-    """The names of the options that are chosen, as parts of a microkernel's name."""
-    return [name for name, value in options.items() if value]
 
 
 def name_of(*parts: str) -> str:

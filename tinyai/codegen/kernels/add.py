@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from tinyai.codegen.ctree import Code, Statement
 from tinyai.codegen.float_add import FloatAdd, float_add_of
 from tinyai.codegen.index import place
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Sums
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import Row, one_call
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.table import Kernel
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.quantized_add import QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
@@ -55,12 +56,12 @@ def _is_sum(graph: Lowered, node: Node) -> bool:
     )
 
 
-def _values(graph: Lowered, node: Node, epilogue: Epilogue, *, sums: Sums) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, sums: Sums) -> Code:
     add = _add(graph, node, sums)
     assert not isinstance(add, str)
     second = f"{epilogue.param(add.operand)} + "
 
-    def call(at: Row) -> str:
+    def call(at: Row) -> Statement:
         operand = second + place(graph.stored(add.operand), at.axes)
         return sums.call(epilogue, add, at.taken, operand, at.out, at.count)
 
@@ -72,10 +73,9 @@ KERNELS = tuple(
         name=f"elementwise_add_{cores.name}",
         op=Elementwise,
         isa=cores.name,
-        template="elementwise_core.c.j2",
         demands=functools.partial(_demands, sums=cores.sums),
         kind=_is_sum,
-        values=functools.partial(_values, sums=cores.sums),
+        code=functools.partial(_code, sums=cores.sums),
         takes=elementwise.takes,
         split=True,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tinyai.codegen.isa.microkernels import Options
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Chain, Epilogue
@@ -15,8 +16,6 @@ from tinyai.ops.steps import Cast
 
 # Of a requantization, one a channel.
 NUMBERS = ("left", "multiplier", "offset", "right")
-# Of a requantization, what the text of a core depends on.
-OPTIONS = ("shifted", "twice", "floats", "bounded", "unsigned")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,19 +58,18 @@ class Channels:
         return [f"requantized from memory: {self.form}"] if self.raw and ends else []
 
     @property
-    def options(self) -> dict[str, bool]:
+    def options(self) -> Options:
         """What a core's text depends on."""
         form = self.form
         if isinstance(form, str):
-            return {"raw": True, **dict.fromkeys(OPTIONS, False)}
-        return {
-            "raw": False,
-            "shifted": "left" in form.numbers,
-            "twice": form.twice,
-            "floats": form.floats,
-            "bounded": (form.low, form.high) != form.dtype.range,
-            "unsigned": form.dtype is DType.UINT8,
-        }
+            return Options(raw=True)
+        return Options(
+            shifted="left" in form.numbers,
+            twice=form.twice,
+            floats=form.floats,
+            bounded=(form.low, form.high) != form.dtype.range,
+            unsigned=form.dtype is DType.UINT8,
+        )
 
     def arrays(self, epilogue: Epilogue, order: Callable[[Array], Array]) -> dict[str, str]:
         """Names of the pointer parameters of the numbers that there are, each put in ``order``."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.c import C_TYPES, less
+from tinyai.codegen.ctree import Assign, Call, Code, Comment, Declare, For, If, let, nest
 from tinyai.codegen.helpers import dot_patches
-from tinyai.codegen.index import place
+from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.geometry import VECTOR, Geometry, output_axes
-from tinyai.codegen.kernels.table import Kernel, Values, result_at_strides
+from tinyai.codegen.kernels.table import Kernel, result_at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Array, DType, Node
+from tinyai.ir import Array, DType, Node, Op
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC, Window
 
@@ -32,29 +34,114 @@ def _patch_scratch(graph: Lowered, node: Node, threads: int) -> int:
     return PATCHES * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
 
 
-def _patch_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+@dataclass(frozen=True)
+class Patches:
+    """A convolution that gathers what a few output pixels see: their *patches*, widened to int16,
+    less the zero point, zero outside of the image. Each row of weights then meets all of them."""
+
+    g: Geometry
+    op: Op
+    dot: str
+
+    @property
+    def direct(self) -> bool:
+        """Whether a patch is one pixel of the input."""
+        return self.g.window == Window((1, 1)) and self.g.groups == 1
+
+    def code(self, epilogue: Epilogue) -> Code:
+        g = self.g
+        groups = For("g", 0, g.groups, self._pixels(epilogue)) if g.groups > 1 else None
+        acc = f"({C_TYPES[g.sums]} *)((char *)scratch + {PATCHES * g.k * DType.INT16.bytes})"
+        return [
+            Declare("int16_t *const", "patch", "(int16_t *)scratch"),
+            Declare(f"{C_TYPES[g.sums]} *const", "acc", acc),
+            For("n", 0, g.n, groups or self._pixels(epilogue)),
+        ]
+
+    def _pixels(self, epilogue: Epilogue) -> Code:
+        g, pixels = self.g, self.g.oh * self.g.ow
+        group = f" + g * {g.group_out * g.k}" if g.groups > 1 else ""
+        return For(
+            *("q", 0, pixels),
+            let("count", f"{pixels} - q < {PATCHES} ? {pixels} - q : {PATCHES}"),
+            Comment("Gather: behind the last pixel, the last one again."),
+            For(
+                *("p", 0, PATCHES),
+                let("pixel", "q + (p < count ? p : count - 1)"),
+                Declare("int16_t *", "to", f"patch + p * {g.k}"),
+                self._pixel() if self.direct else self._window(),
+                self._zeros(tail)
+                if (tail := g.k - g.group_in * math.prod(g.window.kernel))
+                else None,
+            ),
+            Call(self.dot, "patch", f"in1{group}", g.k, g.group_out, "acc"),
+            Comment("Epilogue and store."),
+            self._results(epilogue),
+            step=PATCHES,
+        )
+
+    def _pixel(self) -> Code:
+        image, _, pixel, _ = self.g.data_strides
+        return self._widened(f"in0 + n * {image} + pixel * {pixel}"), self._further
+
+    def _window(self) -> Code:
+        g, window = self.g, self.g.window
+        (rows, columns), (down, along) = window.kernel, window.strides
+        image, row, pixel, channel = g.data_strides
+        group = f" + g * {g.group_in * channel}" if g.groups > 1 else ""
+        data = f"in0 + n * {image} + y * {row} + x * {pixel}{group}"
+        inside = f"y >= 0 && y < {g.h} && x >= 0 && x < {g.w}"
+        return [
+            let("top", f"pixel / {g.ow} * {down} - {window.padding[0]}"),
+            let("left", f"pixel % {g.ow} * {along} - {window.padding[1]}"),
+            For(
+                *("ky", 0, rows),
+                self._place("y", f"top + ky * {window.dilation[0]}", window.upsample[0]),
+                For(
+                    *("kx", 0, columns),
+                    self._place("x", f"left + kx * {window.dilation[1]}", window.upsample[1]),
+                    If(inside, self._widened(data), otherwise=[self._zeros(g.group_in)]),
+                    self._further,
+                ),
+            ),
+        ]
+
+    def _place(self, name: str, at: str, upsample: int) -> Code:
+        """A row or column of the input; none (-1) between those of data that is spread."""
+        if self.g.window.upsample == (1, 1):
+            return let(name, at)
+        far = f"far_{name}"
+        return let(far, at), let(name, f"{far} % {upsample} == 0 ? {far} / {upsample} : -1")
+
+    def _widened(self, data: str) -> Code:
+        g, channel = self.g, self.g.data_strides[3]
+        value = f"(int16_t)(from[i * {channel}]{less(g.zero_point)})"
+        return (
+            Declare(f"const {C_TYPES[g.data]} *const", "from", data),
+            For("i", 0, g.group_in, Assign("to[i]", value)),
+        )
+
+    def _zeros(self, count: int) -> Code:
+        return For("i", 0, count, Assign("to[i]", 0))
+
+    @property
+    def _further(self) -> Code:
+        return Assign("to", self.g.group_in, "+=")
+
+    def _results(self, epilogue: Epilogue) -> Code:
+        g = self.g
+        channel = "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
+        axes = output_axes(g, self.op, "(q + p)", channel)
+        steps = epilogue.write(f"acc[p * {g.group_out} + c]", g.sums, axes)
+        if g.layout == NHWC:
+            return For("p", 0, "count", For("c", 0, g.group_out, steps))
+        return For("c", 0, g.group_out, For("p", 0, "count", steps))
+
+
+def _patch_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     g = Geometry.of(graph, node)
     dot = epilogue.need(dot_patches(C_TYPES[g.weight], C_TYPES[g.sums]))
-    pixel, channel = "(q + p)", "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
-    axes = output_axes(g, node.op, pixel, channel)
-    out = graph.stored(node.output)
-    steps = epilogue.write(f"acc[p * {g.group_out} + c]", g.sums, axes)
-    return {
-        "g": g,
-        "dot": dot,
-        "data": C_TYPES[g.data],
-        "sums": C_TYPES[g.sums],
-        "less": _less(g.zero_point),
-        "patches": PATCHES,
-        "strides": g.data_strides,
-        "tail": g.k - g.group_in * math.prod(g.window.kernel),
-        "spread": g.window.upsample != (1, 1),
-        "direct": g.window == Window((1, 1)) and g.groups == 1,
-        "channels_inside": g.layout == NHWC,
-        "store": place(out, axes),
-        "steps": steps,
-        "result": epilogue.result,
-    }
+    return Patches(g, node.op, dot).code(epilogue)
 
 
 def _takes(graph: Lowered, node: Node, name: str) -> bool:
@@ -66,11 +153,6 @@ def _takes(graph: Lowered, node: Node, name: str) -> bool:
         return True
     places = dict(zip(g.layout, graph.stored(node.output).strides, strict=True))
     return g.oh == 1 or places["H"] == g.ow * places["W"]
-
-
-def _less(zero_point: int) -> str:
-    """What takes the zero point off a value: " - 5", " + 128", or nothing."""
-    return f" {'-' if zero_point > 0 else '+'} {abs(zero_point)}" if zero_point else ""
 
 
 def _is_depthwise(graph: Lowered, node: Node) -> bool:
@@ -89,26 +171,88 @@ def _depthwise_pack(graph: Lowered, node: Node, weight: Array) -> Array:
     return np.ascontiguousarray(weight[..., 0].transpose(1, 2, 0))
 
 
-def _depthwise_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
-    g = Geometry.of(graph, node)
-    inner = "c" if g.layout == NHWC else "x"
-    axes = g.output_axes(f"(y * {g.ow} + x)", "c")
-    out = graph.stored(node.output)
-    steps = epilogue.write(f"acc[{inner}]", g.sums, axes)
-    channel = "c" if g.group_out == 1 else f"c / {g.group_out}"
-    return {
-        "g": g,
-        "data": C_TYPES[g.data],
-        "weight": C_TYPES[g.weight],
-        "sums": C_TYPES[g.sums],
-        "less": _less(g.zero_point),
-        "channel": channel,
-        "strides": g.data_strides,
-        "channels_inside": g.layout == NHWC,
-        "store": place(out, axes),
-        "steps": steps,
-        "result": epilogue.result,
-    }
+@dataclass(frozen=True)
+class Rows:
+    """A depthwise convolution with one row of accumulators: the channels of a pixel (NHWC), or the
+    pixels of a row (NCHW), so that neighbours in memory are neighbours in the loop."""
+
+    g: Geometry
+
+    def code(self, epilogue: Epilogue) -> Code:
+        g = self.g
+        acc = Declare(f"{C_TYPES[g.sums]} *const", "acc", f"({C_TYPES[g.sums]} *)scratch")
+        return [acc, self._pixels(epilogue) if g.layout == NHWC else self._planes(epilogue)]
+
+    @property
+    def _channel(self) -> str:
+        """Of the input."""
+        return "c" if self.g.group_out == 1 else f"c / {self.g.group_out}"
+
+    @property
+    def _row(self) -> Code:
+        """A row of the input that the window sees; those outside of the image are passed over."""
+        window = self.g.window
+        at = f"y * {window.strides[0]} - {window.padding[0]} + ky * {window.dilation[0]}"
+        return let("row", at), If(f"row < 0 || row >= {self.g.h}", "continue;")
+
+    def _pixels(self, epilogue: Epilogue) -> Code:
+        g, window = self.g, self.g.window
+        image, row, pixel, _ = g.data_strides
+        at = f"x * {window.strides[1]} - {window.padding[1]} + kx * {window.dilation[1]}"
+        data = f"in0 + n * {image} + row * {row} + column * {pixel}"
+        weight = f"in1 + (ky * {window.kernel[1]} + kx) * {g.oc}"
+        product = f"(from[{self._channel}]{less(g.zero_point)}) * weight[c]"
+        columns = For(
+            *("kx", 0, window.kernel[1]),
+            let("column", at),
+            If(f"column < 0 || column >= {g.w}", "continue;"),
+            Declare(f"const {C_TYPES[g.data]} *const", "from", data),
+            Declare(f"const {C_TYPES[g.weight]} *const", "weight", weight),
+            For("c", 0, g.oc, Assign("acc[c]", product, "+=")),
+        )
+        axes = g.output_axes(f"(y * {g.ow} + x)", "c")
+        return nest(
+            [Axis("n", (g.n,)), Axis("y", (g.oh,)), Axis("x", (g.ow,))],
+            For("c", 0, g.oc, Assign("acc[c]", 0)),
+            For("ky", 0, window.kernel[0], self._row, columns),
+            For("c", 0, g.oc, epilogue.write("acc[c]", g.sums, axes)),
+        )
+
+    def _planes(self, epilogue: Epilogue) -> Code:
+        g, window = self.g, self.g.window
+        image, row, _, channel = g.data_strides
+        along = window.strides[1]
+        first = f"shift < 0 ? (-shift + {along - 1}) / {along} : 0"
+        weight = f"in1[(ky * {window.kernel[1]} + kx) * {g.oc} + c]"
+        product = f"(from[x * {along} + shift]{less(g.zero_point)}) * weight"
+        columns = For(
+            *("kx", 0, window.kernel[1]),
+            Comment("The pixels whose tap lies inside of the row."),
+            let("shift", f"kx * {window.dilation[1]} - {window.padding[1]}"),
+            let("room", f"{g.w - 1} - shift"),
+            let("first", first),
+            let("most", f"room < 0 ? 0 : room / {along} + 1"),
+            let("last", f"most < {g.ow} ? most : {g.ow}"),
+            Declare(f"const {C_TYPES[g.data]} *const", "from", f"plane + row * {row}"),
+            Declare(f"const {C_TYPES[g.weight]}", "weight", weight),
+            For("x", "first", "last", Assign("acc[x]", product, "+=")),
+        )
+        plane = f"in0 + n * {image} + {self._channel} * {channel}"
+        axes = g.output_axes(f"(y * {g.ow} + x)", "c")
+        return nest(
+            [Axis("n", (g.n,)), Axis("c", (g.oc,))],
+            Declare(f"const {C_TYPES[g.data]} *const", "plane", plane),
+            For(
+                *("y", 0, g.oh),
+                For("x", 0, g.ow, Assign("acc[x]", 0)),
+                For("ky", 0, window.kernel[0], self._row, columns),
+                For("x", 0, g.ow, epilogue.write("acc[x]", g.sums, axes)),
+            ),
+        )
+
+
+def _depthwise_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    return Rows(Geometry.of(graph, node)).code(epilogue)
 
 
 def _depthwise_scratch(graph: Lowered, node: Node, threads: int) -> int:
@@ -120,10 +264,9 @@ KERNELS = (
     Kernel(
         name="conv2d_depthwise_scalar",
         op=Conv2d,
-        template="conv2d_depthwise_scalar.c.j2",
         demands=_depthwise_demands,
         kind=_is_depthwise,
-        values=_depthwise_values,
+        code=_depthwise_code,
         takes=_takes,
         scratch=_depthwise_scratch,
         pack={1: _depthwise_pack},
@@ -131,8 +274,7 @@ KERNELS = (
     Kernel(
         name="conv2d_patches_scalar",
         op=Conv2d,
-        template="conv2d_patches_scalar.c.j2",
-        values=_patch_values,
+        code=_patch_code,
         takes=_takes,
         scratch=_patch_scratch,
         pack={1: _patch_pack},
@@ -140,8 +282,7 @@ KERNELS = (
     Kernel(
         name="dense_patches_scalar",
         op=Dense,
-        template="conv2d_patches_scalar.c.j2",
-        values=_patch_values,
+        code=_patch_code,
         takes=_takes,
         scratch=_patch_scratch,
         pack={1: _patch_pack},

@@ -17,23 +17,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tinyai.codegen.c import C_TYPES
-from tinyai.codegen.helpers import ADD_BORDER, SLICE, STRING_H, WRITE_BORDER
+from tinyai.codegen.ctree import Code
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
-from tinyai.codegen.kernels.channels import NUMBERS, Channels
+from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.codegen.kernels.image import image_in, image_of, signs, takes_image
-from tinyai.codegen.kernels.sharing import pieces, taking
-from tinyai.codegen.kernels.table import Kernel, Values, result_at_strides
+from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
+from tinyai.codegen.kernels.sharing import pieces
+from tinyai.codegen.kernels.slice_loops import LANES, SliceLoops
+from tinyai.codegen.kernels.table import Kernel, result_at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue, write_scalar
 from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops import Conv2d
 from tinyai.ops.window import NHWC
 
-LANES = 64
 # Of few channels, or for the last ones: half a vector costs two thirds of the time.
 HALF = 32
 MACS_A_CYCLE = 12
@@ -217,65 +216,56 @@ def scratch(graph: Lowered, node: Node, threads: int) -> int:
     return source.copy_bytes + (threads * row if channels.stepped else 0)
 
 
-def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Code:
+    return _loops(graph, node, epilogue, cores).code(epilogue)
+
+
+def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) -> SliceLoops:
     s = Slicing(Geometry.of(graph, node))
     g = s.g
     channels = Channels.of(graph, node, g)
-    epilogue.need(SLICE)
     epilogue.slower += channels.slower(node)
+    epilogue.calls_only = not channels.stepped
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
     out = image_of(graph.stored(node.output))
-    if source.copy_bytes:
-        epilogue.need(STRING_H if g.window.upsample != (1, 1) else ADD_BORDER)
-    if out.border:
-        epilogue.need(WRITE_BORDER)
-    steps: str | None = None
-    if channels.stepped:
-        pixel = g.c if s.flat else s.blocks * LANES
-        taken = f"x * {pixel} + c"
-        sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
-        axes = [Axis(name, (size,)) for name, size in sizes]
-        place = f"n * {out.image} + {out.first} + y * {out.row} + x * {out.pixel} + c"
-        if cores.lanes:
-            steps = cores.lanes(epilogue, channels.rest, taken, place, axes)
-        if steps is None:
-            steps = write_scalar(epilogue, channels.rest, taken, place, axes, g.c)
+    rest = _rest(s, out, epilogue, channels, cores) if channels.stepped else None
     by_blocks = s.by_blocks(epilogue.threads, stepped=channels.stepped)
     cycles = math.prod(g.window.kernel) * g.oh * g.ow * g.c / MACS_A_CYCLE
-    each = pieces(cycles, s.blocks if by_blocks else g.oh, epilogue.threads)
-    if each > 1:
-        epilogue.need(taking(epilogue.threads))
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
     valid = g.c - LANES * (s.blocks - 1)
     whole = LANES if s.flat else valid
     last = g.ow * g.c - LANES * (s.width - 1) if s.flat else valid
-    options = {**channels.options, "flat": s.flat, "flipped": flipped}
+    options = replace(channels.options, flat=s.flat, flipped=flipped)
     core = functools.partial(cores.depthwise, epilogue, s, options=options)
     narrow = cores.half and not s.flat and valid <= HALF
-    return {
-        "s": s,
-        "g": g,
-        "raw": channels.raw,
-        "stepped": channels.stepped,
-        "calls_only": not channels.stepped,
-        "stored": channels.rest.start,
-        "stored_type": C_TYPES[channels.rest.start],
-        "form": channels.form,
-        "numbers": NUMBERS,
-        "arrays": channels.arrays(epilogue, lambda values: s.lanes(values).reshape(-1)),
-        "core": core(lanes=LANES) if s.blocks > 1 or not narrow else None,
-        "last_core": core(lanes=HALF if narrow else LANES),
-        **signs(data, g.zero_point, copied=source.copy_bytes > 0),
-        "source": source,
-        "target": out,
-        "mask": f"0x{(1 << whole) - 1:x}ULL",
-        "last_mask": f"0x{(1 << last) - 1:x}ULL",
-        "block_weights": s.groups * g.window.kernel[1] * LANES * ROWS,
-        "steps": steps,
-        "by_blocks": by_blocks,
-        "pieces": each,
-    }
+    return SliceLoops(
+        s,
+        Images(g, source, out, Signs.of(data, g.zero_point, copied=source.copy_bytes > 0)),
+        channels,
+        arrays=channels.arrays(epilogue, lambda values: s.lanes(values).reshape(-1)),
+        core=core(lanes=LANES) if s.blocks > 1 or not narrow else None,
+        last_core=core(lanes=HALF if narrow else LANES),
+        mask=f"0x{(1 << whole) - 1:x}ULL",
+        last_mask=f"0x{(1 << last) - 1:x}ULL",
+        rest=rest,
+        by_blocks=by_blocks,
+        pieces=pieces(cycles, s.blocks if by_blocks else g.oh, epilogue.threads),
+        threads=epilogue.threads,
+    )
+
+
+def _rest(
+    s: Slicing, out: Image, epilogue: Epilogue, channels: Channels, cores: Microkernels
+) -> Code:
+    """What takes the results of a core through the rest of the steps."""
+    g, chain = s.g, channels.rest
+    taken = f"x * {g.c if s.flat else s.blocks * LANES} + c"
+    sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
+    axes = [Axis(name, (size,)) for name, size in sizes]
+    place = f"n * {out.image} + {out.first} + y * {out.row} + x * {out.pixel} + c"
+    lanes = cores.lanes(epilogue, chain, taken, place, axes) if cores.lanes else None
+    return lanes or write_scalar(epilogue, chain, taken, place, axes, g.c)
 
 
 def _takes(graph: Lowered, node: Node, name: str) -> bool:
@@ -291,10 +281,9 @@ KERNELS = tuple(
         name=f"conv2d_depthwise_{cores.name}",
         op=Conv2d,
         isa=cores.name,
-        template="conv2d_slices.c.j2",
         demands=demands,
         kind=is_depthwise,
-        values=functools.partial(values, cores=cores),
+        code=functools.partial(_code, cores=cores),
         scratch=scratch,
         takes=_takes,
         split=True,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tinyai.codegen.ctree import Code, Statement, let, nest
 from tinyai.codegen.index import Axis, merge_dims, place
-from tinyai.codegen.kernels.image import written_border
-from tinyai.codegen.kernels.sharing import cut
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.image import border_of
+from tinyai.codegen.kernels.sharing import axis_share, cut
+from tinyai.codegen.kernels.table import Kernel
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node, operand_tensors
@@ -49,41 +50,30 @@ class Row:
     count: str
 
 
-def one_call(graph: Lowered, node: Node, epilogue: Epilogue, call: Callable[[Row], str]) -> Values:
-    """The values of ``elementwise_core.c.j2``: an elementwise node that is a call a row."""
+def one_call(
+    graph: Lowered, node: Node, epilogue: Epilogue, call: Callable[[Row], Statement]
+) -> Code:
+    """An elementwise node whose inputs' neighbours are the output's along the last loop: that is
+    one call of a microkernel."""
     axes, taken = loops(graph, node)
     out, last = graph.stored(node.output), axes[-1]
-    share = cut(axes, epilogue.threads)
-    count = f"end - {last.var}" if share == last.var else str(last.count)
+    shared = cut(axes, epilogue.threads)
+    count = f"end - {last.var}" if shared == last.var else str(last.count)
     row = Row(axes, f"in0 + {taken}", f"out + {place(out, axes)}", count)
-    return {
-        **written_border(out, epilogue),
-        "axes": axes,
-        "last": last,
-        "cut": share,
-        "call": call(row),
-    }
+    first = let(last.var, "begin" if shared == last.var else 0)
+    return [
+        border_of(out, epilogue),
+        axis_share(axes, shared),
+        nest(axes[:-1], first, call(row), cut=shared),
+    ]
 
 
-def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    """Reads an element before it writes the same one, so that the output may take the place of an
+    operand of the same type."""
     axes, taken = loops(graph, node)
-    out = graph.stored(node.output)
     steps = epilogue.write(f"in0[{taken}]", graph.type(node.inputs[0]).dtype, axes)
-    return {
-        **written_border(out, epilogue),
-        "axes": axes,
-        "steps": steps,
-        "store": place(out, axes),
-        "result": epilogue.result,
-    }
+    return [border_of(graph.stored(node.output), epilogue), nest(axes, steps)]
 
 
-KERNELS = (
-    Kernel(
-        name="elementwise_scalar",
-        op=Elementwise,
-        template="elementwise_scalar.c.j2",
-        values=_values,
-        takes=takes,
-    ),
-)
+KERNELS = (Kernel(name="elementwise_scalar", op=Elementwise, code=_code, takes=takes),)

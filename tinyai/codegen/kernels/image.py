@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinyai.codegen.helpers import WRITE_BORDER
+from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If, nest
+from tinyai.codegen.helpers import ADD_BORDER, STRING_H, WRITE_BORDER
+from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.codegen.kernels.table import Values
+from tinyai.codegen.kernels.sharing import ends
 from tinyai.codegen.lowered import BORDER_SLACK, Lowered, Storage
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node, operand_tensors
@@ -65,11 +67,25 @@ def takes_image(graph: Lowered, node: Node, name: str) -> bool:
     return name not in node.inputs[1:] and as_image and (whole or not operand)
 
 
-def written_border(stored: Storage, epilogue: Epilogue) -> Values:
-    """What the template ``border.c.j2`` asks for, which writes the border of a result, if any."""
-    if stored.border:
-        epilogue.need(WRITE_BORDER)
-    return {"border": stored.border, "shape": stored.type.shape, "strides": stored.strides}
+def border_of(stored: Storage, epilogue: Epilogue) -> Code:
+    """Writes the border of a result, if any."""
+    if stored.border is None:
+        return None
+    image, row, _, _ = stored.strides
+    count, rows = stored.type.shape[:2]
+    to = Image(row, image, stored.strides[2], border=stored.border)
+    return For("n", 0, count, _write_border(to, rows, epilogue))
+
+
+def _write_border(to: Image, rows: int, epilogue: Epilogue) -> Code:
+    """Writes the border of image ``n``, of so many rows."""
+    border = to.border
+    if border is None:
+        return None
+    image = f"(uint8_t *)out + n * {to.image}"
+    sides = border.top, border.left * to.pixel, border.bottom, border.right * to.pixel
+    around = (rows, to.row, *sides, border.value)
+    return Call(epilogue.need(WRITE_BORDER), image, *around, *ends(rows, epilogue.threads))
 
 
 def _distances(stored: Storage) -> tuple[int, int, int]:
@@ -81,12 +97,70 @@ def _distances(stored: Storage) -> tuple[int, int, int]:
     return image, row, pixel
 
 
-def signs(data: DType, zero_point: int, *, copied: bool) -> dict[str, object]:
+@dataclass(frozen=True)
+class Signs:
     """How signed values become unsigned: by a copy that is made anyway, or at each load (``flip``:
     128 in every byte of an int32). ``fill`` is the value of a copy's border."""
-    signed = data is DType.INT8
-    return {
-        "flip": "(-2139062143 - 1)" if signed and not copied else "0",
-        "copy_flip": 128 if signed else 0,
-        "fill": zero_point + 128 if signed else zero_point,
-    }
+
+    flip: str
+    copy_flip: int
+    fill: int
+
+    @classmethod
+    def of(cls, data: DType, zero_point: int, *, copied: bool) -> Signs:
+        if data is not DType.INT8:
+            return cls("0", 0, zero_point)
+        return cls("0" if copied else "(-2139062143 - 1)", 128, zero_point + 128)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Where the images of a convolution lie, and how signed values become unsigned."""
+
+    g: Geometry
+    source: Image
+    target: Image
+    signs: Signs
+
+    def opened(self, epilogue: Epilogue) -> Code:
+        """``image``, the first byte of the first window of image ``n``, copied with a border where
+        it has none; and the border of the result."""
+        waits = epilogue.threads > 1 and self.g.n > 1
+        first = f"(const uint8_t *)in0 + n * {self.source.image} + {self.source.first}"
+        found = Declare("const uint8_t *const", "image", first)
+        return [
+            If("n > 0", Call("tinyai_wait", "part")) if waits else None,
+            self._copied(epilogue) if self.source.copy_bytes else found,
+            _write_border(self.target, self.g.oh, epilogue),
+        ]
+
+    def _copied(self, epilogue: Epilogue) -> Code:
+        g, whole = self.g, f"(const uint8_t *)in0 + n * {self.g.h * self.g.w * self.g.c}"
+        return [
+            Declare("uint8_t *const", "copy", "(uint8_t *)scratch"),
+            Declare("const uint8_t *const", "whole", whole),
+            self._bordered(epilogue) if g.window.upsample == (1, 1) else self._spread(epilogue),
+            Call("tinyai_wait", "part") if epilogue.threads > 1 else None,
+            Declare("const uint8_t *const", "image", "copy"),
+        ]
+
+    def _bordered(self, epilogue: Epilogue) -> Code:
+        g, (top, left, bottom, right) = self.g, self.g.window.padding
+        sides = top, left * g.c, bottom, right * g.c
+        values = g.h, g.w * g.c, *sides, self.signs.fill, self.signs.copy_flip
+        shares = ends(g.h, epilogue.threads)
+        return Call(epilogue.need(ADD_BORDER), "whole", "copy", *values, *shares)
+
+    def _spread(self, epilogue: Epilogue) -> Code:
+        """With places in between that hold the border's value; by one thread."""
+        epilogue.need(STRING_H)
+        g, (top, left, _, _) = self.g, self.g.window.padding
+        down, along = g.window.upsample
+        at = f"({top} + y * {down}) * {self.source.row} + ({left} + x * {along}) * {g.c} + i"
+        value = f"whole[(y * {g.w} + x) * {g.c} + i] ^ {self.signs.copy_flip}"
+        axes = [Axis("y", (g.h,)), Axis("x", (g.w,)), Axis("i", (g.c,))]
+        spread = [
+            Call("memset", "copy", self.signs.fill, self.source.copy_bytes),
+            nest(axes, Assign(f"copy[{at}]", f"(uint8_t)({value})")),
+        ]
+        return If("part->task == 0", spread) if epilogue.threads > 1 else spread

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tinyai.codegen.c import literal
-from tinyai.codegen.kernels.image import written_border
-from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.ctree import Assign, Code, For, nest
+from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.image import border_of
+from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
@@ -57,6 +59,10 @@ class Copy:
         return " + ".join(terms)
 
     @property
+    def axes(self) -> list[Axis]:
+        return [Axis(f"i{n}", (count,)) for n, count in enumerate(self.counts)]
+
+    @property
     def read(self) -> str:
         return self.address(self.in_base, self.in_steps)
 
@@ -99,17 +105,22 @@ def copies_of(graph: Lowered, node: Node) -> list[Copy]:
     return [Copy(0, (inputs[0].elements,), 0, (1,), 0, (1,))]
 
 
-def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     out = graph.type(node.output)
-    fill = literal(node.op.value, out.dtype) if isinstance(node.op, Pad) else None
     copies = [copy.merged() for copy in copies_of(graph, node)]
-    return {
-        **written_border(graph.stored(node.output), epilogue),
-        "copies": copies,
-        "unused": sorted(set(range(len(node.inputs))) - {copy.source for copy in copies}),
-        "fill": fill,
-        "elements": out.elements,
-    }
+    unused = sorted(set(range(len(node.inputs))) - {copy.source for copy in copies})
+    fill = None
+    if isinstance(node.op, Pad):
+        fill = For("i", 0, out.elements, Assign("out[i]", literal(node.op.value, out.dtype)))
+    return [
+        fill,
+        [f"(void)in{number};" for number in unused],
+        border_of(graph.stored(node.output), epilogue),
+        [
+            nest(copy.axes, Assign(f"out[{copy.write}]", f"in{copy.source}[{copy.read}]"))
+            for copy in copies
+        ],
+    ]
 
 
 def _takes(graph: Lowered, node: Node, name: str) -> bool:
@@ -125,8 +136,7 @@ KERNELS = tuple(
     Kernel(
         name=f"{op.name}_scalar",
         op=op,
-        template="copy_scalar.c.j2",
-        values=_values,
+        code=_code,
         takes=_takes,
     )
     for op in (Transpose, Slice, Pad, Concatenate, Reshape)

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.index import Axis, place
-from tinyai.codegen.kernels.table import Kernel, Values, result_at_strides
+from tinyai.codegen.c import less
+from tinyai.codegen.ctree import Assign, Code, Declare, For, nest
+from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.table import Kernel, result_at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import BatchMatmul
 
 
-def _less(zero_point: int) -> str:
-    return f" - {zero_point}" if zero_point > 0 else f" + {-zero_point}" if zero_point else ""
-
-
-def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, BatchMatmul)
     data, other = graph.types(node.inputs)
-    out = graph.stored(node.output)
-    axes = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(out.type.shape)]
-    steps = epilogue.write("acc", DType.INT32, axes)
-    return {
-        "axes": axes,
-        "k": data.shape[2],
-        "data": data.strides[0] if data.shape[0] > 1 else 0,
-        "other": other.strides[0] if other.shape[0] > 1 else 0,
-        "less": _less(op.zero_point),
-        "less_other": _less(op.other_zero_point),
-        "store": place(out, axes),
-        "steps": steps,
-        "result": epilogue.result,
-    }
+    axes = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(graph.type(node.output).shape)]
+    k = data.shape[2]
+    image, other_image = (of.strides[0] if of.shape[0] > 1 else 0 for of in (data, other))
+    x = f"in0[i0 * {image} + i1 * {k} + k]{less(op.zero_point)}"
+    y = f"in1[i0 * {other_image} + i2 * {k} + k]{less(op.other_zero_point)}"
+    return nest(
+        axes,
+        Declare("int32_t", "acc", 0),
+        For("k", 0, k, Assign("acc", f"({x}) * ({y})", "+=")),
+        epilogue.write("acc", DType.INT32, axes),
+    )
 
 
 KERNELS = (
     Kernel(
         name="batch_matmul_scalar",
         op=BatchMatmul,
-        template="batch_matmul_scalar.c.j2",
-        values=_values,
+        code=_code,
         takes=result_at_strides,
     ),
 )

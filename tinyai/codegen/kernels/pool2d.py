@@ -2,96 +2,190 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.c import C_TYPES, literal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tinyai.codegen.c import C_TYPES, less, literal
+from tinyai.codegen.ctree import Assign, Code, Declare, For, If, let, nest
 from tinyai.codegen.index import Axis, place
-from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d
-from tinyai.ops.window import axes
+from tinyai.ops.window import Window, axes
+
+Pool = MaxPool2d | AvgPool2d | FloatAvgPool2d | AdaptivePool2d
 
 
-def _values(graph: Lowered, node: Node, epilogue: Epilogue, *, layout: str, kind: str) -> Values:
-    (data,) = graph.types(node.inputs)
-    total = node.op.infer(data).dtype
-    out = graph.stored(node.output)
-    n, h, w, c = (data.shape[axis] for axis in axes(layout))
-    oh, ow = (out.type.shape[axis] for axis in axes(layout)[1:3])
-    loops = _loops(layout, n, oh, ow, c)
-    steps = epilogue.write("acc", total, loops)
-    return {
-        "loops": loops,
-        "h": h,
-        "w": w,
-        "oh": oh,
-        "ow": ow,
-        "kind": kind,
-        "type": C_TYPES[data.dtype],
-        "total": C_TYPES[total],
-        "start": literal(data.dtype.range[0] if kind == "max" else 0, data.dtype),
-        "taken": taken(graph, node, layout),
-        "store": place(out, loops),
-        "steps": steps,
-        "result": epilogue.result,
-    }
+@dataclass(frozen=True)
+class Pooling:
+    """A pooling as plain numbers. ``window`` is None where windows cut the image into equal parts;
+    ``taken`` is the number of the element at ``row`` and ``column`` of channel ``c``."""
+
+    n: int
+    h: int
+    w: int
+    c: int
+    oh: int
+    ow: int
+    layout: str
+    data: DType
+    total: DType
+    window: Window | None
+    average: bool
+    include_pad: bool
+    rounded: bool
+    zero_point: int
+    taken: str
+
+    @classmethod
+    def of(cls, graph: Lowered, node: Node) -> Pooling:
+        op = node.op
+        assert isinstance(op, Pool)
+        (data,) = graph.types(node.inputs)
+        n, h, w, c = (data.shape[axis] for axis in axes(op.layout))
+        oh, ow = (graph.type(node.output).shape[axis] for axis in axes(op.layout)[1:3])
+        average = isinstance(op, AvgPool2d | FloatAvgPool2d)
+        average |= isinstance(op, AdaptivePool2d) and op.kind == "avg"
+        return cls(
+            *(n, h, w, c, oh, ow, op.layout, data.dtype, op.infer(data).dtype),
+            window=None if isinstance(op, AdaptivePool2d) else op.window,
+            average=average,
+            include_pad=isinstance(op, AvgPool2d | FloatAvgPool2d) and op.count_include_pad,
+            rounded=isinstance(op, AvgPool2d) and op.rounded,
+            zero_point=0 if isinstance(op, MaxPool2d) else op.zero_point,
+            taken=_taken(graph, node, op.layout),
+        )
+
+    @property
+    def loops(self) -> list[Axis]:
+        """Over the output, in the order of its dimensions."""
+        of = {"N": ("n", self.n), "H": ("y", self.oh), "W": ("x", self.ow), "C": ("c", self.c)}
+        return [Axis(of[axis][0], (of[axis][1],)) for axis in self.layout]
+
+    @property
+    def parts(self) -> Code:
+        """The ends of a window that is one of equal parts of the image."""
+        h, w, oh, ow = self.h, self.w, self.oh, self.ow
+        return (
+            let("top", f"y * {h} / {oh}"),
+            let("left", f"x * {w} / {ow}"),
+            let("bottom", f"((y + 1) * {h} + {oh - 1}) / {oh}"),
+            let("right", f"((x + 1) * {w} + {ow - 1}) / {ow}"),
+        )
+
+    def inside(self, window: Window) -> Code:
+        """Passes over what is outside of the image, having counted what of it is padding."""
+        bottom, right = self.h + window.padding[2], self.w + window.padding[3]
+        padded = Assign("count", f"row < {bottom} && column < {right}", "+=")
+        outside = f"row < 0 || row >= {self.h} || column < 0 || column >= {self.w}"
+        return [padded if self.include_pad else None, If(outside, "continue;")]
 
 
-def taken(graph: Lowered, node: Node, layout: str) -> str:
-    """Number of the element of the input at ``row`` and ``column`` of channel ``c``."""
+def _taken(graph: Lowered, node: Node, layout: str) -> str:
     source = graph.stored(node.inputs[0])
     names = {"N": "n", "H": "row", "W": "column", "C": "c"}
     sizes = zip(layout, source.type.shape, strict=True)
-    axes = [Axis(names[axis], (size,)) for axis, size in sizes]
-    return place(source, axes)
+    return place(source, [Axis(names[axis], (size,)) for axis, size in sizes])
 
 
-def _loops(layout: str, n: int, oh: int, ow: int, c: int) -> list[Axis]:
-    sizes = {"N": ("n", n), "H": ("y", oh), "W": ("x", ow), "C": ("c", c)}
-    return [Axis(sizes[axis][0], (sizes[axis][1],)) for axis in layout]
+def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    """Elements outside of the image are passed over: a maximum starts from the lowest value, a sum
+    from zero. Sums wrap."""
+    p = Pooling.of(graph, node)
+    total = C_TYPES[p.total]
+    start = literal(0 if p.average else p.data.range[0], p.data)
+    return nest(
+        p.loops,
+        p.parts if p.window is None else _corner(p.window),
+        Declare(total, "best", start),
+        Declare("int32_t", "count", 0) if p.average else None,
+        _over_window(p, Declare(f"const {C_TYPES[p.data]}", "value", f"in0[{p.taken}]"), _join(p)),
+        _result(p, total),
+        epilogue.write("acc", p.total, p.loops),
+    )
 
 
-def _window_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
-    op = node.op
-    assert isinstance(op, MaxPool2d | AvgPool2d)
-    average = isinstance(op, AvgPool2d)
-    values = _values(graph, node, epilogue, layout=op.layout, kind="avg" if average else "max")
-    return {
-        **values,
-        "window": op.window,
-        "zero_point": isinstance(op, AvgPool2d) and op.zero_point,
-        "include": isinstance(op, AvgPool2d) and op.count_include_pad,
-        "rounded": isinstance(op, AvgPool2d) and op.rounded,
-    }
+def _corner(window: Window) -> Code:
+    (down, along), (top, left, _, _) = window.strides, window.padding
+    return let("top", f"y * {down} - {top}"), let("left", f"x * {along} - {left}")
 
 
-def _adaptive_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
-    op = node.op
-    assert isinstance(op, AdaptivePool2d)
-    values = _values(graph, node, epilogue, layout=op.layout, kind=op.kind)
-    settled = {"window": None, "include": False, "rounded": False}
-    return {**values, **settled, "zero_point": op.zero_point}
+def _over_window(p: Pooling, *body: Code) -> Code:
+    """Code for each element of the image in the window."""
+    if p.window is None:
+        return For("row", "top", "bottom", For("column", "left", "right", *body))
+    (rows, columns), (down, along) = p.window.kernel, p.window.dilation
+    column = let("column", f"left + kx * {along}")
+    return For(
+        *("ky", 0, rows),
+        let("row", f"top + ky * {down}"),
+        For("kx", 0, columns, column, p.inside(p.window), *body),
+    )
 
 
-def _float_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _join(p: Pooling) -> Code:
+    if not p.average:
+        return Assign("best", "value > best ? value : best")
+    # Sums are taken unsigned.
+    zero_point = f" - {p.zero_point}u" if p.zero_point else ""
+    more = f"(int32_t)((uint32_t)best + (uint32_t)value{zero_point})"
+    return [Assign("best", more), None if p.include_pad else Assign("count", 1, "+=")]
+
+
+def _result(p: Pooling, total: str) -> Code:
+    count = "(count > 0 ? count : 1)"
+    if p.rounded:
+        return [
+            Declare("const int32_t", "half", "best > 0 ? count / 2 : -(count / 2)"),
+            Declare(
+                "const int32_t", "acc", f"(int32_t)((uint32_t)best + (uint32_t)half) / {count}"
+            ),
+        ]
+    if p.average:
+        return Declare("const int32_t", "acc", f"best / {count}")
+    return Declare(f"const {total}", "acc", "best")
+
+
+def _float_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    """Elements outside of the image are passed over: they add 0."""
     op = node.op
     assert isinstance(op, FloatAvgPool2d)
-    values = _values(graph, node, epilogue, layout=op.layout, kind="avg")
-    return {**values, "op": op, "scale": literal(op.scale, DType.FLOAT32)}
+    p, window = Pooling.of(graph, node), op.window
+    (rows, columns), (down, along) = window.kernel, window.strides
+    row = let("row", f"y * {down} - {window.padding[0]} + ky")
+    column = let("column", f"x * {along} - {window.padding[1]} + kx")
+    real = f"(float)((int32_t)in0[{p.taken}]{less(op.zero_point)})"
+    scale = literal(op.scale, DType.FLOAT32)
+    each = [
+        p.inside(window),
+        Assign("part" if op.by_columns else "total", f"{real} * {scale}", "+="),
+        None if op.count_include_pad else Assign("count", 1, "+="),
+    ]
+    if op.by_columns:
+        inner: Code = For("ky", 0, rows, row, each)
+        part = Declare("float", "part", "0.0f")
+        loops = For("kx", 0, columns, column, part, inner, Assign("total", "part", "+="))
+    else:
+        loops = For("ky", 0, rows, row, For("kx", 0, columns, column, each))
+    return nest(
+        p.loops,
+        Declare("float", "total", "0.0f"),
+        Declare("int32_t", "count", 0),
+        loops,
+        Declare("const float", "acc", "total / (float)(count > 0 ? count : 1)"),
+        epilogue.write("acc", p.total, p.loops),
+    )
 
 
+_WRITERS: dict[type[Pool], Callable[[Lowered, Node, Epilogue], Code]] = {
+    MaxPool2d: _code,
+    AvgPool2d: _code,
+    FloatAvgPool2d: _float_code,
+    AdaptivePool2d: _code,
+}
 KERNELS = tuple(
-    Kernel(
-        name=f"{op.name}_scalar",
-        op=op,
-        template=template,
-        values=values,
-        takes=at_strides,
-    )
-    for op, template, values in (
-        (MaxPool2d, "pool2d_scalar.c.j2", _window_values),
-        (AvgPool2d, "pool2d_scalar.c.j2", _window_values),
-        (FloatAvgPool2d, "float_pool2d_scalar.c.j2", _float_values),
-        (AdaptivePool2d, "pool2d_scalar.c.j2", _adaptive_values),
-    )
+    Kernel(name=f"{op.name}_scalar", op=op, code=code, takes=at_strides)
+    for op, code in _WRITERS.items()
 )

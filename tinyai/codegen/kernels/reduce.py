@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
+from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, nest
 from tinyai.codegen.helpers import MATH, SOFTMAX
-from tinyai.codegen.index import Axis, place
-from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import DType, Node
+from tinyai.ir import DType, Node, Type
 from tinyai.ops import IntegerSoftmax, Softmax, Sum, TableSoftmax
 
 
@@ -47,40 +48,93 @@ class SumLoops:
         )
 
 
-def _sum_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _sum_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    """The sum wraps."""
     loops = SumLoops.of(graph, node)
-    out = graph.stored(node.output)
-    steps = epilogue.write("acc", DType.INT32, loops.places)
-    return {
-        "kept": loops.kept,
-        "reduced": loops.reduced,
-        "taken": loops.taken,
-        "store": place(out, loops.places),
-        "steps": steps,
-        "result": epilogue.result,
-    }
+    return nest(
+        loops.kept,
+        Declare("uint32_t", "total", 0),
+        nest(loops.reduced, Assign("total", f"(uint32_t)in0[{loops.taken}]", "+=")),
+        Declare("const int32_t", "acc", "(int32_t)total"),
+        epilogue.write("acc", DType.INT32, loops.places),
+    )
 
 
-def _three_loops(shape: tuple[int, ...], axis: int) -> list[Axis]:
-    """Before, along and behind an axis."""
-    return [Axis("o", shape[:axis]), Axis("i", (shape[axis],)), Axis("n", shape[axis + 1 :])]
+@dataclass(frozen=True)
+class AlongAxis:
+    """Three loops, before, along and behind the axis of a softmax. Powers are summed from the first
+    on, as the reference does."""
+
+    type: DType
+    outer: Axis
+    axis: Axis
+    inner: Axis
+
+    @classmethod
+    def of(cls, of: Type, axis: int) -> AlongAxis:
+        shape = of.shape
+        outer, inner = Axis("o", shape[:axis]), Axis("n", shape[axis + 1 :])
+        return cls(of.dtype, outer, Axis("i", (shape[axis],)), inner)
+
+    @property
+    def taken(self) -> str:
+        return f"from[i * {self.inner.count}]"
+
+    def nest(self, *body: Code) -> Code:
+        """Code for each row along the axis, whose elements are those of ``from``."""
+        c_type = C_TYPES[self.type]
+        count, inner = self.axis.count, self.inner.count
+        row = f"in0 + o * {count * inner} + n"
+        higher = f"{self.taken} > highest ? {self.taken} : highest"
+        total = "float" if self.type.is_float else "int32_t"
+        return nest(
+            [self.outer, self.inner],
+            Declare(f"const {c_type} *const", "from", row),
+            Declare(total, "highest", "from[0]"),
+            For("i", 1, count, Assign("highest", higher)),
+            *body,
+        )
+
+    def each(self, *body: Code) -> Code:
+        """Code for each element of a row."""
+        return For("i", 0, self.axis.count, *body)
+
+    def write(self, epilogue: Epilogue, dtype: DType) -> Code:
+        """Takes ``acc`` through the epilogue."""
+        axes = self.outer, self.axis, self.inner
+        at = f"(o * {self.axis.count} + i) * {self.inner.count} + n"
+        return epilogue.write("acc", dtype, axes, at)
 
 
-def _softmax_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, Softmax)
-    (data,) = graph.types(node.inputs)
-    axes = _three_loops(data.shape, op.axis)
+    rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
     epilogue.need(MATH)
-    steps = epilogue.write("acc", DType.FLOAT32, axes)
-    return {
-        "log": op.log,
-        "outer": axes[0].count,
-        "count": axes[1].count,
-        "inner": axes[2].count,
-        "steps": steps,
-        "result": epilogue.result,
-    }
+    above = f"{rows.taken} - highest"
+    if op.log:
+        return rows.nest(
+            Declare("float", "total", "0.0f"),
+            rows.each(Assign("total", f"TINYAI_EXPF({above})", "+=")),
+            Declare("const float", "log_total", "TINYAI_LOGF(total)"),
+            rows.each(
+                Declare("const float", "acc", f"{above} - log_total"),
+                rows.write(epilogue, DType.FLOAT32),
+            ),
+        )
+    return [
+        Declare("float *const", "powers", "(float *)scratch"),
+        rows.nest(
+            Declare("float", "total", "0.0f"),
+            rows.each(
+                Assign("powers[i]", f"TINYAI_EXPF({above})"), Assign("total", "powers[i]", "+=")
+            ),
+            rows.each(
+                Declare("const float", "acc", "powers[i] / total"),
+                rows.write(epilogue, DType.FLOAT32),
+            ),
+        ),
+    ]
 
 
 def _softmax_scratch(graph: Lowered, node: Node, threads: int) -> int:
@@ -89,68 +143,67 @@ def _softmax_scratch(graph: Lowered, node: Node, threads: int) -> int:
     return 0 if op.log else graph.type(node.inputs[0]).shape[op.axis] * DType.FLOAT32.bytes
 
 
-def _integer_softmax_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, IntegerSoftmax)
-    (data,) = graph.types(node.inputs)
-    axes = _three_loops(data.shape, op.axis)
+    rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
     epilogue.need(SOFTMAX)
-    powers = epilogue.array(np.array(op.powers, np.int32))
-    steps = epilogue.write("acc", DType.INT8, axes)
-    return {
-        "outer": axes[0].count,
-        "count": axes[1].count,
-        "inner": axes[2].count,
-        "powers": powers,
-        "steps": steps,
-        "result": epilogue.result,
-    }
+    power = f"{epilogue.array(np.array(op.powers, np.int32))}[255 + {rows.taken} - highest]"
+    one = "((int64_t)1 << 31)"
+    share = "tinyai_shift_rounded(tinyai_high_product(inverse, power), 35 - zeros) - 128"
+    return rows.nest(
+        Comment("The sum of the powers, in Q12.19, as a fraction of the next power of two."),
+        Declare("int64_t", "total", 0),
+        rows.each(Assign("total", f"tinyai_shift_rounded({power}, 12)", "+=")),
+        Declare("int", "zeros", 0),
+        While(f"(total << zeros) < {one}", "++zeros;"),
+        Declare("const int64_t", "inverse", f"tinyai_reciprocal((total << zeros) - {one})"),
+        rows.each(
+            Declare("const int64_t", "power", power),
+            Declare("const int64_t", "share", share),
+            Declare("const int8_t", "acc", "(int8_t)(share > 127 ? 127 : share)"),
+            rows.write(epilogue, DType.INT8),
+        ),
+    )
 
 
-def _table_softmax_values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _table_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, TableSoftmax)
-    (data,) = graph.types(node.inputs)
-    axes = _three_loops(data.shape, op.axis)
-    powers = epilogue.array(np.array(op.powers, np.float32))
-    steps = epilogue.write("acc", DType.FLOAT32, axes)
-    return {
-        "type": C_TYPES[data.dtype],
-        "outer": axes[0].count,
-        "count": axes[1].count,
-        "inner": axes[2].count,
-        "powers": powers,
-        "factor": literal(np.float32(op.factor), DType.FLOAT32),
-        "steps": steps,
-        "result": epilogue.result,
-    }
+    rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
+    power = f"{epilogue.array(np.array(op.powers, np.float32))}[255 + {rows.taken} - highest]"
+    factor = literal(np.float32(op.factor), DType.FLOAT32)
+    return rows.nest(
+        Declare("float", "total", "0.0f"),
+        rows.each(Assign("total", power, "+=")),
+        rows.each(
+            Declare("const float", "acc", f"{power} * {factor} / total"),
+            rows.write(epilogue, DType.FLOAT32),
+        ),
+    )
 
 
 KERNELS = (
     Kernel(
         name="sum_scalar",
         op=Sum,
-        template="sum_scalar.c.j2",
-        values=_sum_values,
+        code=_sum_code,
         takes=at_strides,
     ),
     Kernel(
         name="softmax_scalar",
         op=Softmax,
-        template="softmax_scalar.c.j2",
-        values=_softmax_values,
+        code=_softmax_code,
         scratch=_softmax_scratch,
     ),
     Kernel(
         name="integer_softmax_scalar",
         op=IntegerSoftmax,
-        template="integer_softmax_scalar.c.j2",
-        values=_integer_softmax_values,
+        code=_integer_softmax_code,
     ),
     Kernel(
         name="table_softmax_scalar",
         op=TableSoftmax,
-        template="table_softmax_scalar.c.j2",
-        values=_table_softmax_values,
+        code=_table_softmax_code,
     ),
 )

@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
-from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.ctree import Assign, Code, nest
+from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
@@ -23,20 +25,19 @@ def _index(var: str, indices: tuple[int, ...], size: int, epilogue: Epilogue) ->
     return scaled if parts == 1 else f"({scaled} / {parts})"
 
 
-def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, Resize)
     shape = graph.type(node.inputs[0]).shape
     names = {"N": "n", "H": "y", "W": "x", "C": "c"}
-    loops = list(zip(map(names.__getitem__, op.layout), graph.type(node.output).shape, strict=True))
-    places = [var for var, _ in loops]
+    sizes = zip(op.layout, graph.type(node.output).shape, strict=True)
+    loops = [Axis(names[axis], (size,)) for axis, size in sizes]
+    places = [axis.var for axis in loops]
     for axis, indices in op.taken().items():
         places[axis] = _index(places[axis], indices, shape[axis], epilogue)
-    return {
-        "loops": loops,
-        "read": _element(places, graph.stored(node.inputs[0]).strides),
-        "write": _element([var for var, _ in loops], graph.stored(node.output).strides),
-    }
+    read = _element(places, graph.stored(node.inputs[0]).strides)
+    write = _element([axis.var for axis in loops], graph.stored(node.output).strides)
+    return nest(loops, Assign(f"out[{write}]", f"in0[{read}]"))
 
 
 def _element(places: list[str], steps: tuple[int, ...]) -> str:
@@ -50,8 +51,7 @@ KERNELS = (
     Kernel(
         name="resize_scalar",
         op=Resize,
-        template="resize_scalar.c.j2",
-        values=_values,
+        code=_code,
         takes=at_strides,
     ),
 )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinyai.codegen.ctree import Block, Code, Declare, let
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import NOW
 from tinyai.codegen.index import Axis
+from tinyai.codegen.steps import Epilogue
 
 # Pieces of a share at most, and their cycles at least.
 MOST, CYCLES = 4, 8000
@@ -31,6 +33,58 @@ def part(threads: int) -> Definition:
 def taking(threads: int) -> Definition:
     """How threads take pieces of shares."""
     return Definition("tinyai_take", "take.c.j2", (part(threads),), portable=True)
+
+
+def ends(count: int, threads: int) -> tuple[str | int, str | int]:
+    """Where a thread's share of so many things begins and ends."""
+    if threads == 1:
+        return 0, count
+    of = f"(ptrdiff_t){count}"
+    return f"{of} * part->task / part->tasks", f"{of} * (part->task + 1) / part->tasks"
+
+
+def share(count: int, together: int = 1) -> Code:
+    """Variables for the ends of a thread's share of things that come ``together``."""
+    groups = -(-count // together)
+    begin, end = ends(groups, threads=2)
+    if together == 1:
+        return let("begin", begin), let("end", end)
+    return (
+        let("begin", f"{begin} * {together}"),
+        let("behind", f"{end} * {together}"),
+        let("end", f"behind < {count} ? behind : {count}"),
+    )
+
+
+def axis_share(axes: Sequence[Axis], cut: str | None) -> Code:
+    """The share of the axis that is cut."""
+    if cut is None:
+        return None
+    return share(axes[-1].count, CACHE_LINE) if cut == axes[-1].var else share(axes[0].count)
+
+
+def owners(things: int | str, each: int, epilogue: Epilogue, *body: Code) -> Code:
+    """Code for the thread's own share, and then for those of others that have pieces left: ``each``
+    pieces of each of the things that are dealt out in turn."""
+    epilogue.need(taking(epilogue.threads))
+    begin = f"int owner = tinyai_own(part, {things}, {each})"
+    return Block(*body, head=f"for ({begin}; owner >= 0; owner = tinyai_other(part))")
+
+
+def shared(count: int, pieces: int, epilogue: Epilogue, *body: Code) -> Code:
+    """Code for what a thread computes of ``count`` things, from ``begin`` to ``end``: its share;
+    or, where a share has several pieces, a piece that nobody else has taken, again and again."""
+    if pieces == 1:
+        return Block(share(count), *body)
+    of = f"(ptrdiff_t){count}"
+    piece = Block(
+        Declare("const int", "number", f"owner * {pieces} + piece"),
+        let("begin", f"{of} * number / (part->tasks * {pieces})"),
+        let("end", f"{of} * (number + 1) / (part->tasks * {pieces})"),
+        *body,
+        head="for (int piece; (piece = tinyai_take(part, owner)) >= 0;)",
+    )
+    return owners("part->tasks", pieces, epilogue, piece)
 
 
 def pieces(cycles: float, things: int, threads: int) -> int:

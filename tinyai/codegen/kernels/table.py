@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from tinyai.codegen.ctree import Code
 from tinyai.codegen.lowered import Lowered, Schedule
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Array, Node, Op, operand_tensors
-
-Values = Mapping[str, Any]
 
 
 def no_demand(graph: Lowered, node: Node) -> str | None:
@@ -54,10 +52,11 @@ class Kernel:
       complaint serves.
     - ``kind``: whether a node is what the kernel is for, such as a sum of two tensors. Where it is
       not, nobody needs to hear that the kernel does not serve.
-    - ``values`` are the numbers and texts of the template; all computing is done here.
+    - ``code`` is the function's body, which reads ``in0``, ``in1`` … and writes ``out``. What else
+      it needs the epilogue collects: operands, arrays, definitions.
     - ``scratch`` is the bytes of working memory, aligned to 64, for a number of threads.
-    - ``split``: whether threads share a node; its template gets ``threads`` and, where these are
-      several, C's ``part``. Of other kernels one thread computes all.
+    - ``split``: whether threads share a node; the epilogue then says how many, and where these are
+      several, C has a ``part``. Of other kernels one thread computes all.
     - ``takes``: whether it writes its result, or reads the tensor, of this name as the graph says
       that it is stored; asked where that is not one element after the other.
     - ``pack`` rearranges the constant at an input's position at code-generation time.
@@ -68,8 +67,7 @@ class Kernel:
 
     name: str
     op: type[Op]
-    template: str
-    values: Callable[[Lowered, Node, Epilogue], Values]
+    code: Callable[[Lowered, Node, Epilogue], Code]
     isa: str = "scalar"
     demands: Callable[[Lowered, Node], str | None] = no_demand
     kind: Callable[[Lowered, Node], bool] = any_kind

@@ -15,23 +15,21 @@ on the way into a register (their sign bit is turned), which adds 128 to the zer
 from __future__ import annotations
 
 import functools
-import itertools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.ctree import Code
 from tinyai.codegen.float_add import FloatAdd
-from tinyai.codegen.helpers import ADD_BORDER, COVER, PANEL, STRING_H, WRITE_BORDER
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels, Options
 from tinyai.codegen.kernels.add import add_of
-from tinyai.codegen.kernels.channels import NUMBERS, Channels
+from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
-from tinyai.codegen.kernels.image import Image, image_in, image_of, signs, takes_image
-from tinyai.codegen.kernels.sharing import pieces, taking
-from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
+from tinyai.codegen.kernels.sharing import pieces
+from tinyai.codegen.kernels.table import Kernel, at_strides
+from tinyai.codegen.kernels.tile_loops import PanelCall, Rest, TileLoops, looped
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
 from tinyai.codegen.lowered import Lowered, Schedule, Tile
 from tinyai.codegen.quantized_add import QuantizedAdd
@@ -141,14 +139,13 @@ def scratch(graph: Lowered, node: Node, threads: int) -> int:
 
 def _calls(
     t: Tiling, epilogue: Epilogue, cores: Microkernels, options: Options, *, ranges: bool
-) -> list[dict[str, Any]]:
-    """For each panel the cores that cover a stripe of outputs, and where its weights begin; panels
-    that differ in nothing else are one loop. ``ranges`` says that stripes of any length come,
-    because threads share the outputs."""
+) -> tuple[PanelCall, ...]:
+    """For each panel the cores that cover a stripe of outputs, and where its weights begin.
+    ``ranges`` says that stripes of any length come, because threads share the outputs."""
     calls = []
     stripe = t.schedule.stripe
     at = 0
-    for panel in t.panels:
+    for number, panel in enumerate(t.panels):
         pixels = panel.outputs if cores.tall else 1
         # Where windows overlap, one core serves every length: it goes row by row.
         lower = pixels > 1 and not t.overlap(Tile(pixels, LANES * panel.blocks))
@@ -157,65 +154,48 @@ def _calls(
         last_first, last_others = cover(rest, pixels) if lower and rest else (first, others)
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
         other = others or last_others or (ranges and lower)
-        masked = {**options, "masked": options["masked"] and valid < LANES}
+        masked = replace(options, masked=options.masked and valid < LANES)
         core = functools.partial(cores.tile, epilogue, t, blocks=panel.blocks, options=masked)
         size = t.k * LANES * panel.blocks
         calls.append(
-            {
-                "pixels": pixels,
-                "core": core(pixels=pixels),
-                "other": core(pixels=pixels - 1) if other else None,
-                "first": first,
-                "last_first": last_first,
-                "weights": at,
-                "bytes": size,
-                "channel": panel.channel,
-                "last_block": (1 << min(valid, LANES)) - 1,
-            }
+            PanelCall(
+                number,
+                core=core(pixels=pixels),
+                other=core(pixels=pixels - 1) if other else None,
+                pixels=pixels,
+                first=first,
+                last_first=last_first,
+                bytes=size,
+                last_block=(1 << min(valid, LANES)) - 1,
+                weights=at,
+                channel=panel.channel,
+            )
         )
         at += size
-    return _loops(calls)
+    return looped(calls)
 
 
 def _options(graph: Lowered, cores: Microkernels, channels: Channels, *, flipped: bool) -> Options:
     """What the texts of the cores may depend on."""
     streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
-    return {
-        **channels.options,
-        "flipped": flipped,
+    return replace(
+        channels.options,
+        flipped=flipped,
         # What waits for steps has room for whole blocks.
-        "masked": not channels.stepped,
-        "ahead": AHEAD if cores.fetches and streamed else 0,
-    }
+        masked=not channels.stepped,
+        ahead=AHEAD if cores.fetches and streamed else 0,
+    )
 
 
-def _loops(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Neighbouring calls that differ in their place only, as the first of ``count`` calls, each
-    ``weights_step`` and ``channel_step`` behind the one before; ``number`` is the first one's."""
-
-    def same(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
-        return {**numbered[1], "weights": None, "channel": None}
-
-    loops = []
-    for _, group in itertools.groupby(enumerate(calls), same):
-        (number, first), *others = group
-        loop = {**first, "number": number, "count": 1 + len(others)}
-        for name in ("weights", "channel") if others else ():
-            loop[f"{name}_step"] = others[0][1][name] - first[name]
-        loops.append(loop)
-    return loops
-
-
-def _steps(
+def _rest(
     graph: Lowered,
     node: Node,
     epilogue: Epilogue,
     t: Tiling,
     channels: Channels,
     cores: Microkernels,
-) -> dict[str, str]:
-    """The ``text`` that takes the results of a core for output ``q`` through the steps, and for how
-    many outputs it does so ``at_once``: one, or a ``count`` to the end of the row, or of all."""
+) -> Rest:
+    """What takes the results of a core through the rest of the steps."""
     g, out, chain = t.g, image_of(graph.stored(node.output)), channels.rest
     taken, place = f"(q - first) * {t.channels}", _at_pixel(out, g)
     add = _add(graph, node, chain, cores) if g.groups == 1 else None
@@ -224,19 +204,19 @@ def _steps(
         dense = t.channels == g.oc == out.pixel
         count = f"count * {g.oc}" if dense else str(g.oc)
         operand = f"{epilogue.param(add.operand)} + {_at_pixel(other, g)}"
-        text = cores.sums.call(epilogue, add, f"acc + {taken}", operand, f"out + {place}", count)
-        in_rows = not (_in_line(out, g) and _in_line(other, g))
-        return {"text": text, "at_once": ("row" if in_rows else "all") if dense else "one"}
+        call = cores.sums.call(epilogue, add, f"acc + {taken}", operand, f"out + {place}", count)
+        if not dense:
+            return Rest(call)
+        return Rest(call, "all" if _in_line(out, g) and _in_line(other, g) else "row")
     channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
     axes = output_axes(g, node.op, "q", channel)
     taken, place = f"{taken} + c", f"{place} + {channel}"
-    lanes = None
+    lanes: Code = None
     if g.groups == 1 and cores.lanes:
         lanes = cores.lanes(epilogue, chain, taken, place, axes)
     elif cores.lanes:
         epilogue.slower.append("steps one element at a time: groups of channels")
-    text = lanes or write_scalar(epilogue, chain, taken, place, axes, g.group_out)
-    return {"text": text, "at_once": "one"}
+    return Rest(lanes or write_scalar(epilogue, chain, taken, place, axes, g.group_out))
 
 
 def _in_line(of: Image, g: Geometry) -> bool:
@@ -262,65 +242,48 @@ def _add(
     return add
 
 
-def values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Code:
+    return _loops(graph, node, epilogue, cores).code(epilogue)
+
+
+def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) -> TileLoops:
     t = tiling_of(graph, node)
     g = t.g
     channels = _channels(graph, node)
-    epilogue.need(PANEL)
     epilogue.slower += channels.slower(node)
+    epilogue.calls_only = not channels.stepped
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
     out = image_of(graph.stored(node.output))
-    if source.copy_bytes:
-        epilogue.need(STRING_H if g.window.upsample != (1, 1) else ADD_BORDER)
-    if out.border:
-        epilogue.need(WRITE_BORDER)
     data = graph.type(node.inputs[0]).dtype
     flipped = data is DType.INT8 and not source.copy_bytes
     options = _options(graph, cores, channels, flipped=flipped)
     by_panels = t.by_panels(epilogue.threads)
-    ranges = epilogue.threads > 1 and not by_panels
     # What threads deal out among them: panels, of all groups and in each stripe where the results
     # do not wait for steps behind them.
     panels, stripes = len(t.panels) * g.groups, -(-t.outputs // t.schedule.stripe)
-    dealt = (len(t.panels), 1) if channels.stepped else (panels, stripes)
     things = panels * stripes if by_panels else t.outputs // PIECE
     cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE
-    steps = _steps(graph, node, epilogue, t, channels, cores) if channels.stepped else None
-    calls = _calls(t, epilogue, cores, options, ranges=ranges)
-    if ranges and any(call["other"] for call in calls):
-        epilogue.need(COVER)
-    each = pieces(cycles, things, epilogue.threads)
-    if each > 1:
-        epilogue.need(taking(epilogue.threads))
+    rest = _rest(graph, node, epilogue, t, channels, cores) if channels.stepped else None
     # Where all pixels are as far apart as neighbours are, the image is one long row.
     in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
     written = replace(out, pixel=out.pixel * (g.oc // channels.start.size))
     out_line = channels.stepped or _in_line(written, g)
-    return {
-        "t": t,
-        "g": g,
-        "width": t.outputs if in_line and out_line else g.ow,
-        "raw": channels.raw,
-        "stepped": channels.stepped,
-        "calls_only": not channels.stepped,
-        "stored": channels.rest.start,
-        "stored_type": C_TYPES[channels.rest.start],
-        "form": channels.form,
-        "numbers": NUMBERS,
-        "arrays": channels.arrays(epilogue, functools.partial(_by_block, t)),
-        "calls": calls,
-        "ahead": options["ahead"],
-        "by_panels": by_panels,
-        "dealt": dealt,
-        "pieces": each,
-        "stripe": t.schedule.stripe,
-        **signs(data, g.zero_point, copied=source.copy_bytes > 0),
-        "source": source,
-        "target": out,
-        "out_column": written.pixel,
-        "steps": steps,
-        "group_weights": t.k * t.channels,
-    }
+    ranges = epilogue.threads > 1 and not by_panels
+    return TileLoops(
+        t,
+        Images(g, source, out, Signs.of(data, g.zero_point, copied=source.copy_bytes > 0)),
+        channels,
+        calls=_calls(t, epilogue, cores, options, ranges=ranges),
+        width=t.outputs if in_line and out_line else g.ow,
+        out_column=written.pixel,
+        arrays=channels.arrays(epilogue, functools.partial(_by_block, t)),
+        rest=rest,
+        ahead=options.ahead,
+        by_panels=by_panels,
+        dealt=(len(t.panels), 1) if channels.stepped else (panels, stripes),
+        pieces=pieces(cycles, things, epilogue.threads),
+        threads=epilogue.threads,
+    )
 
 
 def _takes(graph: Lowered, node: Node, name: str) -> bool:
@@ -342,9 +305,8 @@ KERNELS = tuple(
         name=f"{op.name}_tile_{cores.name}",
         op=op,
         isa=cores.name,
-        template="conv2d_tile.c.j2",
         demands=demands,
-        values=functools.partial(values, cores=cores),
+        code=functools.partial(_code, cores=cores),
         scratch=scratch,
         takes=_takes,
         split=True,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from tinyai.codegen.ctree import Call, Code, nest
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.layout import Copy, copies_of
-from tinyai.codegen.kernels.table import Kernel, Values, at_strides
+from tinyai.codegen.kernels.sharing import share
+from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
@@ -53,14 +55,24 @@ def _demands(graph: Lowered, node: Node) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _values(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Code:
+    """Threads share columns."""
     matrices = _matrices(graph, node)
     assert isinstance(matrices, Matrices)
+    assert cores.transpose is not None
     size = graph.type(node.output).dtype.bytes
     side = REGISTER // size
-    assert cores.transpose is not None
-    name = cores.transpose(epilogue, side, size)
-    return {"name": name, "side": side, "matrices": matrices}
+    outer, shared = matrices.outer, epilogue.threads > 1
+    call = Call(
+        cores.transpose(epilogue, side, size),
+        f"in0 + {outer.read}",
+        matrices.row_step,
+        f"out + {outer.write}",
+        matrices.column_step,
+        matrices.rows,
+        *(("begin", "end") if shared else (0, matrices.columns)),
+    )
+    return [share(matrices.columns, side) if shared else None, nest(outer.axes, call)]
 
 
 KERNELS = tuple(
@@ -68,9 +80,8 @@ KERNELS = tuple(
         name=f"transpose_{cores.name}",
         op=Transpose,
         isa=cores.name,
-        template="transpose_blocks.c.j2",
         demands=_demands,
-        values=functools.partial(_values, cores=cores),
+        code=functools.partial(_code, cores=cores),
         takes=at_strides,
         split=True,
     )

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import PANEL, SLICE, STRING_H
-from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums, chosen, name_of
+from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums, name_of
 from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.transpose import transpose
@@ -65,16 +66,16 @@ def tile(
     epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options, isa: str
 ) -> str:
     """Name of the tile microkernel. It asks at run time whether the last block is whole."""
-    options = {**options, "masked": 0, "ahead": 0}
+    options = replace(options, masked=False, ahead=0)
     many = t.outputs > 1
     height = "many" if many else str(pixels)
-    name = name_of("tile", f"{height}x{16 * blocks}", *chosen(options), isa)
+    name = name_of("tile", f"{height}x{16 * blocks}", *options.chosen, isa)
     shared = _either(
-        name_of("tile", height, *chosen(options), isa),
+        name_of("tile", height, *options.chosen, isa),
         "tile_256.c.j2",
         "const tinyai_panel *const p, const ptrdiff_t blocks",
         (PANEL, SIMD, *_ends(options)),
-        {"many": many, **options},
+        {"many": many, **vars(options)},
         isa,
     )
     values = {"name": name, "shared": shared.name, "blocks": blocks}
@@ -84,13 +85,13 @@ def tile(
 def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options, isa: str) -> str:
     """Name of the depthwise microkernel: loops, which ask at run time whether the input is
     flipped."""
-    options = {**options, "flipped": 0}
+    options = replace(options, flipped=False)
     microkernel = _either(
-        name_of("depthwise", *s.said(), *chosen(options), isa),
+        name_of("depthwise", *s.said(), *options.chosen, isa),
         "depthwise_256.c.j2",
         "const tinyai_slice *const p",
         (SLICE, SIMD, *_ends(options)),
-        {"window": s.g.window, "groups": s.groups, **options},
+        {"window": s.g.window, "groups": s.groups, **vars(options)},
         isa,
     )
     return epilogue.need(microkernel)
@@ -98,9 +99,9 @@ def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options, i
 
 def _ends(options: Options) -> tuple[Definition, ...]:
     """What requantizes and stores sums, where they are not stored raw."""
-    if options["raw"]:
+    if options.raw:
         return ()
-    scale = "floats" if options["floats"] else "twice" if options["twice"] else ""
+    scale = "floats" if options.floats else "twice" if options.twice else ""
     return SCALES[scale], STORE
 
 

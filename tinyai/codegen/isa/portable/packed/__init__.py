@@ -3,11 +3,12 @@ architecture runs on any other."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import PANEL, ROUND, SLICE, STRING_H
-from tinyai.codegen.isa.microkernels import Microkernels, Options, chosen, name_of
+from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.section import InstructionSet, Isa
 from tinyai.codegen.steps import Epilogue
 
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
 
 
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
-    options = {**options, "flipped": 0, "masked": 0, "ahead": 0}  # of which two are asked for in C
-    name = name_of("tile", f"{pixels}x{16 * blocks}", *chosen(options), "packed")
-    values = {"name": name, "blocks": blocks, **options}
-    needs = (PANEL, *([STRING_H] if options["raw"] else _scale(options)))
+    options = replace(options, flipped=False, masked=False, ahead=0)
+    name = name_of("tile", f"{pixels}x{16 * blocks}", *options.chosen, "packed")
+    values = {"name": name, "blocks": blocks, **vars(options)}
+    needs = (PANEL, *([STRING_H] if options.raw else _scale(options)))
     return epilogue.need(Definition(name, "tile_packed.c.j2", needs, values=values))
 
 
 def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
-    options = {**options, "flipped": 0}
-    name = name_of("depthwise", *s.said(), *chosen(options), "packed")
-    values = {"name": name, "window": s.g.window, "groups": s.groups, **options}
-    needs = (SLICE, *([] if options["raw"] else _scale(options)))
+    options = replace(options, flipped=False)
+    name = name_of("depthwise", *s.said(), *options.chosen, "packed")
+    values = {"name": name, "window": s.g.window, "groups": s.groups, **vars(options)}
+    needs = (SLICE, *([] if options.raw else _scale(options)))
     return epilogue.need(Definition(name, "depthwise_packed.c.j2", needs, values=values))
 
 
 def _scale(options: Options) -> tuple[Definition, ...]:
     """What the requantization needs."""
-    return (STRING_H, ROUND["even"]) if options["floats"] else ()
+    return (STRING_H, ROUND["even"]) if options.floats else ()
 
 
 ISA = Isa("packed", ("packed", "scalar"), unsigned=True)

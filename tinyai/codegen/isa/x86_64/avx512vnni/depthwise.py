@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import SLICE
-from tinyai.codegen.isa.microkernels import Options, chosen, name_of
+from tinyai.codegen.isa.microkernels import Options, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import SIMD, scale
 from tinyai.codegen.steps import Epilogue
 
@@ -26,15 +26,15 @@ def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -
         f"{line}_{rest}",
         f"c{s.g.c}" if s.flat else "",
         f"{lanes}" if lanes < BYTES else "",
-        *chosen(options),
+        *options.chosen,
         "avx512vnni",
     )
     needs = [SLICE, SIMD]
-    if not options["raw"]:
+    if not options.raw:
         words = "_8" if lanes < BYTES else ""
-        twice, floats = bool(options["twice"]), bool(options["floats"])
+        twice, floats = options.twice, options.floats
         needs.append(scale(twice=twice, floats=floats, words=words))
-    values = {
+    values: dict[str, object] = {
         "name": name,
         "lines": tuple((n, tuple(s.stretches(n))) for n in (line, rest) if n),
         "line": line,
@@ -42,5 +42,6 @@ def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -
         "window": s.g.window,
         "groups": s.groups,
     }
+    values |= vars(options)
     template = "depthwise_avx512vnni.c.j2"
-    return epilogue.need(Definition(name, template, tuple(needs), values={**values, **options}))
+    return epilogue.need(Definition(name, template, tuple(needs), values=values))

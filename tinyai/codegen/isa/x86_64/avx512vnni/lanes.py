@@ -5,18 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tinyai.codegen.c import literal
+from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, let, nest
 from tinyai.codegen.index import Axis, place
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import NoVector, VectorSteps, load
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import (
+    LANES,
+    NoVector,
+    VectorSteps,
+    lanes_of,
+    load,
+)
 from tinyai.codegen.kernels import elementwise
-from tinyai.codegen.kernels.image import written_border
-from tinyai.codegen.kernels.pool2d import taken
+from tinyai.codegen.kernels.image import border_of
+from tinyai.codegen.kernels.pool2d import Pooling
 from tinyai.codegen.kernels.reduce import SumLoops
-from tinyai.codegen.kernels.sharing import CACHE_LINE, cut
-from tinyai.codegen.kernels.table import Kernel, Values, any_kind, at_strides
+from tinyai.codegen.kernels.sharing import CACHE_LINE, axis_share, cut, share
+from tinyai.codegen.kernels.table import Kernel, any_kind, at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, DType, Node, Op
@@ -58,129 +64,183 @@ def _sum(graph: Lowered, node: Node) -> Loops:
 KINDS: dict[type[Op], Callable[[Lowered, Node], Loops]] = {Elementwise: _elementwise, Sum: _sum}
 
 
-def _write(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
-    """Raises ``NoVector`` with the reason where the node is none for these kernels."""
+def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    """Reads 16 elements before it writes the same ones, so that the output may take the place of an
+    operand of the same type. Raises ``NoVector`` with the reason where the node is none for these
+    kernels."""
     (source,) = graph.types(node.inputs)
     loops = KINDS[type(node.op)](graph, node)
-    out = graph.stored(node.output)
-    writer = VectorSteps(epilogue, loops.places)
+    out, last = graph.stored(node.output), loops.axes[-1]
     if loops.inner and source.dtype.is_float:
         raise NoVector("a sum of floats")
     value = load(f"in0 + {loops.taken}", source.dtype)
-    start = node.op.infer(source).dtype
-    taken = "total" if loops.inner else value
-    stored = writer.write(taken, start, f"out + {place(out, loops.places)}")
-    return {
-        **written_border(out, epilogue),
-        "loops": loops,
-        "value": value,
-        "lines": writer.lines,
-        "store": stored,
-        "last": loops.axes[-1],
-        "cut": cut(loops.axes, epilogue.threads),
-    }
+    start, to = node.op.infer(source).dtype, f"out + {place(out, loops.places)}"
+    steps = VectorSteps(epilogue, loops.places).write("total" if loops.inner else value, start, to)
+    total = [
+        Declare("__m512i", "total", "_mm512_setzero_si512()"),
+        nest(loops.inner, Assign("total", f"_mm512_add_epi32(total, {value})")),
+    ]
+    shared = cut(loops.axes, epilogue.threads)
+    ends = ("begin", "end") if shared == last.var else (0, last.count)
+    lanes = For(last.var, *ends, lanes_of(last), total if loops.inner else None, steps, step=LANES)
+    return [
+        border_of(out, epilogue),
+        axis_share(loops.axes, shared),
+        nest(loops.axes[:-1], lanes, cut=shared),
+    ]
 
 
-def _write_pool(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
-    """The same for pooling: lanes are channels."""
-    op = node.op
-    assert isinstance(op, MaxPool2d | AvgPool2d | AdaptivePool2d)
+@dataclass(frozen=True)
+class LanePooling:
+    """Pooling in NHWC: lanes are channels, ``lanes`` at a time. Elements outside of the image are
+    passed over."""
+
+    pooling: Pooling
+    threads: int
+    taken: str
+    to: str
+    lanes: int = LANES
+
+    @classmethod
+    def of(cls, graph: Lowered, node: Node, epilogue: Epilogue, lanes: int = LANES) -> LanePooling:
+        """Raises ``NoVector`` with the reason where lanes are no channels, or a window is
+        dilated."""
+        p = Pooling.of(graph, node)
+        if p.layout != NHWC:
+            raise NoVector(f"layout {p.layout}")
+        if p.window and p.window.dilation != (1, 1):
+            raise NoVector("a dilated window")
+        to = f"out + {place(graph.stored(node.output), p.loops)}"
+        return cls(p, epilogue.threads, f"in0 + {p.taken}", to, lanes)
+
+    def code(self, *channels: Code, before: Code = None) -> Code:
+        """Code for the lanes of each window, and in front of a window's loop over channels."""
+        p, shared = self.pooling, None
+        if self.threads > 1:
+            shared = "y" if p.oh >= 4 * self.threads or p.c <= CACHE_LINE else "c"
+        *outer, last = p.loops
+        ends = ("begin", "end") if shared == "c" else (0, p.c)
+        lanes = For("c", *ends, lanes_of(last, self.lanes), *channels, step=self.lanes)
+        return [
+            None if shared is None else share(p.oh) if shared == "y" else share(p.c, CACHE_LINE),
+            nest(outer, self._window, self._count, before, lanes, cut=shared),
+        ]
+
+    @property
+    def _window(self) -> Code:
+        """The ends of the window in the image."""
+        p, window = self.pooling, self.pooling.window
+        if window is None:
+            return p.parts
+        (rows, columns), (down, along) = window.kernel, window.strides
+        return (
+            let("y0", f"y * {down} - {window.padding[0]}"),
+            let("x0", f"x * {along} - {window.padding[1]}"),
+            let("top", "y0 > 0 ? y0 : 0"),
+            let("left", "x0 > 0 ? x0 : 0"),
+            let("bottom", f"y0 + {rows} < {p.h} ? y0 + {rows} : {p.h}"),
+            let("right", f"x0 + {columns} < {p.w} ? x0 + {columns} : {p.w}"),
+        )
+
+    @property
+    def _count(self) -> Code:
+        """How many elements an average is of."""
+        p, window = self.pooling, self.pooling.window
+        if not p.average:
+            return None
+        rows, columns = "bottom > top ? bottom - top : 0", "right > left ? right - left : 0"
+        if p.include_pad and window:
+            height, width = p.h + window.padding[2], p.w + window.padding[3]
+            most, widest = window.kernel
+            rows = f"y0 + {most} < {height} ? {most} : {height} - y0"
+            columns = f"x0 + {widest} < {width} ? {widest} : {width} - x0"
+        count = "rows * columns > 0 ? (int32_t)(rows * columns) : 1"
+        return let("rows", rows), let("columns", columns), Declare("const int32_t", "count", count)
+
+
+def _over_window(*body: Code) -> Code:
+    return For("row", "top", "bottom", For("column", "left", "right", *body))
+
+
+def _pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    """The same for pooling."""
     (source,) = graph.types(node.inputs)
     if source.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.INT32):
         raise NoVector(f"pooling of {source.dtype}")
-    pool = _pool(graph, node, epilogue)
-    writer = VectorSteps(epilogue, pool["axes"])
-    stored = writer.write("total", op.infer(source).dtype, pool["place"])
-    if pool["average"]:
-        epilogue.need(MEAN)
-    start = literal(0 if pool["average"] else source.dtype.range[0], DType.INT32)
-    return {
-        **pool,
-        "lanes": 16,
-        "start": "below" if pool["zero_point"] else f"_mm512_set1_epi32({start})",
-        "join": "_mm512_add_epi32" if pool["average"] else "_mm512_max_epi32",
-        "value": load(pool["taken"], source.dtype),
-        "lines": writer.lines,
-        "store": stored,
-    }
+    lanes = LanePooling.of(graph, node, epilogue)
+    p = lanes.pooling
+    steps = VectorSteps(epilogue, p.loops).write("total", p.total, lanes.to)
+    start = literal(0 if p.average else source.dtype.range[0], DType.INT32)
+    join = "_mm512_add_epi32" if p.average else "_mm512_max_epi32"
+    mean = None
+    if p.average:
+        mean = Assign("total", f"{epilogue.need(MEAN)}(total, count, {1 if p.rounded else 0})")
+    inside = "bottom > top && right > left ? (bottom - top) * (right - left) : 0"
+    below = f"_mm512_set1_epi32((int32_t)(inside * {-p.zero_point}))"
+    return lanes.code(
+        Declare("__m512i", "total", "below" if p.zero_point else f"_mm512_set1_epi32({start})"),
+        _over_window(Assign("total", f"{join}(total, {load(lanes.taken, source.dtype)})")),
+        mean,
+        steps,
+        before=(let("inside", inside), Declare("const __m512i", "below", below))
+        if p.zero_point
+        else None,
+    )
 
 
-def _write_float_pool(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _float_pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     """Averages of real values, which are added up in the order that the operator says."""
     op = node.op
     assert isinstance(op, FloatAvgPool2d)
     (source,) = graph.types(node.inputs)
-    pool = _pool(graph, node, epilogue)
-    writer = VectorSteps(epilogue, pool["axes"])
-    stored = writer.write("average", DType.FLOAT32, pool["place"])
-    return {
-        **pool,
-        "lanes": 16,
-        "by_columns": op.by_columns,
-        "scale": literal(op.scale, DType.FLOAT32),
-        "value": load(pool["taken"], source.dtype),
-        "lines": writer.lines,
-        "store": stored,
-    }
+    lanes = LanePooling.of(graph, node, epilogue)
+    steps = VectorSteps(epilogue, lanes.pooling.loops).write("average", DType.FLOAT32, lanes.to)
+    loaded = load(lanes.taken, source.dtype)
+    value = f"_mm512_sub_epi32({loaded}, _mm512_set1_epi32({op.zero_point}))"
+    scale = f"_mm512_set1_ps({literal(op.scale, DType.FLOAT32)})"
+    real = f"_mm512_mul_ps(_mm512_cvtepi32_ps(value), {scale})"
+    total = "part" if op.by_columns else "total"
+    each = (
+        Declare("const __m512i", "value", value),
+        Assign(total, f"_mm512_add_ps({total}, {real})"),
+    )
+    loops = _over_window(*each)
+    if op.by_columns:
+        loops = For(
+            *("column", "left", "right"),
+            Declare("__m512", "part", "_mm512_setzero_ps()"),
+            For("row", "top", "bottom", *each),
+            Assign("total", "_mm512_add_ps(total, part)"),
+        )
+    average = "_mm512_div_ps(total, _mm512_set1_ps((float)count))"
+    return lanes.code(
+        Declare("__m512", "total", "_mm512_setzero_ps()"),
+        loops,
+        Declare("const __m512", "average", average),
+        steps,
+    )
 
 
-def _write_max_pool(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _max_pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     """The largest of bytes, 64 at a time."""
     (source,) = graph.types(node.inputs)
     if source.dtype not in NARROW:
         raise NoVector(f"pooling of {source.dtype}")
     if node.epilogue:
         raise NoVector("steps behind the pooling")
-    pool = _pool(graph, node, epilogue)
-    return {
-        **pool,
-        "lanes": 64,
-        "start": f"_mm512_set1_epi8({source.dtype.range[0]})",
-        "join": "_mm512_max_epi8" if source.dtype is DType.INT8 else "_mm512_max_epu8",
-        "value": f"_mm512_maskz_loadu_epi8(lanes, {pool['taken']})",
-        "lines": [],
-        "store": f"_mm512_mask_storeu_epi8({pool['place']}, lanes, total);",
-    }
-
-
-def _pool(graph: Lowered, node: Node, epilogue: Epilogue) -> dict[str, Any]:
-    """What every kernel of pooling asks for. Raises ``NoVector`` with the reason where lanes are no
-    channels, or a window is dilated."""
-    op = node.op
-    assert isinstance(op, MaxPool2d | AvgPool2d | FloatAvgPool2d | AdaptivePool2d)
-    window = None if isinstance(op, AdaptivePool2d) else op.window
-    if op.layout != NHWC:
-        raise NoVector(f"layout {op.layout}")
-    if window and window.dilation != (1, 1):
-        raise NoVector("a dilated window")
-    out = graph.stored(node.output)
-    n, h, w, c = graph.type(node.inputs[0]).shape
-    _, oh, ow, _ = out.type.shape
-    axes = [Axis(*each) for each in (("n", (n,)), ("y", (oh,)), ("x", (ow,)), ("c", (c,)))]
-    return {
-        "axes": axes,
-        "n": n,
-        "h": h,
-        "w": w,
-        "c": c,
-        "oh": oh,
-        "ow": ow,
-        "window": window,
-        "average": isinstance(op, AvgPool2d | FloatAvgPool2d)
-        or (isinstance(op, AdaptivePool2d) and op.kind == "avg"),
-        "by_rows": oh >= 4 * epilogue.threads or c <= CACHE_LINE,
-        "include": isinstance(op, AvgPool2d | FloatAvgPool2d) and op.count_include_pad,
-        "rounded": isinstance(op, AvgPool2d) and op.rounded,
-        "zero_point": 0 if isinstance(op, MaxPool2d) else op.zero_point,
-        "taken": f"in0 + {taken(graph, node, op.layout)}",
-        "place": f"out + {place(out, axes)}",
-    }
+    lanes = LanePooling.of(graph, node, epilogue, lanes=64)
+    join = "_mm512_max_epi8" if source.dtype is DType.INT8 else "_mm512_max_epu8"
+    loaded = f"_mm512_maskz_loadu_epi8(lanes, {lanes.taken})"
+    return lanes.code(
+        Declare("__m512i", "total", f"_mm512_set1_epi8({source.dtype.range[0]})"),
+        _over_window(Assign("total", f"{join}(total, {loaded})")),
+        Call("_mm512_mask_storeu_epi8", lanes.to, "lanes", "total"),
+    )
 
 
 def _row(
     op: type[Op],
-    template: str,
-    write: Callable[[Lowered, Node, Epilogue], Values],
+    code: Callable[[Lowered, Node, Epilogue], Code],
     *,
     takes: Callable[[Lowered, Node, str], bool] = at_strides,
     what: str = "lanes",
@@ -188,7 +248,7 @@ def _row(
 ) -> Kernel:
     def demands(graph: Lowered, node: Node) -> str | None:
         try:
-            write(graph, node, Epilogue(graph, node))
+            code(graph, node, Epilogue(graph, node))
         except NoVector as reason:
             return str(reason)
         return None
@@ -197,28 +257,23 @@ def _row(
         name=f"{op.name}_{what}_avx512vnni",
         op=op,
         isa="avx512vnni",
-        template=template,
         demands=demands,
         kind=kind,
-        values=write,
+        code=code,
         takes=takes,
         split=True,
     )
 
 
 KERNELS = (
-    _row(Elementwise, "lanes_avx512vnni.c.j2", _write, takes=elementwise.takes),
-    _row(Sum, "lanes_avx512vnni.c.j2", _write),
+    _row(Elementwise, _code, takes=elementwise.takes),
+    _row(Sum, _code),
     _row(
         MaxPool2d,
-        "pool2d_lanes_avx512vnni.c.j2",
-        _write_max_pool,
+        _max_pool_code,
         what="bytes",
         kind=lambda graph, node: graph.type(node.inputs[0]).dtype in NARROW,
     ),
-    *(
-        _row(op, "pool2d_lanes_avx512vnni.c.j2", _write_pool)
-        for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
-    ),
-    _row(FloatAvgPool2d, "pool2d_lanes_avx512vnni.c.j2", _write_float_pool),
+    *(_row(op, _pool_code) for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)),
+    _row(FloatAvgPool2d, _float_pool_code),
 )

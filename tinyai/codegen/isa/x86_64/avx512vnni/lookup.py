@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tinyai.codegen.ctree import Call, Code
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import table_bytes
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import one_call
-from tinyai.codegen.kernels.table import Kernel, Values
+from tinyai.codegen.kernels.table import Kernel
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, Node
@@ -40,14 +41,12 @@ def _is_short(graph: Lowered, node: Node) -> bool:
     return len(axes) > 1 and axes[-1].count < SHORT
 
 
-def _values(graph: Lowered, node: Node, epilogue: Epilogue) -> Values:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     (step,) = node.epilogue
     assert isinstance(step, Lookup)
     table = epilogue.array(table_bytes(step, graph.type(node.inputs[0]).dtype))
     core = epilogue.need(CORE)
-    return one_call(
-        graph, node, epilogue, lambda at: f"{core}({at.taken}, {at.out}, {at.count}, {table});"
-    )
+    return one_call(graph, node, epilogue, lambda at: Call(core, at.taken, at.out, at.count, table))
 
 
 KERNELS = (
@@ -55,10 +54,9 @@ KERNELS = (
         name="elementwise_lookup_avx512vnni",
         op=Elementwise,
         isa="avx512vnni",
-        template="elementwise_core.c.j2",
         demands=_demands,
         kind=lambda graph, node: _is_lookup(graph, node) and not _is_short(graph, node),
-        values=_values,
+        code=_code,
         takes=elementwise.takes,
         split=True,
     ),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import PANEL
-from tinyai.codegen.isa.microkernels import Options, chosen, name_of
+from tinyai.codegen.isa.microkernels import Options, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER, SIMD, scale
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES
 from tinyai.codegen.lowered import Tile
@@ -21,24 +22,24 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
     of = Tile(pixels, LANES * blocks)
     overlap, unrolled = t.overlap(of), t.written_out(of)
     if unrolled or overlap:  # too short to fetch much
-        options = {**options, "ahead": 0}
+        options = replace(options, ahead=0)
     turn = 1 if unrolled or overlap else t.turn(blocks)
     name = name_of(
         "tile",
         f"{pixels}x{LANES * blocks}",
-        *chosen(options),
+        *options.chosen,
         f"{unrolled[0]}x{unrolled[1]}" if unrolled else f"by{turn}" if turn > 1 else "",
         f"overlap_{overlap[0]}x{overlap[1]}" if overlap else "",
         "avx512vnni",
     )
     needs = [PANEL, SIMD]
     for number in range(1, min(overlap[0], pixels) + 1) if overlap else (blocks,):
-        needs.append(_products(number, flipped=bool(options["flipped"])))
-    if not options["raw"]:
-        needs.append(scale(twice=bool(options["twice"]), floats=bool(options["floats"])))
-        if blocks == 4 and not options["masked"]:
+        needs.append(_products(number, flipped=options.flipped))
+    if not options.raw:
+        needs.append(scale(twice=options.twice, floats=options.floats))
+        if blocks == 4 and not options.masked:
             needs.append(IN_ORDER)
-    values = {
+    values: dict[str, object] = {
         "name": name,
         "pixels": pixels,
         "blocks": blocks,
@@ -46,8 +47,9 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
         "unrolled": unrolled,
         "turn": turn,
     }
+    values |= vars(options)
     template = "tile_avx512vnni.c.j2"
-    return epilogue.need(Definition(name, template, tuple(needs), values={**values, **options}))
+    return epilogue.need(Definition(name, template, tuple(needs), values=values))
 
 
 def _products(blocks: int, *, flipped: bool) -> Definition:

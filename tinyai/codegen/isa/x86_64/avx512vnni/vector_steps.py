@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinyai.codegen.c import literal
+from tinyai.codegen.ctree import Code, Declare, For
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.index import Axis, place
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
@@ -112,7 +113,7 @@ class VectorSteps:
 
     epilogue: Epilogue
     axes: Sequence[Axis]
-    lines: list[str] = field(default_factory=list)
+    lines: list[Code] = field(default_factory=list)
     needs: list[Definition] = field(default_factory=list)
 
     def need(self, definition: Definition) -> str:
@@ -122,9 +123,9 @@ class VectorSteps:
 
     def write(
         self, value: str, dtype: DType, address: str, chain: Sequence[Step] | None = None
-    ) -> str:
-        """Take lanes of ``dtype`` through all steps, or those of ``chain``; the statement that
-        stores the result.
+    ) -> Code:
+        """Statements that take lanes of ``dtype`` through all steps, or those of ``chain``, and
+        store the result at an address.
 
         Raises ``NoVector`` with the reason where a step has no form.
         """
@@ -132,7 +133,7 @@ class VectorSteps:
         stored = self._stored(value, dtype, address, chain)
         if self.needs:
             self.epilogue.need(*self.needs)
-        return stored
+        return [*self.lines, stored]
 
     def _stored(self, value: str, dtype: DType, address: str, chain: Sequence[Step]) -> str:
         value = self._name(value, dtype)
@@ -197,7 +198,7 @@ class VectorSteps:
     def _name(self, expression: str, dtype: DType) -> str:
         name = self.epilogue.name()
         kind = "__m512" if dtype.is_float else "__m512i"
-        self.lines.append(f"const {kind} {name} = {expression};")
+        self.lines.append(Declare(f"const {kind}", name, expression))
         return name
 
     def _operand(self, operand: Operand) -> str:
@@ -338,29 +339,29 @@ def _integer(step: Step, value: str, operand: str | None, dtype: DType) -> str:
     raise NoVector(f"{step.name} of {dtype}")
 
 
+def lanes_of(axis: Axis, lanes: int = LANES) -> Declare:
+    """The mask ``lanes`` at the axis' position: all, but for those behind its end."""
+    suffix = "ULL" if lanes == 64 else ""
+    rest = (1 << axis.count % lanes) - 1
+    mask = f"{(1 << lanes) - 1:#x}{suffix}"
+    if rest:
+        mask = f"{axis.count} - {axis.var} >= {lanes} ? {mask} : {rest:#x}{suffix}"
+    return Declare(f"const __mmask{lanes}", "lanes", mask)
+
+
 def write_lanes(
     epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis]
-) -> str | None:
+) -> Code:
     """A loop over the last axis, 16 lanes at a time, that takes ``acc[taken]`` through the steps
     of a chain to ``out[place]``; None where a step has no vector form."""
     last = axes[-1]
-    writer = VectorSteps(epilogue, axes)
     before = (list(epilogue.params), list(epilogue.arrays))
     try:
         value = load(f"acc + {taken}", chain.start)
-        stored = writer.write(value, chain.start, f"out + {place}", chain.steps)
+        writer = VectorSteps(epilogue, axes)
+        steps = writer.write(value, chain.start, f"out + {place}", chain.steps)
     except NoVector as reason:
         epilogue.params, epilogue.arrays = before
         epilogue.slower.append(f"steps one element at a time: {reason}")
         return None
-    rest = (1 << last.count % LANES) - 1
-    mask = f"{last.count} - {last.var} >= 16 ? 0xffff : {rest:#x}" if rest else "0xffff"
-    return "\n".join(
-        [
-            f"for (ptrdiff_t {last.var} = 0; {last.var} < {last.count}; {last.var} += {LANES}) {{",
-            f"const __mmask16 lanes = {mask};",
-            *writer.lines,
-            stored,
-            "}",
-        ]
-    )
+    return For(last.var, 0, last.count, lanes_of(last), steps, step=LANES)

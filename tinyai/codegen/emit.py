@@ -74,6 +74,7 @@ def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSour
     bodies = [section.text(calls, alone=len(sections) == 1) for section in sections]
     entry = {
         **calls,
+        "graph": graph,
         "plan": plan,
         "macs": graph.macs(),
         "forced": sections[0].isa.features if len(sections) == 1 else (),
@@ -82,7 +83,6 @@ def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSour
         "file.c.j2",
         **entry,
         target=str(replace(target, tuning="")),  # each layer says how it is cut up
-        graph=graph,
         constants="\n".join(constants.texts.values()),
         declarations="".join(map(declaration, constants.texts.values())),
         definitions=_portable(sections, graph.threads, timed=timed),

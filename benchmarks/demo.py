@@ -183,11 +183,11 @@ def measure(
     with _step(console, f"{work.title}: comparing {len(work.samples)} results"):
         expected = workloads.outputs(theirs, work.input, work.samples)
         found = workloads.outputs(ours, work.input, work.samples)
-        integer_difference, distinct = compare_integers(work)
+        integer_difference, distinct = compare_integers(work, cache)
     equal = int(np.sum([np.array_equal(a, b) for a, b in zip(expected, found, strict=True)]))
     console.print(f"{work.title}: {equal} of {len(found)} results equal TVM's, bit for bit")
     with _step(console, f"{work.title}: measuring accuracy and latency"):
-        accuracy = _accuracy(work, expected, found)
+        accuracy = _accuracy(work, expected, found, cache)
         tvm_ms, tinyai_ms = _latencies(theirs, ours)
     cost = None
     if with_cost:
@@ -218,11 +218,11 @@ def measure(
     )
 
 
-def compare_integers(work: Workload) -> tuple[int, int]:
+def compare_integers(work: Workload, cache: Path) -> tuple[int, int]:
     """The largest difference of the integers that the network dequantizes, and how many distinct
     values they take."""
     part = workloads.integer_part(work.quantized)
-    theirs = workloads.executor_of(workloads.build_with_tvm(part, INTEGER_TARGET))
+    theirs = workloads.executor_of(workloads.tvm_library(part, INTEGER_TARGET, cache))
     ours = workloads.executor_of(tinyai.build(part))
     expected = workloads.outputs(theirs, work.input, work.samples)
     found = workloads.outputs(ours, work.input, work.samples)
@@ -236,10 +236,12 @@ def _largest_difference(expected: Array, found: Array) -> float:
     return float(np.nanmax(np.abs(expected.astype(np.float64) - found.astype(np.float64))))
 
 
-def _accuracy(work: Workload, int8_on_tvm: Array, int8_on_tinyai: Array) -> Accuracy | None:
+def _accuracy(
+    work: Workload, int8_on_tvm: Array, int8_on_tinyai: Array, cache: Path
+) -> Accuracy | None:
     if work.labels is None:
         return None
-    executor = workloads.executor_of(workloads.build_with_tvm(work.float_module, "llvm"))
+    executor = workloads.executor_of(workloads.tvm_library(work.float_module, "llvm", cache))
     results = (
         workloads.outputs(executor, work.input, work.samples),
         int8_on_tvm,

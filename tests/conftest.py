@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 from tvm.relay.backend import te_compiler
@@ -20,7 +19,7 @@ from tests.support.c_checks import (
 )
 from tests.support.skipped import not_run
 from tinyai import backend
-from tinyai.runtime import toolchain, tuner
+from tinyai.runtime import tuner
 
 # Without it TVM looks for tuning logs on the network at every build.
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
@@ -43,7 +42,7 @@ def _one_look_at_tvms_build_flags() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _nothing_is_compiled_twice() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(toolchain, "subprocess", SimpleNamespace(run=compilers.run))
+        compilers.use(patch)
         yield
 
 

@@ -29,7 +29,7 @@ from benchmarks.bench_networks import MODELS, Case
 from benchmarks.peers import LiteRT, OnnxRuntime
 from benchmarks.timing import Calls, Times
 from benchmarks.workloads import host_target
-from tests.support.oracle import cache_folder
+from tests.support.disk import cache_folder
 from tinyai import backend
 from tinyai.codegen import emit
 from tinyai.errors import OptionError

@@ -14,7 +14,7 @@ import tvm
 from rich.console import Console
 
 from benchmarks import demo, workloads
-from tests.support.oracle import cache_folder
+from tests.support.disk import cache_folder
 from tinyai.codegen import emit
 
 # TVM's importer reads onnx.mapping, which onnx deprecates, and calibrates in forked processes.

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import tvm
 from tvm import relay
-from tvm.contrib import graph_executor
 
 import benchmarks.digits.data as digits_data
 from benchmarks.digits.data import CLASSES, Split, load_split
+from tests.support.oracle import oracle
 
 FOLDER = Path(digits_data.__file__).parent
 ONNX_FILE = FOLDER / "digits.onnx"
@@ -36,11 +35,8 @@ def test_float_network_on_tvm_gets_as_many_held_out_images_right_as_recorded(
 ) -> None:
     images, labels = split.held_out.images, split.held_out.labels
     mod, params = relay.frontend.from_onnx(onnx.load(ONNX_FILE), shape={"image": images.shape})
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target="llvm", params=params)
-    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
-    executor.run(image=images)
-    logits = executor.get_output(0).numpy()
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    (logits,) = oracle(mod, {"image": images})
 
     assert logits.shape == (len(labels), CLASSES)
     assert np.count_nonzero(logits.argmax(axis=1) == labels) == facts["held_out_correct"]

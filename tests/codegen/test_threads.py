@@ -295,6 +295,8 @@ def in_a_process(script: str, **environment: str) -> str:
 
 PREAMBLE = """
     import _ctypes, gc, os, signal
+    import pytest
+    from tests.support import compilers
     from tests.support.example_graphs import random_inputs
     from tests.support.thread_graphs import PATIENT, deep_network
     from tinyai.reference import run_graph
@@ -302,6 +304,7 @@ PREAMBLE = """
     from tinyai.runtime.toolchain import Toolchain
     from tinyai.target import Target
 
+    compilers.use(pytest.MonkeyPatch())
     graph = deep_network()
     runner = Runner(graph, Target(threads=3), Toolchain(flags=(PATIENT,)))
     inputs = random_inputs(graph, 1)

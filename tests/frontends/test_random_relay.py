@@ -19,16 +19,8 @@ from tvm import relay
 
 import tinyai
 from tests.support import random_relay
-from tests.support.oracle import (
-    REQUANTIZE,
-    Array,
-    digest,
-    in_a_child,
-    on_disk,
-    pack,
-    runner,
-    unpack,
-)
+from tests.support.disk import on_disk
+from tests.support.oracle import REQUANTIZE, Array, digest, in_a_child, pack, runner, unpack
 from tests.support.random_relay import RandomGraph, random_graph
 from tinyai.frontends.explain import report_of
 from tinyai.frontends.qdq import integers_from_qdq

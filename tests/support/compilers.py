@@ -16,9 +16,13 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from tests.support.oracle import cache_folder, digest, write_whole
+import pytest
+
+from tests.support.disk import cache_folder, is_on, sha256_of, write_whole
+from tinyai.runtime import toolchain
 
 FOLDER = "compiled"
 LIMIT_BYTES = 512 << 20
@@ -33,6 +37,11 @@ _ENVIRONMENT = (
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "LIBRARY_PATH"),
     *("GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
 )
+
+
+def use(patch: pytest.MonkeyPatch) -> None:
+    """Let tinyai's toolchain ask here first."""
+    patch.setattr(toolchain, "subprocess", SimpleNamespace(run=run))
 
 
 def run(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
@@ -70,7 +79,7 @@ def _key_and_output(command: Sequence[str]) -> tuple[str | None, Path | None]:
     """What the outcome depends on, and the file that is written."""
     words = [str(word) for word in command]
     compiler = shutil.which(words[0]) if words else None
-    if os.environ.get("TINYAI_TEST_CACHE", "1") == "0" or compiler is None:
+    if not is_on() or compiler is None:
         return None, None
     identity = _identity(compiler) if _NAMES.search(Path(words[0]).name) else None
     arguments: list[object] = []
@@ -93,7 +102,7 @@ def _key_and_output(command: Sequence[str]) -> tuple[str | None, Path | None]:
     if "-o" not in words and "-fsyntax-only" not in words:
         return None, None  # a name of the compiler's choice
     environment = [os.environ.get(name) for name in _ENVIRONMENT]
-    return digest(identity, arguments, environment), output
+    return sha256_of(identity, arguments, environment), output
 
 
 def _content(path: Path) -> bytes | None:

@@ -26,7 +26,8 @@ from tvm.relay import testing
 from tvm.relay.expr_functor import ExprMutator
 
 import benchmarks.digits.data as digits_data
-from tests.support.oracle import Array, cache_folder, digest, on_disk
+from tests.support.disk import cache_folder, on_disk
+from tests.support.oracle import Array, digest
 
 Workload = tuple[tvm.IRModule, dict[str, Array]]
 Dataset = list[dict[str, Array]]

@@ -8,14 +8,11 @@ environment computes everything anew and leaves the disk alone.
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +20,8 @@ import numpy.typing as npt
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
+
+from tests.support.disk import on_disk, sha256_of
 
 Result = TypeVar("Result")
 Array = npt.NDArray[Any]
@@ -56,31 +55,6 @@ def oracle(
     return unpack(on_disk("oracle", f"{name}.npz", make))
 
 
-def on_disk(kind: str, name: str, make: Callable[[], bytes]) -> bytes:
-    """The content of a file in the cache's folder ``kind``; made where it is missing.
-
-    The file is written whole or not at all, so that processes may share the folder.
-    """
-    if os.environ.get("TINYAI_TEST_CACHE", "1") == "0":
-        return make()
-    path = cache_folder() / kind / name
-    if not path.exists():
-        write_whole(path, make())
-    return path.read_bytes()
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tinyai"
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
-        beside = Path(folder) / path.name
-        beside.write_bytes(content)
-        os.replace(beside, path)
-
-
 def in_a_child(function: Callable[..., Result], *args: Any) -> Result:
     """``function(*args)`` in a process of its own, for TVM may crash.
 
@@ -91,28 +65,8 @@ def in_a_child(function: Callable[..., Result], *args: Any) -> Result:
 
 
 def digest(*parts: object) -> str:
-    """sha256 of the parts and of the TVM in use. A part is an array, text, bytes, or a mapping or
-    sequence of such; anything else counts by its repr."""
-    found = hashlib.sha256()
-    _feed(found, (tvm.__version__, tvm.support.libinfo().get("GIT_COMMIT_HASH"), parts))
-    return found.hexdigest()
-
-
-def _feed(into: Any, part: object) -> None:
-    """Every part begins with its kind and size, so that different parts never read the same."""
-    if isinstance(part, np.ndarray):
-        into.update(f"array {part.dtype.str} {part.shape};".encode())
-        into.update(np.ascontiguousarray(part).data)
-    elif isinstance(part, Mapping):
-        _feed(into, sorted(part.items()))
-    elif isinstance(part, tuple | list):
-        into.update(f"items {len(part)};".encode())
-        for item in part:
-            _feed(into, item)
-    else:
-        content = part if isinstance(part, bytes) else str(part).encode()
-        into.update(f"{type(part).__name__} {len(content)};".encode())
-        into.update(content)
+    """``sha256_of`` the parts and the TVM in use."""
+    return sha256_of(tvm.__version__, tvm.support.libinfo().get("GIT_COMMIT_HASH"), parts)
 
 
 @functools.lru_cache(maxsize=4)

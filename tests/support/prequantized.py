@@ -20,7 +20,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from tvm import relay
 
 from benchmarks import onnx_networks
-from tests.support.oracle import Array, digest, on_disk
+from tests.support.disk import on_disk
+from tests.support.oracle import Array, digest
 from tests.support.paths import MODELS
 
 TFLITE = (

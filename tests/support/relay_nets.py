@@ -7,6 +7,8 @@ import tvm
 from tvm import relay
 
 import tinyai
+from tests.support.disk import on_disk
+from tests.support.oracle import digest, pack, unpack
 from tinyai.frontends.relay import regions
 
 
@@ -62,10 +64,17 @@ def residual(x=None):
 
 
 def run_tvm(mod, inputs, target="llvm"):
-    """Outputs of TVM's CPU for an unpartitioned module."""
-    with tvm.transform.PassContext(opt_level=3):
-        built = relay.build(mod, target=target)
-    return run_factory(built, inputs)
+    """Outputs of TVM's CPU for an unpartitioned module, kept on the disk."""
+
+    def make():
+        with tvm.transform.PassContext(opt_level=3):
+            built = relay.build(mod, target=target)
+        return pack(run_factory(built, inputs))
+
+    requantize = relay.qnn.op.qnn.current_requantize_config()
+    module = tvm.ir.save_json(relay.transform.InferType()(mod))
+    name = digest(module, target, requantize.rounding, requantize.compute_dtype, inputs)
+    return unpack(on_disk("oracle", f"{name}.npz", make))
 
 
 def run_factory(factory, inputs):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import compilers
-from tests.support.oracle import cache_folder
+from tests.support.disk import cache_folder
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 

@@ -88,6 +88,11 @@ def architecture_named(name: str) -> str:
     return name if name in ARCHITECTURES else PORTABLE
 
 
+def this_architecture() -> str:
+    """That of this machine."""
+    return architecture_named(platform.machine())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Options of the code generator; each may be given as a value or as its string.
@@ -130,7 +135,7 @@ class Target:
     @property
     def architecture(self) -> str:
         """A key of ``ARCHITECTURES``."""
-        return self.arch or _architecture_of(self.isa) or architecture_named(platform.machine())
+        return self.arch or _architecture_of(self.isa) or this_architecture()
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Target:
@@ -183,7 +188,7 @@ def _architecture_of(isa: str) -> str:
 
 
 def _check_together(isa: str, arch: str) -> None:
-    here = architecture_named(platform.machine())
+    here = this_architecture()
     needed = here if isa == "native" else _architecture_of(isa)
     if arch and needed not in ("", arch):
         allowed = ("auto", *ARCHITECTURES[arch], *ARCHITECTURES[PORTABLE])
@@ -231,6 +236,40 @@ def split_target(text: str | Target) -> tuple[dict[str, str], str]:
         )
     hosts = [part for part in parts if part and part not in own]
     return _options_of(own[0]), ",".join(hosts) or "llvm"
+
+
+def with_host(options: Mapping[str, str], host: str) -> dict[str, str]:
+    """The options for regions that are called by code for ``host``, a target string of TVM.
+
+    Where it is for another machine than this one, so are the regions. Raises ``OptionError`` where
+    the options name a third: both come into one library.
+    """
+    target, named = Target.from_options(options), host_architecture(host)
+    asked = target.arch or _architecture_of(target.isa)
+    if named and asked not in ("", named, PORTABLE):
+        raise OptionError(
+            "architecture of the regions",
+            found=f"{asked}, beside {named} of the host {host!r}",
+            allowed="one for both",
+            hint='a host such as "llvm -mtriple=aarch64-linux-gnu"',
+        )
+    return {**options, "arch": named} if foreign_triple(host) and not asked else dict(options)
+
+
+def host_architecture(host: str) -> str:
+    """The architecture that a host's target string means; nothing where it does not say one."""
+    triple = _triple(host) or (platform.machine() if host.split()[0] == "llvm" else "")
+    return triple and architecture_named(triple.split("-")[0])
+
+
+def foreign_triple(host: str) -> str:
+    """The target triple of a host that is another machine than this one; nothing for this one."""
+    return "" if host_architecture(host) in ("", this_architecture()) else _triple(host)
+
+
+def _triple(host: str) -> str:
+    words = (word.partition("-mtriple=") for word in host.split())
+    return next((triple for before, _, triple in words if triple and not before), "")
 
 
 def _options_of(part: str) -> dict[str, str]:

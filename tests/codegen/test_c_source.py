@@ -39,9 +39,9 @@ from tests.support.example_graphs import (
     examples_graph,
     orders_as_given,
     random_inputs,
-    require_isa,
     small_network,
 )
+from tests.support.machines import require_isa
 from tests.support.paths import ROOT
 from tinyai.backend import Compiled, compile_graph, generate
 from tinyai.codegen import templates

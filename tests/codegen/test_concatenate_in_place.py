@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support.c_checks import assert_warning_free, run_sanitized
-from tests.support.example_graphs import Network, Qnn, orders_as_given, random_inputs, require_isa
+from tests.support.example_graphs import Network, Qnn, orders_as_given, random_inputs
+from tests.support.machines import require_isa
 from tinyai.backend import Compiled, compile_graph
 from tinyai.codegen import parts
 from tinyai.codegen.isa import isas_of

@@ -13,7 +13,8 @@ from tvm.error import TVMError
 
 import tests.support.relay_nets as nets
 import tinyai
-from tests.support.example_graphs import NETWORKS, random_inputs, require_isa
+from tests.support.example_graphs import NETWORKS, random_inputs
+from tests.support.machines import require_isa
 from tinyai.backend import CompileSpec, PreprocessResult, compile_graph, preprocess
 from tinyai.errors import EnvironmentProblem
 from tinyai.frontends import relay as relay_door

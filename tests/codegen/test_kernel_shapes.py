@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.example_graphs import random_inputs, require_isa
+from tests.support.example_graphs import random_inputs
 from tests.support.kernel_shapes import SIMD, assert_equal, force_kernel, served_graph
+from tests.support.machines import require_isa
 from tinyai.codegen.kernels import Kernel
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner

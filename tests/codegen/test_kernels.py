@@ -22,10 +22,10 @@ from tests.support.example_graphs import (
     orders_as_given,
     random_array,
     random_inputs,
-    require_isa,
     step_kinds,
 )
 from tests.support.kernel_shapes import ALONE, assert_equal, force_kernel, serves
+from tests.support.machines import require_isa
 from tinyai import backend
 from tinyai.codegen import borders
 from tinyai.codegen.isa.portable.scalar import ISA as ISA_SCALAR

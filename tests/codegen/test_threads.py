@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 from tests.support.c_checks import assert_warning_free, build_with, run_command
-from tests.support.example_graphs import Network, random_inputs, require_isa
+from tests.support.example_graphs import Network, random_inputs
 from tests.support.kernel_shapes import SIMD, force_kernel, served_graph
+from tests.support.machines import require_isa
 from tests.support.paths import DRIVERS, ROOT
 from tests.support.prequantized import from_tflite, tflite_file
 from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.example_graphs import require_isa
+from tests.support.machines import require_isa
 from tests.support.random_graphs import graphs, random_inputs
 from tinyai.backend import compile_graph
 from tinyai.errors import GraphError, LimitError, OptionError, ToolchainError

@@ -26,6 +26,8 @@ COMPILERS = ("gcc", "clang", "g++", "clang++")
 SANITIZERS = ("gcc", "clang")
 # One of each kind in `make test`: gcc takes the C as C99, clang++ as C++17.
 QUICK_COMPILERS = ("gcc", "clang++")
+# Calls a region twice on inputs from a file, see there.
+RUN_TWICE = "run_twice.c"
 _SANITIZE = (
     "-fsanitize=address,undefined,float-cast-overflow",
     "-fno-sanitize-recover=all",
@@ -83,21 +85,32 @@ def run_sanitized(
     ``optimize`` is the level: networks run faster at -O1, many small functions compile faster at
     -O0.
     """
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as name:
+        folder = Path(name)
+        defines = entry_of(compiled, abi)
+        program = build_sanitized(
+            compiled.source.text, RUN_TWICE, folder, compiler, *defines, optimize=optimize
+        )
+        return run_program([str(program)], compiled, inputs, folder)
+
+
+def entry_of(compiled: Compiled, abi: str = "plain") -> list[str]:
+    """What tells the driver ``RUN_TWICE`` which function it has to call."""
+    return [f"-DENTRY={compiled.source.symbol}", *(["-DPACKED"] if abi == "packed" else [])]
+
+
+def run_program(
+    command: Sequence[str], compiled: Compiled, inputs: Sequence[Array], folder: Path
+) -> list[Array]:
+    """Outputs of a program that was built with the driver ``RUN_TWICE``."""
     graph = compiled.graph
     types = [*graph.types(graph.inputs), *graph.types(graph.outputs)]
     outputs = graph.types(graph.outputs)
     given = [(array.shape, array.dtype) for array in inputs]
     assert given == [(of.shape, of.dtype.numpy) for of in types[: len(types) - len(outputs)]]
-    with tempfile.TemporaryDirectory(prefix="tinyai-") as name:
-        folder = Path(name)
-        defines = [f"-DENTRY={compiled.source.symbol}"]
-        defines += ["-DPACKED"] if abi == "packed" else []
-        program = build_sanitized(
-            compiled.source.text, "sanitized.c", folder, compiler, *defines, optimize=optimize
-        )
-        (folder / "in").write_bytes(_header(len(inputs), types) + b"".join(map(_bytes, inputs)))
-        run_command([str(program), str(folder / "in"), str(folder / "out")])
-        return _split((folder / "out").read_bytes(), outputs)
+    (folder / "in").write_bytes(_header(len(inputs), types) + b"".join(map(_bytes, inputs)))
+    run_command([*command, str(folder / "in"), str(folder / "out")])
+    return _split((folder / "out").read_bytes(), outputs)
 
 
 def build_sanitized(

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field, replace
 from unittest import mock
 
 import numpy as np
-import pytest
 
-from tests.support.skipped import LACKS
 from tinyai import backend
-from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.ir import Array, Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
 from tinyai.ops import (
     OPS,
@@ -615,12 +612,6 @@ EDGE_FLOATS = np.array(
     ],
     np.float32,
 )
-
-
-def require_isa(name: str) -> None:
-    """Skip a test that runs code which this CPU has not the instructions for."""
-    if name not in ("scalar", "packed", *instruction_sets(cpu_description())):
-        pytest.skip(LACKS + name)
 
 
 def random_array(rng: np.random.Generator, of: Type) -> Array:

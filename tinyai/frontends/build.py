@@ -15,7 +15,7 @@ from tinyai.frontends.relay_source import source_types, span_name
 from tinyai.report import safe
 from tinyai.runtime import tvm_module
 from tinyai.runtime.toolchain import Toolchain
-from tinyai.target import Target, split_target
+from tinyai.target import Target, foreign_triple, split_target, with_host
 
 
 def build(
@@ -31,14 +31,17 @@ def build(
 
     ``mod`` may be the path of an .onnx or .tflite file, which is loaded. ``target`` names tinyai's
     options and the host: ``"tinyai -isa=scalar, llvm -mcpu=znver4"``; beside a ``Target`` the host
-    is ``llvm``.
+    is ``llvm``. A host for another machine (``"tinyai, llvm -mtriple=aarch64-linux-gnu"``) makes a
+    factory to be exported, not to be run; its C is compiled by the triple's compiler
+    (``aarch64-linux-gnu-gcc``), if ``toolchain`` or ``CC`` do not name one.
     ``executor`` is TVM's: graph by default, or AOT with the packed interface. The build runs at
     the opt_level of the PassContext in force, at least 3.
     Raises ``OptionError`` for a bad target or argument and for dynamic shapes, ``ToolchainError``
     where the C compiler fails.
     """
     options, host = split_target(target)
-    toolchain = Toolchain.of(toolchain)
+    options, triple = with_host(options, host), foreign_triple(host)
+    toolchain = Toolchain.of(toolchain, triple)
     if not isinstance(executor, Executor | None):
         raise OptionError(
             "executor",
@@ -58,7 +61,8 @@ def build(
         config=dict(context.config.items()),
     ):
         built = relay.build(partitioned, target=host, executor=executor or Executor("graph"))
-    return tvm_module.compile(built, toolchain)
+    make = tvm_module.for_another_machine if triple else tvm_module.compile
+    return make(built, toolchain)
 
 
 def _check_static(main: relay.Function) -> None:

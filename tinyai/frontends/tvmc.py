@@ -19,7 +19,7 @@ from wrapt.importer import when_imported
 from tinyai.errors import OptionError, TinyAIError, ToolchainError
 from tinyai.frontends.load import IMPORTED, check_file, importers_refusal, load_model, parse_shapes
 from tinyai.frontends.relay import check_options, partition_for_tinyai, pattern_table
-from tinyai.target import COMPILER, split_target
+from tinyai.target import COMPILER, split_target, with_host
 
 
 def register_drivers() -> None:
@@ -103,7 +103,7 @@ def _checked(drive_compile: Any) -> Any:
 
     def drive(args: argparse.Namespace) -> Any:
         if any(part.split()[:1] == [COMPILER] for part in str(args.target).split(",")):
-            check_options(split_target(str(args.target))[0])
+            args.target = _for_host(str(args.target), args)
         with _whole(Path(args.output)) as beside:
             check_file(Path(args.FILE))
             args.output = str(beside)
@@ -120,6 +120,18 @@ def _checked(drive_compile: Any) -> Any:
                 ) from None
 
     return drive
+
+
+def _for_host(target: str, args: argparse.Namespace) -> str:
+    """The target string, checked, with the architecture of the host's triple."""
+    options, host = split_target(target)
+    triple = getattr(args, "target_llvm_mtriple", None)
+    told = with_host(options, f"{host} -mtriple={triple}" if triple else host)
+    check_options(told)
+    said = "".join(f" -{name}={told[name]}" for name in told.keys() - options.keys())
+    return ",".join(
+        part + said if part.split()[:1] == [COMPILER] else part for part in target.split(",")
+    )
 
 
 @contextlib.contextmanager

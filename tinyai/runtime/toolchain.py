@@ -48,10 +48,12 @@ class Toolchain:
             )
 
     @classmethod
-    def of(cls, given: Toolchain | None) -> Toolchain:
-        """What a caller hands over; None is the default. Raises ``OptionError`` for others."""
+    def of(cls, given: Toolchain | None, triple: str = "") -> Toolchain:
+        """What a caller hands over; None is the default, for this machine or for that of a target
+        triple. Raises ``OptionError`` for others, ``ToolchainError`` where there is no compiler for
+        the triple."""
         if given is None:
-            return cls()
+            return cls._for(triple) if triple and not os.environ.get("CC") else cls()
         if not isinstance(given, cls):
             raise OptionError(
                 "toolchain",
@@ -60,6 +62,22 @@ class Toolchain:
                 hint=f"tinyai.Toolchain({given!r})" if isinstance(given, str) else "None",
             )
         return given
+
+    @classmethod
+    def _for(cls, triple: str) -> Toolchain:
+        """The compiler whose name begins with the triple, with or without its vendor."""
+        words = triple.split("-")
+        names = [f"{'-'.join(each)}-gcc" for each in (words, [words[0], *words[2:]])]
+        found = next(filter(shutil.which, names), None)
+        if found is None:
+            raise ToolchainError(
+                f"no C compiler for {triple}",
+                found=f"no {names[0]} on the PATH",
+                allowed="a cross compiler",
+                hint=f"install it (Debian: gcc-{names[0].removesuffix('-gcc')}), set CC, or pass "
+                'Toolchain("clang --target=...")',
+            )
+        return cls(found)
 
     def command(self) -> list[str]:
         """The compiler and the flags. Raises ``ToolchainError`` where there is no compiler."""

@@ -8,6 +8,7 @@ CPU runs.
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from tvm.relay.backend.executor_factory import (
     GraphExecutorFactoryModule,
 )
 
-from tinyai.errors import OptionError
+from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.runtime.toolchain import Objects, Toolchain
 
 # What export_library writes without a C compiler, or with one that is not this machine's.
@@ -31,19 +32,32 @@ class CompiledFactory(ExecutorFactoryModule):  # type: ignore[misc]
     """An executor factory that runs at once: ``factory["default"](tvm.cpu())``.
 
     Everything else is the factory's that ``relay.build`` returned: ``get_params``,
-    ``get_graph_json``, ``ir_mod``.
+    ``get_graph_json``, ``ir_mod``. One for another machine exports, and says so where it should
+    run.
     """
 
     def __init__(
         self,
         built: ExecutorFactoryModule,
-        loaded: tvm.runtime.Module,
+        loaded: tvm.runtime.Module | None,
         toolchain: Toolchain,
         objects: Objects,
     ) -> None:
         self.__dict__.update(built.__dict__)
-        self.loaded = loaded
+        self._loaded = loaded
         self._toolchain, self._objects = toolchain, objects
+
+    @property
+    def loaded(self) -> tvm.runtime.Module:
+        """The compiled library. Raises ``EnvironmentProblem`` where it is for another machine."""
+        if self._loaded is None:
+            raise EnvironmentProblem(
+                "the library is for another machine and cannot be loaded here",
+                found=", ".join(map(str, self.target)),
+                allowed=f"a host for {platform.machine()}",
+                hint="export_library, and tvm.runtime.load_module on that machine",
+            )
+        return self._loaded
 
     def export_library(
         self, file_name: str | Path, fcompile: Any = None, addons: Any = None, **kwargs: Any
@@ -77,6 +91,11 @@ class CompiledAotFactory(CompiledFactory, AOTExecutorFactoryModule):  # type: ig
     """For the AOT executor with the packed interface."""
 
 
+def for_another_machine(built: ExecutorFactoryModule, toolchain: Toolchain) -> CompiledFactory:
+    """A factory that ``toolchain`` exports for the machine that TVM's host code is for."""
+    return _factory(built)(built, None, toolchain, {})
+
+
 def compile(built: ExecutorFactoryModule, toolchain: Toolchain | None = None) -> CompiledFactory:
     """A factory that runs, from the result of ``relay.build`` with the graph or AOT executor.
 
@@ -92,13 +111,16 @@ def compile(built: ExecutorFactoryModule, toolchain: Toolchain | None = None) ->
             hint="export_library and tvm.runtime.load_module serve the VM",
         )
     toolchain = Toolchain.of(toolchain)
-    graph = isinstance(built, GraphExecutorFactoryModule)
-    factory = CompiledGraphFactory if graph else CompiledAotFactory
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         library = Path(folder) / "library.so"
         objects: Objects = {}
         built.export_library(str(library), fcompile=linker(toolchain, here=True, kept=objects))
-        return factory(built, tvm.runtime.load_module(str(library)), toolchain, objects)
+        return _factory(built)(built, tvm.runtime.load_module(str(library)), toolchain, objects)
+
+
+def _factory(built: ExecutorFactoryModule) -> type[CompiledFactory]:
+    graph = isinstance(built, GraphExecutorFactoryModule)
+    return CompiledGraphFactory if graph else CompiledAotFactory
 
 
 def c_sources(built: Any) -> list[str]:

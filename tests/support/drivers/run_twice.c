@@ -120,7 +120,9 @@ static void call(buffer *buffers, int64_t inputs, int64_t outputs) {
         out[i] = buffers[inputs + i].data;
     }
     memset(arena, garbage, (size_t)ARENA_BYTES);
-    ENTRY(in, out, arena);
+    if (ENTRY(in, out, arena) != 0) {
+        fail("the entry refused the call");
+    }
     free(arena);
     free(in);
     free(out);

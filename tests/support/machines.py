@@ -1,0 +1,78 @@
+"""Where emitted C runs in tests: on this machine, or on another architecture that QEMU plays.
+
+QEMU runs Linux programs of other architectures in user mode, in Debian's packages qemu-user and
+gcc-aarch64-linux-gnu. It says what is computed, and nothing of time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.c_checks import RUN_TWICE, entry_of, run_command, run_program
+from tests.support.paths import DRIVERS
+from tests.support.skipped import LACKS
+from tinyai.backend import compile_graph
+from tinyai.doctor import cpu_description, instruction_sets
+from tinyai.ir import Array, Graph
+from tinyai.runtime.runner import Runner
+from tinyai.target import ARCHITECTURES, PORTABLE, Target, this_architecture
+
+# For each architecture the C compiler and the emulator.
+CROSS = {"aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64")}
+# CPUs of QEMU that have no more than an instruction set; "max" has all.
+CPUS = {"neon": "cortex-a72", "packed": "cortex-a72"}
+
+
+def not_emulated(architecture: str) -> str | None:
+    """Why tests on the architecture skip; None where they can run. Where the environment's
+    ``TINYAI_TEST_EMULATED`` is 1, as in continuous integration, they have to."""
+    missing = [name for name in CROSS[architecture] if shutil.which(name) is None]
+    assert not (missing and os.environ.get("TINYAI_TEST_EMULATED") == "1"), missing
+    return f"{' and '.join(missing)} not installed" if missing else None
+
+
+def require_isa(name: str) -> None:
+    """Skip a test whose code neither this CPU nor an emulator runs."""
+    if name in (*ARCHITECTURES[PORTABLE], *instruction_sets(cpu_description())):
+        return
+    foreign = [each for each in CROSS if name in ARCHITECTURES[each]]
+    if not foreign:
+        pytest.skip(f"{LACKS}{name}")
+    if not_emulated(foreign[0]):
+        pytest.skip(f"{LACKS}{name}: {not_emulated(foreign[0])}")
+
+
+class Emulated:
+    """A graph as a program of another architecture: ``emulated(*inputs) -> list of outputs``."""
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self._compiled = compile_graph(graph, target, abi="plain")
+        self.source = self._compiled.source
+        compiler, emulator = CROSS[target.architecture]
+        with tempfile.TemporaryDirectory(prefix="tinyai-") as name:
+            folder = Path(name)
+            (folder / "region.c").write_text(self.source.text)
+            files = [str(folder / "region.c"), str(DRIVERS / RUN_TWICE)]
+            options = ["-std=c99", "-static", "-O1", *entry_of(self._compiled), "-lm", "-lpthread"]
+            run_command([compiler, *files, *options, "-o", str(folder / "program")])
+            self._program = (folder / "program").read_bytes()
+        self._command = [emulator, "-cpu", CPUS.get(target.isa, "max")]
+
+    def __call__(self, *inputs: Array) -> list[Array]:
+        with tempfile.TemporaryDirectory(prefix="tinyai-") as name:
+            program = Path(name) / "program"
+            program.write_bytes(self._program)
+            program.chmod(0o700)
+            command = [*self._command, str(program)]
+            return run_program(command, self._compiled, inputs, Path(name))
+
+
+def runner(graph: Graph, target: Target) -> Runner | Emulated:
+    """The graph, compiled for a machine that can run it."""
+    here = target.architecture in (this_architecture(), PORTABLE)
+    return Runner(graph, target) if here else Emulated(graph, target)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from tinyai.errors import GraphError
-from tinyai.ir import Graph, Node, Type, print_graph
+from tinyai.ir import DType, Graph, Node, Type, print_graph
 from tinyai.ops import Concatenate, Reshape
 from tinyai.traits import Border
 
@@ -170,6 +170,13 @@ class Lowered(Graph):
         shared = any(each.kernel.split for rows in sections.values() for each in rows.values())
         facts = {each.name: getattr(graph, each.name) for each in fields(Graph)}
         return cls(**facts, sections=sections, threads=threads if shared else 1)
+
+    @property
+    def bytes_are(self) -> DType:
+        """What bytes of images are to the file's microkernels: as its strongest instruction set
+        multiplies them. Images of the other type are turned on the way."""
+        unsigned = next((isa.unsigned for isa in self.sections), True)
+        return DType.UINT8 if unsigned else DType.INT8
 
     def stored(self, name: str) -> Storage:
         """How a tensor is stored."""

@@ -34,7 +34,7 @@ class Isa:
       the compiler's target.
     - ``question``: C that must stand in front of the expressions of ``fits``.
     - ``unsigned``: its products are those of unsigned by signed bytes, so that images are best
-      stored unsigned.
+      stored unsigned; else those of signed bytes.
     """
 
     name: str

@@ -9,9 +9,11 @@ import numpy as np
 
 from tinyai.codegen.isa.microkernels import Options
 from tinyai.codegen.kernels.geometry import Geometry
+from tinyai.codegen.kernels.image import turned
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.requantization import Requantization, requantization_of
 from tinyai.codegen.steps import Chain, Epilogue
-from tinyai.ir import NARROW, Array, DType, Graph, Node
+from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops.steps import Cast
 
 # Of a requantization, one a channel.
@@ -28,9 +30,9 @@ class Channels:
     rest: Chain
 
     @classmethod
-    def of(cls, graph: Graph, node: Node, g: Geometry) -> Channels:
-        """Accumulators start from the bias less the part of the zero point; a signed input, made
-        unsigned on its way, has a zero point 128 larger."""
+    def of(cls, graph: Lowered, node: Node, g: Geometry) -> Channels:
+        """Accumulators start from the bias less the part of the zero point; an input that is made
+        unsigned or signed on its way has another one."""
         weight = graph.constants[node.inputs[1]]
         data = graph.type(node.inputs[0]).dtype
         rows = weight.reshape(weight.shape[0], -1).astype(np.int64)
@@ -38,7 +40,7 @@ class Channels:
         reach = np.abs(rows).sum(axis=1) * farthest
         axis = len(graph.type(node.output).shape) - 1
         form, rest = _longest(graph, node, g.oc, axis, reach)
-        offset = g.zero_point + (128 if data is DType.INT8 else 0)
+        offset = turned(g.zero_point, data, graph.bytes_are)
         start = -offset * rows.sum(axis=1)
         start = start + (0 if isinstance(form, str) else form.bias)
         return cls(start.astype(np.int32), form, rest)
@@ -80,7 +82,7 @@ class Channels:
 
 
 def _longest(
-    graph: Graph, node: Node, channels: int, axis: int, reach: Array
+    graph: Lowered, node: Node, channels: int, axis: int, reach: Array
 ) -> tuple[Requantization | str, Chain]:
     """The requantization that an epilogue is or begins with, and the steps behind it."""
     whole = node.epilogue

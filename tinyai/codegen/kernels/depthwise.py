@@ -232,7 +232,7 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
     by_blocks = s.by_blocks(epilogue.threads, stepped=channels.stepped)
     cycles = math.prod(g.window.kernel) * g.oh * g.ow * g.c / MACS_A_CYCLE
     data = graph.type(node.inputs[0]).dtype
-    flipped = data is DType.INT8 and not source.copy_bytes
+    flipped = data is not graph.bytes_are and not source.copy_bytes
     valid = g.c - LANES * (s.blocks - 1)
     whole = LANES if s.flat else valid
     last = g.ow * g.c - LANES * (s.width - 1) if s.flat else valid
@@ -241,7 +241,12 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
     narrow = cores.half and not s.flat and valid <= HALF
     return SliceLoops(
         s,
-        Images(g, source, out, Signs.of(data, g.zero_point, copied=source.copy_bytes > 0)),
+        Images(
+            g,
+            source,
+            out,
+            Signs.of(data, g.zero_point, graph.bytes_are, copied=source.copy_bytes > 0),
+        ),
         channels,
         arrays=channels.arrays(epilogue, lambda values: s.lanes(values).reshape(-1)),
         core=core(lanes=LANES) if s.blocks > 1 or not narrow else None,

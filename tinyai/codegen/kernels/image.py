@@ -97,20 +97,27 @@ def _distances(stored: Storage) -> tuple[int, int, int]:
     return image, row, pixel
 
 
+def turned(zero_point: int, data: DType, to: DType) -> int:
+    """The zero point of bytes whose type changes by turning their highest bits."""
+    return zero_point + (to.range[0] - data.range[0])
+
+
 @dataclass(frozen=True)
 class Signs:
-    """How signed values become unsigned: by a copy that is made anyway, or at each load (``flip``:
-    128 in every byte of an int32). ``fill`` is the value of a copy's border."""
+    """How signed values become unsigned, or the other way: by a copy that is made anyway, or at
+    each load (``flip``: 128 in every byte of an int32). ``fill`` is the value of a copy's
+    border."""
 
     flip: str
     copy_flip: int
     fill: int
 
     @classmethod
-    def of(cls, data: DType, zero_point: int, *, copied: bool) -> Signs:
-        if data is not DType.INT8:
+    def of(cls, data: DType, zero_point: int, to: DType, *, copied: bool) -> Signs:
+        if data is to:
             return cls("0", 0, zero_point)
-        return cls("0" if copied else "(-2139062143 - 1)", 128, zero_point + 128)
+        flip = "0" if copied else "(-2139062143 - 1)"
+        return cls(flip, 128, turned(zero_point, data, to))
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ layers share; what a layer is, stands in the arguments.
 Where a block has room for the channels of several outputs, that many neighbours are computed as one
 output: their windows overlap, and the requantization of a block serves all of them.
 
-Accumulators start from the bias less the part of the zero point. Signed inputs are made unsigned
-on the way into a register (their sign bit is turned), which adds 128 to the zero point.
+Accumulators start from the bias less the part of the zero point. Where products are of unsigned
+bytes, signed inputs are made unsigned on the way into a register (their sign bit is turned), which
+adds 128 to the zero point; where they are of signed bytes, unsigned inputs become signed.
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
     out = image_of(graph.stored(node.output))
     data = graph.type(node.inputs[0]).dtype
-    flipped = data is DType.INT8 and not source.copy_bytes
+    flipped = data is not graph.bytes_are and not source.copy_bytes
     options = _options(graph, cores, channels, flipped=flipped)
     by_panels = t.by_panels(epilogue.threads)
     # What threads deal out among them: panels, of all groups and in each stripe where the results
@@ -269,9 +270,10 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
     written = replace(out, pixel=out.pixel * (g.oc // channels.start.size))
     out_line = channels.stepped or _in_line(written, g)
     ranges = epilogue.threads > 1 and not by_panels
+    signs = Signs.of(data, g.zero_point, graph.bytes_are, copied=source.copy_bytes > 0)
     return TileLoops(
         t,
-        Images(g, source, out, Signs.of(data, g.zero_point, copied=source.copy_bytes > 0)),
+        Images(g, source, out, signs),
         channels,
         calls=_calls(t, epilogue, cores, options, ranges=ranges),
         width=t.outputs if in_line and out_line else g.ow,

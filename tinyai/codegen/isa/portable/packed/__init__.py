@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import PANEL, ROUND, SLICE, STRING_H
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
     options = replace(options, flipped=False, masked=False, ahead=0)
     name = name_of("tile", f"{pixels}x{16 * blocks}", *options.chosen, "packed")
-    values = {"name": name, "blocks": blocks, **vars(options)}
+    values = {"name": name, "blocks": blocks, "byte_type": _byte_type(epilogue)}
+    values |= vars(options)
     needs = (PANEL, *([STRING_H] if options.raw else _scale(options)))
     return epilogue.need(Definition(name, "tile_packed.c.j2", needs, values=values))
 
@@ -28,9 +30,14 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
 def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
     options = replace(options, flipped=False)
     name = name_of("depthwise", *s.said(), *options.chosen, "packed")
-    values = {"name": name, "window": s.g.window, "groups": s.groups, **vars(options)}
+    shape = {"window": s.g.window, "groups": s.groups, "byte_type": _byte_type(epilogue)}
+    values = {"name": name, **shape, **vars(options)}
     needs = (SLICE, *([] if options.raw else _scale(options)))
     return epilogue.need(Definition(name, "depthwise_packed.c.j2", needs, values=values))
+
+
+def _byte_type(epilogue: Epilogue) -> str:
+    return C_TYPES[epilogue.graph.bytes_are]
 
 
 def _scale(options: Options) -> tuple[Definition, ...]:

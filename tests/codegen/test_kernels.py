@@ -25,7 +25,7 @@ from tests.support.example_graphs import (
     step_kinds,
 )
 from tests.support.kernel_shapes import ALONE, assert_equal, force_kernel, serves
-from tests.support.machines import require_isa
+from tests.support.machines import Emulated, require_isa, runner
 from tinyai import backend
 from tinyai.codegen import borders
 from tinyai.codegen.isa.portable.scalar import ISA as ISA_SCALAR
@@ -95,10 +95,10 @@ def _fits(kernel: Kernel, epilogue: str) -> bool:
     return takes and any(served_examples(kernel, epilogue))
 
 
-def assert_runs_as_reference(graph: Graph, runner: Runner, draws: int = 2) -> None:
+def assert_runs_as_reference(graph: Graph, run: Runner | Emulated, draws: int = 2) -> None:
     for seed in range(draws):
         inputs = random_inputs(graph, seed)
-        results = zip(graph.nodes, runner(*inputs), run_graph(graph, inputs), strict=True)
+        results = zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True)
         for node, found, expected in results:
             assert_equal(found, expected, node)
 
@@ -112,9 +112,9 @@ def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.M
     require_isa(kernel.isa)
     target = Target(isa=kernel.isa)
     force_kernel(monkeypatch, kernel)
-    runner = Runner(graph, target)
-    assert f"tinyai_{name}_" in runner.source.text
-    assert_runs_as_reference(graph, runner)
+    run = runner(graph, target)
+    assert f"tinyai_{name}_" in run.source.text
+    assert_runs_as_reference(graph, run)
 
 
 @pytest.mark.parametrize("to", [DType.INT8, DType.UINT8])

@@ -15,13 +15,16 @@ from tinyai.codegen.definitions import Definition
 @dataclass(frozen=True)
 class Architecture:
     """What instruction sets of one family of CPUs share: the preprocessor's ``guard`` around their
-    code, the ``header`` of the compiler's intrinsics, and the expression by which C asks whether
-    the CPU ``has`` a feature."""
+    code, the ``header`` of the compiler's intrinsics, the expression by which C asks whether the
+    CPU ``has`` a feature, with the header that this needs (``asks``), and what gcc calls a target
+    with these features."""
 
     name: str
     guard: str
     header: str
     has: Callable[[str], str]
+    asks: str = ""
+    gcc: Callable[[tuple[str, ...]], str] = ",".join
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,12 @@ class Isa:
     options: tuple[str, ...] = ()
     question: Definition | None = None
     unsigned: bool = False
+
+    @property
+    def gcc_target(self) -> str:
+        """What gcc may use, in its words."""
+        assert self.architecture is not None
+        return self.architecture.gcc((*self.features, *self.options))
 
     @property
     def fits(self) -> str:

@@ -1,10 +1,10 @@
-"""AArch64: what its instruction sets have in common."""
+"""AArch64 under Linux: what its instruction sets have in common."""
 
 from __future__ import annotations
 
 from tinyai.codegen.isa.section import Architecture
 
-# Bits of the words that the kernel hands to each program (Linux, arch/arm64, uapi/asm/hwcap.h).
+# Bits of the words that the kernel hands to each program (uapi/asm/hwcap.h).
 _BITS = {"dotprod": ("AT_HWCAP", 1 << 20), "i8mm": ("AT_HWCAP2", 1 << 13)}
 
 
@@ -13,4 +13,15 @@ def _has(feature: str) -> str:
     return f"(getauxval({word}) & {bit:#x}) != 0"
 
 
-AARCH64 = Architecture("aarch64", "defined(__aarch64__) && defined(__GNUC__)", "arm_neon.h", _has)
+def _gcc(features: tuple[str, ...]) -> str:
+    return "+".join(("arch=armv8.2-a", *features))
+
+
+AARCH64 = Architecture(
+    "aarch64",
+    "defined(__aarch64__) && defined(__linux__) && defined(__GNUC__)",
+    "arm_neon.h",
+    _has,
+    asks="sys/auxv.h",
+    gcc=_gcc,
+)

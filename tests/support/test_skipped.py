@@ -10,12 +10,12 @@ from tests.support.paths import ROOT
 
 TESTS = """
 import pytest
-from tests.support import example_graphs
-from tests.support.example_graphs import require_isa
+from tests.support import machines
+from tests.support.machines import require_isa
 
 @pytest.fixture(autouse=True)
 def plain_cpu(monkeypatch):
-    monkeypatch.setattr(example_graphs, "instruction_sets", lambda cpu: ["avx2"])
+    monkeypatch.setattr(machines, "instruction_sets", lambda cpu: ["avx2"])
 
 @pytest.mark.parametrize("row", ["dense", "add"])
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512vnni"])

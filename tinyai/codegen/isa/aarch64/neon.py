@@ -22,7 +22,7 @@ _STORE = _ending("store", STRING_H)
 
 def endings(options: Options) -> tuple[Definition, ...]:
     """What requantizes and stores sums, where they are not stored raw."""
-    if options["raw"]:
+    if options.raw:
         return ()
-    scale = "floats" if options["floats"] else "twice" if options["twice"] else ""
+    scale = "floats" if options.floats else "twice" if options.twice else ""
     return _SCALES[scale], _STORE

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import PANEL, SLICE, STRING_H
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.neon import endings
-from tinyai.codegen.isa.microkernels import Microkernels, Options, chosen, name_of
+from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.section import InstructionSet, Isa
 from tinyai.codegen.steps import Epilogue
 
@@ -25,18 +26,18 @@ _DOT = Definition("dot_dotprod", "dot_dotprod.c.j2")
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
     """Any number of outputs, 16 channels of them at a time; whether the last block is whole is
     asked at run time."""
-    options = {**options, "masked": 0, "ahead": 0}
+    options = replace(options, masked=False, ahead=0)
     many = t.outputs > 1
-    name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *chosen(options), NAME)
-    values = {"name": name, "many": many, "blocks": blocks, **options}
+    name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *options.chosen, NAME)
+    values = {"name": name, "many": many, "blocks": blocks, **vars(options)}
     needs = (PANEL, STRING_H, _DOT, *endings(options))
     return epilogue.need(Definition(name, "tile_dotprod.c.j2", needs, values=values))
 
 
 def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
     """One output at a time, 16 channels of it."""
-    name = name_of("depthwise", *s.said(), *chosen(options), NAME)
-    values = {"name": name, "window": s.g.window, "groups": s.groups, **options}
+    name = name_of("depthwise", *s.said(), *options.chosen, NAME)
+    values = {"name": name, "window": s.g.window, "groups": s.groups, **vars(options)}
     needs = (SLICE, _DOT, *endings(options))
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, values=values))
 

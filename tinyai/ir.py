@@ -204,6 +204,10 @@ class Step(abc.ABC):
     def reference(self, value: Array, operand: Array | None) -> Array:
         """The step in plain numpy; integers wrap as in TVM."""
 
+    def with_operand(self, change: Callable[[Operand], Operand]) -> Step:
+        """The step with its operand changed, if it has one."""
+        return self if self.operand is None else replace(self, operand=change(self.operand))
+
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether the step's own numbers fit an output of this shape."""
         return True
@@ -365,9 +369,14 @@ class Node:
         return tuple(dict.fromkeys((*self.inputs, *operand_tensors(self.epilogue))))
 
 
+def operands(steps: Iterable[Step]) -> Iterator[Operand]:
+    """What steps read, and behind each what its steps read."""
+    return (step.operand for step in every_step(steps) if step.operand is not None)
+
+
 def operand_tensors(steps: Iterable[Step]) -> Iterator[str]:
     """Names of the tensors that steps read, in the order of use."""
-    return (step.operand.tensor for step in every_step(steps) if step.operand is not None)
+    return (operand.tensor for operand in operands(steps))
 
 
 def every_step(steps: Iterable[Step]) -> Iterator[Step]:
@@ -385,15 +394,11 @@ def step_types(dtype: DType, steps: Iterable[Step]) -> list[DType]:
 
 def rename_steps(steps: tuple[Step, ...], rename: Callable[[str], str]) -> tuple[Step, ...]:
     """The same steps with every operand's tensor renamed."""
-    return tuple(
-        step
-        if step.operand is None
-        else replace(
-            step,
-            operand=Operand(rename(step.operand.tensor), rename_steps(step.operand.steps, rename)),
-        )
-        for step in steps
-    )
+
+    def renamed(operand: Operand) -> Operand:
+        return Operand(rename(operand.tensor), rename_steps(operand.steps, rename))
+
+    return tuple(step.with_operand(renamed) for step in steps)
 
 
 def rename_reads(node: Node, rename: Callable[[str], str]) -> Node:
@@ -461,10 +466,16 @@ class Graph:
             return None
         return self.constants.get(step.operand.tensor)
 
-    def number_operand(self, step: Step | None) -> Array | None:
-        """``constant_operand``, where it is one number, in whatever shape."""
-        value = self.constant_operand(step)
+    def number(self, name: str) -> Array | None:
+        """The value of a constant that is one number, in whatever shape."""
+        value = self.constants.get(name)
         return value if value is not None and value.size == 1 else None
+
+    def number_operand(self, step: Step | None) -> Array | None:
+        """``constant_operand``, where it is one number."""
+        if step is None or step.operand is None or step.operand.steps:
+            return None
+        return self.number(step.operand.tensor)
 
     def macs(self) -> int:
         return sum(node.op.macs(*self.types(node.inputs)) for node in self.nodes)
@@ -474,6 +485,22 @@ class Graph:
 
     def __str__(self) -> str:
         return print_graph(self)
+
+
+def rewritten(
+    graph: Graph, rewrite: Callable[[Node], Node | str], known: Mapping[str, str] | None = None
+) -> Graph:
+    """The graph with each node as ``rewrite`` gives it; where that is the name of another tensor,
+    the node goes away, and all that follow read that tensor. ``known`` are such names of before."""
+    instead = dict(known or {})
+    nodes = []
+    for node in graph.nodes:
+        found = rewrite(rename_reads(node, lambda name: instead.get(name, name)))
+        if isinstance(found, str):
+            instead[node.output] = found
+        else:
+            nodes.append(found)
+    return replace(graph, nodes=tuple(nodes))
 
 
 def unused_name(prefix: str, *taken: Mapping[str, Tensor]) -> str:

@@ -326,10 +326,9 @@ def _exact(x: int, multiplier: int, shift: int, again: bool) -> int:
 
 def _along(graph: Graph, step: Step, channels: int, axis: int, rank: int) -> Array | None:
     """The constant operand of a step as one number a channel."""
-    operand = step.operand
-    if operand is None or operand.steps or operand.tensor not in graph.constants:
+    value = graph.constant_operand(step)
+    if value is None:
         return None
-    value = graph.constants[operand.tensor]
     shape = (1,) * (rank - value.ndim) + value.shape
     if value.size not in (1, channels) or (value.size > 1 and shape[axis] != channels):
         return None
@@ -356,9 +355,8 @@ class Clamp:
         for step in chain:
             match step:
                 case steps.Add() if dtype is start:
-                    operand = step.operand
-                    value = graph.constants.get(operand.tensor) if operand else None
-                    if operand is None or operand.steps or value is None or value.size != 1:
+                    value = graph.number_operand(step)
+                    if value is None:
                         return None
                     number = int(value.reshape(-1)[0])
                     zero_point += number

@@ -152,8 +152,8 @@ class Epilogue:
     def _operand(self, operand: Operand, axes: Sequence[Axis]) -> tuple[list[Statement], str]:
         of = self.graph.stored(operand.tensor)
         dtype = of.type.dtype
-        constant = self.graph.constants.get(operand.tensor)
-        if constant is not None and constant.size == 1:
+        constant = self.graph.number(operand.tensor)
+        if constant is not None:
             value = literal(constant.reshape(-1)[0], dtype)
         else:
             value = f"{self.param(operand.tensor)}[{place(of, axes)}]"

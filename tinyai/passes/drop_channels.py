@@ -326,14 +326,15 @@ class _Rewriting:
         """A step with the numbers of the channels that are left."""
         if step.along == rank - 1:
             step = step.with_elements(np.flatnonzero(out).tolist(), rank - 1)
-        if step.operand is None:
-            return step
-        name = step.operand.tensor
-        value = self.graph.constants.get(name)
-        if value is not None and channels_of(value) == len(out):
-            name = self._constant(name, value[..., out] if value.ndim else value)
-        inner = tuple(self._step(each, out, rank) for each in step.operand.steps)
-        return replace(step, operand=Operand(name, inner))
+
+        def of_kept(operand: Operand) -> Operand:
+            name = operand.tensor
+            value = self.graph.constants.get(name)
+            if value is not None and channels_of(value) == len(out):
+                name = self._constant(name, value[..., out] if value.ndim else value)
+            return Operand(name, tuple(self._step(each, out, rank) for each in operand.steps))
+
+        return step.with_operand(of_kept)
 
     def _record(self, name: str) -> None:
         """The tensor's new type, and which of its source's channels it stores."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tinyai.ir import Graph, Node, rename_reads
+from tinyai.ir import Graph, Node, rewritten
 from tinyai.ops import Elementwise
 
 
@@ -13,15 +11,7 @@ def drop_copies(graph: Graph) -> Graph:
 
     A copy that makes an output stays: outputs are memory of the caller's.
     """
-    alias: dict[str, str] = {}
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        node = rename_reads(node, lambda name: alias.get(name, name))
-        if _is_copy(graph, node) and node.output not in graph.outputs:
-            alias[node.output] = node.inputs[0]
-        else:
-            nodes.append(node)
-    return replace(graph, nodes=tuple(nodes))
+    return rewritten(graph, lambda node: node.inputs[0] if _is_copy(graph, node) else node)
 
 
 def _is_copy(graph: Graph, node: Node) -> bool:
@@ -29,4 +19,5 @@ def _is_copy(graph: Graph, node: Node) -> bool:
         isinstance(node.op, Elementwise)
         and not node.epilogue
         and graph.type(node.inputs[0]).shape == node.op.shape
+        and node.output not in graph.outputs
     )

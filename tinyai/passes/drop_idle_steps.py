@@ -26,17 +26,14 @@ def _busy(graph: Graph, chain: Iterable[Step], dtype: DType) -> tuple[Step, ...]
     kept = []
     for step in chain:
         if not _is_idle(graph, step, dtype):
-            kept.append(_with_busy_operand(graph, step))
+            kept.append(step.with_operand(lambda operand: _busy_operand(graph, operand)))
         dtype = step.result(dtype)
     return tuple(kept)
 
 
-def _with_busy_operand(graph: Graph, step: Step) -> Step:
-    operand = step.operand
-    if operand is None or not operand.steps:
-        return step
-    chain = _busy(graph, operand.steps, graph.type(operand.tensor).dtype)
-    return replace(step, operand=Operand(operand.tensor, chain))
+def _busy_operand(graph: Graph, operand: Operand) -> Operand:
+    dtype = graph.type(operand.tensor).dtype
+    return replace(operand, steps=_busy(graph, operand.steps, dtype))
 
 
 def _is_idle(graph: Graph, step: Step, dtype: DType) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Node, Operand, Step, Tensor, Type
+from tinyai.ir import Array, DType, Graph, Node, Operand, Step, Tensor, Type, operands
 from tinyai.ops import Elementwise, steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
@@ -83,7 +83,7 @@ class _Rewriting:
                 return False
             if not widened and op.shifted(OFFSET, self.graph.type(name)) is None:
                 return False
-        return all(_widens(o.steps) for o in _operands(reader.epilogue) if o.tensor == name)
+        return all(_widens(o.steps) for o in operands(reader.epilogue) if o.tensor == name)
 
     def _moved(self, chain: Sequence[Step]) -> tuple[Step, ...]:
         """Steps that widen a tensor, for one that is 128 larger."""
@@ -135,21 +135,13 @@ class _Rewriting:
         return steps.Subtract(operand=Operand(self._constant(np.array(number).astype(np.int32))))
 
     def _step(self, step: Step, chosen: set[str]) -> Step:
-        operand = step.operand
-        if operand is None:
-            return step
-        chain = self._moved(operand.steps) if operand.tensor in chosen else operand.steps
-        chain = tuple(self._step(inner, chosen) for inner in chain)
-        return replace(step, operand=Operand(operand.tensor, chain))
+        def moved(operand: Operand) -> Operand:
+            chain = self._moved(operand.steps) if operand.tensor in chosen else operand.steps
+            return replace(operand, steps=tuple(self._step(inner, chosen) for inner in chain))
+
+        return step.with_operand(moved)
 
 
 def _widens(chain: Sequence[Step]) -> bool:
     """Whether steps begin with the widening of a tensor."""
     return bool(chain) and chain[0] == steps.Cast(DType.INT32)
-
-
-def _operands(chain: Iterable[Step]) -> Iterable[Operand]:
-    for step in chain:
-        if step.operand is not None:
-            yield step.operand
-            yield from _operands(step.operand.steps)

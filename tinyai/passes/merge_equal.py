@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinyai.ir import Array, Graph, Node, rename_reads
+from tinyai.ir import Array, Graph, Node, rewritten
 
 
 def merge_equal(graph: Graph) -> Graph:
@@ -14,26 +14,26 @@ def merge_equal(graph: Graph) -> Graph:
     the merged cast lets the convolution in front store int8. The kept node names the
     sources of all. Graph outputs keep their own nodes.
     """
-    alias: dict[str, str] = {}
-    seen_constants: dict[tuple[object, ...], str] = {}
-    for name, value in graph.constants.items():
-        alias[name] = seen_constants.setdefault(_constant_key(value), name)
+    constants: dict[tuple[object, ...], str] = {}
+    alias = {
+        name: constants.setdefault(_constant_key(value), name)
+        for name, value in graph.constants.items()
+    }
+    nodes: dict[Node, str] = {}
+    sources: dict[str, dict[str, None]] = {}
 
-    kept: dict[str, Node] = {}
-    seen: dict[Node, str] = {}
-    for node in graph.nodes:
-        node = rename_reads(node, lambda name: alias.get(name, name))
+    def merged(node: Node) -> Node | str:
         if node.output in graph.outputs:
-            kept[node.output] = node
-            continue
-        first = seen.setdefault(replace(node, output="", sources=()), node.output)
-        alias[node.output] = first
-        if first == node.output:
-            kept[first] = node
-        else:
-            names = dict.fromkeys((*kept[first].sources, *node.sources))
-            kept[first] = replace(kept[first], sources=tuple(names))
-    return replace(graph, nodes=tuple(kept.values()))
+            return node
+        first = nodes.setdefault(replace(node, output="", sources=()), node.output)
+        sources.setdefault(first, {}).update(dict.fromkeys(node.sources))
+        return node if first == node.output else first
+
+    def named(node: Node) -> Node:
+        return replace(node, sources=tuple(sources.get(node.output, node.sources)))
+
+    graph = rewritten(graph, merged, alias)
+    return replace(graph, nodes=tuple(map(named, graph.nodes)))
 
 
 def _constant_key(value: Array) -> tuple[object, ...]:

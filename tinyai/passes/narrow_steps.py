@@ -34,15 +34,12 @@ def _chain(graph: Graph, chain: Iterable[Step], dtype: DType) -> tuple[Step, ...
         if step == steps.Cast(DType.INT64) and dtype is DType.INT32:
             waits = True
         else:
-            result.append(_with_narrow_operand(graph, step))
+            result.append(step.with_operand(lambda operand: _narrow_operand(graph, operand)))
         dtype = step.result(dtype)
         waits = waits and dtype is DType.INT64
     return (*result, steps.Cast(DType.INT64)) if waits else tuple(result)
 
 
-def _with_narrow_operand(graph: Graph, step: Step) -> Step:
-    operand = step.operand
-    if operand is None or not operand.steps:
-        return step
-    chain = _chain(graph, operand.steps, graph.type(operand.tensor).dtype)
-    return replace(step, operand=Operand(operand.tensor, chain))
+def _narrow_operand(graph: Graph, operand: Operand) -> Operand:
+    dtype = graph.type(operand.tensor).dtype
+    return replace(operand, steps=_chain(graph, operand.steps, dtype))

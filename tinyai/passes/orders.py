@@ -23,6 +23,7 @@ from tinyai.ir import (
     Graph,
     Node,
     Op,
+    Operand,
     QParams,
     Step,
     Tensor,
@@ -30,6 +31,7 @@ from tinyai.ir import (
     broadcasts,
     rename_reads,
     rename_steps,
+    rewritten,
     unused_name,
 )
 from tinyai.ops import Elementwise, Reshape, Transpose
@@ -325,13 +327,10 @@ class _Rewriter:
 def _turned_steps(steps: tuple[Step, ...], turn: Turn, view: View) -> tuple[Step, ...]:
     """Steps whose operands are turned already, with what they say of axes turned too."""
 
-    def each(step: Step) -> Step:
-        if step.operand is not None:
-            inner = _turned_steps(step.operand.steps, turn, view)
-            step = replace(step, operand=replace(step.operand, steps=inner))
-        return _turned_step(step, turn, view)
+    def turned(operand: Operand) -> Operand:
+        return replace(operand, steps=_turned_steps(operand.steps, turn, view))
 
-    return tuple(map(each, steps))
+    return tuple(_turned_step(step.with_operand(turned), turn, view) for step in steps)
 
 
 # --- Before and after ----------------------------------------------------------------------------
@@ -373,12 +372,11 @@ def tidy(graph: Graph) -> Graph:
     """Without reshapes that are not needed: of a reshape, to the same shape, or in front of what
     broadcasts anyway."""
     made: dict[str, Node] = {}
-    alias: dict[str, str] = {}
-    for node in graph.nodes:
-        node = rename_reads(node, lambda name: alias.get(name, name))
+
+    def tidied(node: Node) -> Node | str:
         shape = graph.type(node.output).shape
 
-        def plainer(name: str, shape: tuple[int, ...] = shape) -> str:
+        def plainer(name: str) -> str:
             return _before_spreading(graph, made, name, shape)
 
         if isinstance(node.op, Elementwise):
@@ -389,10 +387,11 @@ def tidy(graph: Graph) -> Graph:
             if before is not None and isinstance(before.op, Reshape):
                 node = replace(node, inputs=before.inputs)
             if graph.type(node.inputs[0]).shape == shape and node.output not in graph.outputs:
-                alias[node.output] = node.inputs[0]
-                continue
+                return node.inputs[0]
         made[node.output] = node
-    return remove_unused(replace(graph, nodes=tuple(made.values())))
+        return node
+
+    return remove_unused(rewritten(graph, tidied))
 
 
 def _before_spreading(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tinyai.ir import DType, Graph, Node, Operand, Step, Tensor, Type, step_types
@@ -83,11 +83,9 @@ def _prepend(node: Node, tails: dict[str, tuple[Step, ...]]) -> Node:
     return replace(node, epilogue=(*head, *_with_tails(node.epilogue, tails)))
 
 
-def _with_tails(steps: Iterable[Step], tails: dict[str, tuple[Step, ...]]) -> Iterable[Step]:
-    for step in steps:
-        if step.operand is None:
-            yield step
-            continue
-        head = tails.get(step.operand.tensor, ())
-        inner = tuple(_with_tails(step.operand.steps, tails))
-        yield replace(step, operand=Operand(step.operand.tensor, (*head, *inner)))
+def _with_tails(steps: Iterable[Step], tails: dict[str, tuple[Step, ...]]) -> Iterator[Step]:
+    def behind(operand: Operand) -> Operand:
+        head = tails.get(operand.tensor, ())
+        return replace(operand, steps=(*head, *_with_tails(operand.steps, tails)))
+
+    return (step.with_operand(behind) for step in steps)

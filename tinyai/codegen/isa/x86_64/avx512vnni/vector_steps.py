@@ -204,8 +204,8 @@ class VectorSteps:
     def _operand(self, operand: Operand) -> str:
         graph = self.epilogue.graph
         of = graph.type(operand.tensor)
-        constant = graph.constants.get(operand.tensor)
-        if constant is not None and constant.size == 1:
+        constant = graph.number(operand.tensor)
+        if constant is not None:
             value = _all_lanes(literal(constant.reshape(-1)[0], of.dtype), of.dtype)
         else:
             value = self._tensor(operand.tensor)

@@ -175,6 +175,7 @@ def test_the_scalar_kernels_have_no_choice(tmp_path: Path) -> None:
         ({"stripe": 0}, "stripes of 0 outputs of 25"),
         ({"stripe": 26}, "stripes of 26 outputs of 25"),
         ({"unrolled": True}, "a window of 90 words written out"),
+        ({"together": 2}, "2 outputs as one, not 1"),
     ],
 )
 def test_a_schedule_that_does_not_fit_its_layer_is_refused(
@@ -212,6 +213,9 @@ LAYER = {"panels": "6x64", "stripe": 9, "unrolled": False}
                 LAYER | {"stripe": "9"},
                 LAYER | {"stripe": True},
                 LAYER | {"unrolled": 1},
+                LAYER | {"by_panels": 1},
+                LAYER | {"together": True},
+                LAYER | {"together": "2"},
             )
         ),
     ],
@@ -235,9 +239,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     tuning = {
         "b": Schedule((Tile(6, 64), Tile(8, 32)), 192, unrolled=True),
         "a": Schedule((Tile(1, 16),), 1, unrolled=False),
+        "c": Schedule((Tile(1, 16),), 1, unrolled=False, by_panels=False, together=2),
     }
     file = tmp_path / "tuning.json"
     write_tuning(file, tuning, "a machine")
     assert read_tuning(file) == read_tuning(file, "a machine") == tuning
     assert [path.name for path in tmp_path.iterdir()] == ["tuning.json"]
-    assert list(json.loads(file.read_text())["layers"]) == ["a", "b"]
+    assert list(json.loads(file.read_text())["layers"]) == ["a", "b", "c"]

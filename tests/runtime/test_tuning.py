@@ -3,6 +3,7 @@ noise here, so that none is judged."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.support.example_graphs import Qnn
 from tests.support.example_graphs import tiled_network as network
 from tinyai.backend import compile_graph
 from tinyai.cli import main
 from tinyai.codegen.lowered import Schedule, Tile
 from tinyai.codegen.schedules import read_tuning, write_tuning
 from tinyai.errors import OptionError, TinyAIError
+from tinyai.ir import Builder, DType, Graph, Type
 from tinyai.reference import run_graph
 from tinyai.runtime import tuner
 from tinyai.runtime.layers import random_inputs, run_timed
@@ -28,16 +31,39 @@ from tinyai.target import Target
 PACKED = Target(isa="packed")
 
 
-@pytest.mark.parametrize("isa", ["native", "packed"])
-def test_every_candidate_computes_what_the_reference_does(isa: str) -> None:
-    for layer in layers_of(network(), Target(isa=isa)):
-        found = tuner.candidates(layer)[: tuner.MOST]
+def narrow() -> Graph:
+    """Layers whose panels threads can share, and one of few channels."""
+    net = Qnn(Builder("narrow"), "NHWC", np.random.default_rng(5))
+    image = net.builder.input(Type((1, 6, 6, 8), DType.INT8))
+    few = net.conv(image, 5, 3, "few")
+    return net.builder.graph([few, net.conv(net.conv(image, 40, 1, "wide"), 72, 3, "deep")])
+
+
+@pytest.mark.parametrize(
+    ("build", "isa", "threads"),
+    [(network, "native", 1), (network, "packed", 1), (narrow, "native", 2), (narrow, "packed", 2)],
+)
+def test_every_candidate_computes_what_the_reference_does(
+    build: Callable[[], Graph], isa: str, threads: int
+) -> None:
+    for layer in layers_of(build(), Target(isa=isa, threads=threads)):
+        found = tuner.candidates(layer)
         compiled = side_by_side(layer, found, outputs=len(found))
         _, results = run_timed(compiled, load(compiled.source.text, Toolchain()), 1)
         alone = side_by_side(layer, found[:1], outputs=1).graph
         (expected,) = run_graph(alone, random_inputs(alone))
         for schedule, result in zip(found, results, strict=True):
             np.testing.assert_array_equal(result, expected, str(schedule))
+
+
+def test_ways_to_share_a_layer_and_to_see_its_outputs_are_candidates() -> None:
+    layers = layers_of(narrow(), Target(isa="packed", threads=2))
+    few, *others = (tuner.candidates(layer) for layer in layers)
+    assert {schedule.together for schedule in few} == {None, 2, 1}
+    assert {schedule.by_panels for schedule in few} == {None}
+    for schedules in others:
+        assert {schedule.together for schedule in schedules} == {None}
+        assert {schedule.by_panels for schedule in schedules} == {None, True}
 
 
 def fake(layer: tuner.Layer, seconds: float, toolchain: Toolchain) -> Measured:

@@ -119,16 +119,28 @@ class Schedule:
       time.
     - ``stripe``: outputs that are computed for all panels before the next ones.
     - ``unrolled``: whether the products of a window are written out, without a loop.
+    - ``by_panels``: whether threads share the panels, each with all outputs, or the outputs.
+    - ``together``: neighbouring outputs that are computed as one.
+
+    What is None is as the kernel's own rule says.
     """
 
     panels: tuple[Tile, ...]
     stripe: int
     unrolled: bool
+    by_panels: bool | None = None
+    together: int | None = None
 
     def __str__(self) -> str:
         window = "written out" if self.unrolled else "in a loop"
-        tiles = " ".join(map(str, self.panels))
-        return f"tiles {tiles}, stripes of {self.stripe} outputs, windows {window}"
+        facts = [f"tiles {' '.join(map(str, self.panels))}", f"stripes of {self.stripe} outputs"]
+        facts.append(f"windows {window}")
+        if self.by_panels is not None:
+            facts.append(f"threads share {'panels' if self.by_panels else 'outputs'}")
+        if self.together is not None:
+            several = self.together > 1
+            facts.append(f"{self.together} outputs as one" if several else "each output alone")
+        return ", ".join(facts)
 
 
 @dataclass(frozen=True)
@@ -199,6 +211,10 @@ class Lowered(Graph):
         if self.stored(name).plain:
             return True
         return all(kernel.takes(self, node, name) for kernel in self.kernels(node))
+
+    def has_choice(self, node: Node) -> bool:
+        """Whether a kernel of the node leaves a choice of schedules."""
+        return any(kernel.scheduled for kernel in self.kernels(node))
 
     def scratch_bytes(self) -> dict[str, int]:
         """Working memory that each node's kernels ask for at most, by the node's output."""
@@ -284,7 +300,7 @@ def _check_rows(graph: Lowered, isa: Isa, rows: Mapping[str, Choice]) -> None:
 
 def _check_schedule(graph: Lowered, node: Node) -> None:
     has = node.output in graph.schedules
-    if has != any(kernel.scheduled for kernel in graph.kernels(node)):
+    if has != graph.has_choice(node):
         raise GraphError(
             f"schedule of %{node.output}",
             found="one" if has else "none",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from tinyai.ir import Graph, Node
 from tinyai.ops.contraction import Contraction
 
 VERSION = 1
+# Types of what a schedule says beside its panels.
+KINDS = ((int,), (bool,), (bool, type(None)), (int, type(None)))
 # Of a layer, by its ``layer_key``.
 Tuning = Mapping[str, Schedule]
 
@@ -34,20 +36,20 @@ def with_schedules(
     """
     given = schedules or {}
     found = {}
-    for node in graph.nodes:
-        if candidates := candidates_of(graph, node):
-            key = layer_key(graph, node, graph.threads)
-            schedule = given.get(node.output) or tuning.get(key, candidates[0])
-            _check_fits(graph, node, key, schedule, candidates[0])
-            found[node.output] = schedule
+    for node in filter(graph.has_choice, graph.nodes):
+        cheapest = next(candidates_of(graph, node))
+        key = layer_key(graph, node, graph.threads)
+        schedule = given.get(node.output) or tuning.get(key, cheapest)
+        _check_fits(graph, node, key, schedule, cheapest)
+        found[node.output] = schedule
     return replace(graph, schedules=found)
 
 
-def candidates_of(graph: Lowered, node: Node) -> tuple[Schedule, ...]:
-    """The schedules that a node may have, the cheapest first; none where there is no choice. The
-    sections of a file share the packed weights, so what serves one serves all."""
-    found = (kernel.candidates(graph, node, graph.threads) for kernel in graph.kernels(node))
-    return next(filter(None, found), ())
+def candidates_of(graph: Lowered, node: Node) -> Iterator[Schedule]:
+    """The schedules that a node with a choice may have, the cheapest first. The sections of a file
+    share the packed weights, so what serves one serves all."""
+    kernel = next(each for each in graph.kernels(node) if each.scheduled)
+    return iter(kernel.candidates(graph, node, graph.threads))
 
 
 def layer_key(graph: Graph, node: Node, threads: int) -> str:
@@ -116,13 +118,16 @@ def write_tuning(file: Path, tuning: Tuning, machine: str) -> None:
 
 def _entry(schedule: Schedule) -> dict[str, Any]:
     panels = " ".join(map(str, schedule.panels))
-    return {"panels": panels, "stripe": schedule.stripe, "unrolled": schedule.unrolled}
+    entry = {"panels": panels, "stripe": schedule.stripe, "unrolled": schedule.unrolled}
+    others = {"by_panels": schedule.by_panels, "together": schedule.together}
+    return entry | {name: value for name, value in others.items() if value is not None}
 
 
 def _parsed(entry: Any) -> Schedule:
     """Raises one of Python's errors for what is no schedule."""
-    panels, stripe, unrolled = (entry[name] for name in ("panels", "stripe", "unrolled"))
-    if len(entry) != 3 or type(stripe) is not int or type(unrolled) is not bool:
+    tiles = [[int(number) for number in tile.split("x")] for tile in entry["panels"].split()]
+    found = Schedule(**{**entry, "panels": tuple(Tile(*numbers) for numbers in tiles)})
+    kinds = (type(found.stripe), type(found.unrolled), type(found.by_panels), type(found.together))
+    if not all(kind in may for kind, may in zip(kinds, KINDS, strict=True)):
         raise ValueError(entry)
-    tiles = [[int(number) for number in tile.split("x")] for tile in panels.split()]
-    return Schedule(tuple(Tile(*numbers) for numbers in tiles), stripe, unrolled)
+    return found

@@ -7,6 +7,7 @@ alike; medians of many runs count. Before anything is timed their results are co
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from tinyai.runtime.runner import load
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
-# So many candidates are measured, the cheapest by the cost model.
+# So many candidates are measured at most, the first ones.
 MOST = 32
 # A schedule that is not that much faster than the cost model's choice is noise.
 FASTER = 0.98
@@ -117,7 +118,7 @@ def layers_of(graph: Graph, target: Target) -> list[Layer]:
     return [
         Layer(layer_key(graph, node, lowered.threads), graph, node, target)
         for node in graph.nodes
-        if candidates_of(lowered, node)
+        if lowered.has_choice(node)
     ]
 
 
@@ -126,14 +127,14 @@ def _isa(target: Target) -> str:
 
 
 def candidates(layer: Layer) -> tuple[Schedule, ...]:
-    """The schedules of a layer, the cheapest by the cost model first."""
+    """The schedules of a layer that are measured, the cheapest by the cost model first."""
     alone = choose_kernels(replace(layer.graph, nodes=(layer.node,)), layer.target)
-    return candidates_of(alone, layer.node)
+    return tuple(itertools.islice(candidates_of(alone, layer.node), MOST))
 
 
 def measure(layer: Layer, seconds: float, toolchain: Toolchain) -> Measured:
     """Times of a layer's candidates, when all have computed the same."""
-    schedules = candidates(layer)[:MOST]
+    schedules = candidates(layer)
     _compare(layer, schedules, toolchain)
     # Tensors that nobody reads share a place. The last node's is the caller's: it is not timed.
     compiled = side_by_side(layer, (*schedules, schedules[0]), outputs=1)

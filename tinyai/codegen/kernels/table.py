@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tinyai.codegen.ctree import Code
@@ -23,7 +23,7 @@ def no_scratch(graph: Lowered, node: Node, threads: int) -> int:
     return 0
 
 
-def no_candidates(graph: Lowered, node: Node, threads: int) -> tuple[Schedule, ...]:
+def no_candidates(graph: Lowered, node: Node, threads: int) -> Iterable[Schedule]:
     return ()
 
 
@@ -75,7 +75,7 @@ class Kernel:
     takes: Callable[[Lowered, Node, str], bool] = densely
     split: bool = False
     pack: Mapping[int, Callable[[Lowered, Node, Array], Array]] = field(default_factory=dict)
-    candidates: Callable[[Lowered, Node, int], tuple[Schedule, ...]] = no_candidates
+    candidates: Callable[[Lowered, Node, int], Iterable[Schedule]] = no_candidates
     complaint: Callable[[Lowered, Node, Schedule], str | None] = no_complaint
 
     @property

@@ -16,6 +16,8 @@ adds 128 to the zero point; where they are of signed bytes, unsigned inputs beco
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -44,27 +46,40 @@ from tinyai.ops.window import NHWC
 AHEAD = 512 * 1024
 # The most bytes of weights of outputs that are computed as one.
 TOGETHER_BYTES = 16 * 1024
+# Schedules that are worth a try of each other way to share a layer or to see its outputs.
+OTHERS = 4
 # Every piece of a share reads the weights again: it is so many outputs at least.
 PIECE, MACS_A_CYCLE = 48, 64
 
 
 def tiling_of(graph: Lowered, node: Node) -> Tiling:
     """How the node is cut up, as its schedule says."""
-    return Tiling(_geometry(graph, node), graph.schedules[node.output])
+    return _tiling(graph, node, graph.schedules[node.output])
 
 
-def _geometry(graph: Lowered, node: Node) -> Geometry:
-    """The numbers of the node, or of several outputs as one."""
+def _tiling(graph: Lowered, node: Node, schedule: Schedule) -> Tiling:
+    numbers = _together(graph, node)
+    number = schedule.together if schedule.together in numbers else numbers[0]
+    return Tiling(_geometry(graph, node, number), schedule)
+
+
+def _geometry(graph: Lowered, node: Node, number: int) -> Geometry:
+    """The numbers of the node, or of so many outputs as one."""
+    g = Geometry.of(graph, node)
+    return g if number == 1 else g.together(number)
+
+
+def _together(graph: Lowered, node: Node) -> tuple[int, ...]:
+    """How many neighbouring outputs can be computed as one, the most first."""
     g = Geometry.of(graph, node)
     few = isinstance(node.op, Conv2d) and g.groups == 1 and 2 * g.oc <= LANES
     side_by_side = image_of(graph.stored(node.output)).pixel == g.oc
     if not few or not side_by_side or g.window.dilation[1] > 1:
-        return g
+        return (1,)
     if Channels.of(graph, node, g).stepped:
-        return g
+        return (1,)
     numbers = (n for n in range(LANES // g.oc, 1, -1) if g.ow % n == 0)
-    several = (g.together(n) for n in numbers)
-    return next((each for each in several if each.k * LANES <= TOGETHER_BYTES), g)
+    return *(n for n in numbers if g.together(n).k * LANES <= TOGETHER_BYTES), 1
 
 
 def _channels(graph: Lowered, node: Node) -> Channels:
@@ -72,15 +87,33 @@ def _channels(graph: Lowered, node: Node) -> Channels:
     return Channels.of(graph, node, Geometry.of(graph, node))
 
 
-def candidates(graph: Lowered, node: Node, threads: int) -> tuple[Schedule, ...]:
-    """The schedules to choose from, the cheapest by the cost model first."""
+def candidates(graph: Lowered, node: Node, threads: int) -> Iterator[Schedule]:
+    """The schedules to choose from: the cheapest by the cost model, some that threads share in the
+    other way, or with other numbers of outputs as one, and the rest of the model's."""
     waiting = _waiting(_channels(graph, node))
-    return schedules(_geometry(graph, node), waiting=waiting, threads=threads)
+    most, *fewer = _together(graph, node)
+    first, *rest = schedules(_geometry(graph, node, most), waiting=waiting, threads=threads)
+    yield first
+    tilings = (_tiling(graph, node, each) for each in (first, *rest))
+    shared = (t for t in tilings if len(t.panels) * t.g.groups >= threads > 1)
+    for t in itertools.islice(shared, OTHERS):
+        yield replace(t.schedule, by_panels=not t.by_panels(threads))
+    for number in fewer:
+        several = schedules(_geometry(graph, node, number), waiting=waiting, threads=threads)
+        yield from (replace(each, together=number) for each in several[:OTHERS])
+    yield from rest
 
 
 def complaint(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
     """Why a schedule does not fit the node, or None."""
-    return Tiling(_geometry(graph, node), schedule).complaint()
+    numbers = _together(graph, node)
+    if schedule.together not in (None, *numbers):
+        return f"{schedule.together} outputs as one, not {' or '.join(map(str, numbers))}"
+    t = _tiling(graph, node, schedule)
+    panels = len(t.panels) * t.g.groups
+    if schedule.by_panels and panels < graph.threads:
+        return f"{panels} panels for {graph.threads} threads"
+    return t.complaint()
 
 
 def _waiting(channels: Channels) -> int:

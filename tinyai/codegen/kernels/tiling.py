@@ -174,6 +174,8 @@ class Tiling:
         tiles = self.schedule.panels * self.g.groups
         if threads == 1 or len(tiles) < threads:
             return False
+        if self.schedule.by_panels is not None:
+            return self.schedule.by_panels
         shares = [0.0] * threads
         for number, tile in enumerate(tiles):
             shares[number % threads] += self._panel_cycles(tile, self.outputs)

@@ -45,8 +45,8 @@ from tests.support.machines import require_isa
 from tests.support.paths import ROOT
 from tinyai.backend import Compiled, compile_graph, generate
 from tinyai.codegen import templates
-from tinyai.codegen.c import comment_text, identifier, indent, literal
-from tinyai.codegen.constants import constant
+from tinyai.codegen.c import comment_text, identifier, literal
+from tinyai.codegen.constants import Constant
 from tinyai.codegen.index import Axis, element, merge_dims
 from tinyai.errors import OptionError
 from tinyai.ir import (
@@ -196,25 +196,6 @@ def test_what_is_no_identifier_is_an_error(name: str) -> None:
     assert error.value.found == ascii(name)[:80]
 
 
-def test_indent_follows_the_braces() -> None:
-    code = "#if x\nvoid f(void) {\nif (a) {\nb;\n} else {\nc;\n}\n\n\n}\n/* { */\n#endif\n  d;"
-    expected = """\
-#if x
-void f(void) {
-    if (a) {
-        b;
-    } else {
-        c;
-    }
-
-}
-/* { */
-#endif
-d;
-"""
-    assert indent(code) == expected
-
-
 # --- Element numbers -----------------------------------------------------------------------------
 
 SHAPES = st.lists(st.integers(1, 4), min_size=0, max_size=5).map(tuple)
@@ -320,7 +301,7 @@ def test_constants_are_the_same_bytes_behind_the_compiler(compiler: str, tmp_pat
     lines = ["#include <stdint.h>", "#include <stdio.h>"]
     lines.append(files("tinyai.codegen").joinpath("templates/constants.h.j2").read_text())
     lines[-1] = lines[-1].split("#}\n", 1)[1]
-    lines += [constant(name, value) for name, value in arrays.items()]
+    lines += [Constant.of(name, value).definition for name, value in arrays.items()]
     lines.append("int main(void) {")
     for name, value in arrays.items():
         lines.append(f"if ((uintptr_t){name} % 64 != 0) return 1;")

@@ -19,7 +19,7 @@ from tinyai.codegen.ctree import (
     nest,
     text,
 )
-from tinyai.codegen.definitions import Definition, in_order
+from tinyai.codegen.definitions import Definition, collect, in_order
 from tinyai.codegen.helpers import ADD_BORDER, DOUBLE, STRING_H, WRITE_BORDER
 from tinyai.codegen.index import Axis
 
@@ -114,3 +114,16 @@ def test_definitions_that_need_each_other_in_a_chain_come_in_its_order() -> None
     third = Definition("third", "unused", (second, WRITE_BORDER))
     names = [each.name for each in in_order([third, first])]
     assert names == ["first", "second", "string.h", "tinyai_write_border", "third"]
+
+
+def test_what_has_one_name_is_one_thing() -> None:
+    found: dict[str, Definition] = {}
+    collect(found, Definition("name", "one"))
+    collect(found, Definition("name", "one"))
+    assert list(found) == ["name"]
+    with pytest.raises(ValueError, match="name is two things"):
+        collect(found, Definition("name", "other"))
+    with pytest.raises(ValueError, match="name is two things"):
+        in_order(
+            [Definition("name", "one"), Definition("user", "unused", (Definition("name", "two"),))]
+        )

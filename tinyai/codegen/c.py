@@ -1,4 +1,4 @@
-"""C as text: types, literals, escaped comments, and indentation that follows the braces."""
+"""C as text: types, literals, escaped comments."""
 
 from __future__ import annotations
 
@@ -66,21 +66,3 @@ def comment_text(text: str, longest: int = 200) -> str:
         shown.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("??", "? ?")
     )
     return shown if len(shown) <= longest else shown[: longest - 3] + "..."
-
-
-def indent(code: str) -> str:
-    """Lines of C, indented by the depth of their braces; templates need no indentation of their
-    own. Braces in comments and literals count for nothing because none are emitted there."""
-    lines: list[str] = []
-    depth = 0
-    for raw in code.splitlines():
-        line = raw.strip()
-        if not line:
-            if lines and lines[-1]:
-                lines.append("")
-            continue
-        closing = len(line) - len(line.lstrip("}"))
-        level = 0 if line.startswith("#") else depth - closing
-        lines.append("    " * level + line)
-        depth += 0 if line.startswith(("/*", "* ", "#")) else line.count("{") - line.count("}")
-    return "\n".join(lines) + "\n"

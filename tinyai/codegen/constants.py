@@ -4,6 +4,7 @@ lists of numbers (docs/architecture.md, "Where the weights live")."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,25 +26,38 @@ def _character(byte: int) -> str:
 _BYTES = np.array([_character(byte) for byte in range(256)], "S4")
 
 
-def constant(name: str, value: Array) -> str:
-    """Definition of a 64-byte aligned array of the value's elements in C order.
+@dataclass(frozen=True)
+class Constant:
+    """A 64-byte aligned array of the elements of an array in C order, so many ``bytes``.
 
-    ``name`` says what the array holds (its hash), so that the linker may keep one of the arrays of
-    one name that the files of several regions define.
+    ``name`` says what it holds (its hash), so that the linker may keep one of the arrays of one
+    name that the files of several regions define.
     """
-    dtype = DType(value.dtype.name)
-    c_type = C_TYPES[dtype]
-    if dtype.bytes == 1 and value.size > _SHORT:
-        # One element more: C++ wants room for the literal's terminating zero.
-        body = "\n".join(_strings(value))
-        return f"TINYAI_CONSTANT({c_type}, {name}, {value.size + 1}) =\n{body};\n"
-    body = ",\n".join(_numbers(value, dtype))
-    return f"TINYAI_CONSTANT({c_type}, {name}, {value.size}) = {{\n{body}\n}};\n"
 
+    name: str
+    c_type: str
+    count: int
+    elements: str
+    bytes: int
 
-def declaration(definition: str) -> str:
-    """What another object of the same library needs to know of a constant."""
-    return definition[: definition.index(")") + 1].replace("_CONSTANT(", "_ELSEWHERE(") + ";\n"
+    @classmethod
+    def of(cls, name: str, value: Array) -> Constant:
+        dtype = DType(value.dtype.name)
+        if dtype.bytes == 1 and value.size > _SHORT:
+            # One element more: C++ wants room for the literal's terminating zero.
+            elements = "\n".join(("", *_strings(value)))
+            return cls(name, C_TYPES[dtype], value.size + 1, elements, value.nbytes)
+        elements = " {\n" + ",\n".join(_numbers(value, dtype)) + "\n}"
+        return cls(name, C_TYPES[dtype], value.size, elements, value.nbytes)
+
+    @property
+    def definition(self) -> str:
+        return f"TINYAI_CONSTANT({self.c_type}, {self.name}, {self.count}) ={self.elements};\n"
+
+    @property
+    def declaration(self) -> str:
+        """What another object of the same library needs to know of it."""
+        return f"TINYAI_ELSEWHERE({self.c_type}, {self.name}, {self.count});\n"
 
 
 def _strings(value: Array) -> Iterator[str]:

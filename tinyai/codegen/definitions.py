@@ -6,17 +6,22 @@ Each is a value that says what it needs in turn. Whoever writes C that names one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tinyai.codegen.templates import rendered
 
 
 @dataclass(frozen=True)
+class _Nothing:
+    """No arguments."""
+
+
+@dataclass(frozen=True)
 class Definition:
-    """C that is known by ``name``: the text of a template, or of one ``macro`` of it, from
-    ``values`` that can be compared. What it ``needs`` stands in front of it.
+    """C that is known by ``name``: the text of a template, which also gets the name, or of one
+    ``macro`` of it. Its arguments are the fields of a frozen dataclass. What it ``needs`` stands in
+    front of it.
 
     ``portable`` ones stand in the file once; others in the section of each instruction set that
     needs them, for it is compiled to that set's instructions.
@@ -26,12 +31,21 @@ class Definition:
     template: str
     needs: tuple[Definition, ...] = ()
     macro: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    arguments: object = _Nothing()
     portable: bool = False
 
     @property
     def text(self) -> str:
-        return rendered(self.template, self.macro, **self.values)
+        named = {} if self.macro else {"name": self.name}
+        return rendered(self.template, self.macro, **named, **vars(self.arguments))
+
+
+def collect(found: dict[str, Definition], definition: Definition) -> None:
+    """Put a definition among others. What has one name is one thing: names say all that the text
+    depends on."""
+    known = found.setdefault(definition.name, definition)
+    if known is not definition and known != definition:
+        raise ValueError(f"{definition.name} is two things: {known} and {definition}")
 
 
 def in_order(wanted: Iterable[Definition]) -> list[Definition]:
@@ -39,11 +53,10 @@ def in_order(wanted: Iterable[Definition]) -> list[Definition]:
     found: dict[str, Definition] = {}
 
     def add(definition: Definition) -> None:
-        if definition.name in found:
-            return
-        for each in definition.needs:
-            add(each)
-        found[definition.name] = definition
+        if definition.name not in found:
+            for each in definition.needs:
+                add(each)
+        collect(found, definition)
 
     for each in wanted:
         add(each)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tinyai.codegen.c import C_TYPES, comment_text, identifier, indent
-from tinyai.codegen.constants import constant, declaration
+from tinyai.codegen.c import C_TYPES, comment_text, identifier
+from tinyai.codegen.constants import Constant
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
-from tinyai.codegen.definitions import Definition, in_order
+from tinyai.codegen.definitions import Definition, collect, in_order
 from tinyai.codegen.helpers import CALLER, NOW
 from tinyai.codegen.isa.section import Architecture, Isa
 from tinyai.codegen.kernels import Kernel
@@ -19,7 +19,7 @@ from tinyai.codegen.kernels.sharing import part
 from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.codegen.plan import Location, MemoryPlan, Room
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import render
+from tinyai.codegen.templates import render, tidy
 from tinyai.ir import Array, DType, Graph, Node, format_steps
 from tinyai.ops import Concatenate, Reshape
 from tinyai.target import Target
@@ -83,30 +83,31 @@ def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSour
         "file.c.j2",
         **entry,
         target=str(replace(target, tuning="")),  # each layer says how it is cut up
-        constants="\n".join(constants.texts.values()),
-        declarations="".join(map(declaration, constants.texts.values())),
+        constants=list(constants.found.values()),
         definitions=_portable(sections, graph.threads, timed=timed),
         intrinsics=_intrinsics(sections),
         sections=list(zip([section.isa for section in sections], bodies, strict=True)),
         isas=[section.isa for section in sections],
         dropped=str(graph.dropped),
         parts=len(sections),
-        entry=indent(render(f"entry_{abi}.c.j2", **entry)),
+        entry=tidy(render(f"entry_{abi}.c.j2", **entry)),
     )
     served = {section.isa: tuple(section.served) for section in sections}
-    return CSource(symbol, whole, plan.arena_bytes, constants.bytes, served)
+    weights = sum(each.bytes for each in constants.found.values())
+    return CSource(symbol, whole, plan.arena_bytes, weights, served)
 
 
 def _portable(sections: Sequence[_Section], threads: int, *, timed: bool) -> list[str]:
-    """The portable definitions that the sections need, those of no need in order of their names."""
-    wanted = {each.name: each for section in sections for each in section.definitions}
-    wanted |= {NOW.name: NOW} if timed else {}
-    wanted |= {each.name: each for each in [part(threads)] if threads > 1}
-    return [each.text for each in in_order(sorted(wanted.values(), key=_name)) if each.portable]
-
-
-def _name(definition: Definition) -> str:
-    return definition.name
+    """The portable definitions that the file needs, in the order of their names where none needs
+    the other."""
+    wanted: dict[str, Definition] = {}
+    for each in (*([NOW] if timed else []), *([part(threads)] if threads > 1 else [])):
+        collect(wanted, each)
+    for section in sections:
+        for each in section.definitions:
+            collect(wanted, each)
+    ordered = in_order(wanted[name] for name in sorted(wanted))
+    return [each.text for each in ordered if each.portable]
 
 
 def _intrinsics(sections: Sequence[_Section]) -> Architecture | None:
@@ -135,16 +136,14 @@ def _port(graph: Graph, name: str) -> Port:
 class _Constants:
     """The arrays of a file, stored once however many kernels read them, named by content."""
 
-    texts: dict[str, str] = field(default_factory=dict)
-    bytes: int = 0
+    found: dict[str, Constant] = field(default_factory=dict)
 
     def add(self, value: Array) -> str:
         """Name of the array in C."""
         key = hashlib.sha256(f"{value.dtype}".encode() + value.tobytes()).hexdigest()
         name = f"tinyai_constant_{key[:32]}"
-        if name not in self.texts:
-            self.texts[name] = constant(name, value)
-            self.bytes += value.nbytes
+        if name not in self.found:
+            self.found[name] = Constant.of(name, value)
         return name
 
 
@@ -189,7 +188,8 @@ class _Section:
         self.served.append(Served(kernel.name, slower))
         scratch = node.output in self.plan.scratch
         storage = epilogue.need(CALLER) if epilogue.calls_only else "static"
-        self.needs |= epilogue.needs
+        for each in epilogue.needs.values():
+            collect(self.needs, each)
         self.has_intrinsics |= self.isa.architecture is not None and kernel.isa != "scalar"
         name = self._function(kernel, node, epilogue, body, storage=storage, scratch=scratch)
         arguments = [

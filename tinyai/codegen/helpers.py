@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from tinyai.codegen.definitions import Definition
 
 
-def _helper(name: str, /, *needs: Definition, macro: str = "", **values: str) -> Definition:
-    return Definition(name, "helpers.h.j2", needs, macro or name, values, portable=True)
+def _helper(name: str, *needs: Definition, macro: str = "") -> Definition:
+    return Definition(name, "helpers.h.j2", needs, macro or name, portable=True)
+
+
+@dataclass(frozen=True)
+class DotPatches:
+    """Products of patches by weights of a type in C, added up in another one."""
+
+    name: str
+    weight: str
+    sum: str
 
 
 STRING_H = _helper("string.h", macro="string_h")
@@ -32,7 +43,7 @@ FIXED_POINT = {
 
 
 def dot_patches(weight: str, total: str) -> Definition:
-    """Products of patches by weights of a type in C, added up in another one."""
     wide = "" if weight == "int8_t" else "_wide"
     name = f"tinyai_dot_patches{wide}{'_in_64_bits' if total == 'int64_t' else ''}"
-    return _helper(name, macro="tinyai_dot_patches", name=name, weight=weight, sum=total)
+    dot = _helper(name, macro="tinyai_dot_patches")
+    return replace(dot, arguments=DotPatches(name, weight, total))

@@ -12,7 +12,7 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.ctree import Assign, Declare, For, Statement
-from tinyai.codegen.definitions import Definition
+from tinyai.codegen.definitions import Definition, collect
 from tinyai.codegen.helpers import DOUBLE, FIXED_POINT, MATH, REAL, ROUND
 from tinyai.codegen.index import Axis, element, place
 from tinyai.codegen.lowered import Lowered
@@ -98,7 +98,8 @@ class Epilogue:
 
     def need(self, *definitions: Definition) -> str:
         """The file then holds these; the name of the last one."""
-        self.needs |= {each.name: each for each in definitions}
+        for each in definitions:
+            collect(self.needs, each)
         return definitions[-1].name
 
     def param(self, tensor: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 
-from tinyai.codegen.c import indent
+_EMPTY = re.compile(r"\n{3,}")
 
 
 class _Compiled(FileSystemBytecodeCache):
@@ -44,13 +45,18 @@ _TEMPLATES = Environment(
 
 @functools.lru_cache(maxsize=1024)
 def rendered(template: str, macro: str, /, **values: Any) -> str:
-    """The same, of a template or of one of its macros, for what many layers share; from values that
-    can be compared, once."""
-    if not macro:
-        return indent(render(template, **values))
-    return indent(str(getattr(_TEMPLATES.get_template(template).module, macro)(**values)))
+    """C from a template, or from one of its macros, for what many layers share: rendered once, from
+    values that can be compared."""
+    made = _TEMPLATES.get_template(template)
+    text = str(getattr(made.module, macro)(**values)) if macro else made.render(values)
+    return tidy(text)
 
 
 def render(template: str, /, **values: Any) -> str:
     """C from a template; a name that it lacks is an error."""
     return _TEMPLATES.get_template(template).render(values)
+
+
+def tidy(text: str) -> str:
+    """At most one empty line at a time: conditions leave some."""
+    return _EMPTY.sub("\n\n", text).strip("\n") + "\n"

@@ -45,7 +45,7 @@ TINYAI_CONSTANT(int32_t, tinyai_constant_63bdcb7d244ad57d3dd1458af80fcbbc, 2) = 
 
 /* acc[p][c] = the products of patch p and row c of the weights, summed; four patches at once. */
 static void tinyai_dot_patches(const int16_t *patch, const int8_t *weight, ptrdiff_t k,
-ptrdiff_t rows, int32_t *acc) {
+        ptrdiff_t rows, int32_t *acc) {
     const int16_t *const p0 = patch;
     const int16_t *const p1 = patch + k;
     const int16_t *const p2 = patch + 2 * k;

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.ctree import Assign, Code, Declare
 from tinyai.codegen.isa.microkernels import Options
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import turned
@@ -72,6 +74,25 @@ class Channels:
             bounded=(form.low, form.high) != form.dtype.range,
             unsigned=form.dtype is DType.UINT8,
         )
+
+    def layer(self, arrays: Mapping[str, str]) -> dict[str, str | int]:
+        """What microkernels ask for that is the same for all channels; ``arrays`` are the names of
+        the numbers that there are."""
+        low, high = (0, 0) if isinstance(self.form, str) else (self.form.low, self.form.high)
+        return {"low": low, "high": high, **{n: "NULL" for n in NUMBERS if n not in arrays}}
+
+    def numbers(self, arrays: Mapping[str, str], at: str) -> Code:
+        """The numbers of the channels from a place of their arrays on."""
+        names = ("start", *(name for name in NUMBERS if name in arrays))
+        return [Assign(f"p.{name}", f"{arrays[name]} + {at}") for name in names]
+
+    def waiting(self, offset: int, share: int) -> Declare:
+        """``acc``, where results wait for steps: ``offset`` bytes into the scratch memory, and so
+        many elements for each thread, if they have shares."""
+        c_type = C_TYPES[self.rest.start]
+        acc = f"({c_type} *)(void *)((char *)scratch + {offset})"
+        own = f" + part->task * (ptrdiff_t){share}" if share else ""
+        return Declare(f"{c_type} *const", "acc", acc + own)
 
     def arrays(self, epilogue: Epilogue, order: Callable[[Array], Array]) -> dict[str, str]:
         """Names of the pointer parameters of the numbers that there are, each put in ``order``."""

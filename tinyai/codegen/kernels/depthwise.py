@@ -31,7 +31,7 @@ from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue, write_scalar
 from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops import Conv2d
-from tinyai.ops.window import NHWC
+from tinyai.ops.window import NHWC, Window
 
 # Of few channels, or for the last ones: half a vector costs two thirds of the time.
 HALF = 32
@@ -147,6 +147,12 @@ class Slicing:
             tuple((kx, tuple(uses[kx])) for kx in sorted(uses)),
             tuple(output for output, _ in uses.get(last, ())),
         )
+
+    @property
+    def window(self) -> Window:
+        """The window along a row: how far rows are apart, microkernels are told."""
+        of = self.g.window
+        return Window(of.kernel, (1, of.strides[1]), (1, of.dilation[1]))
 
     def said(self) -> list[str]:
         """The window, as parts of a microkernel's name."""

@@ -8,6 +8,7 @@ small layers are shared whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tinyai.codegen.ctree import Block, Code, Declare, let
 from tinyai.codegen.definitions import Definition
@@ -23,11 +24,14 @@ COUNTED = 1 << 16
 CACHE_LINE = 64
 
 
+@dataclass(frozen=True)
+class Team:
+    threads: int
+
+
 def part(threads: int) -> Definition:
     """One thread's part of a call of so many threads, and where they meet."""
-    return Definition(
-        "tinyai_part", "part.c.j2", (NOW,), values={"threads": threads}, portable=True
-    )
+    return Definition("tinyai_part", "part.c.j2", (NOW,), arguments=Team(threads), portable=True)
 
 
 def taking(threads: int) -> Definition:

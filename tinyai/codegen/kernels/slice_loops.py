@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If
 from tinyai.codegen.helpers import SLICE
-from tinyai.codegen.kernels.channels import NUMBERS, Channels
+from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
 from tinyai.codegen.kernels.sharing import shared
 from tinyai.codegen.steps import Epilogue
@@ -64,7 +63,7 @@ class SliceLoops:
 
     def _layer(self) -> dict[str, str | int]:
         """What is the same for all slices."""
-        g, s, form, row = self.s.g, self.s, self.channels.form, self.images.source.row
+        g, s, row = self.s.g, self.s, self.images.source.row
         return {
             "row_stride": g.window.strides[0] * row,
             "row_step": g.window.dilation[0] * row,
@@ -74,9 +73,7 @@ class SliceLoops:
             "width": s.width,
             "mask": self.mask if s.blocks == 1 else ALL,
             "last_mask": self.last_mask if s.blocks == 1 else ALL,
-            "low": 0 if isinstance(form, str) else form.low,
-            "high": 0 if isinstance(form, str) else form.high,
-            **{name: "NULL" for name in NUMBERS if name not in self.arrays},
+            **self.channels.layer(self.arrays),
         }
 
     def _where(self) -> Code:
@@ -89,12 +86,9 @@ class SliceLoops:
                 Assign("p.first", 0),
                 Assign("p.last", s.g.oh),
             )
-        c_type = C_TYPES[stored]
-        acc = f"({c_type} *)(void *)((char *)scratch + {self.images.source.copy_bytes})"
-        if self.threads > 1:
-            acc += f" + part->task * (ptrdiff_t){s.width * s.blocks * LANES}"
+        share = s.width * s.blocks * LANES if self.threads > 1 else 0
         return (
-            Declare(f"{c_type} *const", "acc", acc),
+            self.channels.waiting(self.images.source.copy_bytes, share),
             Assign("p.out_row", 0),
             Assign("p.out_column", stored.bytes * (LANES if s.flat else LANES * s.blocks)),
         )
@@ -106,7 +100,7 @@ class SliceLoops:
         return For("y", *ends, *row, self._blocks(), For("x", 0, self.s.g.ow, self.rest))
 
     def _blocks(self) -> Code:
-        target, arrays = self.images.target, self.arrays
+        target = self.images.target
         taps = self.s.groups * self.s.g.window.kernel[1] * LANES * 4
         out = f"(char *)out + n * {target.image} + {target.first} + {LANES} * block"
         at = f"{LANES} * block"
@@ -114,8 +108,7 @@ class SliceLoops:
             *("block", *(("begin", "end") if self.by_blocks else (0, self.s.blocks))),
             Assign("p.in", f"image + {at}"),
             Assign("p.weights", f"in1 + {taps} * block"),
-            Assign("p.start", f"{arrays['start']} + {at}"),
-            [Assign(f"p.{n}", f"{arrays[n]} + {at}") for n in NUMBERS if n in arrays],
+            self.channels.numbers(self.arrays, at),
             Assign("p.out", f"(char *)(acc + {at})" if self.rest else out),
             self._call(),
         )

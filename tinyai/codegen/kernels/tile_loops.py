@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.ctree import Assign, Block, Call, Code, Declare, For, If, let
 from tinyai.codegen.helpers import COVER, PANEL
-from tinyai.codegen.kernels.channels import NUMBERS, Channels
+from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
 from tinyai.codegen.kernels.sharing import owners, shared
 from tinyai.codegen.kernels.tiling import Tiling
@@ -115,7 +114,7 @@ class TileLoops:
 
     def _layer(self) -> dict[str, str | int]:
         """What is the same for all panels."""
-        g, source, form = self.t.g, self.images.source, self.channels.form
+        g, source = self.t.g, self.images.source
         (down, along), dilation = g.window.strides, g.window.dilation
         return {
             "in_row": down * source.row,
@@ -128,9 +127,7 @@ class TileLoops:
             "flip": self.images.signs.flip,
             **({"fetched": 0} if self.ahead else {}),
             "width": self.width,
-            "low": 0 if isinstance(form, str) else form.low,
-            "high": 0 if isinstance(form, str) else form.high,
-            **{name: "NULL" for name in NUMBERS if name not in self.arrays},
+            **self.channels.layer(self.arrays),
         }
 
     def _where(self) -> Code:
@@ -140,12 +137,9 @@ class TileLoops:
             row, column = self.images.target.row, self.out_column
             where = Assign("p.out_row", row), Assign("p.out_column", column)
             return *where, Assign("p.out_skip", 0)
-        c_type = C_TYPES[stored]
-        acc = f"({c_type} *)(void *)((char *)scratch + {self.images.source.copy_bytes})"
-        if self._by_outputs:
-            acc += f" + part->task * (ptrdiff_t){t.schedule.stripe * t.channels}"
+        share = t.schedule.stripe * t.channels if self._by_outputs else 0
         return (
-            Declare(f"{c_type} *const", "acc", acc),
+            self.channels.waiting(self.images.source.copy_bytes, share),
             Assign("p.out_row", stored.bytes * t.g.ow * t.channels),
             Assign("p.out_column", stored.bytes * t.channels),
         )
@@ -226,7 +220,7 @@ class TileLoops:
         return For("panel", 0, call.count, code) if call.count > 1 else code
 
     def _panel(self, call: PanelCall, epilogue: Epilogue) -> Code:
-        t, target, arrays = self.t, self.images.target, self.arrays
+        t, target = self.t, self.images.target
         weights = call.at(call.weights, call.weights_step)
         channel = call.at(call.channel, call.channel_step)
         of = f"group * {t.channels} + {channel}"
@@ -236,8 +230,7 @@ class TileLoops:
         return [
             Assign("p.weights", f"in1 + group * {t.k * t.channels} + {weights}"),
             Assign("p.ahead", ahead) if self.ahead else None,
-            Assign("p.start", f"{arrays['start']} + {of}"),
-            [Assign(f"p.{n}", f"{arrays[n]} + {of}") for n in NUMBERS if n in arrays],
+            self.channels.numbers(self.arrays, of),
             Assign("p.out", f"(char *)(acc + {channel})" if self.rest else f"{out} + {channel}"),
             Assign("p.out_skip", waiting) if self.rest else None,
             Assign("p.last_block", call.last_block),

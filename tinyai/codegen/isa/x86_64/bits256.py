@@ -5,8 +5,7 @@ one serves every layer."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
@@ -16,7 +15,7 @@ from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.transpose import transpose
 from tinyai.codegen.steps import Epilogue
-from tinyai.codegen.templates import rendered
+from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.depthwise import Slicing
@@ -62,6 +61,44 @@ def microkernels(isa: str) -> Microkernels:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PanelText(Options):
+    """Of ``many`` outputs, or of one; ``vnni``: in the instructions of AVX-VNNI."""
+
+    many: bool
+    vnni: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceText(Options):
+    window: Window
+    groups: int
+    vnni: bool = False
+
+
+@dataclass(frozen=True)
+class WidthText:
+    """Panels of so many ``blocks``, by the microkernel for all."""
+
+    shared: str
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    text: str
+
+
+@dataclass(frozen=True)
+class EitherText:
+    """A call of the microkernel for ``old`` CPUs, or for ``new`` ones."""
+
+    parameters: str
+    arguments: str
+    old: str
+    new: str
+
+
 def tile(
     epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options, isa: str
 ) -> str:
@@ -75,11 +112,11 @@ def tile(
         "tile_256.c.j2",
         "const tinyai_panel *const p, const ptrdiff_t blocks",
         (PANEL, SIMD, *_ends(options)),
-        {"many": many, **vars(options)},
+        PanelText(**vars(options), many=many),
         isa,
     )
-    values = {"name": name, "shared": shared.name, "blocks": blocks}
-    return epilogue.need(Definition(name, "tile_width.c.j2", (shared,), values=values))
+    text = WidthText(shared.name, blocks)
+    return epilogue.need(Definition(name, "tile_width.c.j2", (shared,), arguments=text))
 
 
 def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options, isa: str) -> str:
@@ -91,7 +128,7 @@ def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options, i
         "depthwise_256.c.j2",
         "const tinyai_slice *const p",
         (SLICE, SIMD, *_ends(options)),
-        {"window": s.g.window, "groups": s.groups, **vars(options)},
+        SliceText(**vars(options), window=s.window, groups=s.groups),
         isa,
     )
     return epilogue.need(microkernel)
@@ -110,21 +147,17 @@ def _either(
     template: str,
     parameters: str,
     needs: tuple[Definition, ...],
-    values: Mapping[str, object],
+    text: PanelText | SliceText,
     isa: str,
 ) -> Definition:
-    """The function ``name`` that the template makes of the values, and of whether it is for
-    AVX-VNNI (``vnni``); of ``isa`` "either" the one of both that suits the CPU. ``parameters`` are
-    its parameters in C, whose last words are their names."""
+    """The function ``name`` of the template; of ``isa`` "either" the one of both that suits the
+    CPU. ``parameters`` are its parameters in C, whose last words are their names."""
+    vnni = replace(text, vnni=True)
     if isa != "either":
-        vnni = isa == "avxvnni"
-        return Definition(name, template, needs, values={"name": name, "vnni": vnni, **values})
-    old, new = f"{name}_avx2", f"{name}_avxvnni"
-    text = rendered(template, "", name=new, vnni=True, **values)
-    each = (
-        Definition(old, template, needs, values={"name": old, "vnni": False, **values}),
-        Definition(new, "avxvnni.c.j2", (*needs, ASK), values={"text": text}),
-    )
+        return Definition(name, template, needs, arguments=vnni if isa == "avxvnni" else text)
+    old = Definition(f"{name}_avx2", template, needs, arguments=text)
+    new = Definition(f"{name}_avxvnni", template, needs, arguments=vnni)
+    wrapped = Definition(new.name, "avxvnni.c.j2", (*needs, ASK), arguments=Wrapped(new.text))
     arguments = ", ".join(parameter.split()[-1] for parameter in parameters.split(","))
-    called = {"parameters": parameters, "arguments": arguments, "old": old, "new": new}
-    return Definition(name, "either.c.j2", each, values={"name": name, **called})
+    either = EitherText(parameters, arguments, old.name, new.name)
+    return Definition(name, "either.c.j2", (old, wrapped), arguments=either)

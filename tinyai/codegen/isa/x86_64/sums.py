@@ -19,16 +19,10 @@ def quantized_add(epilogue: Epilogue, add: QuantizedAdd, *, isa: str, bits: int)
     bounded = (add.low, add.high) != add.dtype.range
     said = [word for branch in branches for word in branch.said]
     name = name_of("add", str(add.dtype), *said, "bounded" if bounded else "", isa)
-    values = {
-        "name": name,
-        "branches": branches,
-        "mm": f"_mm{bits}",
-        "bytes": bits // 8,
-        "unsigned": add.dtype is DType.UINT8,
-        "bounded": bounded,
-    }
+    unsigned = add.dtype is DType.UINT8
+    text = AddText(branches, f"_mm{bits}", bits // 8, unsigned=unsigned, bounded=bounded)
     needs = () if bits == 512 else (STRING_H,)
-    return epilogue.need(Definition(name, "add_core.c.j2", needs, values=values))
+    return epilogue.need(Definition(name, "add_core.c.j2", needs, arguments=text))
 
 
 @dataclass(frozen=True)
@@ -52,6 +46,28 @@ class _Operand:
         return [self.name, *words, *filter(None, [self.times])]
 
 
+@dataclass(frozen=True)
+class AddText:
+    """Intrinsics begin with ``mm``, vectors have so many ``bytes``; the result is ``unsigned``, and
+    ``bounded`` by more than its type."""
+
+    branches: tuple[_Operand, _Operand]
+    mm: str
+    bytes: int
+    unsigned: bool
+    bounded: bool
+
+
+@dataclass(frozen=True)
+class FloatAddText:
+    """``wide`` vectors or not, ``fused`` multiply-adds or not; whether x, y and the result are
+    ``signed``."""
+
+    wide: bool
+    fused: bool
+    signed: tuple[bool, ...]
+
+
 def float_add(
     epilogue: Epilogue, add: FloatAdd, *, isa: str, order: Definition | None = None
 ) -> str:
@@ -59,11 +75,7 @@ def float_add(
     packed bytes in ``order``."""
     types = (add.x_type, add.y_type, add.dtype)
     name = name_of("add_floats", *map(str, types), isa)
-    values = {
-        "name": name,
-        "wide": order is not None,
-        "fused": add.fused,
-        "signed": tuple(of is DType.INT8 for of in types),
-    }
+    signed = tuple(of is DType.INT8 for of in types)
+    text = FloatAddText(order is not None, add.fused, signed)
     needs = (order,) if order else (STRING_H,)
-    return epilogue.need(Definition(name, "add_floats_core.c.j2", needs, values=values))
+    return epilogue.need(Definition(name, "add_floats_core.c.j2", needs, arguments=text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
@@ -12,6 +12,7 @@ from tinyai.codegen.isa.aarch64.neon import endings
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.section import InstructionSet, Isa
 from tinyai.codegen.steps import Epilogue
+from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.depthwise import Slicing
@@ -23,23 +24,37 @@ ISA = Isa(NAME, (NAME, "scalar"), AARCH64, (NAME,))
 _DOT = Definition("dot_dotprod", "dot_dotprod.c.j2")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PanelText(Options):
+    """Of ``many`` outputs, or of one."""
+
+    many: bool
+    blocks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceText(Options):
+    window: Window
+    groups: int
+
+
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
     """Any number of outputs, 16 channels of them at a time; whether the last block is whole is
     asked at run time."""
     options = replace(options, masked=False, ahead=0)
     many = t.outputs > 1
     name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *options.chosen, NAME)
-    values = {"name": name, "many": many, "blocks": blocks, **vars(options)}
+    text = PanelText(**vars(options), many=many, blocks=blocks)
     needs = (PANEL, STRING_H, _DOT, *endings(options))
-    return epilogue.need(Definition(name, "tile_dotprod.c.j2", needs, values=values))
+    return epilogue.need(Definition(name, "tile_dotprod.c.j2", needs, arguments=text))
 
 
 def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
     """One output at a time, 16 channels of it."""
     name = name_of("depthwise", *s.said(), *options.chosen, NAME)
-    values = {"name": name, "window": s.g.window, "groups": s.groups, **vars(options)}
+    text = SliceText(**vars(options), window=s.window, groups=s.groups)
     needs = (SLICE, _DOT, *endings(options))
-    return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, values=values))
+    return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 
 
 SET = InstructionSet(alone=ISA, among=ISA, microkernels=(Microkernels(NAME, _tile, _depthwise),))

@@ -3,7 +3,7 @@ architecture runs on any other."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.c import C_TYPES
@@ -12,28 +12,39 @@ from tinyai.codegen.helpers import PANEL, ROUND, SLICE, STRING_H
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.section import InstructionSet, Isa
 from tinyai.codegen.steps import Epilogue
+from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.depthwise import Slicing
     from tinyai.codegen.kernels.tiling import Tiling
 
 
+@dataclass(frozen=True, kw_only=True)
+class PanelText(Options):
+    blocks: int
+    byte_type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceText(Options):
+    window: Window
+    byte_type: str
+
+
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
     options = replace(options, flipped=False, masked=False, ahead=0)
     name = name_of("tile", f"{pixels}x{16 * blocks}", *options.chosen, "packed")
-    values = {"name": name, "blocks": blocks, "byte_type": _byte_type(epilogue)}
-    values |= vars(options)
+    text = PanelText(**vars(options), blocks=blocks, byte_type=_byte_type(epilogue))
     needs = (PANEL, *([STRING_H] if options.raw else _scale(options)))
-    return epilogue.need(Definition(name, "tile_packed.c.j2", needs, values=values))
+    return epilogue.need(Definition(name, "tile_packed.c.j2", needs, arguments=text))
 
 
 def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
     options = replace(options, flipped=False)
     name = name_of("depthwise", *s.said(), *options.chosen, "packed")
-    shape = {"window": s.g.window, "groups": s.groups, "byte_type": _byte_type(epilogue)}
-    values = {"name": name, **shape, **vars(options)}
+    text = SliceText(**vars(options), window=s.window, byte_type=_byte_type(epilogue))
     needs = (SLICE, *([] if options.raw else _scale(options)))
-    return epilogue.need(Definition(name, "depthwise_packed.c.j2", needs, values=values))
+    return epilogue.need(Definition(name, "depthwise_packed.c.j2", needs, arguments=text))
 
 
 def _byte_type(epilogue: Epilogue) -> str:

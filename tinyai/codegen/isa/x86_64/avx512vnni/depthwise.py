@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
@@ -9,12 +10,23 @@ from tinyai.codegen.helpers import SLICE
 from tinyai.codegen.isa.microkernels import Options, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import SIMD, scale
 from tinyai.codegen.steps import Epilogue
+from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.depthwise import Slicing, Stretch
 
 
 BYTES = 64  # of a vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceText(Options):
+    """Microkernels have straight ``lines`` for some outputs and the stretches that these see."""
+
+    lines: tuple[tuple[int, tuple[Stretch, ...]], ...]
+    lanes: int
+    window: Window
+    groups: int
 
 
 def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
@@ -34,14 +46,12 @@ def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -
         words = "_8" if lanes < BYTES else ""
         twice, floats = options.twice, options.floats
         needs.append(scale(twice=twice, floats=floats, words=words))
-    values: dict[str, object] = {
-        "name": name,
-        "lines": tuple((n, tuple(s.stretches(n))) for n in (line, rest) if n),
-        "line": line,
-        "lanes": lanes,
-        "window": s.g.window,
-        "groups": s.groups,
-    }
-    values |= vars(options)
+    text = SliceText(
+        **vars(options),
+        lines=tuple((n, tuple(s.stretches(n))) for n in (line, rest) if n),
+        lanes=lanes,
+        window=s.window,
+        groups=s.groups,
+    )
     template = "depthwise_avx512vnni.c.j2"
-    return epilogue.need(Definition(name, template, tuple(needs), values=values))
+    return epilogue.need(Definition(name, template, tuple(needs), arguments=text))

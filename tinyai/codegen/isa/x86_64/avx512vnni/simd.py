@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from tinyai.codegen.definitions import Definition
 
 
-def _defined(name: str, template: str, macro: str, *needs: Definition, **values: str) -> Definition:
-    return Definition(name, f"{template}_avx512vnni.c.j2", needs, macro, values)
+@dataclass(frozen=True)
+class Words:
+    """How names end: _8 for vectors of 8 lanes."""
+
+    words: str
+
+
+def _defined(name: str, template: str, macro: str, *needs: Definition) -> Definition:
+    return Definition(name, f"{template}_avx512vnni.c.j2", needs, macro)
 
 
 # Statements of single instructions.
 SIMD = _defined("simd_avx512vnni", "simd", "")
 # Requantizations of 16 sums, and of 8.
 SCALES = {
-    f"tinyai_{scale}{words}": _defined(f"tinyai_{scale}{words}", "scale", scale, SIMD, words=words)
+    (scale, words): replace(
+        _defined(f"tinyai_{scale}{words}", "scale", scale, SIMD), arguments=Words(words)
+    )
     for scale in ("scale", "scale_twice", "scale_floats")
     for words in ("", "_8")
 }
@@ -40,4 +51,4 @@ MEAN = _vector("tinyai_mean_16", DIVIDE)
 
 def scale(*, twice: bool = False, floats: bool = False, words: str = "") -> Definition:
     """A requantization; ``words`` is _8 for that of 8 sums."""
-    return SCALES[f"tinyai_scale{'_floats' if floats else '_twice' if twice else ''}{words}"]
+    return SCALES[f"scale{'_floats' if floats else '_twice' if twice else ''}", words]

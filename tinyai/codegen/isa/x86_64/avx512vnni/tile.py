@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
@@ -15,6 +15,25 @@ from tinyai.codegen.steps import Epilogue
 
 if TYPE_CHECKING:
     from tinyai.codegen.kernels.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class ProductsText:
+    blocks: int
+    flipped: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelText(Options):
+    """Sums of ``pixels`` outputs by ``blocks`` of channels. Windows ``overlap`` (columns of one,
+    and bytes of a column), or are ``unrolled`` (rows, and words of a row), or ``turn`` words are in
+    each turn of the loop over a row."""
+
+    pixels: int
+    blocks: int
+    overlap: tuple[int, int] | None
+    unrolled: tuple[int, int] | None
+    turn: int
 
 
 def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
@@ -39,21 +58,20 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
         needs.append(scale(twice=options.twice, floats=options.floats))
         if blocks == 4 and not options.masked:
             needs.append(IN_ORDER)
-    values: dict[str, object] = {
-        "name": name,
-        "pixels": pixels,
-        "blocks": blocks,
-        "overlap": overlap,
-        "unrolled": unrolled,
-        "turn": turn,
-    }
-    values |= vars(options)
+    text = PanelText(
+        **vars(options),
+        pixels=pixels,
+        blocks=blocks,
+        overlap=overlap,
+        unrolled=unrolled,
+        turn=turn,
+    )
     template = "tile_avx512vnni.c.j2"
-    return epilogue.need(Definition(name, template, tuple(needs), values=values))
+    return epilogue.need(Definition(name, template, tuple(needs), arguments=text))
 
 
 def _products(blocks: int, *, flipped: bool) -> Definition:
     """The statement for the products of four bytes by the weights of so many blocks."""
     name = f"TINYAI_PRODUCTS_{blocks}{'_FLIPPED' if flipped else ''}"
-    values = {"name": name, "blocks": blocks, "flipped": flipped}
-    return Definition(name, "products_avx512vnni.c.j2", (SIMD,), values=values)
+    text = ProductsText(blocks, flipped)
+    return Definition(name, "products_avx512vnni.c.j2", (SIMD,), arguments=text)

@@ -36,6 +36,7 @@ RANKS = {
     "tinyai.ops": 3,
     "tinyai.match": 3,
     "tinyai.vocabulary": 4,
+    "tinyai.qdq": 5,
     "tinyai.patterns": 5,
     "tinyai.boundary": 6,
     "tinyai.passes": 4,

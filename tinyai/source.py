@@ -30,9 +30,11 @@ class SourceType:
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """Anything with a value: on its own a parameter or what lies outside of a match."""
+    """Anything with a value: on its own a parameter or what lies outside of a match. ``origin`` is
+    what a front end read it from, for its writer."""
 
     types: tuple[SourceType, ...]
+    origin: object = field(default=None, kw_only=True, repr=False)
 
     @property
     def type(self) -> SourceType:
@@ -104,6 +106,44 @@ class Field(Expr):
 
     call: Call = field(kw_only=True)
     index: int = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque(Expr):
+    """A value that is computed from ``args`` in a way that the vocabulary has no words for, such as
+    a call of a function."""
+
+    load: Callable[[], tuple[Expr, ...]] = field(kw_only=True)
+
+    @cached_property
+    def args(self) -> tuple[Expr, ...]:
+        return self.load()
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """What an expression is made from."""
+    match expr:
+        case Call() | Opaque():
+            return expr.args
+        case Tuple():
+            return expr.fields
+        case Field():
+            return (expr.call,)
+    return ()
+
+
+def post_order(root: Expr) -> Iterator[Expr]:
+    """Every expression that ``root`` depends on, arguments first."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+        elif expr not in seen:
+            seen.add(expr)
+            stack.append((expr, True))
+            stack += [(child, False) for child in reversed(children(expr)) if child not in seen]
 
 
 def tensors_of(expr: Expr) -> Iterator[Expr]:

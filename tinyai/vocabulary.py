@@ -2,7 +2,7 @@
 what each one means.
 
 What has a builder has a row in its file of ``tinyai/ops``. ``FLOATS`` are the others, which come in
-between a dequantize and a quantize and are written with integers (``tinyai/quantized``).
+between a dequantize and a quantize and are written with integers (``tinyai/qdq``).
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from tests.support.onnx_models import Array, Model, quantized, run_onnx
 from tests.support.oracle import REQUANTIZE, runner
 from tests.support.qdq_cases import BRANCHES, INTEGERS, TABLES, node, normal
 from tinyai.frontends.qdq import float_operators, integers_from_qdq
-from tinyai.frontends.qdq_values import is_call
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay_source import post_order, span_name
 
@@ -47,6 +46,10 @@ def computed(mod: tvm.IRModule, inputs: Mapping[str, Array]) -> list[Array]:
         relay.qnn.op.qnn.requantize_config(**REQUANTIZE),
     ):
         return runner(relay.build(mod, target="llvm"))(inputs)
+
+
+def is_call(expr: relay.Expr, name: str) -> bool:
+    return isinstance(expr, relay.Call) and expr.op.name == name
 
 
 def calls(mod: tvm.IRModule) -> list[relay.Call]:
@@ -191,7 +194,7 @@ def test_an_operator_without_a_rule_is_named() -> None:
 
 def test_weights_that_are_not_quantized() -> None:
     found = left(Model((node("Conv", "x w"),), X, plain={"w": normal(2, 4, 3, 3)}))
-    assert found == {"conv_y": "input: found a Constant, allowed a quantized value"}
+    assert found == {"conv_y": "input: found a constant, allowed a quantized value"}
 
 
 def test_transposed_groups_with_scales_per_channel() -> None:

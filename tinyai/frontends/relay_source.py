@@ -19,6 +19,7 @@ from tinyai.source import (
     Constant,
     Expr,
     Lowering,
+    Opaque,
     Refusal,
     Rounding,
     SourceType,
@@ -36,12 +37,12 @@ class Source:
     """
 
     def __init__(self, bound: dict[relay.Expr, Expr] | None = None) -> None:
-        self._made: dict[relay.Expr, Expr] = dict(bound or {})
+        self.made: dict[relay.Expr, Expr] = dict(bound or {})
 
     def __call__(self, expr: relay.Expr) -> Expr:
-        if expr not in self._made:
-            self._made[expr] = self._make(expr)
-        return self._made[expr]
+        if expr not in self.made:
+            self.made[expr] = self._make(expr)
+        return self.made[expr]
 
     def _make(self, expr: relay.Expr) -> Expr:
         if isinstance(expr, relay.Constant):
@@ -49,7 +50,8 @@ class Source:
             return Constant((SourceType(data.shape, data.dtype),), load=data.numpy)
         types = tuple(source_types(expr.checked_type))
         if isinstance(expr, relay.Tuple):
-            return Tuple(types, load=lambda: tuple(self(field) for field in expr.fields))
+            fields = lambda: tuple(self(field) for field in expr.fields)  # noqa: E731
+            return Tuple(types, load=fields, origin=expr)
         if isinstance(expr, relay.TupleGetItem):
             value = self(expr.tuple_value)
             if isinstance(value, Tuple | Call) and not _nested(expr.tuple_value.checked_type):
@@ -61,8 +63,11 @@ class Source:
                 lambda: attributes(expr.attrs),
                 lambda: tuple(self(arg) for arg in expr.args),
                 span_name(expr),
+                expr,
             )
-        return Expr(types)
+        if isinstance(expr, relay.Call):
+            return Opaque(types, load=lambda: tuple(self(arg) for arg in expr.args), origin=expr)
+        return Expr(types, origin=expr)
 
 
 def _nested(of: relay.Type) -> bool:

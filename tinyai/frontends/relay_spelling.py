@@ -78,12 +78,14 @@ def read(
     attributes: Callable[[], Mapping[str, Any]],
     args: Callable[[], tuple[Expr, ...]],
     name: str = "",
+    origin: object = None,
 ) -> Call:
     """A call of Relay's ``operator`` in the vocabulary's terms."""
     ours = NAMES.get(operator, operator)
     known = signature(ours)
     return Call(
         types,
+        origin=origin,
         op=ours,
         load_attrs=(lambda: _renamed(ours, attributes())) if known else attributes,
         load=args,

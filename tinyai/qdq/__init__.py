@@ -1,0 +1,97 @@
+"""Quantize/dequantize pairs become integers, for every front end.
+
+Quantized models come in as dequantize, float operators, quantize. ``Rewriting`` writes them with
+the vocabulary's integer operators, and tells what it has to leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tinyai.qdq.rules import MOVES, function_of_values, quantized
+from tinyai.qdq.values import Fold, View, float_calls, is_call
+from tinyai.source import Call, Expr, Field, Opaque, Refusal, Rounding, Tuple, children
+
+
+@dataclass(frozen=True)
+class FloatOperator:
+    """An operator that stays float: its name in the source model, and why."""
+
+    name: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.name!r}: {self.reason}"
+
+
+class Rewriting:
+    """A model, rewritten expression by expression, arguments first.
+
+    Weights must be constants in it. What has no integer form stays as it is; functions of single
+    values (sigmoid, ...) and softmax stay between their dequantize and quantize. A float that is
+    wanted elsewhere too keeps the operators that make it. Names of nodes go with the operators.
+    ``fold`` computes constants that are more than moved, dequantized or quantized; without it they
+    are refused. ``result`` is the rewritten model: the same object where nothing was done.
+    """
+
+    def __init__(self, root: Expr, rounding: Rounding, fold: Fold | None = None) -> None:
+        self.view = View(root, MOVES, rounding, fold)
+        self.refused: dict[Expr, Refusal] = {}
+        self.tables: set[Expr] = set()
+        self._made: dict[tuple[Expr, object], Expr] = {}
+        for expr in self.view.order:
+            self.view.new[expr] = self._visit(expr)
+        self.result = self.view.new[root]
+
+    def left(self) -> Iterator[FloatOperator]:
+        """Float operators that stayed, in order of computation, and why. Chains that become tables,
+        and softmax between quantized values, are not among them."""
+        for call in float_calls(self.view.order):
+            if call not in self.tables and self.view.uniform(call) is None:
+                refusal = self.refused.get(call)
+                reason = str(refusal) if refusal else "its result is used as float32"
+                yield FloatOperator(call.name, call.spelled, reason)
+
+    def _visit(self, expr: Expr) -> Expr:
+        if is_call(expr, "quantize") and not self.view.is_constant(expr):
+            return self._quantize(expr)
+        return self._rebuilt(expr)
+
+    def _quantize(self, call: Call) -> Expr:
+        try:
+            key = call["data"], self.view.grid(call)
+            if key not in self._made:
+                self._made[key] = self._integers_or_table(call)
+            return self._made[key]
+        except Refusal as refusal:
+            self.refused[call["data"]] = refusal
+        return self._rebuilt(call)
+
+    def _integers_or_table(self, call: Call) -> Expr:
+        try:
+            return quantized(self.view, call)
+        except Refusal as refusal:
+            with contextlib.suppress(Refusal):
+                function = function_of_values(self.view, call)
+                self.tables.update(function.calls)
+                return function.expr
+            raise refusal
+
+    def _rebuilt(self, expr: Expr) -> Expr:
+        """The same expression over what its arguments became."""
+        new = tuple(self.view.new[child] for child in children(expr))
+        if all(a is b for a, b in zip(new, children(expr), strict=True)):
+            return expr
+        match expr:
+            case Call():
+                return replace(expr, load_attrs=lambda: expr.attrs, load=lambda: new)
+            case Tuple() | Opaque():
+                return replace(expr, load=lambda: new)
+            case Field(index=index):
+                (made,) = new
+                assert isinstance(made, Call)
+                return made.fields[index]
+        return expr

@@ -1,0 +1,417 @@
+"""Quantized values of a model, as the rules ask for them.
+
+A float32 value between a dequantize and a quantize is known as *integers*: an
+integer expression with scales and zero points; the float is ``(integer - zero point) * scale``.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from tinyai.ops.scales import require_positive
+from tinyai.source import (
+    Call,
+    Constant,
+    Expr,
+    Field,
+    Opaque,
+    Refusal,
+    Rounding,
+    SourceType,
+    Tuple,
+    children,
+    post_order,
+    require,
+)
+from tinyai.vocabulary import call, constant
+
+Array = npt.NDArray[Any]
+Move = Callable[["View", Call, "Grid", Expr], Expr]
+# The value of a constant expression that is more than a constant.
+Fold = Callable[[Expr], Array]
+
+NARROW = ("int8", "uint8")
+INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a quantize of a whole tensor rounds to."""
+
+    dtype: str
+    scale: float
+    zero_point: int
+
+    def quantize(self, values: Array) -> Array:
+        """Floats on the grid as ONNX rounds them: half to even, saturated."""
+        limits = np.iinfo(self.dtype)
+        steps = np.rint(np.asarray(values, np.float64) / self.scale) + self.zero_point
+        return np.asarray(np.clip(steps, limits.min, limits.max), self.dtype)
+
+    def holds(self, value: float) -> bool:
+        """Whether a float is one of the grid's values, and not just near one."""
+        return bool((int(self.quantize(np.array(value))) - self.zero_point) * self.scale == value)
+
+
+@dataclass(frozen=True)
+class Integers:
+    """A value as integers. There is one scale, or one for each index along ``axis``.
+
+    ``axis`` of an accumulator is its channels', whether there are many scales or one. ``added``
+    is a dimension of length 1 that the float value does not have: the height of a convolution
+    along one dimension.
+    """
+
+    expr: Expr
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None = None
+    added: int | None = None
+
+    @property
+    def dtype(self) -> str:
+        return self.expr.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.expr)
+
+    @property
+    def per_channel(self) -> bool:
+        return len(self.scales) > 1 or len(self.zero_points) > 1
+
+    @property
+    def grid(self) -> Grid:
+        """Scale and zero point of a value that has one of each; refuses any other."""
+        require(not self.per_channel, "scales", len(self.scales), "one for the whole tensor")
+        return Grid(self.dtype, self.scales[0], self.zero_points[0])
+
+    def along_axis(self, values: tuple[Any, ...]) -> Array:
+        """Scales or zero points in a shape that broadcasts with the integers."""
+        if len(values) == 1 or self.axis is None:
+            return np.array(values[0])
+        shape = [len(values) if d == self.axis else 1 for d in range(len(self.shape))]
+        return np.array(values).reshape(shape)
+
+
+def is_call(expr: Expr, *names: str) -> TypeGuard[Call]:
+    """Whether an expression calls one of these operators; without names, any operator."""
+    return isinstance(expr, Call) and (not names or expr.op in names)
+
+
+def operator_name(expr: Expr) -> str:
+    """How a message calls an expression."""
+    if isinstance(expr, Call):
+        return expr.spelled
+    kinds = {Constant: "a constant", Tuple: "a tuple", Field: "a part of a tuple"}
+    kinds |= {Opaque: "a call of a function"}
+    return kinds.get(type(expr), "a parameter")
+
+
+def name_of(expr: Expr) -> str:
+    """Name of the source model's node that made a value, "" where none is known."""
+    maker = expr.call if isinstance(expr, Field) else expr
+    return maker.name if isinstance(maker, Call) else ""
+
+
+def shape_of(expr: Expr) -> tuple[int, ...]:
+    """Shape of a tensor; refuses a dynamic one."""
+    dims = expr.type.shape
+    fixed = tuple(dim for dim in dims if dim is not None)
+    require(len(fixed) == len(dims), "shape", expr.type, "fixed dimensions")
+    return fixed
+
+
+def again(call: Call, *args: Expr, dtype: str) -> Call:
+    """The same operator on other arguments, for results of type ``dtype``."""
+    types = tuple(replace(of, dtype=dtype) for of in call.types)
+    return replace(call, types=types, load_attrs=lambda: call.attrs, load=lambda: args)
+
+
+def tuple_of(*exprs: Expr) -> Tuple:
+    return Tuple(tuple(expr.type for expr in exprs), load=lambda: exprs)
+
+
+def of(shape: tuple[int, ...], dtype: str) -> SourceType:
+    return SourceType(shape, dtype)
+
+
+def retyped(expr: Expr, dtype: str) -> SourceType:
+    """The type of an expression with another dtype."""
+    return replace(expr.type, dtype=dtype)
+
+
+def reshaped(value: Expr, shape: tuple[int, ...], name: str) -> Call:
+    return call("reshape", of(shape, value.type.dtype), value, name=name)
+
+
+def scalars(values: tuple[Any, ...], dtype: str) -> Constant:
+    """Scales or zero points: one number or a vector."""
+    return constant(values[0] if len(values) == 1 else values, dtype)
+
+
+def scale_and_zero(grid: Grid) -> tuple[Constant, Constant]:
+    return constant(grid.scale, "float32"), constant(grid.zero_point, "int32")
+
+
+def requantize(value: Integers, grid: Grid, name: str) -> Expr:
+    """Integers on another grid: the same expression where it is there already."""
+    if not value.per_channel and value.grid == grid:
+        return value.expr
+    return call(
+        "requantize",
+        retyped(value.expr, grid.dtype),
+        value.expr,
+        scalars(value.scales, "float32"),
+        scalars(value.zero_points, "int32"),
+        *scale_and_zero(grid),
+        name=name,
+        axis=-1 if value.axis is None else value.axis,
+        rounding="None",
+        compute_dtype="None",
+    )
+
+
+def dequantize(value: Integers, name: str) -> Call:
+    """The float value of integers."""
+    pair = scale_and_zero(value.grid)
+    return call("dequantize", retyped(value.expr, "float32"), value.expr, *pair, name=name, axis=-1)
+
+
+def quantize(value: Expr, grid: Grid, name: str) -> Call:
+    """A float value on a grid."""
+    pair = scale_and_zero(grid)
+    return call("quantize", retyped(value, grid.dtype), value, *pair, name=name, axis=-1)
+
+
+def with_dtype(value: Integers, dtype: str, name: str) -> Integers:
+    """int8 as uint8 or back: integers and zero point move by 128, so that nothing is lost."""
+    if value.dtype == dtype:
+        return value
+    grid = value.grid
+    shift = 128 if dtype == "uint8" else -128
+    moved = Grid(dtype, grid.scale, grid.zero_point + shift)
+    if isinstance(value.expr, Constant):
+        wide = value.expr.value.astype(np.int32) + shift
+        expr: Expr = constant(wide.astype(dtype))
+    else:
+        expr = requantize(value, moved, name)
+    return replace(value, expr=expr, zero_points=(moved.zero_point,))
+
+
+class View:
+    """A model as it was, and what its expressions became so far (``new``).
+
+    The methods that find a value refuse, with a reason, one that is not quantized or whose float
+    is wanted elsewhere too.
+    """
+
+    def __init__(
+        self, root: Expr, moves: dict[str, Move], rounding: Rounding, fold: Fold | None
+    ) -> None:
+        self.rounding = rounding
+        self.order = tuple(post_order(root))
+        self.new: dict[Expr, Expr] = {}
+        self.splits: dict[Expr, Call] = {}
+        self._fold = fold
+        self._moves = moves
+        self._constant = _constant_expressions(self.order)
+
+    @functools.cached_property
+    def _places(self) -> dict[Expr, int]:
+        return {expr: place for place, expr in enumerate(self.order)}
+
+    def place(self, expr: Expr) -> int:
+        """Where an expression comes in the order of computation."""
+        return self._places[expr]
+
+    # --- who uses a value ---
+
+    @functools.cached_property
+    def _users(self) -> dict[Expr, set[object]]:
+        users: dict[Expr, set[object]] = {expr: set() for expr in self.order}
+        users[self.order[-1]].add("the result of the model")
+        for expr in self.order:
+            key = self._user_key(expr)
+            for child in children(expr):
+                users[child].add(key)
+        return users
+
+    def _user_key(self, expr: Expr) -> object:
+        """Quantizations to one grid count as one user: their results are one value."""
+        try:
+            return self.grid(expr) if is_call(expr, "quantize") else expr
+        except Refusal:
+            return expr
+
+    def alone(self, expr: Expr) -> None:
+        """Refuse a float value that more than one operator reads."""
+        count = len(self._users[expr])
+        require(count == 1, f"users of the float32 result of {operator_name(expr)}", count, "one")
+
+    def within(self, expr: Expr, calls: set[Expr]) -> bool:
+        """Whether nothing but ``calls`` and quantizations to one grid read a float value."""
+        others = self._users[expr] - calls
+        return len(others) <= 1 and all(isinstance(user, Grid) for user in others)
+
+    # --- constants ---
+
+    def is_constant(self, expr: Expr) -> bool:
+        return expr in self._constant
+
+    def constant(self, expr: Expr) -> Array:
+        """Value of a constant expression, dequantized constants in float64."""
+        require(self.is_constant(expr), "operand", operator_name(expr), "a constant")
+        if isinstance(expr, Constant):
+            return expr.value
+        if is_call(expr, "dequantize"):
+            value = self._dequantized(expr)
+            values = self.constant(expr["data"]).astype(np.float64)
+            offset = value.along_axis(value.zero_points)
+            return np.asarray((values - offset) * value.along_axis(value.scales))
+        if is_call(expr, "quantize"):
+            return self.grid(expr).quantize(self.constant(expr["data"]))
+        if is_call(expr, "reshape", "transpose"):
+            return moved_constant(expr, self.constant(expr["data"]))
+        if self._fold is None:
+            raise Refusal("constant", operator_name(expr), "a known one")
+        return self._fold(expr)
+
+    def uniform(self, expr: Expr) -> float | None:
+        """The one value that a constant holds everywhere, None where there is none."""
+        if not self.is_constant(expr) and is_call(expr, "reshape", "broadcast_to_like"):
+            return self.uniform(expr["data"])  # the shape is read from a value of run time
+        if not self.is_constant(expr) or isinstance(expr, Tuple) or len(expr.types) != 1:
+            return None
+        values = self.constant(expr)
+        same = values.size > 0 and bool((values == values.flat[0]).all())
+        return float(values.flat[0]) if same else None
+
+    # --- scales and zero points ---
+
+    def _vector(self, expr: Expr, what: str) -> tuple[Any, ...]:
+        require(self.is_constant(expr), what, operator_name(expr), "constants")
+        return tuple(self.constant(expr).reshape(-1).tolist())
+
+    def grid(self, quantize: Call) -> Grid:
+        """Where a quantize rounds to; refuses one per channel, and other widths."""
+        scales = self._vector(quantize["output_scale"], "scale")
+        points = self._vector(quantize["output_zero_point"], "zero point")
+        dtype = quantize.type.dtype
+        require(dtype in NARROW, "dtype of the quantization", dtype, " or ".join(NARROW))
+        require(len(scales) == 1 == len(points), "scales", len(scales), "one for the whole tensor")
+        require_positive(scales, "scale")
+        return Grid(dtype, scales[0], points[0])
+
+    def _dequantized(self, call: Call) -> Integers:
+        """The integers under a dequantize."""
+        data, shape = call["data"], shape_of(call)
+        scales = self._vector(call["input_scale"], "scale")
+        points = self._vector(call["input_zero_point"], "zero point")
+        points = points[:1] if len(set(points)) == 1 else points
+        dtype, known = data.type.dtype, self.is_constant(data)
+        allowed = (*NARROW, "int32") if known else NARROW
+        require(dtype in allowed, "dtype of the quantized value", dtype, " or ".join(allowed))
+        require_positive(scales, "scale")
+        axis = int(call.attrs["axis"]) % max(len(shape), 1) if len(scales + points) > 2 else None
+        expr = constant(self.constant(data), dtype) if known else self.new[data]
+        return Integers(expr, scales, points, axis)
+
+    # --- values ---
+
+    def integers(self, expr: Expr) -> Integers:
+        """The integers of a dequantized value, through operators that only move values."""
+        if is_call(expr, "dequantize"):
+            return self._dequantized(expr)
+        if isinstance(expr, Field):
+            return self._split(expr)
+        if not is_call(expr, *self._moves):
+            raise Refusal("input", operator_name(expr), "a quantized value")
+        if not self.is_constant(expr):
+            self.alone(expr)
+        value = self.integers(expr.args[0])
+        if isinstance(value.expr, Constant) and is_call(expr, "reshape", "transpose"):
+            moved: Expr = constant(moved_constant(expr, value.expr.value), value.dtype)
+        else:
+            moved = self.move(expr, value.expr, value.grid, exact=True)
+        axis = _moved_axis(expr, value) if value.per_channel else None
+        return replace(value, expr=moved, axis=axis)
+
+    def move(self, call: Call, value: Expr, grid: Grid, *, exact: bool = False) -> Expr:
+        """The operator ``call``, which only moves values, on integers. ``exact`` refuses a value
+        that it adds where the grid does not hold it."""
+        if exact and is_call(call, "pad"):
+            padding = self.uniform(call["value"])
+            held = padding is not None and grid.holds(padding)
+            require(held, "padding", padding, "a value that the scale holds exactly")
+        return self._moves[call.op](self, call, grid, value)
+
+    def _split(self, item: Field) -> Integers:
+        """One part of a split: all parts must end in quantizations, or it were computed twice."""
+        split = item.call
+        require(is_call(split, "split"), "input", operator_name(split), "a quantized value")
+        parts = self._users[split]
+        ends = all(
+            isinstance(part, Field) and all(isinstance(user, Grid) for user in self._users[part])
+            for part in parts
+        )
+        require(ends, "parts of the split", "one is used as float32", "each is quantized")
+        value = self.integers(split.args[0])
+        require(not value.per_channel, "scales", len(value.scales), "one for the whole tensor")
+        if split not in self.splits:
+            self.splits[split] = again(split, value.expr, dtype=value.dtype)
+        return replace(value, expr=self.splits[split].fields[item.index])
+
+
+def moved_constant(call: Call, value: Array) -> Array:
+    """A constant after a reshape or a transpose."""
+    if is_call(call, "transpose"):
+        return np.ascontiguousarray(value.transpose(call.attrs["axes"]))
+    return value.reshape(shape_of(call))
+
+
+def _moved_axis(call: Call, value: Integers) -> int:
+    """Where a per-channel axis is after a move; refuses a move that mixes it with others."""
+    assert value.axis is not None
+    if is_call(call, "transpose"):
+        axes = call.attrs["axes"]
+        rank = len(value.shape)
+        order = tuple(reversed(range(rank))) if axes is None else axes
+        return [axis % rank for axis in order].index(value.axis)
+    after = shape_of(call)
+    before = np.prod(value.shape[: value.axis], dtype=np.int64)
+    sizes = itertools.accumulate((1, *after), lambda a, b: a * b)
+    places = [
+        axis
+        for axis, (size, dim) in enumerate(zip(sizes, after, strict=False))
+        if size == before and dim == value.shape[value.axis]
+    ]
+    kept = is_call(call, "reshape") and bool(places)
+    require(kept, f"per-channel scales through {call.spelled}", value.shape, "an axis kept whole")
+    return places[0]
+
+
+def _constant_expressions(order: tuple[Expr, ...]) -> set[Expr]:
+    """All expressions that depend on no parameter."""
+    found: set[Expr] = set()
+    for expr in order:
+        below = children(expr)
+        inner = bool(below) and all(child in found for child in below)
+        if isinstance(expr, Constant) or (inner and not isinstance(expr, Opaque)):
+            found.add(expr)
+    return found
+
+
+def float_calls(exprs: tuple[Expr, ...]) -> Iterator[Call]:
+    """Calls with a float result, tuples included, that neither quantize nor dequantize."""
+    for expr in exprs:
+        floats = any(of.dtype.startswith("float") for of in expr.types)
+        if floats and is_call(expr) and not is_call(expr, "quantize", "dequantize"):
+            yield expr

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tinyai.frontends.relay_spelling import read, taken
 from tinyai.ir import Array
+from tinyai.lower import refusal_of_composite, refusal_of_operator
 from tinyai.match import (
     COMMUTATIVE,
     AnyConstant,
@@ -33,8 +34,6 @@ from tinyai.patterns import (
     PatternRow,
     chain,
     pattern_rows,
-    refusal_of_composite,
-    refusal_of_operator,
 )
 from tinyai.source import Call, Constant, Expr, Refusal, Rounding, SourceType, Tuple
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tinyai.lower import refusal_of_composite, refusal_of_operator
 from tinyai.match import match, nearest_miss, operators
 from tinyai.patterns import (
     LEFT_TO_THE_HOST,
@@ -22,8 +23,6 @@ from tinyai.patterns import (
     PATTERNS,
     PatternRow,
     computes,
-    refusal_of_composite,
-    refusal_of_operator,
     refusal_of_unknown,
 )
 from tinyai.report import HostRow, Reason

@@ -3,33 +3,20 @@
 In the vocabulary's terms (``vocabulary.py``): front ends spell them. ``OPERATORS`` has one row an
 operator, from the operators' files in ``tinyai/ops``: a builder that lowers it to ``tinyai.ir`` or
 refuses with the clause that failed. ``PATTERNS`` has one row a
-composite, in order of preference. A check is the builder itself, tried on the side: what is taken
-can be built.
+composite, in order of preference. ``lower.py`` asks whether something of it is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from tinyai import ops
-from tinyai.ir import Builder, Node, every_step
-from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, match, op
-from tinyai.ops import steps
+from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, op
 from tinyai.ops.functions import FUNCTIONS
-from tinyai.passes import optimize
 from tinyai.source import (
-    TVMS_OWN,
     Call,
-    Constant,
-    Expr,
-    Lowering,
     OperatorRow,
     Refusal,
-    Rounding,
-    blaming,
-    fixed_type,
-    require,
 )
 
 OPERATORS: dict[str, OperatorRow] = ops.OPERATORS
@@ -230,100 +217,3 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
 
 
 PATTERNS = pattern_rows()
-
-
-def refusal_of_composite(
-    row: PatternRow, root: Expr, rounding: Rounding = TVMS_OWN
-) -> Refusal | None:
-    """Why the composite of ``row`` that ends in ``root`` stays out; None where it is taken."""
-    calls = match(row.pattern, root)
-    if calls is None:
-        return Refusal("pattern", "another graph", f"the pattern {row.name}")
-    return _refusal(calls, rounding, floats=row.floats)
-
-
-def refusal_of_operator(call: Call, rounding: Rounding = TVMS_OWN) -> Refusal | None:
-    """Why a single operator stays out; None where it is taken. Floats stay out."""
-    return _refusal((call,), rounding, floats=False)
-
-
-def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
-    """Build the nodes of one call. Raises ``Refusal``.
-
-    Returns the tensors of the call and of its fields; a tuple stands for the first of them.
-    """
-    row = OPERATORS.get(call.op)
-    if row is None:
-        raise refusal_of_unknown(call)
-    expected = [fixed_type(of, "result") for of in call.types]
-    made = row.lower(call, lowering)
-    names = (made,) if isinstance(made, str) else made
-    allowed = "one tensor" if isinstance(made, str) else f"a tuple of {len(made)}"
-    require(len(names) == len(expected), "result", f"a tuple of {len(expected)}", allowed)
-    for name, of in zip(names, expected, strict=True):
-        found = lowering.builder.type(name)
-        require(found == of, f"type of {call.spelled}", found, f"{of}, as the source says")
-    return {call: names[0], **dict(zip(call.fields, names, strict=True))}
-
-
-def _refusal(calls: Collection[Call], rounding: Rounding, *, floats: bool) -> Refusal | None:
-    try:
-        for call in calls:
-            with blaming(call):
-                for of in call.types:
-                    require(
-                        floats or not of.dtype.startswith("float"),
-                        f"dtype of {call.spelled}",
-                        of.dtype,
-                        "integers; float32 only where a region begins or ends",
-                    )
-        if rounding.mode == "tflite":
-            _require_requantized_means(calls)
-        _try_lowering(calls, rounding)
-    except Refusal as refusal:
-        return refusal
-    return None
-
-
-def _require_requantized_means(calls: Collection[Call]) -> None:
-    """TFLite's mean divides and rescales at once: without its requantization there is none.
-
-    This alone is not left to a builder, for it is about who reads the result.
-    """
-    rescaled = {call["data"] for call in calls if call.op == "requantize"}
-    for call in calls:
-        with blaming(call):
-            found = "one without a requantization of its own"
-            fits = call.op != "mean" or call in rescaled
-            require(fits, "TFLite's arithmetic of mean", found, "mean, then requantize")
-
-
-def _try_lowering(calls: Collection[Call], rounding: Rounding) -> None:
-    """Lower ``calls`` into a graph that nobody keeps; what lies outside becomes its inputs."""
-    builder = Builder("trial")
-    tensors: dict[Expr, str] = {}
-
-    def tensor(expr: Expr) -> str:
-        if expr not in tensors:
-            of = fixed_type(expr.type, "argument")
-            tensors[expr] = (
-                builder.constant(expr.value) if isinstance(expr, Constant) else builder.input(of)
-            )
-        return tensors[expr]
-
-    for call in calls:
-        with blaming(call):
-            tensors |= lower_call(call, Lowering(builder, tensor, rounding))
-    if any(map(_has_function, builder.nodes)):
-        left = optimize(builder.graph([builder.nodes[-1].output]))
-        require(
-            not any(map(_has_function, left.nodes)),
-            "function",
-            "of more than one value of 8 bits",
-            "one of an int8 or uint8 tensor, with scales and constants of one number each",
-        )
-
-
-def _has_function(node: Node) -> bool:
-    """Whether a step is left that has no C, and has to become part of a table."""
-    return any(isinstance(step, steps.Function) for step in every_step(node.epilogue))

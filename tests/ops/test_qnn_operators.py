@@ -27,10 +27,11 @@ from tests.support.families.qnn import (
 )
 from tinyai.frontends.relay import partition_for_tinyai
 from tinyai.frontends.relay_source import Source
+from tinyai.lower import refusal_of_composite
 from tinyai.ops import Conv2d, Pad, Transpose
 from tinyai.ops.steps import Lookup, Prelu
 from tinyai.passes import optimize
-from tinyai.patterns import PATTERNS, refusal_of_composite
+from tinyai.patterns import PATTERNS
 
 test_reference_and_compiled_code_equal_tvm = SUITE.test()
 test_portable_c_of_16_bits_equals_tvm = PORTABLE.test()

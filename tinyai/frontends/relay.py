@@ -26,6 +26,7 @@ from tinyai.frontends.relay_source import Source, attributes, graph_from_region,
 from tinyai.frontends.relay_spelling import NAMES, spelled, taken
 from tinyai.frontends.seal import seal, unseal, unsealed
 from tinyai.frontends.trial import Unbuilt, dissolved, unbuildable, with_unbuilt, without_regions
+from tinyai.lower import refusal_of_composite, refusal_of_operator
 from tinyai.match import (
     AnyConstant,
     Anything,
@@ -41,8 +42,6 @@ from tinyai.patterns import (
     PATTERNS,
     PatternRow,
     computes,
-    refusal_of_composite,
-    refusal_of_operator,
 )
 from tinyai.source import TVMS_OWN, Call, Rounding
 from tinyai.target import COMPILER, Target, split_target

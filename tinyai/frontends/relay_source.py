@@ -8,23 +8,19 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tinyai.errors import UnsupportedError, owning_faults
+from tinyai.errors import owning_faults
 from tinyai.frontends.relay_spelling import read
 from tinyai.frontends.seal import unsealed
-from tinyai.ir import Builder, Graph
-from tinyai.ops import Elementwise
-from tinyai.patterns import lower_call
+from tinyai.ir import Graph
+from tinyai.lower import Walk, lower_or_name
 from tinyai.source import (
     Call,
     Constant,
     Expr,
-    Lowering,
     Opaque,
-    Refusal,
     Rounding,
     SourceType,
     Tuple,
-    fixed_type,
     tensors_of,
 )
 from tinyai.target import Target
@@ -158,26 +154,14 @@ def _graph(func: relay.Function, rounding: Rounding) -> Graph:
     symbol = str(func.attrs["global_symbol"])
     module = tvm.IRModule({tvm.ir.GlobalVar(symbol): func})
     func = relay.transform.InferType()(module)[symbol]
-    walk = _Walk(Builder(symbol), rounding)
-    source = Source()
+    walk, source = _Walk(symbol, rounding), Source()
     for param in func.params:
-        walk.tensors[source(param)] = walk.builder.input(fixed_type(source(param).type, "input"))
-    result = walk.expression(func.body, source)
-    return walk.builder.graph(walk.outputs([walk.tensor(each) for each in tensors_of(result)]))
+        walk.input(source(param))
+    return walk.graph(tensors_of(walk.expression(func.body, source)))
 
 
-class _Walk:
-    """Lowers expressions in order; ``tensors`` holds what each one became."""
-
-    def __init__(self, builder: Builder, rounding: Rounding) -> None:
-        self.builder, self.rounding = builder, rounding
-        self.tensors: dict[Expr, str] = {}
-
-    def tensor(self, expr: Expr) -> str:
-        if expr not in self.tensors and isinstance(expr, Constant):
-            fixed_type(expr.type, "constant")
-            self.tensors[expr] = self.builder.constant(expr.value)
-        return self.tensors[expr]
+class _Walk(Walk):
+    """Composites are lowered where they stand."""
 
     def expression(self, root: relay.Expr, source: Source) -> Expr:
         """Lower all that ``root`` depends on; ``root`` as a source expression."""
@@ -187,7 +171,9 @@ class _Walk:
             elif isinstance(expr, relay.Call):
                 call = source(expr)
                 assert isinstance(call, Call)
-                self.tensors |= self._lower(call)
+                lower_or_name(
+                    self, call, "partition with partition_for_tinyai, which leaves it on the host"
+                )
         return source(root)
 
     def _composite(self, call: relay.Call, source: Source) -> None:
@@ -196,28 +182,6 @@ class _Walk:
         bound = dict(zip(composite.params, map(source, call.args), strict=True))
         result = self.expression(composite.body, Source(bound))
         self.tensors[source(call)] = self.tensor(result)
-
-    def _lower(self, call: Call) -> dict[Expr, str]:
-        try:
-            return lower_call(call, Lowering(self.builder, self.tensor, self.rounding))
-        except Refusal as refusal:
-            operator, region = f"operator {call.spelled} {call.name!r}", self.builder.name
-            raise UnsupportedError(
-                f"{operator} in region {region}: {refusal.clause}",
-                found=refusal.found,
-                allowed=refusal.allowed,
-                hint="partition with partition_for_tinyai, which leaves it on the host",
-            ) from None
-
-    def outputs(self, names: list[str]) -> list[str]:
-        """Names that nodes define, each once: anything else is copied."""
-        made = {node.output for node in self.builder.nodes}
-        result: list[str] = []
-        for name in names:
-            if name not in made or name in result:
-                name = self.builder.add(Elementwise(self.builder.type(name).shape), [name])
-            result.append(name)
-        return result
 
 
 def post_order(root: relay.Expr) -> Iterator[relay.Expr]:

@@ -47,8 +47,9 @@ class Rewriting:
         self.result = self.view.new[root]
 
     def left(self) -> Iterator[FloatOperator]:
-        """Float operators that stayed, in order of computation, and why. Chains that become tables,
-        and softmax between quantized values, are not among them."""
+        """Of a model that was rewritten before: its float operators, in order of computation, and
+        why they stayed. Chains that become tables, and softmax between quantized values, are not
+        among them."""
         for call in float_calls(self.view.order):
             if call not in self.tables and self.view.uniform(call) is None:
                 refusal = self.refused.get(call)

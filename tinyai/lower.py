@@ -1,0 +1,195 @@
+"""From calls of the vocabulary to ``ir.Graph``, and whether a call is taken.
+
+There is no second list of conditions: a check is the builder itself, tried on the side. What is
+taken can be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from tinyai.errors import UnsupportedError
+from tinyai.ir import Builder, Graph, Node, every_step
+from tinyai.match import match
+from tinyai.ops import Elementwise, steps
+from tinyai.passes import optimize
+from tinyai.patterns import OPERATORS, PatternRow, refusal_of_unknown
+from tinyai.source import (
+    TVMS_OWN,
+    Call,
+    Constant,
+    Expr,
+    Lowering,
+    Refusal,
+    Rounding,
+    blaming,
+    fixed_type,
+    post_order,
+    require,
+    tensors_of,
+)
+
+
+def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
+    """Build the nodes of one call. Raises ``Refusal``.
+
+    Returns the tensors of the call and of its fields; a tuple stands for the first of them.
+    """
+    row = OPERATORS.get(call.op)
+    if row is None:
+        raise refusal_of_unknown(call)
+    expected = [fixed_type(of, "result") for of in call.types]
+    made = row.lower(call, lowering)
+    names = (made,) if isinstance(made, str) else made
+    allowed = "one tensor" if isinstance(made, str) else f"a tuple of {len(made)}"
+    require(len(names) == len(expected), "result", f"a tuple of {len(expected)}", allowed)
+    for name, of in zip(names, expected, strict=True):
+        found = lowering.builder.type(name)
+        require(found == of, f"type of {call.spelled}", found, f"{of}, as the source says")
+    return {call: names[0], **dict(zip(call.fields, names, strict=True))}
+
+
+class Walk:
+    """Lowers calls into one graph, each after those that it reads; ``tensors`` holds what each
+    expression became."""
+
+    def __init__(self, name: str, rounding: Rounding) -> None:
+        self.builder, self.rounding = Builder(name), rounding
+        self.tensors: dict[Expr, str] = {}
+
+    def input(self, expr: Expr, what: str = "input") -> None:
+        self.tensors[expr] = self.builder.input(fixed_type(expr.type, what))
+
+    def tensor(self, expr: Expr) -> str:
+        if expr not in self.tensors and isinstance(expr, Constant):
+            fixed_type(expr.type, "constant")
+            self.tensors[expr] = self.builder.constant(expr.value)
+        return self.tensors[expr]
+
+    def lower(self, call: Call) -> None:
+        """Raises ``Refusal``."""
+        self.tensors |= lower_call(call, Lowering(self.builder, self.tensor, self.rounding))
+
+    def graph(self, results: Iterable[Expr]) -> Graph:
+        """A result that no node makes, or that is one already, is copied."""
+        made = {node.output for node in self.builder.nodes}
+        names: list[str] = []
+        for name in map(self.tensor, results):
+            if name not in made or name in names:
+                name = self.builder.add(Elementwise(self.builder.type(name).shape), [name])
+            names.append(name)
+        return self.builder.graph(names)
+
+
+def graph_of(name: str, inputs: Sequence[Expr], result: Expr, rounding: Rounding) -> Graph:
+    """The graph of a model, or of a part that a front end cuts out: of ``result``, a tensor or a
+    tuple, by ``inputs``, its parameters.
+
+    Raises ``UnsupportedError``, which names the operator, where a builder refuses a call.
+    """
+    walk = Walk(name, rounding)
+    for expr in inputs:
+        walk.input(expr)
+    for expr in post_order(result):
+        if isinstance(expr, Call):
+            lower_or_name(walk, expr, "leave it out: refusal_of_operator says what is taken")
+    return walk.graph(tensors_of(result))
+
+
+def lower_or_name(walk: Walk, call: Call, hint: str) -> None:
+    """Lower a call; ``UnsupportedError`` where its builder refuses it."""
+    try:
+        walk.lower(call)
+    except Refusal as refusal:
+        operator, region = f"operator {call.spelled} {call.name!r}", walk.builder.name
+        raise UnsupportedError(
+            f"{operator} in region {region}: {refusal.clause}",
+            found=refusal.found,
+            allowed=refusal.allowed,
+            hint=hint,
+        ) from None
+
+
+# --- Whether a call is taken -------------------------------------------------------------------
+
+
+def refusal_of_composite(
+    row: PatternRow, root: Expr, rounding: Rounding = TVMS_OWN
+) -> Refusal | None:
+    """Why the composite of ``row`` that ends in ``root`` stays out; None where it is taken."""
+    calls = match(row.pattern, root)
+    if calls is None:
+        return Refusal("pattern", "another graph", f"the pattern {row.name}")
+    return _refusal(calls, rounding, floats=row.floats)
+
+
+def refusal_of_operator(call: Call, rounding: Rounding = TVMS_OWN) -> Refusal | None:
+    """Why a single operator stays out; None where it is taken. Floats stay out."""
+    return _refusal((call,), rounding, floats=False)
+
+
+def _refusal(calls: Collection[Call], rounding: Rounding, *, floats: bool) -> Refusal | None:
+    try:
+        for call in calls:
+            with blaming(call):
+                for of in call.types:
+                    require(
+                        floats or not of.dtype.startswith("float"),
+                        f"dtype of {call.spelled}",
+                        of.dtype,
+                        "integers; float32 only where a region begins or ends",
+                    )
+        if rounding.mode == "tflite":
+            _require_requantized_means(calls)
+        _try_lowering(calls, rounding)
+    except Refusal as refusal:
+        return refusal
+    return None
+
+
+def _require_requantized_means(calls: Collection[Call]) -> None:
+    """TFLite's mean divides and rescales at once: without its requantization there is none.
+
+    This alone is not left to a builder, for it is about who reads the result.
+    """
+    rescaled = {call["data"] for call in calls if call.op == "requantize"}
+    for call in calls:
+        with blaming(call):
+            found = "one without a requantization of its own"
+            fits = call.op != "mean" or call in rescaled
+            require(fits, "TFLite's arithmetic of mean", found, "mean, then requantize")
+
+
+class _Trial(Walk):
+    """What lies outside becomes an input."""
+
+    def tensor(self, expr: Expr) -> str:
+        if expr not in self.tensors:
+            of = fixed_type(expr.type, "argument")
+            if isinstance(expr, Constant):
+                self.tensors[expr] = self.builder.constant(expr.value)
+            else:
+                self.tensors[expr] = self.builder.input(of)
+        return self.tensors[expr]
+
+
+def _try_lowering(calls: Collection[Call], rounding: Rounding) -> None:
+    """Lower ``calls`` into a graph that nobody keeps; what lies outside becomes its inputs."""
+    trial = _Trial("trial", rounding)
+    for call in calls:
+        with blaming(call):
+            trial.lower(call)
+    builder = trial.builder
+    if any(map(_has_function, builder.nodes)):
+        left = optimize(builder.graph([builder.nodes[-1].output]))
+        require(
+            not any(map(_has_function, left.nodes)),
+            "function",
+            "of more than one value of 8 bits",
+            "one of an int8 or uint8 tensor, with scales and constants of one number each",
+        )
+
+
+def _has_function(node: Node) -> bool:
+    """Whether a step is left that has no C, and has to become part of a table."""
+    return any(isinstance(step, steps.Function) for step in every_step(node.epilogue))

@@ -1,8 +1,7 @@
 """tinyai: a Bring-Your-Own-Codegen back end for Apache TVM that turns int8 networks into C.
 
-Importing tinyai does not import TVM. The names below that need a TVM with Relay are found when
-they are asked for; tinyai's hooks are registered with a TVM that is imported already, or once one
-is.
+Importing tinyai does not import TVM. The names below are found when they are asked for; some need
+a TVM with Relay. Its hooks are registered with a TVM that is imported already, or once one is.
 """
 
 from __future__ import annotations
@@ -26,22 +25,51 @@ from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
 if TYPE_CHECKING:
+    from tinyai.backend import compile_graph
     from tinyai.frontends.build import build
     from tinyai.frontends.explain import explain
     from tinyai.frontends.relay import partition_for_tinyai
     from tinyai.frontends.seal import seal, unseal
+    from tinyai.ir import Graph
+    from tinyai.lower import graph_of, refusal_of_composite, refusal_of_operator
+    from tinyai.qdq import Rewriting
+    from tinyai.reference import run_graph
+    from tinyai.runtime.runner import Runner
+    from tinyai.source import Rounding
 
 __all__ = [
+    "Graph",
+    "Rewriting",
+    "Rounding",
+    "Runner",
     "Target",
     "TinyAIError",
     "Toolchain",
     "build",
+    "compile_graph",
     "explain",
+    "graph_of",
     "partition_for_tinyai",
+    "refusal_of_composite",
+    "refusal_of_operator",
     "register",
+    "run_graph",
     "seal",
     "unseal",
 ]
+
+# What a front end of one's own is made with, beside ``tinyai.vocabulary``.
+_NEUTRAL = {
+    "Graph": "tinyai.ir",
+    "Rewriting": "tinyai.qdq",
+    "Rounding": "tinyai.source",
+    "Runner": "tinyai.runtime.runner",
+    "compile_graph": "tinyai.backend",
+    "graph_of": "tinyai.lower",
+    "refusal_of_composite": "tinyai.lower",
+    "refusal_of_operator": "tinyai.lower",
+    "run_graph": "tinyai.reference",
+}
 
 _NEED_RELAY = {
     "build": "tinyai.frontends.build",
@@ -84,6 +112,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _NEUTRAL:
+        return getattr(importlib.import_module(_NEUTRAL[name]), name)
     if name not in _NEED_RELAY:
         raise AttributeError(f"module 'tinyai' has no attribute {name!r}")
     if not _has_relay():

@@ -24,7 +24,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from benchmarks import onnx_networks, workloads
 from tinyai.errors import OptionError
-from tinyai.frontends.load import load_model
+from tinyai.frontends.relay.load import load_model
 
 Array = npt.NDArray[Any]
 Values = dict[str, Array]

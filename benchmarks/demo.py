@@ -39,7 +39,7 @@ from benchmarks import workloads
 from benchmarks.workloads import Array, Workload
 from tinyai.backend import compile_graph
 from tinyai.frontends.relay import regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.runtime.tvm_module import c_sources
 from tinyai.target import Target
 

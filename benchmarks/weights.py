@@ -37,7 +37,7 @@ from benchmarks import workloads
 from benchmarks.workloads import Array
 from tinyai.codegen.constants import Constant
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 
 COMPILER = "weightbench"
 SYMBOL = "weightbench_region"

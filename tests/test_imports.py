@@ -50,7 +50,7 @@ RANKS = {
     "tinyai.__main__": 10,
     "tinyai": 10,
 }
-WITH_TVM = ("frontends/*.py", "runtime/tvm_module.py")
+WITH_TVM = ("frontends/relay/*.py", "runtime/tvm_module.py")
 
 
 def module_name(path: Path, root: Path) -> str:
@@ -293,7 +293,7 @@ def test_tvm_finds_the_hooks_whichever_is_imported_first(order: str) -> None:
     assert out.splitlines() == ["True"] * 4
 
 
-@pytest.mark.parametrize("first", ["frontends.tvmc", "runtime.tvm_module"])
+@pytest.mark.parametrize("first", ["frontends.relay.tvmc", "runtime.tvm_module"])
 def test_a_door_that_is_imported_before_tvm_registers_the_hooks(first: str) -> None:
     out = run(
         f"""
@@ -376,7 +376,7 @@ def test_only_register_changes_tvm_and_a_second_time_it_changes_nothing() -> Non
         print(tinyai.register())
         first = state()
         print(sorted(first[0]))
-        from tinyai.frontends.relay_spelling import taken
+        from tinyai.frontends.relay.spelling import taken
         print(first[1] == set(taken()), *first[2:])
         print(tinyai.register(), state() == first)
         """

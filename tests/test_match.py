@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinyai.frontends.relay_spelling import read, taken
+from tinyai.frontends.relay.spelling import read, taken
 from tinyai.ir import Array
 from tinyai.lower import refusal_of_composite, refusal_of_operator
 from tinyai.match import (

@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.support.paths import ROOT
-from tinyai.frontends.relay_spelling import taken
+from tinyai.frontends.relay.spelling import taken
 
 NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 SECONDS = 90  # for a cell; the machine may be busy

@@ -26,10 +26,10 @@ from tinyai.target import Target
 
 if TYPE_CHECKING:
     from tinyai.backend import compile_graph
-    from tinyai.frontends.build import build
-    from tinyai.frontends.explain import explain
-    from tinyai.frontends.relay import partition_for_tinyai
-    from tinyai.frontends.seal import seal, unseal
+    from tinyai.frontends.relay.build import build
+    from tinyai.frontends.relay.explain import explain
+    from tinyai.frontends.relay.partition import partition_for_tinyai
+    from tinyai.frontends.relay.seal import seal, unseal
     from tinyai.ir import Graph
     from tinyai.lower import graph_of, refusal_of_composite, refusal_of_operator
     from tinyai.qdq import Rewriting
@@ -72,11 +72,11 @@ _NEUTRAL = {
 }
 
 _NEED_RELAY = {
-    "build": "tinyai.frontends.build",
-    "explain": "tinyai.frontends.explain",
-    "partition_for_tinyai": "tinyai.frontends.relay",
-    "seal": "tinyai.frontends.seal",
-    "unseal": "tinyai.frontends.seal",
+    "build": "tinyai.frontends.relay.build",
+    "explain": "tinyai.frontends.relay.explain",
+    "partition_for_tinyai": "tinyai.frontends.relay.partition",
+    "seal": "tinyai.frontends.relay.seal",
+    "unseal": "tinyai.frontends.relay.seal",
 }
 
 
@@ -85,8 +85,8 @@ def register() -> bool:
     Relay is found. Who imports TVM himself need not call it."""
     if not _has_relay():
         return False
-    importlib.import_module("tinyai.frontends.relay").register_hooks()
-    importlib.import_module("tinyai.frontends.tvmc").register_drivers()
+    importlib.import_module("tinyai.frontends.relay.partition").register_hooks()
+    importlib.import_module("tinyai.frontends.relay.tvmc").register_drivers()
     return True
 
 

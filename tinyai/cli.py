@@ -208,8 +208,8 @@ def _tune(
     file: str, output: Path, target: str, input_shapes: str, seconds: float
 ) -> tuple[Measured, ...]:
     with _relay_for("tune"):
-        from tinyai.frontends.bench import region_graphs
-        from tinyai.frontends.load import load_model
+        from tinyai.frontends.relay.bench import region_graphs
+        from tinyai.frontends.relay.load import load_model
     from rich.progress import MofNCompleteColumn, Progress
 
     from tinyai.runtime.tuner import tune_layers
@@ -225,8 +225,8 @@ def _bench(
     file: str, target: str, input_shapes: str, runs: int
 ) -> dict[str, tuple[LayerTime, ...]]:
     with _relay_for("bench"):
-        from tinyai.frontends.bench import bench_layers
-        from tinyai.frontends.load import load_model
+        from tinyai.frontends.relay.bench import bench_layers
+        from tinyai.frontends.relay.load import load_model
     options, _ = split_target(target)
     mod, params = load_model(file, input_shapes)
     return bench_layers(mod, params, options, runs=runs)
@@ -244,8 +244,8 @@ def _wide_console() -> Console:
 
 def _explain(file: str, target: str, input_shapes: str) -> Report:
     with _relay_for("explain"):
-        from tinyai.frontends.explain import explain
-        from tinyai.frontends.load import load_model
+        from tinyai.frontends.relay.explain import explain
+        from tinyai.frontends.relay.load import load_model
     options, _ = split_target(target)
     mod, params = load_model(file, input_shapes)
     return explain(mod, params, **options)
@@ -275,7 +275,7 @@ def tvmc(context: click.Context, arguments: tuple[str, ...]) -> None:
     python -m tinyai tvmc compile --target "tinyai -isa=scalar, llvm" model.tflite
     """
     with _relay_for("tvmc"):
-        from tinyai.frontends.tvmc import run_tvmc
+        from tinyai.frontends.relay.tvmc import run_tvmc
     context.exit(run_tvmc(arguments))
 
 

@@ -17,7 +17,7 @@ from tests.support.example_graphs import NETWORKS, random_inputs
 from tests.support.machines import require_isa
 from tinyai.backend import CompileSpec, PreprocessResult, compile_graph, preprocess
 from tinyai.errors import EnvironmentProblem
-from tinyai.frontends import relay as relay_door
+from tinyai.frontends.relay import partition
 from tinyai.ir import Graph
 from tinyai.reference import run_graph
 from tinyai.runtime import runner
@@ -97,7 +97,7 @@ def test_a_forced_instruction_set_that_the_cpu_lacks_is_an_error_of_tvms(
             made, processed_bytes=lacking(made.processed_bytes.decode(), "avx2").encode()
         )
 
-    monkeypatch.setattr(relay_door, "preprocess", told_otherwise)
+    monkeypatch.setattr(partition, "preprocess", told_otherwise)
     mod = nets.module(nets.layers(1))
     factory = tinyai.build(mod, target="tinyai -isa=avx2, llvm")
     with pytest.raises(TVMError, match="the CPU lacks avx2: build with isa=auto"):

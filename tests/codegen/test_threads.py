@@ -34,7 +34,7 @@ from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.kernels.tiling import cover
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.ir import Builder, DType, Graph, Type
 from tinyai.ops import Dense, Elementwise
 from tinyai.ops.steps import Relu

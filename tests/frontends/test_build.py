@@ -18,8 +18,8 @@ import tinyai
 import tinyai.runtime
 from tests.support.paths import DIGITS
 from tinyai.errors import LimitError, OptionError, ToolchainError
-from tinyai.frontends.load import load_model
 from tinyai.frontends.relay import regions, register_hooks
+from tinyai.frontends.relay.load import load_model
 from tinyai.runtime.tvm_module import c_sources, linker
 
 

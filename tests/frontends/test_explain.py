@@ -24,9 +24,9 @@ from tests.support.paths import DIGITS, ROOT
 from tinyai.boundary import Whole, _known_operators, boundary_bytes, bytes_of
 from tinyai.cli import main
 from tinyai.errors import BoundaryError, OptionError
-from tinyai.frontends.relay_hints import hint, macs
-from tinyai.frontends.relay_source import Source
-from tinyai.frontends.relay_spelling import taken
+from tinyai.frontends.relay.hints import hint, macs
+from tinyai.frontends.relay.source import Source
+from tinyai.frontends.relay.spelling import taken
 from tinyai.match import AnyConstant, Anything, AnyTuple, nearest_miss, operators
 from tinyai.patterns import PATTERNS
 from tinyai.report import Reason, Report, safe
@@ -276,7 +276,7 @@ def test_a_piece_that_is_cut_off_from_its_region_by_an_operator_of_the_host(befo
 
 def test_an_operator_that_nobody_annotated():
     """A partition by patterns alone, without the predicates for single operators."""
-    from tinyai.frontends.explain import report_of
+    from tinyai.frontends.relay.explain import report_of
 
     mod = relay.transform.InferType()(nets.module(nets.conv(nets.data())))
     row = only(report_of(mod), "nn.conv2d")
@@ -783,7 +783,7 @@ def test_bad_files_and_options_are_errors_that_say_what_is_allowed(
 
 
 def test_the_command_without_a_tvm_tells_what_it_needs(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tinyai.frontends.explain", None)
+    monkeypatch.setitem(sys.modules, "tinyai.frontends.relay.explain", None)
     result = run("net.onnx")
     assert result.exit_code == 2
     assert "explain needs a TVM with Relay" in result.output

@@ -19,12 +19,12 @@ import tinyai
 from tests.support.paths import DIGITS
 from tinyai.cli import main
 from tinyai.errors import OptionError
-from tinyai.frontends.annotate import (
+from tinyai.frontends.relay import regions
+from tinyai.frontends.relay.annotate import (
     annotate_whole_graph,
     register_predicate,
     restore_predicates,
 )
-from tinyai.frontends.relay import regions
 from tinyai.patterns import PATTERNS
 
 USERS_OWN_SCRIPT = """

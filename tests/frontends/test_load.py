@@ -17,8 +17,8 @@ import tinyai
 from tests.support.mutations import Flat
 from tests.support.paths import MODELS
 from tinyai.errors import EnvironmentProblem, OptionError
-from tinyai.frontends import load
-from tinyai.frontends.load import LARGEST, load_model, parse_shapes
+from tinyai.frontends.relay import load
+from tinyai.frontends.relay.load import LARGEST, load_model, parse_shapes
 
 # TVM's importer reads onnx.mapping, which onnx deprecates.
 pytestmark = pytest.mark.filterwarnings(

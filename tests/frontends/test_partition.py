@@ -15,7 +15,7 @@ import tinyai
 from tests.support.relay_nets import assert_equal_to_tvm
 from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.relay import cut_regions, pattern_table, regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.passes import optimize
 from tinyai.patterns import pattern_rows
 from tinyai.runtime.tvm_module import c_sources

@@ -24,9 +24,9 @@ import tinyai
 from tests.support.onnx_models import Array, Model, quantized, run_onnx
 from tests.support.oracle import REQUANTIZE, runner
 from tests.support.qdq_cases import BRANCHES, INTEGERS, TABLES, node, normal
-from tinyai.frontends.qdq import float_operators, integers_from_qdq
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import post_order, span_name
+from tinyai.frontends.relay.qdq import float_operators, integers_from_qdq
+from tinyai.frontends.relay.source import post_order, span_name
 
 # What is tried with int8 values, and (if it has weights) with uint8 weights as well.
 BOTH = (

@@ -22,9 +22,9 @@ from tests.support import random_relay
 from tests.support.disk import on_disk
 from tests.support.oracle import REQUANTIZE, Array, digest, in_a_child, pack, runner, unpack
 from tests.support.random_relay import RandomGraph, random_graph
-from tinyai.frontends.explain import report_of
-from tinyai.frontends.qdq import integers_from_qdq
 from tinyai.frontends.relay import partition_for_tinyai, regions
+from tinyai.frontends.relay.explain import report_of
+from tinyai.frontends.relay.qdq import integers_from_qdq
 from tinyai.report import HostRow
 
 Run = Callable[[dict[str, Array]], list[Array]]

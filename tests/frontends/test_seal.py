@@ -11,7 +11,7 @@ from tvm import relay
 import tests.support.relay_nets as nets
 import tinyai
 from tinyai.frontends.relay import regions
-from tinyai.frontends.seal import seal, unseal
+from tinyai.frontends.relay.seal import seal, unseal
 from tinyai.runtime.tvm_module import c_sources
 
 

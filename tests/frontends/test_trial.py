@@ -16,8 +16,8 @@ import tests.support.relay_nets as nets
 import tinyai
 from tinyai import backend
 from tinyai.errors import BoundaryError, DefectError, DefectWarning, LimitError, UnsupportedError
-from tinyai.frontends.annotate import annotate_whole_graph
 from tinyai.frontends.relay import regions
+from tinyai.frontends.relay.annotate import annotate_whole_graph
 from tinyai.ir import Graph
 from tinyai.ops import Concatenate, Conv2d, MaxPool2d
 from tinyai.target import Target

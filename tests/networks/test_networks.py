@@ -25,7 +25,7 @@ from tests.support.oracle import oracle, runner
 from tinyai import reference
 from tinyai.backend import Compiled, compile_graph
 from tinyai.frontends.relay import regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.passes import optimize
 from tinyai.runtime.tvm_module import c_sources
 from tinyai.target import Target

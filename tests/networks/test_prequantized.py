@@ -41,9 +41,9 @@ from tests.support.prequantized import (
     without_softmax,
 )
 from tinyai.backend import compile_graph
-from tinyai.frontends.qdq import integers_from_qdq
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.qdq import integers_from_qdq
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.passes import optimize
 from tinyai.target import Target
 

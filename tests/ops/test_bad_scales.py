@@ -10,7 +10,7 @@ from tvm import relay
 
 import tests.support.relay_nets as nets
 import tinyai
-from tinyai.frontends.relay_spelling import taken
+from tinyai.frontends.relay.spelling import taken
 
 BAD = {"zero": 0.0, "negative": -0.5, "infinite": np.inf, "no number": np.nan}
 ZERO = relay.const(3, "int32")

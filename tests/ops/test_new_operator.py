@@ -27,7 +27,7 @@ from tinyai.codegen.kernels.table import Kernel
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.frontends.relay import regions, register_operators
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.ir import Array, DType, Example, Graph, Node, Op, Type
 from tinyai.ops import OPERATORS, Transpose
 from tinyai.reference import run_graph

@@ -16,7 +16,7 @@ import tinyai
 from tests.support.onnx_models import Array, quantized
 from tests.support.qdq_cases import BRANCHES, INTEGERS, TABLES
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.passes import optimize
 from tinyai.reference import run_graph
 

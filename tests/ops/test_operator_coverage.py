@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.families import chains, elementwise, layers, moving, qnn
-from tinyai.frontends.relay_spelling import taken
+from tinyai.frontends.relay.spelling import taken
 
 
 def test_families_cover_every_operator_that_tinyai_takes() -> None:

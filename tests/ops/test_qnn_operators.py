@@ -26,7 +26,7 @@ from tests.support.families.qnn import (
     table_family,
 )
 from tinyai.frontends.relay import partition_for_tinyai
-from tinyai.frontends.relay_source import Source
+from tinyai.frontends.relay.source import Source
 from tinyai.lower import refusal_of_composite
 from tinyai.ops import Conv2d, Pad, Transpose
 from tinyai.ops.steps import Lookup, Prelu

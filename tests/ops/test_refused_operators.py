@@ -15,7 +15,7 @@ from tests.support.cases import (
     graph_of,
 )
 from tinyai.errors import UnsupportedError
-from tinyai.frontends.relay_source import Source
+from tinyai.frontends.relay.source import Source
 from tinyai.ir import Graph
 from tinyai.lower import refusal_of_operator
 

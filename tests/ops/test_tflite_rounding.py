@@ -20,7 +20,7 @@ from tests.support.prequantized import LiteRT, from_tflite
 from tests.support.relay_nets import module
 from tests.support.tflite_models import Tensor, one_operator
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.passes import optimize
 from tinyai.reference import run_graph
 

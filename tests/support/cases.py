@@ -19,7 +19,7 @@ import tvm
 from tvm import relay
 
 from tests.support.oracle import TARGET, oracle
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.ir import Array, Graph
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner

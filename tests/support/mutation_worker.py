@@ -76,7 +76,7 @@ def main() -> None:
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    import tinyai.frontends.relay as door
+    from tinyai.frontends.relay import partition as door
 
     # Compiling the patterns is most of a partition's time, and the same each time.
     table = door.pattern_table()
@@ -117,9 +117,9 @@ def run(file: str, out: Path, asked: Any, tell: Callable[..., None]) -> tuple[st
     """Outcome and details of a case. Raises ``Defect``."""
     from tests.support import mutations
     from tinyai.errors import TinyAIError
-    from tinyai.frontends.explain import report_of
-    from tinyai.frontends.load import load_model
     from tinyai.frontends.relay import compile_region, partition_for_tinyai, regions
+    from tinyai.frontends.relay.explain import report_of
+    from tinyai.frontends.relay.load import load_model
 
     tell(stage="load")
     try:

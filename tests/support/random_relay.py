@@ -17,7 +17,7 @@ import tvm
 from tvm import relay
 
 from tests.support.oracle import Array
-from tinyai.frontends.relay_spelling import taken
+from tinyai.frontends.relay.spelling import taken
 
 Shape = tuple[int, ...]
 

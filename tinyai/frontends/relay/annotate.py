@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 from tvm.relay.op.annotation import compiler_begin, compiler_end
 
-from tinyai.frontends.relay_spelling import taken
+from tinyai.frontends.relay.spelling import taken
 from tinyai.target import COMPILER
 
 Predicate = Callable[[Any, Sequence[relay.Expr]], bool]
@@ -41,7 +41,7 @@ def register_predicate(operator: str, predicate: Predicate, *, compiler: str = "
 
 def restore_predicates() -> None:
     """Undo every ``register_predicate`` for tinyai."""
-    from tinyai.frontends.relay import register_operators
+    from tinyai.frontends.relay.partition import register_operators
 
     for operator in taken():
         tvm.ir.Op.get(operator).reset_attr(f"target.{COMPILER}")

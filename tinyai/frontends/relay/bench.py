@@ -9,8 +9,8 @@ import tvm
 from tvm import relay
 
 from tinyai.errors import OptionError
-from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import graph_from_region, source_types
+from tinyai.frontends.relay.partition import partition_for_tinyai, regions
+from tinyai.frontends.relay.source import graph_from_region, source_types
 from tinyai.ir import Graph
 from tinyai.runtime.layers import LayerTime, time_layers
 from tinyai.runtime.toolchain import Toolchain

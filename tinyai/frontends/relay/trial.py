@@ -21,9 +21,9 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.backend import compile_once
 from tinyai.boundary import NO_CODE, OWN_FAULT
 from tinyai.errors import DefectError, DefectWarning, OptionError, TinyAIError
-from tinyai.frontends.functions import has
-from tinyai.frontends.relay_source import Source, graph_from_region, post_order
-from tinyai.frontends.seal import unsealed
+from tinyai.frontends.relay.functions import has
+from tinyai.frontends.relay.seal import unsealed
+from tinyai.frontends.relay.source import Source, graph_from_region, post_order
 from tinyai.report import Reason
 from tinyai.source import Call
 from tinyai.target import COMPILER, Target

@@ -19,13 +19,19 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.backend import CompileSpec, preprocess
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
-from tinyai.frontends.functions import deep_recursion, has
-from tinyai.frontends.load import load_model
-from tinyai.frontends.qdq import integers_of_typed
-from tinyai.frontends.relay_source import Source, attributes, graph_from_region, rounding_of
-from tinyai.frontends.relay_spelling import NAMES, spelled, taken
-from tinyai.frontends.seal import seal, unseal, unsealed
-from tinyai.frontends.trial import Unbuilt, dissolved, unbuildable, with_unbuilt, without_regions
+from tinyai.frontends.relay.functions import deep_recursion, has
+from tinyai.frontends.relay.load import load_model
+from tinyai.frontends.relay.qdq import integers_of_typed
+from tinyai.frontends.relay.seal import seal, unseal, unsealed
+from tinyai.frontends.relay.source import Source, attributes, graph_from_region, rounding_of
+from tinyai.frontends.relay.spelling import NAMES, spelled, taken
+from tinyai.frontends.relay.trial import (
+    Unbuilt,
+    dissolved,
+    unbuildable,
+    with_unbuilt,
+    without_regions,
+)
 from tinyai.lower import refusal_of_composite, refusal_of_operator
 from tinyai.match import (
     AnyConstant,
@@ -82,7 +88,7 @@ def partition_for_tinyai(
     whole, keep_sealed = _boolean("strict", strict), _boolean("sealed", sealed)
     partitioned = _partition(mod, params, mod_name, prune, options, keep_sealed)
     if whole:
-        from tinyai.frontends.explain import check_boundary
+        from tinyai.frontends.relay.explain import check_boundary
 
         check_boundary(partitioned, Target.from_options(options).rounding)
     return partitioned

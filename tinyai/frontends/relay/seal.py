@@ -14,7 +14,7 @@ import tvm
 from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
-from tinyai.frontends.functions import deep_recursion, has
+from tinyai.frontends.relay.functions import deep_recursion, has
 from tinyai.target import COMPILER
 
 SEALED = f"{COMPILER}.sealed"

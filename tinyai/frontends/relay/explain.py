@@ -14,12 +14,12 @@ from tvm import relay
 from tinyai.backend import compile_once
 from tinyai.boundary import Whole, host_row
 from tinyai.errors import BoundaryError
-from tinyai.frontends.functions import has
-from tinyai.frontends.relay import of_target, partition_for_tinyai, regions
-from tinyai.frontends.relay_hints import language
-from tinyai.frontends.relay_source import Source, graph_from_region, post_order, rounding_of
-from tinyai.frontends.seal import unseal
-from tinyai.frontends.trial import signature, unbuilt_of
+from tinyai.frontends.relay.functions import has
+from tinyai.frontends.relay.hints import language
+from tinyai.frontends.relay.partition import of_target, partition_for_tinyai, regions
+from tinyai.frontends.relay.seal import unseal
+from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
+from tinyai.frontends.relay.trial import signature, unbuilt_of
 from tinyai.report import HostRow, RegionRow, Report
 from tinyai.source import Call, Expr, Rounding
 from tinyai.target import COMPILER, Target

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from tinyai.boundary import NO_CODE, OWN_FAULT, Language
-from tinyai.frontends.relay_spelling import spelled, taken
+from tinyai.frontends.relay.spelling import spelled, taken
 from tinyai.patterns import LEFT_TO_THE_HOST
 from tinyai.report import Reason
 from tinyai.source import Call

@@ -20,7 +20,7 @@ import tvm
 from tvm import relay
 
 from tinyai.errors import EnvironmentProblem, OptionError
-from tinyai.frontends.relay_source import source_types, span_name
+from tinyai.frontends.relay.source import source_types, span_name
 
 IMPORTED = (".onnx", ".tflite")
 # Shapes of inputs by name; dimensions are numbers or relay.Any.

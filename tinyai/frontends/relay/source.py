@@ -9,8 +9,8 @@ import tvm
 from tvm import relay
 
 from tinyai.errors import owning_faults
-from tinyai.frontends.relay_spelling import read
-from tinyai.frontends.seal import unsealed
+from tinyai.frontends.relay.seal import unsealed
+from tinyai.frontends.relay.spelling import read
 from tinyai.ir import Graph
 from tinyai.lower import Walk, lower_or_name
 from tinyai.source import (

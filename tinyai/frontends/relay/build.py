@@ -10,8 +10,8 @@ from tvm import relay
 from tvm.relay.backend import Executor
 
 from tinyai.errors import OptionError
-from tinyai.frontends.relay import module_of, partition_for_tinyai
-from tinyai.frontends.relay_source import source_types, span_name
+from tinyai.frontends.relay.partition import module_of, partition_for_tinyai
+from tinyai.frontends.relay.source import source_types, span_name
 from tinyai.report import safe
 from tinyai.runtime import tvm_module
 from tinyai.runtime.toolchain import Toolchain

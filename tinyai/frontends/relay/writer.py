@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relay
 
-from tinyai.frontends.relay_source import Source
+from tinyai.frontends.relay.source import Source
 from tinyai.source import Call, Constant, Expr, Field, Opaque, Tuple, post_order
 
 qnn = relay.qnn.op

@@ -13,8 +13,8 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from tinyai.frontends.relay_source import Source
-from tinyai.frontends.relay_writer import Writer
+from tinyai.frontends.relay.source import Source
+from tinyai.frontends.relay.writer import Writer
 from tinyai.ir import Array
 from tinyai.qdq import FloatOperator, Rewriting
 from tinyai.qdq.values import operator_name

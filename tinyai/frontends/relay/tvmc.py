@@ -17,8 +17,14 @@ from tvm.relay.op.contrib.register import register_pattern_table
 from wrapt.importer import when_imported
 
 from tinyai.errors import OptionError, TinyAIError, ToolchainError
-from tinyai.frontends.load import IMPORTED, check_file, importers_refusal, load_model, parse_shapes
-from tinyai.frontends.relay import check_options, partition_for_tinyai, pattern_table
+from tinyai.frontends.relay.load import (
+    IMPORTED,
+    check_file,
+    importers_refusal,
+    load_model,
+    parse_shapes,
+)
+from tinyai.frontends.relay.partition import check_options, partition_for_tinyai, pattern_table
 from tinyai.target import COMPILER, split_target, with_host
 
 

@@ -1,0 +1,21 @@
+"""The Relay front end: reads modules into the vocabulary, cuts out regions with TVM's four passes,
+and hands their C to ``relay.build``."""
+
+from typing import Any
+
+# First of all: tinyai registers its hooks when TVM is imported, for which it imports modules of
+# this folder. They must not be half imported then.
+import tvm as tvm
+
+_PUBLIC = (
+    *("compile_region", "cut_regions", "partition_for_tinyai", "pattern_table"),
+    *("regions", "register_hooks", "register_operators"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    from tinyai.frontends.relay import partition
+
+    if name in _PUBLIC:
+        return getattr(partition, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

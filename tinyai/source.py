@@ -9,10 +9,10 @@ are asked for: a check looks at a few calls of a large network.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from tinyai.ir import Array, Builder, DType, Type
 
@@ -132,18 +132,26 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+Node = TypeVar("Node", bound=Hashable)
+
+
+def ordered(root: Node, children: Callable[[Node], Sequence[Node]]) -> Iterator[Node]:
+    """Everything that ``root`` depends on, children first."""
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(child, False) for child in reversed(children(node)) if child not in seen]
+
+
 def post_order(root: Expr) -> Iterator[Expr]:
     """Every expression that ``root`` depends on, arguments first."""
-    seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False)]
-    while stack:
-        expr, ready = stack.pop()
-        if ready:
-            yield expr
-        elif expr not in seen:
-            seen.add(expr)
-            stack.append((expr, True))
-            stack += [(child, False) for child in reversed(children(expr)) if child not in seen]
+    return ordered(root, children)
 
 
 def tensors_of(expr: Expr) -> Iterator[Expr]:

@@ -21,6 +21,7 @@ from tinyai.source import (
     Rounding,
     SourceType,
     Tuple,
+    ordered,
     tensors_of,
 )
 from tinyai.target import Target
@@ -186,16 +187,7 @@ class _Walk(Walk):
 
 def post_order(root: relay.Expr) -> Iterator[relay.Expr]:
     """Every expression that ``root`` depends on, arguments first, functions not entered."""
-    seen: set[relay.Expr] = set()
-    stack: list[tuple[relay.Expr, bool]] = [(root, False)]
-    while stack:
-        expr, ready = stack.pop()
-        if ready:
-            yield expr
-        elif expr not in seen:
-            seen.add(expr)
-            stack.append((expr, True))
-            stack += [(child, False) for child in reversed(children(expr)) if child not in seen]
+    return ordered(root, children)
 
 
 def children(expr: relay.Expr) -> list[relay.Expr]:

@@ -8,7 +8,7 @@ from tests.support.example_graphs import random_inputs
 from tests.support.machines import CROSS, Emulated, not_emulated
 from tests.support.prequantized import TFLITE, from_tflite, tflite_file
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay_source import graph_from_region
+from tinyai.frontends.relay.source import graph_from_region
 from tinyai.ir import Graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import ARCHITECTURES, Target

@@ -34,8 +34,11 @@ class PanelText(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SliceText(Options):
+    """Of so many neighbouring ``pixels`` at a time."""
+
     window: Window
     groups: int
+    pixels: int
 
 
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
@@ -50,9 +53,10 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
 
 
 def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
-    """One output at a time, 16 channels of it."""
-    name = name_of("depthwise", *s.said(), *options.chosen, NAME)
-    text = SliceText(**vars(options), window=s.window, groups=s.groups)
+    """16 channels at a time of one output, or of two whose windows overlap."""
+    pixels = 1 if s.flat or s.g.ow == 1 or s.window.dilation[1] > 1 else 2
+    name = name_of("depthwise", *s.said(), f"by{pixels}", *options.chosen, NAME)
+    text = SliceText(**vars(options), window=s.window, groups=s.groups, pixels=pixels)
     needs = (SLICE, _DOT, *endings(options))
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 

@@ -66,7 +66,7 @@ from tinyai.ops import Conv2d, Elementwise, MaxPool2d
 from tinyai.ops.steps import Add, Cast, Clip, FixedPointMultiply
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
-from tinyai.target import Target
+from tinyai.target import ARCHITECTURES, PORTABLE, Target
 
 SCALAR = Target(isa="scalar")
 GOLDEN = Path(__file__).parent / "golden"
@@ -194,6 +194,36 @@ def test_what_is_no_identifier_is_an_error(name: str) -> None:
     with pytest.raises(OptionError, match="name of a region") as error:
         identifier(name, "name of a region")
     assert error.value.found == ascii(name)[:80]
+
+
+def odd_lines(text: str) -> list[str]:
+    """Lines of C that are not indented by the depth of their braces. Lists of constants are not,
+    nor what goes on: comments, parameters, macros."""
+    odd = []
+    depth, before, comment, constant = 0, "", False, False
+    for line in text.splitlines():
+        code = line.strip()
+        constant = (constant or code.startswith("TINYAI_CONSTANT(")) and not before.endswith("};")
+        goes_on = (
+            comment or constant or before.endswith(("\\", ",")) or code.startswith(("#", "* "))
+        )
+        closing = len(code) - len(code.lstrip("}"))
+        if code and not goes_on and len(line) - len(line.lstrip()) != 4 * (depth - closing):
+            odd.append(line)
+        comment = (comment or code.startswith("/*")) and not code.endswith("*/")
+        if not comment and not code.startswith(("/*", "#", '"')) and not before.endswith("\\"):
+            depth += code.count("{") - code.count("}")
+        before = code
+    return odd
+
+
+@pytest.mark.parametrize("arch", sorted({*ARCHITECTURES} - {PORTABLE}))
+def test_code_is_indented_as_its_braces_say(arch: str) -> None:
+    for epilogue in ("qnn", "residual"):
+        graph = examples_graph(all_examples(), epilogue)
+        for isa in ("auto", "scalar"):
+            target = Target(isa=isa, arch=arch, threads=3)
+            assert odd_lines(compile_graph(graph, target).source.text) == []
 
 
 # --- Element numbers -----------------------------------------------------------------------------
@@ -668,7 +698,7 @@ HASHES = """
 import hashlib, json
 from tests.support.example_graphs import EPILOGUES, NETWORKS, all_examples, examples_graph
 from tinyai.backend import compile_graph
-from tinyai.target import Target
+from tinyai.target import ARCHITECTURES, PORTABLE, Target
 graphs = [make() for make in NETWORKS.values()]
 graphs += [examples_graph(all_examples()[::7], epilogue) for epilogue in EPILOGUES]
 texts = [compile_graph(graph, Target()).source.text for graph in graphs]

@@ -75,7 +75,7 @@ def test_options_come_as_values_or_strings_and_become_attributes_of_every_region
 
 
 def test_an_unknown_option_is_an_error_that_lists_the_known():
-    with pytest.raises(OptionError, match=r"(?s)speed.*isa, threads, rounding"):
+    with pytest.raises(OptionError, match=r"(?s)speed.*isa, arch, threads, rounding"):
         tinyai.partition_for_tinyai(nets.module(nets.layers(1)), speed="fast")
 
 

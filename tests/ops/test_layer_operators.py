@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from tests.support.cases import DRAWS, Input, assert_same, nchw_or_nhwc
 from tests.support.example_graphs import orders_as_given
 from tests.support.families.layers import SUITE
+from tests.support.machines import runnable_isas
 from tinyai.ir import Builder, DType, Graph, Type
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Conv2d, MaxPool2d
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
+from tinyai.target import Target
 
 test_reference_and_compiled_code_equal_tvm = SUITE.test()
 
@@ -94,14 +96,14 @@ def random_layers(draw: st.DrawFn) -> Graph:
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(random_layers())
-def test_compiled_layers_of_any_shape_equal_the_reference(graph: Graph) -> None:
+@given(random_layers(), st.sampled_from(runnable_isas()))
+def test_compiled_layers_of_any_shape_equal_the_reference(graph: Graph, isa: str) -> None:
     rng = np.random.default_rng(1)
     inputs = [
         Input(of.shape, str(of.dtype)).draw(kind, rng)
         for of, kind in zip(graph.types(graph.inputs), itertools.cycle(DRAWS), strict=False)
     ]
     with orders_as_given():
-        runner = Runner(graph)
+        runner = Runner(graph, Target(isa=isa))
     for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
         assert_same(found, expected, str(graph))

@@ -35,6 +35,7 @@ from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
 EVERY = 1, 1  # widths that leave out all that can be left out
+NATIVE = Target(isa="native")  # what others leave out is the same
 IMAGE = Type((1, 5, 6, 3), INT8)
 ONE = Window((1, 1))
 PADDED = Window((3, 3), padding=(1, 1, 1, 1))
@@ -84,7 +85,7 @@ def test_what_is_stored_or_restored_is_the_same_in_any_network_and_arithmetic(
 def test_c_without_channels_equals_the_whole_network(arithmetic: str) -> None:
     for seed in range(3):
         before = planted(1000 + seed, arithmetic)
-        run = Runner(drop_channels(before, EVERY))
+        run = Runner(drop_channels(before, EVERY), NATIVE)
         for inputs in (random_inputs(before, n) for n in range(3)):
             for want, got in zip(run_graph(before, inputs), run(*inputs), strict=True):
                 np.testing.assert_array_equal(got, want)
@@ -97,7 +98,7 @@ def test_wide_networks_drop_channels_on_the_way_to_c(arithmetic: str) -> None:
         for graph in (planted(seed, arithmetic, most=70, layers=7) for seed in range(9, 99))
         if compile_graph(graph, Target(isa="scalar")).graph.dropped.channels
     )
-    run = Runner(before)
+    run = Runner(before, NATIVE)
     assert "the source model has more" in run.source.text
     for inputs in (random_inputs(before, n) for n in range(3)):
         for want, got in zip(run_graph(before, inputs), run(*inputs), strict=True):

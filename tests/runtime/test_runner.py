@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.machines import require_isa
+from tests.support.machines import require_isa, runnable_isas
 from tests.support.random_graphs import graphs, random_inputs
 from tinyai.backend import compile_graph
 from tinyai.errors import GraphError, LimitError, OptionError, ToolchainError
@@ -87,10 +87,11 @@ def test_a_compiled_graph_gives_what_the_reference_gives(graph: Graph, runner: R
 
 
 @settings(deadline=None, derandomize=True, max_examples=25)
-@given(graph=graphs(), seed=st.integers(0, 2**16))
-def test_any_graph_runs_compiled_as_it_runs_in_numpy(graph: Graph, seed: int) -> None:
+@given(graph=graphs(), seed=st.integers(0, 2**16), isa=st.sampled_from(runnable_isas()))
+def test_any_graph_runs_compiled_as_it_runs_in_numpy(graph: Graph, seed: int, isa: str) -> None:
     inputs = random_inputs(graph, seed)
-    for found, expected in zip(Runner(graph)(*inputs), run_graph(graph, inputs), strict=True):
+    runner = Runner(graph, Target(isa=isa))
+    for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_array_equal(found, expected)
 

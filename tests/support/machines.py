@@ -20,7 +20,7 @@ from tinyai.backend import compile_graph
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.ir import Array, Graph
 from tinyai.runtime.runner import Runner
-from tinyai.target import ARCHITECTURES, PORTABLE, Target, this_architecture
+from tinyai.target import ARCHITECTURES, ISAS, PORTABLE, Target, this_architecture
 
 # For each architecture the C compiler and the emulator.
 CROSS = {"aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64")}
@@ -34,6 +34,12 @@ def not_emulated(architecture: str) -> str | None:
     missing = [name for name in CROSS[architecture] if shutil.which(name) is None]
     assert not (missing and os.environ.get("TINYAI_TEST_EMULATED") == "1"), missing
     return f"{' and '.join(missing)} not installed" if missing else None
+
+
+def runnable_isas() -> list[str]:
+    """Values of the option ``isa`` whose code this CPU can run, and the file for every machine."""
+    found = {*ARCHITECTURES[PORTABLE], *instruction_sets(cpu_description())}
+    return ["auto", *(isa for isa in ISAS if isa in found)]
 
 
 def require_isa(name: str) -> None:

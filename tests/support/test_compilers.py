@@ -13,6 +13,11 @@ import pytest
 
 from tests.support import compilers
 from tests.support.disk import cache_folder
+from tests.support.example_graphs import examples_graph
+from tests.support.machines import require_isa
+from tinyai.backend import compile_graph
+from tinyai.ops import Dense
+from tinyai.target import Target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
@@ -115,3 +120,20 @@ def test_what_was_not_asked_for_longest_goes_first(ran: list[Sequence[str]]) -> 
     assert len([*folder.iterdir()]) == 2
     compiled("-O1")
     assert len(ran) == 3
+
+
+def test_intrinsics_that_were_read_before_give_the_same_library(ran: list[Sequence[str]]) -> None:
+    require_isa("avx2")
+    graph = examples_graph(Dense.examples(), "qnn")
+    text = compile_graph(graph, Target(isa="avx2"), abi="plain").source.text
+    Path("a.c").write_text(text)
+    for options in (("-Wall", "-Wextra", "-lm", "-pthread"), ("-std=c99", "-O1")):
+        ran.clear()
+        compiled(*options)
+        header, quick = ran
+        assert header[0] == "gcc"
+        assert "c-header" in header
+        assert "-include" in quick
+        plain = ["gcc", "-shared", "-fPIC", "-o", "plain.so", "a.c", *options]
+        subprocess.run(plain, check=True)
+        assert Path("a.so").read_bytes() == Path("plain.so").read_bytes()

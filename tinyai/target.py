@@ -244,7 +244,8 @@ def with_host(options: Mapping[str, str], host: str) -> dict[str, str]:
     Where it is for another machine than this one, so are the regions. Raises ``OptionError`` where
     the options name a third: both come into one library.
     """
-    target, named = Target.from_options(options), host_architecture(host)
+    machine = {name: options[name] for name in ("isa", "arch") if name in options}
+    target, named = Target.from_options(machine), host_architecture(host)
     asked = target.arch or _architecture_of(target.isa)
     if named and asked not in ("", named, PORTABLE):
         raise OptionError(

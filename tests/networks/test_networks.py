@@ -287,11 +287,13 @@ def test_the_forums_prefix_is_one_region_and_equals_tvm():
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """A small module with an input and its result, and an empty cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("TINYAI_TEST_CACHE", raising=False)
     mod = nets.module(nets.layers(1))
     inputs = nets.random_inputs(mod)
-    return mod, inputs, nets.run_tvm(mod, inputs)
+    monkeypatch.setenv("TINYAI_TEST_CACHE", "0")
+    expected = nets.run_tvm(mod, inputs)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TINYAI_TEST_CACHE")
+    return mod, inputs, expected
 
 
 def forbid_building(monkeypatch):

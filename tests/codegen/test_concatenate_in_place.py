@@ -13,7 +13,7 @@ from tests.support.machines import require_isa
 from tinyai.backend import Compiled, compile_graph
 from tinyai.codegen import parts
 from tinyai.codegen.isa import isas_of
-from tinyai.codegen.plan import Location, Room
+from tinyai.codegen.plan import Location, Space
 from tinyai.ir import Builder, DType, Graph, Operand, Type
 from tinyai.ops import Concatenate, Elementwise, MaxPool2d, Reshape, Resize, Softmax, Sum
 from tinyai.ops.steps import Add, Cast, Clip, Multiply, Relu
@@ -289,7 +289,7 @@ def test_channels_are_joined_without_a_copy_and_without_memory_of_their_own(isa:
 def test_a_concatenation_that_is_an_output_is_made_there() -> None:
     result = compiled(two_points(last=False))
     first, second = (result.plan.locations[node.output] for node in result.graph.nodes[:2])
-    assert (first, second) == (Location(Room.OUTPUT, 0), Location(Room.OUTPUT, 0, 24))
+    assert (first, second) == (Location(Space.OUTPUT, 0), Location(Space.OUTPUT, 0, 24))
     assert result.plan.arena_bytes == 0
     assert "out0 + 24)" in result.source.text
 

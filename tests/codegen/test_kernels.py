@@ -32,7 +32,7 @@ from tinyai.codegen.isa.portable.scalar import ISA as ISA_SCALAR
 from tinyai.codegen.kernels import KERNELS, Kernel, choose, choose_kernels
 from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.lowered import Lowered
-from tinyai.codegen.plan import Room
+from tinyai.codegen.plan import Space
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
 from tinyai.ops import OPS, Concatenate, Conv2d, Elementwise, Reshape, Transpose
@@ -290,7 +290,7 @@ def test_results_that_take_an_operands_place_are_right(build: object) -> None:
     compiled = backend.compile_graph(graph, Target(), abi="plain")
     last = compiled.graph.nodes[-2]
     locations = compiled.plan.locations
-    assert locations[last.output].room is Room.ARENA
+    assert locations[last.output].space is Space.ARENA
     assert locations[last.output] in [
         locations[name] for name in last.reads() if name not in graph.constants
     ]

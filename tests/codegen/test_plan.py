@@ -29,7 +29,7 @@ from tinyai.codegen.plan import (
     Block,
     Location,
     MemoryPlan,
-    Room,
+    Space,
     least_arena,
     lower_bound,
     place,
@@ -165,12 +165,12 @@ class Memory:
     def view(self, name: str) -> Array:
         """The tensor in its place; what is written to it is seen by whatever shares the bytes."""
         location, of = self.plan.locations[name], self.graph.type(name)
-        if location.room is Room.CONSTANT:
+        if location.space is Space.CONSTANT:
             return self.graph.constants[name]
-        if location.room is Room.ARENA:
+        if location.space is Space.ARENA:
             room, start = self.arena, location.index
         else:
-            rooms = self.inputs if location.room is Room.INPUT else self.outputs
+            rooms = self.inputs if location.space is Space.INPUT else self.outputs
             room, start = rooms[location.index], location.offset
         strides = [step * of.dtype.bytes for step in self.graph.stored(name).strides]
         assert start % of.dtype.bytes == 0
@@ -332,9 +332,9 @@ def test_any_graph_computes_the_same_where_concatenations_are_made_in_place(
 def test_outputs_and_inputs_live_with_the_caller(graph: Graph) -> None:
     plan = plan_memory(Lowered.of(graph), {})
     for index, name in enumerate(graph.outputs):
-        assert plan.locations[name] == Location(Room.OUTPUT, index)
+        assert plan.locations[name] == Location(Space.OUTPUT, index)
     for index, name in enumerate(graph.inputs):
-        assert plan.locations[name] == Location(Room.INPUT, index)
+        assert plan.locations[name] == Location(Space.INPUT, index)
 
 
 # --- Particular graphs -------------------------------------------------------------------------
@@ -440,7 +440,7 @@ def test_the_callers_inputs_are_never_written_to() -> None:
     x = copy_of(b, given_, *RELU)
     y = copy_of(b, reshape(b, given_, 24), *RELU)
     plan = check_plan(b.graph([copy_of(b, x), copy_of(b, y)]))
-    assert Room.INPUT not in (plan.locations[x].room, plan.locations[y].room)
+    assert Space.INPUT not in (plan.locations[x].space, plan.locations[y].space)
 
 
 def test_a_reshape_of_an_input_is_free_inside_and_copied_as_an_output() -> None:
@@ -449,7 +449,7 @@ def test_a_reshape_of_an_input_is_free_inside_and_copied_as_an_output() -> None:
     inside, outside = reshape(b, given_, 24), reshape(b, given_, 2, 12)
     plan = check_plan(b.graph([copy_of(b, inside), outside]))
     assert plan.locations[inside] == plan.locations[given_]
-    assert plan.locations[outside] == Location(Room.OUTPUT, 1)
+    assert plan.locations[outside] == Location(Space.OUTPUT, 1)
 
 
 def test_a_reshape_of_a_reshape_of_an_input_is_copied_as_an_output() -> None:
@@ -468,7 +468,7 @@ def test_a_value_lives_with_the_output_that_is_its_reshape() -> None:
     b = Builder("g")
     x = conv(b, b.input(Type(SHAPE, DType.INT8)))
     plan = check_plan(b.graph([reshape(b, x, 24)]))
-    assert plan.locations[x] == Location(Room.OUTPUT, 0)
+    assert plan.locations[x] == Location(Space.OUTPUT, 0)
     assert plan.arena_bytes == 0
 
 
@@ -518,7 +518,7 @@ def test_a_value_written_in_place_and_then_reshaped_to_an_output_starts_in_the_o
     x = copy_of(b, b.input(INT32), *RELU)
     y = copy_of(b, x, steps.Clip(-5, 5))
     plan = check_plan(b.graph([reshape(b, y, 24)]))
-    assert plan.locations[x] == plan.locations[y] == Location(Room.OUTPUT, 0)
+    assert plan.locations[x] == plan.locations[y] == Location(Space.OUTPUT, 0)
 
 
 def test_nodes_that_move_values_never_work_in_place() -> None:
@@ -562,7 +562,7 @@ def test_a_part_that_is_read_behind_its_whole_takes_no_dense_result(axis: int) -
     first = copy_of(b, whole, *RELU)
     second = copy_of(b, copy_of(b, made[1], *RELU), steps.Clip(-4, 4))
     plan = check_plan(joined(b.graph([first, second])))
-    assert plan.locations[made[1]].room is Room.ARENA
+    assert plan.locations[made[1]].space is Space.ARENA
     inside = plan.locations[b.nodes[-2].output] == plan.locations[made[1]]
     assert inside == (axis == 0)  # a stretch of bytes is as good as any
 

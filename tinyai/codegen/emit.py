@@ -17,7 +17,7 @@ from tinyai.codegen.isa.section import Architecture, Isa
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.sharing import part
 from tinyai.codegen.lowered import Choice, Lowered
-from tinyai.codegen.plan import Location, MemoryPlan, Room
+from tinyai.codegen.plan import Location, MemoryPlan, Space
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, tidy
 from tinyai.ir import Array, DType, Graph, Node, format_steps
@@ -331,7 +331,7 @@ class _Section:
 
     def _read(self, tensor: str) -> str:
         location = self.plan.locations[tensor]
-        if location.room is Room.CONSTANT:
+        if location.space is Space.CONSTANT:
             return self.constants.add(self.graph.constants[tensor])
         return self._address(tensor, location, "const ")
 
@@ -339,8 +339,8 @@ class _Section:
         return self._address(tensor, self.plan.locations[tensor], "")
 
     def _address(self, tensor: str, location: Location, const: str) -> str:
-        if location.room is Room.ARENA:
+        if location.space is Space.ARENA:
             return f"({const}{self._c_type(tensor)} *)(arena + {location.index})"
-        name = f"{'in' if location.room is Room.INPUT else 'out'}{location.index}"
+        name = f"{'in' if location.space is Space.INPUT else 'out'}{location.index}"
         first = location.offset // self.graph.type(tensor).dtype.bytes
         return f"{name} + {first}" if first else name

@@ -19,8 +19,8 @@ from tinyai.ops import Elementwise, Reshape
 ALIGNMENT = 64
 
 
-class Room(enum.Enum):
-    """Whose memory a tensor lives in."""
+class Space(enum.Enum):
+    """The memory that a tensor lives in: the caller's, the constants of the file, or the arena."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -33,7 +33,7 @@ class Location:
     """``index`` is the number of the input or output, or the byte offset in the arena; ``offset``
     is in bytes from the start of an output."""
 
-    room: Room
+    space: Space
     index: int = 0
     offset: int = 0
 
@@ -70,7 +70,7 @@ def plan_memory(graph: Lowered, scratch_bytes: Mapping[str, int]) -> MemoryPlan:
     offsets, size = place(blocks)
     for name, home in homes.items():
         if name not in locations and home.root in offsets:
-            locations[name] = Location(Room.ARENA, offsets[home.root] + home.offset)
+            locations[name] = Location(Space.ARENA, offsets[home.root] + home.offset)
     scratch = {name: offsets[_scratch_name(name)] for name, size in scratch_bytes.items() if size}
     return MemoryPlan(locations, scratch, size, lower_bound(blocks))
 
@@ -166,17 +166,17 @@ def _host_of_reshape(graph: Lowered, node: Node, homes: Mapping[str, _Home]) -> 
 def _outside(graph: Lowered, homes: dict[str, _Home]) -> dict[str, Location]:
     """Locations of what is not in the arena. A tensor whose memory a graph output shares lives
     with that output from the start."""
-    locations = {name: Location(Room.CONSTANT) for name in graph.constants}
-    root_room: dict[str, Location] = {
-        name: Location(Room.INPUT, i) for i, name in enumerate(graph.inputs)
+    locations = {name: Location(Space.CONSTANT) for name in graph.constants}
+    root_space: dict[str, Location] = {
+        name: Location(Space.INPUT, i) for i, name in enumerate(graph.inputs)
     }
     for i, name in enumerate(graph.outputs):
-        if homes[name].root in root_room:  # the memory belongs to someone else: the node copies
+        if homes[name].root in root_space:  # the memory belongs to someone else: the node copies
             homes[name] = _Home(name)
-        root_room[homes[name].root] = Location(Room.OUTPUT, i)
+        root_space[homes[name].root] = Location(Space.OUTPUT, i)
     for name, home in homes.items():
-        if home.root in root_room:
-            locations[name] = replace(root_room[home.root], offset=home.offset)
+        if home.root in root_space:
+            locations[name] = replace(root_space[home.root], offset=home.offset)
     return locations
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
 from random import Random
 from unittest import mock
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.support.random_graphs import graphs, random_inputs
 from tinyai.codegen import parts
 from tinyai.codegen.isa.section import Isa
-from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.kernels import KERNELS
 from tinyai.codegen.lowered import Choice, Lowered, verify_lowered
 from tinyai.codegen.parts import with_parts
 from tinyai.codegen.plan import (
@@ -245,7 +245,7 @@ def joined(graph: Graph, scratch: Mapping[str, int] | None = None) -> Lowered:
         return not isinstance(node.op, Reshape) and name not in operand_tensors(node.epilogue)
 
     rows = {
-        node.output: Choice(Kernel("numpy", type(node.op), "", lambda *_: {}, takes=takes))
+        node.output: Choice(replace(KERNELS[-1], isa="scalar", op=type(node.op), takes=takes))
         for node in graph.nodes
     }
     return with_parts(Lowered.of(graph, {Isa("numpy", ("scalar",)): rows}), scratch or {})

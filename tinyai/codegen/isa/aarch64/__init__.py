@@ -5,7 +5,13 @@ from __future__ import annotations
 from tinyai.codegen.isa.section import Architecture
 
 # Bits of the words that the kernel hands to each program (uapi/asm/hwcap.h).
-_BITS = {"dotprod": ("AT_HWCAP", 1 << 20), "i8mm": ("AT_HWCAP2", 1 << 13)}
+_BITS = {
+    "neon": ("AT_HWCAP", 1 << 1),
+    "dotprod": ("AT_HWCAP", 1 << 20),
+    "i8mm": ("AT_HWCAP2", 1 << 13),
+}
+# What gcc calls it, of the sets that every such CPU has.
+_FIRST = {"neon": "armv8-a+simd"}
 
 
 def _has(feature: str) -> str:
@@ -14,7 +20,8 @@ def _has(feature: str) -> str:
 
 
 def _gcc(features: tuple[str, ...]) -> str:
-    return "+".join(("arch=armv8.2-a", *features))
+    named = (_FIRST.get(feature, f"armv8.2-a+{feature}") for feature in features)
+    return ",".join(f"arch={name}" for name in named)
 
 
 AARCH64 = Architecture(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import PANEL, SLICE, STRING_H
 from tinyai.codegen.isa.aarch64 import AARCH64
-from tinyai.codegen.isa.aarch64.neon import endings
+from tinyai.codegen.isa.aarch64.endings import endings
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.section import InstructionSet, Isa
 from tinyai.codegen.steps import Epilogue

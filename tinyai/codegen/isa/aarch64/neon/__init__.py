@@ -1,0 +1,69 @@
+"""What every AArch64 CPU has: products of bytes in 16 bits, added in pairs into 32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.helpers import PANEL, SLICE, STRING_H
+from tinyai.codegen.isa.aarch64 import AARCH64
+from tinyai.codegen.isa.aarch64.endings import endings
+from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
+from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.steps import Epilogue
+from tinyai.ops.window import Window
+
+if TYPE_CHECKING:
+    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.tiling import Tiling
+
+NAME = "neon"
+_PRODUCTS = Definition("products_neon", "products_neon.c.j2")
+ISA = Isa(NAME, (NAME, "scalar"), AARCH64, (NAME,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelText(Options):
+    """Of ``many`` outputs, or of one. ``pairs``: the sum of two products fits 16 bits."""
+
+    many: bool
+    blocks: int
+    pairs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceText(Options):
+    window: Window
+    groups: int
+    pairs: bool
+
+
+def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
+    """Any number of outputs, 16 channels of them at a time; whether the last block is whole is
+    asked at run time."""
+    options = replace(options, masked=False, ahead=0)
+    many, pairs = t.outputs > 1, _pairs(epilogue)
+    height = ("many" if many else "one", "pairs" if pairs else "")
+    name = name_of("tile", *height, f"{16 * blocks}", *options.chosen, NAME)
+    text = PanelText(**vars(options), many=many, blocks=blocks, pairs=pairs)
+    needs = (PANEL, STRING_H, _PRODUCTS, *endings(options))
+    return epilogue.need(Definition(name, "tile_neon.c.j2", needs, arguments=text))
+
+
+def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
+    """One output at a time, 16 channels of it."""
+    pairs = _pairs(epilogue)
+    name = name_of("depthwise", *s.said(), "pairs" if pairs else "", *options.chosen, NAME)
+    text = SliceText(**vars(options), window=s.window, groups=s.groups, pairs=pairs)
+    return epilogue.need(
+        Definition(name, "depthwise_neon.c.j2", (SLICE, *endings(options)), arguments=text)
+    )
+
+
+def _pairs(epilogue: Epilogue) -> bool:
+    """Whether two products fit: 2 * 128 * 127 does, 2 * 128 * 128 does not."""
+    return bool(epilogue.graph.constants[epilogue.node.inputs[1]].min() > -128)
+
+
+SET = InstructionSet(alone=ISA, among=ISA, microkernels=(Microkernels(NAME, _tile, _depthwise),))

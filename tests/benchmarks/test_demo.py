@@ -14,8 +14,8 @@ import tvm
 from rich.console import Console
 
 from benchmarks import demo, workloads
+from tests.support.c_checks import generate_wrong_weights
 from tests.support.disk import cache_folder
-from tinyai.codegen import emit
 
 # TVM's importer reads onnx.mapping, which onnx deprecates, and calibrates in forked processes.
 pytestmark = pytest.mark.filterwarnings(
@@ -112,12 +112,7 @@ def test_demo_leaves_a_library_that_computes_the_same_and_nothing_half_written(s
 def test_demo_fails_where_the_generated_code_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = emit.constant
-
-    def wrong(name: str, value: workloads.Array) -> str:
-        return right(name, np.roll(value, 1)) if value.dtype == np.int8 else right(name, value)
-
-    monkeypatch.setattr(emit, "constant", wrong)
+    generate_wrong_weights(monkeypatch)
     monkeypatch.setattr(demo, "build_cost", lambda *_: pytest.fail("built again"))
     code, text, report = run_demo(tmp_path, cost=False)
     (network,) = report["networks"]

@@ -21,7 +21,7 @@ import pytest
 from tests.support.c_checks import assert_warning_free, build_with, run_command
 from tests.support.example_graphs import Network, random_inputs
 from tests.support.kernel_shapes import SIMD, force_kernel, served_graph
-from tests.support.machines import require_isa
+from tests.support.machines import Emulated, require_isa, runner
 from tests.support.paths import DRIVERS, ROOT
 from tests.support.prequantized import from_tflite, tflite_file
 from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
@@ -46,10 +46,10 @@ from tinyai.target import Target
 SPLIT_ISAS = ("packed", "avx512vnni")
 
 
-def assert_equals_reference(graph: Graph, runner: Runner, draws: int = 2) -> None:
+def assert_equals_reference(graph: Graph, run: Runner | Emulated, draws: int = 2) -> None:
     for seed in range(draws):
         inputs = random_inputs(graph, seed)
-        for found, expected in zip(runner(*inputs), run_graph(graph, inputs), strict=True):
+        for found, expected in zip(run(*inputs), run_graph(graph, inputs), strict=True):
             assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
             assert found.tobytes() == expected.tobytes()
 
@@ -103,7 +103,7 @@ def test_a_kernel_that_splits_equals_the_reference(
     graph = served_graph(kernel, 7, 20)
     target = Target(isa=kernel.isa, threads=threads)
     force_kernel(monkeypatch, kernel)
-    assert_equals_reference(graph, Runner(graph, target, Toolchain(flags=(PATIENT,))))
+    assert_equals_reference(graph, runner(graph, target, PATIENT))
 
 
 @functools.cache

@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.support import compilers
 from tests.support.paths import DRIVERS
 from tinyai.backend import Compiled
+from tinyai.codegen.constants import Constant
 from tinyai.ir import Array, Type
 
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -155,6 +157,16 @@ def run_command(command: Sequence[str]) -> str:
     said = f"{result.stdout}{result.stderr}"
     assert result.returncode == 0, f"{' '.join(command)}: {result.returncode}\n{said[:20_000]}"
     return result.stdout
+
+
+def generate_wrong_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C whose constants of int8 are in other places."""
+    right = Constant.of
+
+    def wrong(name: str, value: Array) -> Constant:
+        return right(name, np.roll(value, 1) if value.dtype == np.int8 else value)
+
+    monkeypatch.setattr(Constant, "of", wrong)
 
 
 def _header(inputs: int, types: Sequence[Type]) -> bytes:

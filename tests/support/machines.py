@@ -20,6 +20,7 @@ from tinyai.backend import compile_graph
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.ir import Array, Graph
 from tinyai.runtime.runner import Runner
+from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import ARCHITECTURES, ISAS, PORTABLE, Target, this_architecture
 
 # For each architecture the C compiler and the emulator.
@@ -56,7 +57,7 @@ def require_isa(name: str) -> None:
 class Emulated:
     """A graph as a program of another architecture: ``emulated(*inputs) -> list of outputs``."""
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, *flags: str) -> None:
         self._compiled = compile_graph(graph, target, abi="plain")
         self.source = self._compiled.source
         compiler, emulator = CROSS[target.architecture]
@@ -65,6 +66,7 @@ class Emulated:
             (folder / "region.c").write_text(self.source.text)
             files = [str(folder / "region.c"), str(DRIVERS / RUN_TWICE)]
             options = ["-std=c99", "-static", "-O1", *entry_of(self._compiled), "-lm", "-lpthread"]
+            options += flags
             run_command([compiler, *files, *options, "-o", str(folder / "program")])
             self._program = (folder / "program").read_bytes()
         self._command = [emulator, "-cpu", CPUS.get(target.isa, "max")]
@@ -78,7 +80,9 @@ class Emulated:
             return run_program(command, self._compiled, inputs, Path(name))
 
 
-def runner(graph: Graph, target: Target) -> Runner | Emulated:
+def runner(graph: Graph, target: Target, *flags: str) -> Runner | Emulated:
     """The graph, compiled for a machine that can run it."""
     here = target.architecture in (this_architecture(), PORTABLE)
-    return Runner(graph, target) if here else Emulated(graph, target)
+    if here:
+        return Runner(graph, target, Toolchain(flags=flags))
+    return Emulated(graph, target, *flags)

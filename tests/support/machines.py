@@ -27,6 +27,7 @@ from tinyai.target import ARCHITECTURES, ISAS, PORTABLE, Target, this_architectu
 CROSS = {"aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64")}
 # CPUs of QEMU that have no more than an instruction set; "max" has all.
 CPUS = {"neon": "cortex-a72", "packed": "cortex-a72"}
+_HERE = this_architecture()
 
 
 def not_emulated(architecture: str) -> str | None:
@@ -52,6 +53,11 @@ def require_isa(name: str) -> None:
         pytest.skip(f"{LACKS}{name}")
     if not_emulated(foreign[0]):
         pytest.skip(f"{LACKS}{name}: {not_emulated(foreign[0])}")
+
+
+def is_foreign(isa: str) -> bool:
+    """Whether an instruction set is that of another architecture than this machine's."""
+    return any(isa in ARCHITECTURES[arch] for arch in {*ARCHITECTURES} - {PORTABLE, _HERE})
 
 
 class Emulated:

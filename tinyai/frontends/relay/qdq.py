@@ -36,7 +36,7 @@ def integers_from_qdq(mod: tvm.IRModule, rounding: Rounding = TVMS_OWN) -> tvm.I
 def integers_of_typed(mod: tvm.IRModule, rounding: Rounding) -> tvm.IRModule:
     """``integers_from_qdq`` of a module whose types are inferred, as the result's are."""
     functions = {
-        v: _Function(f, rounding).rewritten() if _is_plain(f) else f
+        v: _Function(f, rounding).rewritten() if _is_plain(f) and _quantizes(f) else f
         for v, f in mod.functions.items()
     }
     if all(functions[v].same_as(f) for v, f in mod.functions.items()):
@@ -70,6 +70,15 @@ def _is_plain(func: object) -> bool:
         func.body, lambda e: kinds.append(isinstance(e, plain | tvm.ir.Op | tvm.ir.GlobalVar))
     )
     return all(kinds)
+
+
+def _quantizes(func: relay.Function) -> bool:
+    """Whether there is anything to rewrite: to read a large module takes a tenth of a second."""
+    found: list[bool] = []
+    relay.analysis.post_order_visit(
+        func.body, lambda e: found.append(isinstance(e, tvm.ir.Op) and e.name == "qnn.quantize")
+    )
+    return any(found)
 
 
 def _whole(variable: tvm.ir.GlobalVar, func: relay.Function) -> Iterator[FloatOperator]:

@@ -34,6 +34,7 @@ _OPTIONS = re.compile(
     r"|W[\w=-]*|[DU][^\s]+|f(no-)?sanitize(-[\w-]+)?=[\w,-]+)$"
 )
 _OWN_HEADER = re.compile(rb"^\s*#\s*(include|include_next|embed)\s*[^<\s]", re.MULTILINE)
+_HEADER = re.compile(rb"^\s*#\s*include\s*<([^>]*)>", re.MULTILINE)
 _INTRINSICS = re.compile(rb"^#include <immintrin.h>$", re.MULTILINE)
 _OF_LANGUAGE = re.compile(r"-(f(?!syntax-only)|std=|O|g|pthread)")
 _ENVIRONMENT = (
@@ -133,16 +134,17 @@ def _key_and_output(command: Sequence[str]) -> tuple[str | None, Path | None]:
     output: Path | None = None
     if identity is None:
         return None, None
+    folders = [word for word in words if word.startswith("-I") and word != "-I"]
     rest = iter(words[1:])
     for word in rest:
         if word == "-o":
             name = next(rest, os.devnull)
             output = None if name == os.devnull else Path(name)
             arguments.append(("-o", output is not None))
-        elif _OPTIONS.match(word):
+        elif _OPTIONS.match(word) or word in folders:
             arguments.append(word)
         else:
-            content = _content(Path(word))
+            content = _content(Path(word), [Path(each[2:]) for each in folders])
             if content is None:
                 return None, None
             arguments.append((Path(word).name, content))
@@ -152,12 +154,16 @@ def _key_and_output(command: Sequence[str]) -> tuple[str | None, Path | None]:
     return sha256_of(identity, arguments, environment), output
 
 
-def _content(path: Path) -> bytes | None:
-    """A source, object or library that stands for itself."""
+def _content(path: Path, folders: Sequence[Path]) -> bytes | None:
+    """A source, object or library that stands for itself: it reads no header of the folders."""
     if path.suffix not in (".c", ".cc", ".o", ".so") or not path.is_file():
         return None
     content = path.read_bytes()
-    return None if path.suffix in (".c", ".cc") and _OWN_HEADER.search(content) else content
+    if path.suffix in (".c", ".cc"):
+        headers = [name.decode() for name in _HEADER.findall(content)]
+        if _OWN_HEADER.search(content) or any((f / h).exists() for f in folders for h in headers):
+            return None
+    return content
 
 
 @functools.cache

@@ -80,12 +80,13 @@ def test_what_fails_warns_or_reads_more_than_is_named_is_not_kept(
     Path("wrong.c").write_text("int answer(void) { return x; }\n")
     Path("warns.c").write_text("int answer(void) { int x; }\n")
     Path("own.c").write_text('#include "own.h"\n')
+    Path("angle.c").write_text("#include <stdint.h>\n#include <own.h>\n")
     Path("own.h").write_text("int answer;\n")
     for _ in range(2):
         assert compiled(source="wrong.c") == 1
         assert compiled("-Wall", source="warns.c") == 0
         assert compiled(source="own.c") == 0
-        assert compiled("-I.") == 0
+        assert compiled("-I.", source="angle.c") == 0
         assert compiled(cc=str(script)) == 0
     assert len(ran) == 10
     assert not (cache_folder() / compilers.FOLDER).exists()

@@ -101,7 +101,7 @@ def check_cpu(returned: int) -> None:
             "this CPU cannot run the code",
             found=cpu_name(),
             allowed="one with the instructions of the option isa",
-            hint="isa=auto, which every x86-64 CPU runs",
+            hint="isa=auto, which every CPU of the architecture runs",
         )
 
 

@@ -14,6 +14,8 @@ from tinyai.runtime.runner import Runner
 from tinyai.target import ARCHITECTURES, Target
 
 QUICK = ("ad01_int8", "kws_ref_model", "pretrainedResnet_quant")
+# For each architecture a CPU that has the weakest set alone, and a set that it has not.
+OLD, NEW = {"aarch64": "cortex-a72"}, {"aarch64": "dotprod"}
 networks = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TFLITE],
@@ -42,5 +44,18 @@ def test_a_network_has_the_same_integers_on_another_architecture(
         inputs = random_inputs(graph, seed=7)
         expected = Runner(graph, Target(rounding=rounding))(*inputs)
         target = Target(isa=isa, arch=arch, rounding=rounding, threads=2 if isa == "auto" else 1)
-        for found, wanted in zip(Emulated(graph, target)(*inputs), expected, strict=True):
-            assert (found == wanted).all()
+        emulated = Emulated(graph, target)
+        for cpu in (None, OLD[arch]) if isa == "auto" else (None,):
+            for found, wanted in zip(emulated(*inputs, cpu=cpu), expected, strict=True):
+                assert (found == wanted).all()
+
+
+@pytest.mark.parametrize("arch", [*CROSS])
+def test_on_a_cpu_without_the_instructions_the_entry_refuses_the_call(arch: str) -> None:
+    reason = not_emulated(arch)
+    if reason:
+        pytest.skip(reason)
+    graph = region("ad01_int8", "upward")
+    emulated = Emulated(graph, Target(isa=NEW[arch]))
+    with pytest.raises(AssertionError, match="the entry refused the call"):
+        emulated(*random_inputs(graph, seed=7), cpu=OLD[arch])

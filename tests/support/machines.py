@@ -75,14 +75,14 @@ class Emulated:
             options += flags
             run_command([compiler, *files, *options, "-o", str(folder / "program")])
             self._program = (folder / "program").read_bytes()
-        self._command = [emulator, "-cpu", CPUS.get(target.isa, "max")]
+        self._emulator, self._cpu = emulator, CPUS.get(target.isa, "max")
 
-    def __call__(self, *inputs: Array) -> list[Array]:
+    def __call__(self, *inputs: Array, cpu: str | None = None) -> list[Array]:
         with tempfile.TemporaryDirectory(prefix="tinyai-") as name:
             program = Path(name) / "program"
             program.write_bytes(self._program)
             program.chmod(0o700)
-            command = [*self._command, str(program)]
+            command = [self._emulator, "-cpu", cpu or self._cpu, str(program)]
             return run_program(command, self._compiled, inputs, Path(name))
 
 

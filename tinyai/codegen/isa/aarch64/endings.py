@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import STRING_H
 from tinyai.codegen.isa.microkernels import Options
 
 
-def _ending(name: str, *needs: Definition) -> Definition:
-    return Definition(f"tinyai_{name}_neon", "endings_neon.c.j2", needs, name)
+@dataclass(frozen=True)
+class _Of:
+    """The set whose section it is for: a file may hold several."""
+
+    isa: str
 
 
-_SCALE = _ending("scale")
-_SCALES = {
-    "": _SCALE,
-    "twice": _ending("scale_twice", _SCALE),
-    "floats": _ending("scale_floats"),
-}
-_STORE = _ending("store", STRING_H)
-
-
-def endings(options: Options) -> tuple[Definition, ...]:
-    """What requantizes and stores sums, where they are not stored raw."""
+def endings(options: Options, isa: str) -> tuple[Definition, ...]:
+    """What requantizes and stores sums in a set's section, where they are not stored raw."""
     if options.raw:
         return ()
-    scale = "floats" if options.floats else "twice" if options.twice else ""
-    return _SCALES[scale], _STORE
+    if options.floats:
+        scale = _ending("scale_floats", isa)
+    elif options.twice:
+        scale = _ending("scale_twice", isa, _ending("scale", isa))
+    else:
+        scale = _ending("scale", isa)
+    return scale, _ending("store", isa, STRING_H)
+
+
+def _ending(name: str, isa: str, *needs: Definition) -> Definition:
+    named = f"tinyai_{name}_{isa}"
+    return Definition(named, "endings_neon.c.j2", needs, name, arguments=_Of(isa))

@@ -48,7 +48,7 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     many = t.outputs > 1
     name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *options.chosen, NAME)
     text = PanelText(**vars(options), many=many, blocks=blocks)
-    needs = (PANEL, STRING_H, _DOT, *endings(options))
+    needs = (PANEL, STRING_H, _DOT, *endings(options, NAME))
     return epilogue.need(Definition(name, "tile_dotprod.c.j2", needs, arguments=text))
 
 
@@ -57,7 +57,7 @@ def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) 
     pixels = 1 if s.flat or s.g.ow == 1 or s.window.dilation[1] > 1 else 2
     name = name_of("depthwise", *s.said(), f"by{pixels}", *options.chosen, NAME)
     text = SliceText(**vars(options), window=s.window, groups=s.groups, pixels=pixels)
-    needs = (SLICE, _DOT, *endings(options))
+    needs = (SLICE, _DOT, *endings(options, NAME))
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 
 

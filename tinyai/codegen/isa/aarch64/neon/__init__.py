@@ -47,7 +47,7 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     height = ("many" if many else "one", "pairs" if pairs else "")
     name = name_of("tile", *height, f"{16 * blocks}", *options.chosen, NAME)
     text = PanelText(**vars(options), many=many, blocks=blocks, pairs=pairs)
-    needs = (PANEL, STRING_H, _PRODUCTS, *endings(options))
+    needs = (PANEL, STRING_H, _PRODUCTS, *endings(options, NAME))
     return epilogue.need(Definition(name, "tile_neon.c.j2", needs, arguments=text))
 
 
@@ -57,7 +57,7 @@ def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) 
     name = name_of("depthwise", *s.said(), "pairs" if pairs else "", *options.chosen, NAME)
     text = SliceText(**vars(options), window=s.window, groups=s.groups, pairs=pairs)
     return epilogue.need(
-        Definition(name, "depthwise_neon.c.j2", (SLICE, *endings(options)), arguments=text)
+        Definition(name, "depthwise_neon.c.j2", (SLICE, *endings(options, NAME)), arguments=text)
     )
 
 

@@ -10,8 +10,6 @@ _BITS = {
     "dotprod": ("AT_HWCAP", 1 << 20),
     "i8mm": ("AT_HWCAP2", 1 << 13),
 }
-# What gcc calls it, of the sets that every such CPU has.
-_FIRST = {"neon": "armv8-a+simd"}
 
 
 def _has(feature: str) -> str:
@@ -20,8 +18,9 @@ def _has(feature: str) -> str:
 
 
 def _gcc(features: tuple[str, ...]) -> str:
-    named = (_FIRST.get(feature, f"armv8.2-a+{feature}") for feature in features)
-    return ",".join(f"arch={name}" for name in named)
+    """The oldest version of the architecture that has them, and those it does not bring itself."""
+    more = [feature for feature in features if feature != "neon"]
+    return "+".join(("arch=armv8.2-a" if more else "arch=armv8-a", *(more or ["simd"])))
 
 
 AARCH64 = Architecture(

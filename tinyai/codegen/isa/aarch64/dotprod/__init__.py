@@ -34,8 +34,9 @@ class PanelText(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SliceText(Options):
-    """Of so many neighbouring ``pixels`` at a time."""
+    """Of so many neighbouring ``pixels`` at a time, in the section of ``isa``."""
 
+    isa: str
     window: Window
     groups: int
     pixels: int
@@ -52,13 +53,15 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     return epilogue.need(Definition(name, "tile_dotprod.c.j2", needs, arguments=text))
 
 
-def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
+def depthwise(
+    epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options, isa: str = NAME
+) -> str:
     """16 channels at a time of one output, or of two whose windows overlap."""
     pixels = 1 if s.flat or s.g.ow == 1 or s.window.dilation[1] > 1 else 2
-    name = name_of("depthwise", *s.said(), f"by{pixels}", *options.chosen, NAME)
-    text = SliceText(**vars(options), window=s.window, groups=s.groups, pixels=pixels)
-    needs = (SLICE, _DOT, *endings(options, NAME))
+    name = name_of("depthwise", *s.said(), f"by{pixels}", *options.chosen, isa)
+    text = SliceText(**vars(options), isa=isa, window=s.window, groups=s.groups, pixels=pixels)
+    needs = (SLICE, _DOT, *endings(options, isa))
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 
 
-SET = InstructionSet(alone=ISA, among=ISA, microkernels=(Microkernels(NAME, _tile, _depthwise),))
+SET = InstructionSet(alone=ISA, among=ISA, microkernels=(Microkernels(NAME, _tile, depthwise),))

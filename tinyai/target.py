@@ -99,9 +99,9 @@ class Target:
 
     - ``isa``: instruction set of the kernels. ``auto`` holds those of every machine of the
       architecture and chooses by the CPU at run time, ``native`` is the strongest of this machine;
-      ``avx512vnni``, ``avxvnni``, ``avx2``, ``dotprod`` and ``neon`` are one of them, ``packed`` is
-      what ``auto`` runs elsewhere (portable C over the weights that the others read), ``scalar`` is
-      portable C to be read.
+      ``avx512vnni``, ``avxvnni``, ``avx2``, ``i8mm``, ``dotprod`` and ``neon`` are one of them,
+      ``packed`` is what ``auto`` runs elsewhere (portable C over the weights that the others read),
+      ``scalar`` is portable C to be read.
     - ``arch``: the architecture of the machine that will run the code, where ``isa`` does not say
       it; by default that of the host's target triple where ``tinyai.build`` or tvmc know it, else
       this machine's.

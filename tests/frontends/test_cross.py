@@ -96,9 +96,10 @@ def test_regions_and_host_of_different_machines_are_refused(target: str, found: 
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning", r"ignore:.mapping\.\w+. is now deprecated"
 )
-def test_tvmc_compiles_for_the_triple_of_the_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [("--cross-compiler", "aarch64-linux-gnu-g++"), ()])
+def test_tvmc_compiles_for_the_triple_of_the_host(named: tuple[str, ...], tmp_path: Path) -> None:
     package = tmp_path / "net.tar"
-    command = ["tvmc", "compile", "--cross-compiler", "aarch64-linux-gnu-g++", "--output"]
+    command = ["tvmc", "compile", *named, "--output"]
     result = CliRunner().invoke(main, [*command, str(package), "--target", TARGET, str(DIGITS)])
     assert result.exit_code == 0, result.output
     with tarfile.open(package) as files:

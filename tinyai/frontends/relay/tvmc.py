@@ -25,7 +25,8 @@ from tinyai.frontends.relay.load import (
     parse_shapes,
 )
 from tinyai.frontends.relay.partition import check_options, partition_for_tinyai, pattern_table
-from tinyai.target import COMPILER, split_target, with_host
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.target import COMPILER, foreign_triple, split_target, with_host
 
 
 def register_drivers() -> None:
@@ -129,11 +130,15 @@ def _checked(drive_compile: Any) -> Any:
 
 
 def _for_host(target: str, args: argparse.Namespace) -> str:
-    """The target string, checked, with the architecture of the host's triple."""
+    """The target string, checked, with the architecture of the host's triple, whose compiler links
+    where the command names none."""
     options, host = split_target(target)
     triple = getattr(args, "target_llvm_mtriple", None)
-    told = with_host(options, f"{host} -mtriple={triple}" if triple else host)
+    host = f"{host} -mtriple={triple}" if triple else host
+    told = with_host(options, host)
     check_options(told)
+    if foreign_triple(host) and not args.cross_compiler:
+        args.cross_compiler = Toolchain.of(None, foreign_triple(host)).command()[0]
     said = "".join(f" -{name}={told[name]}" for name in told.keys() - options.keys())
     return ",".join(
         part + said if part.split()[:1] == [COMPILER] else part for part in target.split(",")

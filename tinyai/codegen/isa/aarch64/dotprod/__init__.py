@@ -42,15 +42,24 @@ class SliceText(Options):
     pixels: int
 
 
-def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
+def tile(
+    epilogue: Epilogue,
+    t: Tiling,
+    *,
+    pixels: int,
+    blocks: int,
+    options: Options,
+    isa: str = NAME,
+    products: Definition = _DOT,
+) -> str:
     """Any number of outputs, 16 channels of them at a time; whether the last block is whole is
-    asked at run time."""
+    asked at run time. In the section of ``isa``, whose ``products`` they are made of."""
     options = replace(options, masked=False, ahead=0)
     many = t.outputs > 1
-    name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *options.chosen, NAME)
+    name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *options.chosen, isa)
     text = PanelText(**vars(options), many=many, blocks=blocks)
-    needs = (PANEL, STRING_H, _DOT, *endings(options, NAME))
-    return epilogue.need(Definition(name, "tile_dotprod.c.j2", needs, arguments=text))
+    needs = (PANEL, STRING_H, products, *endings(options, isa))
+    return epilogue.need(Definition(name, f"tile_{isa}.c.j2", needs, arguments=text))
 
 
 def depthwise(
@@ -64,4 +73,4 @@ def depthwise(
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 
 
-SET = InstructionSet(alone=ISA, among=ISA, microkernels=(Microkernels(NAME, _tile, depthwise),))
+SET = InstructionSet(alone=ISA, among=ISA, microkernels=(Microkernels(NAME, tile, depthwise),))

@@ -53,21 +53,25 @@ class Compiled:
     source: CSource
 
 
-def compile_graph(graph: Graph, target: Target, *, abi: str | None = None) -> Compiled:
+def compile_graph(
+    graph: Graph, target: Target, *, abi: str | None = None, hooked: bool = False
+) -> Compiled:
     """The pipeline: ``prepare``, then ``generate`` for as many threads as have work.
 
     Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
     or does not fit; ``DefectError`` for whatever else goes wrong.
     """
-    compiled = _compiled(graph, target, abi)
+    compiled = _compiled(graph, target, abi, hooked=hooked)
     check_limits(compiled, target)
     return compiled
 
 
-def _compiled(graph: Graph, target: Target, abi: str | None = None) -> Compiled:
+def _compiled(
+    graph: Graph, target: Target, abi: str | None = None, *, hooked: bool = False
+) -> Compiled:
     with owning_faults(f"the code of {graph.name}"):
         graph = prepare(graph, target)
-        return generate(graph, with_useful_threads(graph, target), abi=abi)
+        return generate(graph, with_useful_threads(graph, target), abi=abi, hooked=hooked)
 
 
 # What was compiled and may be asked for again, the oldest first, by its key.
@@ -123,6 +127,7 @@ def generate(
     target: Target,
     *,
     abi: str | None = None,
+    hooked: bool = False,
     schedules: Mapping[str, Schedule] | None = None,
 ) -> Compiled:
     """C for a graph that ``prepare`` made, which is lowered first.
@@ -132,13 +137,16 @@ def generate(
        cost model.
     3. ``with_borders``: images that are made with the border that their readers need.
     4. ``plan_with_parts``: offsets in one arena, where concatenations are made in place.
-    5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena).
+    5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena);
+       ``hooked`` C can be watched layer by layer.
     """
     tuning = read_tuning(target.tuning) if target.tuning else {}
     lowered = with_schedules(choose_kernels(graph, target), tuning, schedules)
     lowered, plan = plan_with_parts(with_borders(lowered))
     verify_lowered(lowered)
-    return Compiled(lowered, plan, emit(lowered, plan, target, abi=abi or target.abi))
+    return Compiled(
+        lowered, plan, emit(lowered, plan, target, abi=abi or target.abi, hooked=hooked)
+    )
 
 
 def check_limits(compiled: Compiled, target: Target) -> None:

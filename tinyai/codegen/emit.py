@@ -50,9 +50,12 @@ class CSource:
         return self.text.count("\n")
 
 
-def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSource:
+def emit(
+    graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str, hooked: bool = False
+) -> CSource:
     """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with "timed"
-    the code tells when each layer ended.
+    the code tells when each layer ended. ``hooked``: compiled with ``-DTINYAI_HOOK`` it calls a
+    function of the user's behind each layer.
 
     The file is C99 and C++17, includes nothing but the standard's headers (and the intrinsics
     where it has SIMD code; those of POSIX threads where it is written for several), and is the
@@ -70,6 +73,7 @@ def emit(graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str) -> CSour
         "outputs": outputs,
         "threads": graph.threads,
         "timed": timed,
+        "hooked": hooked,
     }
     bodies = [section.text(calls, alone=len(sections) == 1) for section in sections]
     entry = {
@@ -218,15 +222,16 @@ class _Section:
     def text(self, values: Mapping[str, Any], *, alone: bool) -> str:
         """The microkernels, the functions that call them, and the network that calls those in
         turn."""
-        body = text(self._network(timed=values["timed"]), INDENT)
+        body = text(self._network(timed=values["timed"], hooked=values["hooked"]), INDENT)
         suffix = "" if alone else f"_{self.isa.name}"
         network = render("network.c.j2", **values, suffix=suffix, body=body)
         texts = [each.text for each in self.definitions if not each.portable]
         texts += [function for _, function in self.functions.values()]
         return render("section.c.j2", isa=self.isa, texts=[*texts, network])
 
-    def _network(self, *, timed: bool) -> Code:
-        """The calls of all layers, and where they are timed, when each ended."""
+    def _network(self, *, timed: bool, hooked: bool) -> Code:
+        """The calls of all layers, and where they are timed, when each ended; where they are
+        hooked, what each made."""
 
         def ended(layers: int) -> Code:
             time = Assign(f"times[{layers}]", "tinyai_now()")
@@ -236,11 +241,24 @@ class _Section:
         inputs = range(len(self.graph.inputs))
         return [
             ended(0) if timed else None,
-            [[call, ended(layers) if timed else None, ""] for layers, call in calls],
+            [
+                [
+                    call,
+                    self._hook(layers - 1) if hooked else None,
+                    ended(layers) if timed else None,
+                    "",
+                ]
+                for layers, call in calls
+            ],
             "(void)arena;",
             "(void)part;" if self.graph.threads > 1 else None,
             [f"(void)in{number};" for number in inputs],
         ]
+
+    def _hook(self, number: int) -> Code:
+        """The call of the user's function behind a layer."""
+        name = self.graph.nodes[number].output
+        return Call("TINYAI_LAYER", number, self._write(name), self.graph.stored(name).seen)
 
     def _is_free(self, node: Node) -> bool:
         """A reshape whose input and output share memory, or a concatenation of what is made in its

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from tinyai.errors import GraphError
-from tinyai.ir import DType, Graph, Node, Type, print_graph
+from tinyai.ir import Array, DType, Graph, Node, Type, print_graph
 from tinyai.ops import Concatenate, Reshape
 from tinyai.traits import Border
 
@@ -71,6 +73,19 @@ class Storage:
         if self.border is None:
             return self.type.bytes
         return self.type.shape[0] * self.strides[0] * self.type.dtype.bytes + BORDER_SLACK
+
+    @property
+    def seen(self) -> int:
+        """Bytes from where the tensor's address is, in front of its border, to the end of its last
+        element."""
+        return self.first * self.type.dtype.bytes + self.end
+
+    def read(self, memory: Array) -> Array:
+        """The elements that the bytes of this array hold, from the tensor's address on."""
+        size = self.type.dtype.bytes
+        steps = [step * size for step in self.strides]
+        numpy = self.type.dtype.numpy
+        return np.ndarray(self.type.shape, numpy, memory, self.first * size, steps).copy()
 
     @property
     def dense(self) -> bool:

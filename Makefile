@@ -12,7 +12,7 @@ INPUTS := pyproject.toml tests/requirements.txt tinyai/install_tvm.py $(shell fi
 export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full bench test test-all lint format clean pytest pytest-all
+.PHONY: help env demo demo-full bench test test-all lint format wheel clean pytest pytest-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,12 @@ pytest-all: env
 format: env ## format the code, and repair what the linter can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+# A fixed time, so that the same sources give the same bytes; build/lib may hold files of the past.
+wheel: env ## build the wheel, in build/wheel
+	@rm -rf build/lib build/wheel
+	@SOURCE_DATE_EPOCH=315532800 $(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/wheel .
+	@ls build/wheel/*.whl
 
 clean: ## remove output and caches; the environment stays
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .pkl_memoize_py3

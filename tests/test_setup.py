@@ -8,6 +8,7 @@ import importlib.metadata
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import tinyai
 from tests.support.paths import ROOT
 from tinyai import install_tvm
 from tinyai.errors import EnvironmentProblem
@@ -393,17 +395,35 @@ def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what is packed, for setuptools writes into the tree that it builds."""
     tree = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "tinyai", tree / "tinyai", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md"):
-        if (ROOT / name).exists():
-            shutil.copy(ROOT / name, tree)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "Makefile"):
+        shutil.copy(ROOT / name, tree)
     return tree
 
 
+def make_wheel(tree: Path) -> Path:
+    """What ``make wheel`` builds in a tree, with the packages of this environment."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--old-file=env", "wheel", f"BIN={Path(sys.executable).parent}"]
+    process = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    (path,) = (tree / "build/wheel").iterdir()
+    assert process.stdout == f"build/wheel/{path.name}\n"
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(source_tree: Path) -> Path:
+    return make_wheel(source_tree)
+
+
 @pytest.fixture
-def environment(source_tree: Path, tmp_path: Path) -> Path:
-    """An environment with tinyai, installed without its dependencies, and no TVM; its python."""
+def environment(wheel: Path, tmp_path: Path) -> Path:
+    """An environment with tinyai's wheel, installed without its dependencies, and no TVM; its
+    python."""
     python = make_environment(tmp_path / "environment")
-    process = install(python, "--no-deps", str(source_tree))
+    process = install(python, "--no-deps", str(wheel))
     assert process.returncode == 0, process.stderr
     return python
 
@@ -420,6 +440,67 @@ def test_installed_package_has_its_type_marker_and_templates(environment: Path) 
         if path.is_file() and "__pycache__" not in path.parts:
             assert (installed / path.relative_to(ROOT / "tinyai")).is_file(), path
     assert (installed / "py.typed").is_file()
+
+
+def test_the_wheel_is_pure_python_and_holds_the_package_and_its_licence_alone(wheel: Path) -> None:
+    version = tinyai.__version__
+    assert wheel.name == f"tinyai-{version}-py3-none-any.whl"
+    info = f"tinyai-{version}.dist-info"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert {name.partition("/")[0] for name in names} == {"tinyai", info}
+        assert archive.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        metadata = archive.read(f"{info}/METADATA").decode()
+    assert f"\nVersion: {version}\n" in metadata
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    assert "\nDescription-Content-Type: text/markdown\n" in metadata
+    assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
+
+
+def test_the_same_sources_are_the_same_wheel_and_a_file_of_the_past_is_not_in_it(
+    source_tree: Path, wheel: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(source_tree, other)
+    assert (other / "build/lib/tinyai").is_dir()  # setuptools packs what lies there
+    (other / "build/lib/tinyai/past.py").touch()
+    assert make_wheel(other).read_bytes() == wheel.read_bytes()
+
+
+# What a package index's user has: no TVM, a C compiler, and a folder of one's own.
+NETWORK_TO_C = """
+import pathlib
+import numpy as np
+import tinyai
+from tinyai.source import Expr, SourceType
+from tinyai.vocabulary import call, constant
+
+data = Expr((SourceType((1, 8), "int8"),))
+weights = np.arange(32, dtype="int8").reshape(4, 8)
+sums = call("dense", SourceType((1, 4), "int32"), data, constant(weights))
+graph = tinyai.graph_of("net", [data], sums, tinyai.Rounding())
+for isa in ("scalar", "auto"):
+    target = tinyai.Target(isa=isa)
+    values = np.arange(8, dtype="int8").reshape(1, 8)
+    (result,) = tinyai.Runner(graph, target)(values)
+    assert (result == values @ weights.T.astype("int32")).all()
+    source = tinyai.compile_graph(graph, target, abi="plain").source
+    pathlib.Path(f"{isa}.c").write_text(source.text)
+"""
+
+
+@needs_gcc
+def test_the_installed_wheel_turns_a_graph_into_c_that_runs_without_tvm(environment: Path) -> None:
+    process = run(environment, "-W", "error", "-c", NETWORK_TO_C)
+    assert process.returncode == 0, process.stderr
+    for isa in ("scalar", "auto"):
+        command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-c", f"{isa}.c"]
+        subprocess.run(command, cwd=environment.parent, check=True)
+
+
+def test_the_changelog_begins_with_the_version() -> None:
+    sections = re.findall("^## (.+)$", (ROOT / "docs/changelog.md").read_text(), re.MULTILINE)
+    assert sections[0].split()[0] == tinyai.__version__
 
 
 def test_doctor_without_tvm_fails_and_says_what_to_try(environment: Path) -> None:
@@ -453,12 +534,12 @@ def test_doctor_reports_a_tvm_that_cannot_be_imported(environment: Path, code: s
 
 
 def test_installing_tinyai_asks_for_no_tvm_and_its_extra_for_one_with_relay(
-    source_tree: Path, tmp_path: Path
+    wheel: Path, tmp_path: Path
 ) -> None:
     python = make_environment(tmp_path / "environment")
-    process = install(python, str(source_tree))  # offline: what is missing fails
+    process = install(python, str(wheel))  # offline: what is missing fails
     assert process.returncode == 0, process.stderr
-    process = install(python, f"{source_tree}[relay]")
+    process = install(python, f"{wheel}[relay]")
     assert process.returncode != 0
     assert "No matching distribution found for apache-tvm<0.20" in process.stderr
 

@@ -29,7 +29,7 @@ from tinyai import backend
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, with_useful_threads
 from tinyai.codegen.helpers import COVER
 from tinyai.codegen.kernels import Kernel, sharing, tile, tiling
-from tinyai.codegen.kernels.depthwise import Slicing
+from tinyai.codegen.kernels.depthwise import ChannelBlocks
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.kernels.tiling import cover
@@ -133,7 +133,7 @@ def test_layers_are_shared_in_every_way() -> None:
         assert tiling_of(graph, by_name[name]).by_panels(2) == by_panels, name
         assert not tiling_of(graph, by_name[name]).by_panels(1)
     for name, by_blocks in (("rows", False), ("more rows", False), ("blocks", True)):
-        slicing = Slicing(Geometry.of(graph, by_name[name]))
+        slicing = ChannelBlocks(Geometry.of(graph, by_name[name]))
         assert slicing.by_blocks(2, stepped=False) == by_blocks, name
         assert not slicing.by_blocks(2, stepped=True)
         assert not slicing.by_blocks(1, stepped=False)

@@ -51,7 +51,7 @@ class FloatAdd:
         return *numbers, str(self.low), str(self.high)
 
     def results(self, x: Array, y: Array) -> Array:
-        """What the core computes, as int64."""
+        """What the microkernel computes, as int64."""
         if self.fused:
             a, b, c = (np.asarray(number) for number in (self.a, self.b, self.c))
             total = fused_multiply_add(x, a, fused_multiply_add(y, b, c))

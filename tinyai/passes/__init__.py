@@ -7,12 +7,12 @@ from tinyai.ir import Graph, verify
 from tinyai.passes.drop_channels import drop_channels
 from tinyai.passes.drop_copies import drop_copies
 from tinyai.passes.drop_idle_steps import drop_idle_steps
+from tinyai.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tinyai.passes.fold_constants import fold_constants
 from tinyai.passes.fold_pads import fold_pads
 from tinyai.passes.fuse_epilogues import fuse_epilogues
 from tinyai.passes.make_tables import make_tables
 from tinyai.passes.make_unsigned import make_unsigned
-from tinyai.passes.merge_equal import merge_equal
 from tinyai.passes.merge_permutes import merge_permutes
 from tinyai.passes.narrow_steps import narrow_steps
 from tinyai.passes.narrow_transposes import narrow_transposes
@@ -26,7 +26,7 @@ PIPELINE = (
     # Constants first: what is known needs no code, and equal constants make equal nodes.
     fold_constants,
     # Before fusion, so that a value with two equal users has one user, and can be fused.
-    merge_equal,
+    eliminate_common_subexpressions,
     # Before fusion, while a function stands between two tensors of 8 bits.
     tabulate_functions,
     remove_unused,

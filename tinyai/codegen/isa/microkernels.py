@@ -18,7 +18,7 @@ from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.steps import Chain, Epilogue
 
 if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.depthwise import ChannelBlocks
     from tinyai.codegen.kernels.tiling import Tiling
 
 
@@ -53,7 +53,7 @@ class Options:
 
 
 class TileMicrokernel(Protocol):
-    """Results of ``pixels`` neighbouring outputs by ``blocks`` of 16 channels, a panel's."""
+    """Results of ``pixels`` neighbouring outputs by a weight panel, ``blocks`` of 16 channels."""
 
     def __call__(
         self, epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options
@@ -61,9 +61,11 @@ class TileMicrokernel(Protocol):
 
 
 class DepthwiseMicrokernel(Protocol):
-    """Results of the rows of a slice of 64 channels, of which ``lanes`` are computed."""
+    """Results of the rows of a block of 64 channels, of which ``lanes`` are computed."""
 
-    def __call__(self, epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str: ...
+    def __call__(
+        self, epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options
+    ) -> str: ...
 
 
 class Lanes(Protocol):

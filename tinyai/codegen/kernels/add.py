@@ -70,15 +70,15 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, sums: Sums) -> Code
 
 KERNELS = tuple(
     Kernel(
-        name=f"elementwise_add_{cores.name}",
+        name=f"elementwise_add_{micro.name}",
         op=Elementwise,
-        isa=cores.name,
-        demands=functools.partial(_demands, sums=cores.sums),
+        isa=micro.name,
+        demands=functools.partial(_demands, sums=micro.sums),
         kind=_is_sum,
-        code=functools.partial(_code, sums=cores.sums),
+        code=functools.partial(_code, sums=micro.sums),
         takes=elementwise.takes,
         split=True,
     )
-    for cores in MICROKERNELS
-    if cores.sums
+    for micro in MICROKERNELS
+    if micro.sums
 )

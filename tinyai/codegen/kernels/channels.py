@@ -53,7 +53,7 @@ class Channels:
 
     @property
     def stepped(self) -> bool:
-        """Whether steps follow the core: what it stores waits for them in the scratch memory."""
+        """Whether steps follow the microkernel, whose results wait for them in scratch memory."""
         return self.raw or bool(self.rest.steps)
 
     def slower(self, node: Node) -> list[str]:
@@ -63,7 +63,7 @@ class Channels:
 
     @property
     def options(self) -> Options:
-        """What a core's text depends on."""
+        """What a microkernel's text depends on."""
         form = self.form
         if isinstance(form, str):
             return Options(raw=True)

@@ -22,10 +22,10 @@ from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.channels import Channels
+from tinyai.codegen.kernels.depthwise_loops import LANES, DepthwiseLoops
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
 from tinyai.codegen.kernels.sharing import pieces
-from tinyai.codegen.kernels.slice_loops import LANES, SliceLoops
 from tinyai.codegen.kernels.table import Kernel, result_at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue, write_scalar
@@ -65,7 +65,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Slicing:
+class ChannelBlocks:
     """How a depthwise convolution is cut up."""
 
     g: Geometry
@@ -185,7 +185,7 @@ class Slicing:
 
 def pack(graph: Lowered, node: Node, weight: Array) -> Array:
     """[channels, kernel…, 1] -> [block][group of rows][column][4][16 lanes][4 rows]."""
-    s = Slicing(Geometry.of(graph, node))
+    s = ChannelBlocks(Geometry.of(graph, node))
     rows, columns = s.g.window.kernel
     taps = np.pad(weight[..., 0], ((0, 0), (0, s.groups * ROWS - rows), (0, 0)))
     taps = taps.reshape(s.g.c, s.groups, ROWS, columns)
@@ -215,26 +215,26 @@ def demands(graph: Lowered, node: Node) -> str | None:
 
 
 def scratch(graph: Lowered, node: Node, threads: int) -> int:
-    s = Slicing(Geometry.of(graph, node))
+    s = ChannelBlocks(Geometry.of(graph, node))
     channels = Channels.of(graph, node, s.g)
     source = image_in(graph, node, s.g, reaches_behind=s.reaches_behind)
     row = channels.rest.start.bytes * s.width * s.blocks * LANES
     return source.copy_bytes + (threads * row if channels.stepped else 0)
 
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Code:
-    return _loops(graph, node, epilogue, cores).code(epilogue)
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels) -> Code:
+    return _loops(graph, node, epilogue, micro).code(epilogue)
 
 
-def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) -> SliceLoops:
-    s = Slicing(Geometry.of(graph, node))
+def _loops(graph: Lowered, node: Node, epilogue: Epilogue, micro: Microkernels) -> DepthwiseLoops:
+    s = ChannelBlocks(Geometry.of(graph, node))
     g = s.g
     channels = Channels.of(graph, node, g)
     epilogue.slower += channels.slower(node)
     epilogue.calls_only = not channels.stepped
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)
     out = image_of(graph.stored(node.output))
-    rest = _rest(s, out, epilogue, channels, cores) if channels.stepped else None
+    rest = _rest(s, out, epilogue, channels, micro) if channels.stepped else None
     by_blocks = s.by_blocks(epilogue.threads, stepped=channels.stepped)
     cycles = math.prod(g.window.kernel) * g.oh * g.ow * g.c / MACS_A_CYCLE
     data = graph.type(node.inputs[0]).dtype
@@ -243,9 +243,9 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
     whole = LANES if s.flat else valid
     last = g.ow * g.c - LANES * (s.width - 1) if s.flat else valid
     options = replace(channels.options, flat=s.flat, flipped=flipped)
-    core = functools.partial(cores.depthwise, epilogue, s, options=options)
-    narrow = cores.half and not s.flat and valid <= HALF
-    return SliceLoops(
+    microkernel = functools.partial(micro.depthwise, epilogue, s, options=options)
+    narrow = micro.half and not s.flat and valid <= HALF
+    return DepthwiseLoops(
         s,
         Images(
             g,
@@ -255,8 +255,8 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
         ),
         channels,
         arrays=channels.arrays(epilogue, lambda values: s.lanes(values).reshape(-1)),
-        core=core(lanes=LANES) if s.blocks > 1 or not narrow else None,
-        last_core=core(lanes=HALF if narrow else LANES),
+        microkernel=microkernel(lanes=LANES) if s.blocks > 1 or not narrow else None,
+        last_microkernel=microkernel(lanes=HALF if narrow else LANES),
         mask=f"0x{(1 << whole) - 1:x}ULL",
         last_mask=f"0x{(1 << last) - 1:x}ULL",
         rest=rest,
@@ -267,15 +267,15 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
 
 
 def _rest(
-    s: Slicing, out: Image, epilogue: Epilogue, channels: Channels, cores: Microkernels
+    s: ChannelBlocks, out: Image, epilogue: Epilogue, channels: Channels, micro: Microkernels
 ) -> Code:
-    """What takes the results of a core through the rest of the steps."""
+    """What takes the results of a microkernel through the rest of the steps."""
     g, chain = s.g, channels.rest
     taken = f"x * {g.c if s.flat else s.blocks * LANES} + c"
     sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
     axes = [Axis(name, (size,)) for name, size in sizes]
     place = f"n * {out.image} + {out.first} + y * {out.row} + x * {out.pixel} + c"
-    lanes = cores.lanes(epilogue, chain, taken, place, axes) if cores.lanes else None
+    lanes = micro.lanes(epilogue, chain, taken, place, axes) if micro.lanes else None
     return lanes or write_scalar(epilogue, chain, taken, place, axes, g.c)
 
 
@@ -283,22 +283,22 @@ def _takes(graph: Lowered, node: Node, name: str) -> bool:
     """Images with a border; results at strides where each output has lanes of its own."""
     if graph.stored(name).border:
         return takes_image(graph, node, name)
-    flat = Slicing(Geometry.of(graph, node)).flat
+    flat = ChannelBlocks(Geometry.of(graph, node)).flat
     return not flat and result_at_strides(graph, node, name)
 
 
 KERNELS = tuple(
     Kernel(
-        name=f"conv2d_depthwise_{cores.name}",
+        name=f"conv2d_depthwise_{micro.name}",
         op=Conv2d,
-        isa=cores.name,
+        isa=micro.name,
         demands=demands,
         kind=is_depthwise,
-        code=functools.partial(_code, cores=cores),
+        code=functools.partial(_code, micro=micro),
         scratch=scratch,
         takes=_takes,
         split=True,
         pack={1: pack},
     )
-    for cores in MICROKERNELS
+    for micro in MICROKERNELS
 )

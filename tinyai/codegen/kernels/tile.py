@@ -2,8 +2,8 @@
 
 The input is read as rows of bytes, four at a time: of a window's row the bytes of all its columns
 are neighbours in NHWC. Weights are packed into panels of up to four blocks of 16 channels: for
-every four bytes of the window, 64 bytes of weights a block. A panel is one call of a *core*, which
-layers share; what a layer is, stands in the arguments.
+every four bytes of the window, 64 bytes of weights a block. A panel is one call of a *microkernel*,
+which layers share; what a layer is, stands in the arguments.
 
 Where a block has room for the channels of several outputs, that many neighbours are computed as one
 output: their windows overlap, and the requantization of a block serves all of them.
@@ -32,7 +32,7 @@ from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
 from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, at_strides
-from tinyai.codegen.kernels.tile_loops import PanelCall, Rest, TileLoops, looped
+from tinyai.codegen.kernels.tile_loops import Rest, TileLoops, WeightPanelCall, looped
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
 from tinyai.codegen.lowered import Lowered, Schedule, Tile
 from tinyai.codegen.quantized_add import QuantizedAdd
@@ -117,7 +117,7 @@ def complaint(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
 
 
 def _waiting(channels: Channels) -> int:
-    """Bytes of each result of a core that waits for steps; 0 where none does."""
+    """Bytes of each result of a microkernel that waits for steps; 0 where none does."""
     return channels.rest.start.bytes if channels.stepped else 0
 
 
@@ -172,16 +172,16 @@ def scratch(graph: Lowered, node: Node, threads: int) -> int:
 
 
 def _calls(
-    t: Tiling, epilogue: Epilogue, cores: Microkernels, options: Options, *, ranges: bool
-) -> tuple[PanelCall, ...]:
-    """For each panel the cores that cover a stripe of outputs, and where its weights begin.
+    t: Tiling, epilogue: Epilogue, micro: Microkernels, options: Options, *, ranges: bool
+) -> tuple[WeightPanelCall, ...]:
+    """For each panel the microkernels that cover a stripe of outputs, and where its weights begin.
     ``ranges`` says that stripes of any length come, because threads share the outputs."""
     calls = []
     stripe = t.schedule.stripe
     at = 0
     for number, panel in enumerate(t.panels):
-        pixels = panel.outputs if cores.tall else 1
-        # Where windows overlap, one core serves every length: it goes row by row.
+        pixels = panel.outputs if micro.tall else 1
+        # Where windows overlap, one microkernel serves every length: it goes row by row.
         lower = pixels > 1 and not t.overlap(Tile(pixels, LANES * panel.blocks))
         rest = t.outputs % stripe
         first, others = cover(stripe, pixels) if lower else (stripe, False)
@@ -189,13 +189,15 @@ def _calls(
         valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
         other = others or last_others or (ranges and lower)
         masked = replace(options, masked=options.masked and valid < LANES)
-        core = functools.partial(cores.tile, epilogue, t, blocks=panel.blocks, options=masked)
+        microkernel = functools.partial(
+            micro.tile, epilogue, t, blocks=panel.blocks, options=masked
+        )
         size = t.k * LANES * panel.blocks
         calls.append(
-            PanelCall(
+            WeightPanelCall(
                 number,
-                core=core(pixels=pixels),
-                other=core(pixels=pixels - 1) if other else None,
+                microkernel=microkernel(pixels=pixels),
+                other=microkernel(pixels=pixels - 1) if other else None,
                 pixels=pixels,
                 first=first,
                 last_first=last_first,
@@ -209,15 +211,15 @@ def _calls(
     return looped(calls)
 
 
-def _options(graph: Lowered, cores: Microkernels, channels: Channels, *, flipped: bool) -> Options:
-    """What the texts of the cores may depend on."""
+def _options(graph: Lowered, micro: Microkernels, channels: Channels, *, flipped: bool) -> Options:
+    """What the texts of the microkernels may depend on."""
     streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
     return replace(
         channels.options,
         flipped=flipped,
         # What waits for steps has room for whole blocks.
         masked=not channels.stepped,
-        ahead=AHEAD if cores.fetches and streamed else 0,
+        ahead=AHEAD if micro.fetches and streamed else 0,
     )
 
 
@@ -227,18 +229,18 @@ def _rest(
     epilogue: Epilogue,
     t: Tiling,
     channels: Channels,
-    cores: Microkernels,
+    micro: Microkernels,
 ) -> Rest:
-    """What takes the results of a core through the rest of the steps."""
+    """What takes the results of a microkernel through the rest of the steps."""
     g, out, chain = t.g, image_of(graph.stored(node.output)), channels.rest
     taken, place = f"(q - first) * {t.channels}", _at_pixel(out, g)
-    add = _add(graph, node, chain, cores) if g.groups == 1 else None
-    if add and cores.sums:
+    add = _add(graph, node, chain, micro) if g.groups == 1 else None
+    if add and micro.sums:
         other = image_of(graph.stored(add.operand))
         dense = t.channels == g.oc == out.pixel
         count = f"count * {g.oc}" if dense else str(g.oc)
         operand = f"{epilogue.param(add.operand)} + {_at_pixel(other, g)}"
-        call = cores.sums.call(epilogue, add, f"acc + {taken}", operand, f"out + {place}", count)
+        call = micro.sums.call(epilogue, add, f"acc + {taken}", operand, f"out + {place}", count)
         if not dense:
             return Rest(call)
         return Rest(call, "all" if _in_line(out, g) and _in_line(other, g) else "row")
@@ -246,9 +248,9 @@ def _rest(
     axes = output_axes(g, node.op, "q", channel)
     taken, place = f"{taken} + c", f"{place} + {channel}"
     lanes: Code = None
-    if g.groups == 1 and cores.lanes:
-        lanes = cores.lanes(epilogue, chain, taken, place, axes)
-    elif cores.lanes:
+    if g.groups == 1 and micro.lanes:
+        lanes = micro.lanes(epilogue, chain, taken, place, axes)
+    elif micro.lanes:
         epilogue.slower.append("steps one element at a time: groups of channels")
     return Rest(lanes or write_scalar(epilogue, chain, taken, place, axes, g.group_out))
 
@@ -265,22 +267,22 @@ def _at_pixel(of: Image, g: Geometry) -> str:
 
 
 def _add(
-    graph: Lowered, node: Node, chain: Chain, cores: Microkernels
+    graph: Lowered, node: Node, chain: Chain, micro: Microkernels
 ) -> QuantizedAdd | FloatAdd | None:
-    """The sum with another tensor that a core's results wait for, if they wait for one."""
-    if cores.sums is None:
+    """The sum with another tensor that a microkernel's results wait for, if they wait for one."""
+    if micro.sums is None:
         return None
-    add = add_of(graph, chain.steps, chain.start, cores.sums)
+    add = add_of(graph, chain.steps, chain.start, micro.sums)
     if isinstance(add, str) or graph.type(add.operand).shape != graph.type(node.output).shape:
         return None
     return add
 
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Code:
-    return _loops(graph, node, epilogue, cores).code(epilogue)
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels) -> Code:
+    return _loops(graph, node, epilogue, micro).code(epilogue)
 
 
-def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) -> TileLoops:
+def _loops(graph: Lowered, node: Node, epilogue: Epilogue, micro: Microkernels) -> TileLoops:
     t = tiling_of(graph, node)
     g = t.g
     channels = _channels(graph, node)
@@ -290,14 +292,14 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
     out = image_of(graph.stored(node.output))
     data = graph.type(node.inputs[0]).dtype
     flipped = data is not graph.bytes_are and not source.copy_bytes
-    options = _options(graph, cores, channels, flipped=flipped)
+    options = _options(graph, micro, channels, flipped=flipped)
     by_panels = t.by_panels(epilogue.threads)
     # What threads deal out among them: panels, of all groups and in each stripe where the results
     # do not wait for steps behind them.
     panels, stripes = len(t.panels) * g.groups, -(-t.outputs // t.schedule.stripe)
     things = panels * stripes if by_panels else t.outputs // PIECE
     cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE
-    rest = _rest(graph, node, epilogue, t, channels, cores) if channels.stepped else None
+    rest = _rest(graph, node, epilogue, t, channels, micro) if channels.stepped else None
     # Where all pixels are as far apart as neighbours are, the image is one long row.
     in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
     written = replace(out, pixel=out.pixel * (g.oc // channels.start.size))
@@ -308,7 +310,7 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, cores: Microkernels) 
         t,
         Images(g, source, out, signs),
         channels,
-        calls=_calls(t, epilogue, cores, options, ranges=ranges),
+        calls=_calls(t, epilogue, micro, options, ranges=ranges),
         width=t.outputs if in_line and out_line else g.ow,
         out_column=written.pixel,
         arrays=channels.arrays(epilogue, functools.partial(_by_block, t)),
@@ -337,11 +339,11 @@ def _takes(graph: Lowered, node: Node, name: str) -> bool:
 
 KERNELS = tuple(
     Kernel(
-        name=f"{op.name}_tile_{cores.name}",
+        name=f"{op.name}_tile_{micro.name}",
         op=op,
-        isa=cores.name,
+        isa=micro.name,
         demands=demands,
-        code=functools.partial(_code, cores=cores),
+        code=functools.partial(_code, micro=micro),
         scratch=scratch,
         takes=_takes,
         split=True,
@@ -349,6 +351,6 @@ KERNELS = tuple(
         candidates=candidates,
         complaint=complaint,
     )
-    for cores in MICROKERNELS
+    for micro in MICROKERNELS
     for op in (Conv2d, Dense)
 )

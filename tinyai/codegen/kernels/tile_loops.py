@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tinyai.codegen.ctree import Assign, Block, Call, Code, Declare, For, If, let
-from tinyai.codegen.helpers import COVER, PANEL
+from tinyai.codegen.helpers import COVER, TILE_ARGS
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
 from tinyai.codegen.kernels.sharing import owners, shared
@@ -17,14 +17,14 @@ from tinyai.codegen.steps import Epilogue
 
 
 @dataclass(frozen=True)
-class PanelCall:
-    """The microkernels that cover a stripe of outputs, for a panel of weights or for ``count``
-    neighbouring ones. ``core`` computes tiles of ``pixels`` outputs up to the ``first`` ones of a
-    whole stripe, or ``last_first`` of the last one; ``other`` the rest. The panels' weights and
-    channels are ``weights_step`` and ``channel_step`` apart."""
+class WeightPanelCall:
+    """The microkernels that cover a stripe of outputs, for a weight panel or for ``count``
+    neighbouring ones. ``microkernel`` computes tiles of ``pixels`` outputs up to the ``first`` ones
+    of a whole stripe, or ``last_first`` of the last one; ``other`` the rest. The panels' weights
+    and channels are ``weights_step`` and ``channel_step`` apart."""
 
     number: int
-    core: str
+    microkernel: str
     other: str | None
     pixels: int
     first: int
@@ -42,7 +42,7 @@ class PanelCall:
         return f"{first} + panel * {step}" if self.count > 1 else str(first)
 
 
-def looped(calls: Sequence[PanelCall]) -> tuple[PanelCall, ...]:
+def looped(calls: Sequence[WeightPanelCall]) -> tuple[WeightPanelCall, ...]:
     """The calls with a loop for neighbouring panels that differ in their place only."""
     loops = []
     for _, (first, *others) in itertools.groupby(
@@ -83,7 +83,7 @@ class TileLoops:
     t: Tiling
     images: Images
     channels: Channels
-    calls: tuple[PanelCall, ...]
+    calls: tuple[WeightPanelCall, ...]
     width: int
     out_column: int
     arrays: Mapping[str, str]
@@ -95,9 +95,9 @@ class TileLoops:
     threads: int
 
     def code(self, epilogue: Epilogue) -> Code:
-        epilogue.need(PANEL)
+        epilogue.need(TILE_ARGS)
         return [
-            Declare("tinyai_panel", "p"),
+            Declare("tinyai_tile_args", "p"),
             [Assign(f"p.{name}", value) for name, value in self._layer().items()],
             self._where(),
             For("n", 0, self.t.g.n, self.images.opened(epilogue), self._image(epilogue)),
@@ -208,7 +208,7 @@ class TileLoops:
             head=f"for (ptrdiff_t q = {begin}, count; q < {end}; q += count)",
         )
 
-    def _panels(self, call: PanelCall, epilogue: Epilogue) -> Code:
+    def _panels(self, call: WeightPanelCall, epilogue: Epilogue) -> Code:
         code = self._panel(call, epilogue)
         if self.by_panels:
             number = f"{call.number} + panel" if call.count > 1 else str(call.number)
@@ -219,7 +219,7 @@ class TileLoops:
             code = If(f"({number}) % part->tasks == {whose}", code, following)
         return For("panel", 0, call.count, code) if call.count > 1 else code
 
-    def _panel(self, call: PanelCall, epilogue: Epilogue) -> Code:
+    def _panel(self, call: WeightPanelCall, epilogue: Epilogue) -> Code:
         t, target = self.t, self.images.target
         weights = call.at(call.weights, call.weights_step)
         channel = call.at(call.channel, call.channel_step)
@@ -238,11 +238,11 @@ class TileLoops:
             self._tiles(call, epilogue),
         ]
 
-    def _tiles(self, call: PanelCall, epilogue: Epilogue) -> Code:
+    def _tiles(self, call: WeightPanelCall, epilogue: Epilogue) -> Code:
         """The outputs of a stripe: by one microkernel, or the last ones by another."""
         last = Assign("p.last", "last")
         if call.other is None:
-            return last, Call(call.core, "&p")
+            return last, Call(call.microkernel, "&p")
         stripe = self.t.schedule.stripe
         end = f"first + {call.first}"
         if self._by_outputs:
@@ -251,7 +251,7 @@ class TileLoops:
             end = f"last - first == {stripe} ? {end} : first + {call.last_first}"
         return (
             Assign("p.last", end),
-            Call(call.core, "&p"),
+            Call(call.microkernel, "&p"),
             Assign("p.first", "p.last"),
             last,
             Call(call.other, "&p"),

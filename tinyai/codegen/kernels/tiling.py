@@ -76,7 +76,7 @@ HEAVY_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Panel:
+class WeightPanel:
     """``blocks`` of 16 channels from ``channel`` on, by ``outputs`` at a time."""
 
     channel: int
@@ -149,12 +149,12 @@ class Tiling:
         return self.g.oh * self.g.ow
 
     @property
-    def panels(self) -> tuple[Panel, ...]:
+    def panels(self) -> tuple[WeightPanel, ...]:
         """The panels of a group."""
         tiles = self.schedule.panels
         firsts = np.cumsum([0, *(tile.channels for tile in tiles)])[:-1]
         return tuple(
-            Panel(int(first), tile.channels // LANES, tile.outputs)
+            WeightPanel(int(first), tile.channels // LANES, tile.outputs)
             for first, tile in zip(firsts, tiles, strict=True)
         )
 

@@ -55,16 +55,16 @@ def _demands(graph: Lowered, node: Node) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels) -> Code:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels) -> Code:
     """Threads share columns."""
     matrices = _matrices(graph, node)
     assert isinstance(matrices, Matrices)
-    assert cores.transpose is not None
+    assert micro.transpose is not None
     size = graph.type(node.output).dtype.bytes
     side = REGISTER // size
     outer, shared = matrices.outer, epilogue.threads > 1
     call = Call(
-        cores.transpose(epilogue, side, size),
+        micro.transpose(epilogue, side, size),
         f"in0 + {outer.read}",
         matrices.row_step,
         f"out + {outer.write}",
@@ -77,14 +77,14 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, cores: Microkernels
 
 KERNELS = tuple(
     Kernel(
-        name=f"transpose_{cores.name}",
+        name=f"transpose_{micro.name}",
         op=Transpose,
-        isa=cores.name,
+        isa=micro.name,
         demands=_demands,
-        code=functools.partial(_code, cores=cores),
+        code=functools.partial(_code, micro=micro),
         takes=at_strides,
         split=True,
     )
-    for cores in MICROKERNELS
-    if cores.transpose
+    for micro in MICROKERNELS
+    if micro.transpose
 )

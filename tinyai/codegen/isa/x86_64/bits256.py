@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.helpers import PANEL, SLICE, STRING_H
+from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums, name_of
 from tinyai.codegen.isa.section import Isa
 from tinyai.codegen.isa.x86_64 import X86_64, sums
@@ -18,7 +18,7 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.depthwise import ChannelBlocks
     from tinyai.codegen.kernels.tiling import Tiling
 
 
@@ -62,7 +62,7 @@ def microkernels(isa: str) -> Microkernels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PanelText(Options):
+class TileText(Options):
     """Of ``many`` outputs, or of one; ``vnni``: in the instructions of AVX-VNNI."""
 
     many: bool
@@ -70,7 +70,7 @@ class PanelText(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SliceText(Options):
+class DepthwiseText(Options):
     window: Window
     groups: int
     vnni: bool = False
@@ -110,25 +110,27 @@ def tile(
     shared = _either(
         name_of("tile", height, *options.chosen, isa),
         "tile_256.c.j2",
-        "const tinyai_panel *const p, const ptrdiff_t blocks",
-        (PANEL, SIMD, *_ends(options)),
-        PanelText(**vars(options), many=many),
+        "const tinyai_tile_args *const p, const ptrdiff_t blocks",
+        (TILE_ARGS, SIMD, *_ends(options)),
+        TileText(**vars(options), many=many),
         isa,
     )
     text = WidthText(shared.name, blocks)
     return epilogue.need(Definition(name, "tile_width.c.j2", (shared,), arguments=text))
 
 
-def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options, isa: str) -> str:
+def depthwise(
+    epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options, isa: str
+) -> str:
     """Name of the depthwise microkernel: loops, which ask at run time whether the input is
     flipped."""
     options = replace(options, flipped=False)
     microkernel = _either(
         name_of("depthwise", *s.said(), *options.chosen, isa),
         "depthwise_256.c.j2",
-        "const tinyai_slice *const p",
-        (SLICE, SIMD, *_ends(options)),
-        SliceText(**vars(options), window=s.window, groups=s.groups),
+        "const tinyai_depthwise_args *const p",
+        (DEPTHWISE_ARGS, SIMD, *_ends(options)),
+        DepthwiseText(**vars(options), window=s.window, groups=s.groups),
         isa,
     )
     return epilogue.need(microkernel)
@@ -147,7 +149,7 @@ def _either(
     template: str,
     parameters: str,
     needs: tuple[Definition, ...],
-    text: PanelText | SliceText,
+    text: TileText | DepthwiseText,
     isa: str,
 ) -> Definition:
     """The function ``name`` of the template; of ``isa`` "either" the one of both that suits the

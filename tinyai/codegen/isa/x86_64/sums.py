@@ -22,7 +22,7 @@ def quantized_add(epilogue: Epilogue, add: QuantizedAdd, *, isa: str, bits: int)
     unsigned = add.dtype is DType.UINT8
     text = AddText(branches, f"_mm{bits}", bits // 8, unsigned=unsigned, bounded=bounded)
     needs = () if bits == 512 else (STRING_H,)
-    return epilogue.need(Definition(name, "add_core.c.j2", needs, arguments=text))
+    return epilogue.need(Definition(name, "add.c.j2", needs, arguments=text))
 
 
 @dataclass(frozen=True)
@@ -78,4 +78,4 @@ def float_add(
     signed = tuple(of is DType.INT8 for of in types)
     text = FloatAddText(order is not None, add.fused, signed)
     needs = (order,) if order else (STRING_H,)
-    return epilogue.need(Definition(name, "add_floats_core.c.j2", needs, arguments=text))
+    return epilogue.need(Definition(name, "add_floats.c.j2", needs, arguments=text))

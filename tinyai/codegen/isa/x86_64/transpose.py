@@ -27,4 +27,4 @@ def transpose(epilogue: Epilogue, side: int, size: int, *, isa: str) -> str:
     """Name of the microkernel for squares of ``side`` elements of ``size`` bytes."""
     name = name_of("transpose", f"{side}x{side}", isa)
     squares = Squares(side, size, side.bit_length() - 1, CACHE_LINE // size)
-    return epilogue.need(Definition(name, "transpose_core.c.j2", (STRING_H,), arguments=squares))
+    return epilogue.need(Definition(name, "transpose.c.j2", (STRING_H,), arguments=squares))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.helpers import PANEL, SLICE, STRING_H
+from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
@@ -15,7 +15,7 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.depthwise import ChannelBlocks
     from tinyai.codegen.kernels.tiling import Tiling
 
 NAME = "dotprod"
@@ -25,7 +25,7 @@ _DOT = Definition("dot_dotprod", "dot_dotprod.c.j2")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PanelText(Options):
+class TileText(Options):
     """Of ``many`` outputs, or of one."""
 
     many: bool
@@ -33,7 +33,7 @@ class PanelText(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SliceText(Options):
+class DepthwiseText(Options):
     """Of so many neighbouring ``pixels`` at a time, in the section of ``isa``."""
 
     isa: str
@@ -57,19 +57,19 @@ def tile(
     options = replace(options, masked=False, ahead=0)
     many = t.outputs > 1
     name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *options.chosen, isa)
-    text = PanelText(**vars(options), many=many, blocks=blocks)
-    needs = (PANEL, STRING_H, products, *endings(options, isa))
+    text = TileText(**vars(options), many=many, blocks=blocks)
+    needs = (TILE_ARGS, STRING_H, products, *endings(options, isa))
     return epilogue.need(Definition(name, f"tile_{isa}.c.j2", needs, arguments=text))
 
 
 def depthwise(
-    epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options, isa: str = NAME
+    epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options, isa: str = NAME
 ) -> str:
     """16 channels at a time of one output, or of two whose windows overlap."""
     pixels = 1 if s.flat or s.g.ow == 1 or s.window.dilation[1] > 1 else 2
     name = name_of("depthwise", *s.said(), f"by{pixels}", *options.chosen, isa)
-    text = SliceText(**vars(options), isa=isa, window=s.window, groups=s.groups, pixels=pixels)
-    needs = (SLICE, _DOT, *endings(options, isa))
+    text = DepthwiseText(**vars(options), isa=isa, window=s.window, groups=s.groups, pixels=pixels)
+    needs = (DEPTHWISE_ARGS, _DOT, *endings(options, isa))
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.helpers import PANEL, SLICE, STRING_H
+from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
@@ -15,7 +15,7 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.depthwise import ChannelBlocks
     from tinyai.codegen.kernels.tiling import Tiling
 
 NAME = "neon"
@@ -24,7 +24,7 @@ ISA = Isa(NAME, (NAME, "scalar"), AARCH64, (NAME,))
 
 
 @dataclass(frozen=True, kw_only=True)
-class PanelText(Options):
+class TileText(Options):
     """Of ``many`` outputs, or of one. ``pairs``: the sum of two products fits 16 bits."""
 
     many: bool
@@ -33,7 +33,7 @@ class PanelText(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SliceText(Options):
+class DepthwiseText(Options):
     window: Window
     groups: int
     pairs: bool
@@ -46,18 +46,20 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     many, pairs = t.outputs > 1, _pairs(epilogue)
     height = ("many" if many else "one", "pairs" if pairs else "")
     name = name_of("tile", *height, f"{16 * blocks}", *options.chosen, NAME)
-    text = PanelText(**vars(options), many=many, blocks=blocks, pairs=pairs)
-    needs = (PANEL, STRING_H, _PRODUCTS, *endings(options, NAME))
+    text = TileText(**vars(options), many=many, blocks=blocks, pairs=pairs)
+    needs = (TILE_ARGS, STRING_H, _PRODUCTS, *endings(options, NAME))
     return epilogue.need(Definition(name, "tile_neon.c.j2", needs, arguments=text))
 
 
-def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
+def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
     """One output at a time, 16 channels of it."""
     pairs = _pairs(epilogue)
     name = name_of("depthwise", *s.said(), "pairs" if pairs else "", *options.chosen, NAME)
-    text = SliceText(**vars(options), window=s.window, groups=s.groups, pairs=pairs)
+    text = DepthwiseText(**vars(options), window=s.window, groups=s.groups, pairs=pairs)
     return epilogue.need(
-        Definition(name, "depthwise_neon.c.j2", (SLICE, *endings(options, NAME)), arguments=text)
+        Definition(
+            name, "depthwise_neon.c.j2", (DEPTHWISE_ARGS, *endings(options, NAME)), arguments=text
+        )
     )
 
 

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.helpers import PANEL, ROUND, SLICE, STRING_H
+from tinyai.codegen.helpers import DEPTHWISE_ARGS, ROUND, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.section import InstructionSet, Isa
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.depthwise import ChannelBlocks
     from tinyai.codegen.kernels.tiling import Tiling
 
 
 @dataclass(frozen=True, kw_only=True)
-class PanelText(Options):
+class TileText(Options):
     blocks: int
     byte_type: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class SliceText(Options):
+class DepthwiseText(Options):
     window: Window
     byte_type: str
 
@@ -34,16 +34,16 @@ class SliceText(Options):
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
     options = replace(options, flipped=False, masked=False, ahead=0)
     name = name_of("tile", f"{pixels}x{16 * blocks}", *options.chosen, "packed")
-    text = PanelText(**vars(options), blocks=blocks, byte_type=_byte_type(epilogue))
-    needs = (PANEL, *([STRING_H] if options.raw else _scale(options)))
+    text = TileText(**vars(options), blocks=blocks, byte_type=_byte_type(epilogue))
+    needs = (TILE_ARGS, *([STRING_H] if options.raw else _scale(options)))
     return epilogue.need(Definition(name, "tile_packed.c.j2", needs, arguments=text))
 
 
-def _depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
+def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
     options = replace(options, flipped=False)
     name = name_of("depthwise", *s.said(), *options.chosen, "packed")
-    text = SliceText(**vars(options), window=s.window, byte_type=_byte_type(epilogue))
-    needs = (SLICE, *([] if options.raw else _scale(options)))
+    text = DepthwiseText(**vars(options), window=s.window, byte_type=_byte_type(epilogue))
+    needs = (DEPTHWISE_ARGS, *([] if options.raw else _scale(options)))
     return epilogue.need(Definition(name, "depthwise_packed.c.j2", needs, arguments=text))
 
 

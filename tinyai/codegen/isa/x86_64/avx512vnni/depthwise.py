@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.helpers import SLICE
+from tinyai.codegen.helpers import DEPTHWISE_ARGS
 from tinyai.codegen.isa.microkernels import Options, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import SIMD, scale
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
 if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import Slicing, Stretch
+    from tinyai.codegen.kernels.depthwise import ChannelBlocks, Stretch
 
 
 BYTES = 64  # of a vector
 
 
 @dataclass(frozen=True, kw_only=True)
-class SliceText(Options):
+class DepthwiseText(Options):
     """Microkernels have straight ``lines`` for some outputs and the stretches that these see."""
 
     lines: tuple[tuple[int, tuple[Stretch, ...]], ...]
@@ -29,7 +29,7 @@ class SliceText(Options):
     groups: int
 
 
-def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -> str:
+def depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
     """Name of the microkernel."""
     line, rest = s.lines()
     name = name_of(
@@ -41,12 +41,12 @@ def depthwise(epilogue: Epilogue, s: Slicing, *, lanes: int, options: Options) -
         *options.chosen,
         "avx512vnni",
     )
-    needs = [SLICE, SIMD]
+    needs = [DEPTHWISE_ARGS, SIMD]
     if not options.raw:
         words = "_8" if lanes < BYTES else ""
         twice, floats = options.twice, options.floats
         needs.append(scale(twice=twice, floats=floats, words=words))
-    text = SliceText(
+    text = DepthwiseText(
         **vars(options),
         lines=tuple((n, tuple(s.stretches(n))) for n in (line, rest) if n),
         lanes=lanes,

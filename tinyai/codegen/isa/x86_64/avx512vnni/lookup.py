@@ -14,7 +14,7 @@ from tinyai.ir import NARROW, Node
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Lookup
 
-CORE = Definition("tinyai_lookup_avx512vnni", "lookup_core_avx512vnni.c.j2")
+LOOKUP = Definition("tinyai_lookup_avx512vnni", "lookup_avx512vnni.c.j2")
 # Of rows that are no longer, the lanes' kernel takes as little time.
 SHORT = 32
 
@@ -45,8 +45,10 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     (step,) = node.epilogue
     assert isinstance(step, Lookup)
     table = epilogue.array(table_bytes(step, graph.type(node.inputs[0]).dtype))
-    core = epilogue.need(CORE)
-    return one_call(graph, node, epilogue, lambda at: Call(core, at.taken, at.out, at.count, table))
+    microkernel = epilogue.need(LOOKUP)
+    return one_call(
+        graph, node, epilogue, lambda at: Call(microkernel, at.taken, at.out, at.count, table)
+    )
 
 
 KERNELS = (

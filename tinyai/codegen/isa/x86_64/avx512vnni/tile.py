@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.helpers import PANEL
+from tinyai.codegen.helpers import TILE_ARGS
 from tinyai.codegen.isa.microkernels import Options, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER, SIMD, scale
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES
@@ -24,7 +24,7 @@ class ProductsText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PanelText(Options):
+class TileText(Options):
     """Sums of ``pixels`` outputs by ``blocks`` of channels. Windows ``overlap`` (columns of one,
     and bytes of a column), or are ``unrolled`` (rows, and words of a row), or ``turn`` words are in
     each turn of the loop over a row."""
@@ -51,14 +51,14 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
         f"overlap_{overlap[0]}x{overlap[1]}" if overlap else "",
         "avx512vnni",
     )
-    needs = [PANEL, SIMD]
+    needs = [TILE_ARGS, SIMD]
     for number in range(1, min(overlap[0], pixels) + 1) if overlap else (blocks,):
         needs.append(_products(number, flipped=options.flipped))
     if not options.raw:
         needs.append(scale(twice=options.twice, floats=options.floats))
         if blocks == 4 and not options.masked:
             needs.append(IN_ORDER)
-    text = PanelText(
+    text = TileText(
         **vars(options),
         pixels=pixels,
         blocks=blocks,

@@ -1,4 +1,4 @@
-"""The loops of a depthwise convolution in slices of 64 channels."""
+"""The loops of a depthwise convolution: blocks of 64 channels, rows."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If
-from tinyai.codegen.helpers import SLICE
+from tinyai.codegen.helpers import DEPTHWISE_ARGS
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
 from tinyai.codegen.kernels.sharing import shared
 from tinyai.codegen.steps import Epilogue
 
 if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import Slicing
+    from tinyai.codegen.kernels.depthwise import ChannelBlocks
 
 LANES = 64
 ALL = "~0ULL"
 
 
 @dataclass(frozen=True)
-class SliceLoops:
-    """A depthwise layer whose slices are calls of microkernels.
+class DepthwiseLoops:
+    """A depthwise layer whose channel blocks are calls of microkernels.
 
-    - ``core`` and ``last_core``: for whole blocks of channels (None where there are none), and for
-      the last one, whose lanes that count are ``mask``, at the end of a row ``last_mask``.
+    - ``microkernel`` and ``last_microkernel``: for whole blocks of channels (None where there are
+      none), and for the last one, whose lanes that count are ``mask``, at the end of a row
+      ``last_mask``.
     - ``arrays``: names of the numbers of the channels that there are.
     - ``rest``: takes the results of pixel ``x`` in ``acc`` through the steps behind the
       microkernels; None where there are none.
     - ``by_blocks``: threads share blocks of channels, otherwise rows; in so many ``pieces``.
     """
 
-    s: Slicing
+    s: ChannelBlocks
     images: Images
     channels: Channels
-    core: str | None
-    last_core: str
+    microkernel: str | None
+    last_microkernel: str
     mask: str
     last_mask: str
     arrays: Mapping[str, str]
@@ -46,7 +47,7 @@ class SliceLoops:
     threads: int
 
     def code(self, epilogue: Epilogue) -> Code:
-        epilogue.need(SLICE)
+        epilogue.need(DEPTHWISE_ARGS)
         g, s = self.s.g, self.s
         rows = self._rows() if self.rest else self._blocks()
         if self.threads > 1:
@@ -55,14 +56,14 @@ class SliceLoops:
             count = s.blocks if self.by_blocks else g.oh
             rows = shared(count, self.pieces, epilogue, mine, rows)
         return [
-            Declare("tinyai_slice", "p"),
+            Declare("tinyai_depthwise_args", "p"),
             [Assign(f"p.{name}", value) for name, value in self._layer().items()],
             self._where(),
             For("n", 0, g.n, self.images.opened(epilogue), rows),
         ]
 
     def _layer(self) -> dict[str, str | int]:
-        """What is the same for all slices."""
+        """What is the same for all blocks."""
         g, s, row = self.s.g, self.s, self.images.source.row
         return {
             "row_stride": g.window.strides[0] * row,
@@ -114,9 +115,9 @@ class SliceLoops:
         )
 
     def _call(self) -> Code:
-        last = Call(self.last_core, "&p")
-        if self.core is None or self.s.blocks == 1:
+        last = Call(self.last_microkernel, "&p")
+        if self.microkernel is None or self.s.blocks == 1:
             return last
         masked = Assign("p.mask", self.mask), Assign("p.last_mask", self.last_mask), last
-        whole = Assign("p.mask", ALL), Assign("p.last_mask", ALL), Call(self.core, "&p")
+        whole = Assign("p.mask", ALL), Assign("p.last_mask", ALL), Call(self.microkernel, "&p")
         return If(f"block == {self.s.blocks - 1}", *masked, otherwise=whole)

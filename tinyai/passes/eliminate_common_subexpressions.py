@@ -7,7 +7,7 @@ from dataclasses import replace
 from tinyai.ir import Array, Graph, Node, rewritten
 
 
-def merge_equal(graph: Graph) -> Graph:
+def eliminate_common_subexpressions(graph: Graph) -> Graph:
     """Nodes with the same operator, inputs and epilogue become one, and so do equal constants.
 
     ``tvm.relay.quantize`` casts a value once for each of its users; behind a residual fork only

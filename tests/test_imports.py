@@ -43,6 +43,7 @@ RANKS = {
     "tinyai.passes": 4,
     "tinyai.codegen": 5,
     "tinyai.backend": 6,
+    "tinyai.network": 6,
     "tinyai.runtime": 7,
     "tinyai.frontends": 8,
     "tinyai.doctor": 0,

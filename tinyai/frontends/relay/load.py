@@ -21,12 +21,16 @@ from tvm import relay
 
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.frontends.relay.source import source_types, span_name
+from tinyai.ir import QParams
 
 IMPORTED = (".onnx", ".tflite")
+RELAY_TEXT = (".relay", ".txt")
 # Shapes of inputs by name; dimensions are numbers or relay.Any.
 Shapes = Mapping[str, Sequence[Any]]
 # Inputs of a file by name with their dimensions, None where it does not tell.
 Inputs = dict[str, list[int] | None]
+# Names of inputs or outputs, in order, with what their integers stand for where the file says it.
+FilePorts = tuple[tuple[str, QParams | None], ...]
 LARGEST = 2**31 - 1  # bytes of a tensor
 _AGAIN = "export or convert the model again: the file is damaged or was made by a faulty tool"
 
@@ -42,10 +46,12 @@ class _Fault(Exception):
 def load_model(
     file: str | os.PathLike[str], input_shapes: str | Shapes = "", kind: str = ""
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Module and parameters of an .onnx or .tflite file, by TVM's importers.
+    """Module and parameters of an .onnx or .tflite file, by TVM's importers, or of Relay's text.
 
     ``input_shapes`` are tvmc's: ``"data:[1,3,32,32] other:[1,8]"``, "" for those of the file.
-    ``kind`` is one of ``IMPORTED``, "" for the one that the name ends with.
+    ``kind`` is one of ``IMPORTED`` or ``RELAY_TEXT``, "" for the one that the name ends with.
+    Relay's text is what ``mod.astext()`` gives, with the constants that it holds; TVM prints scales
+    that stand in it with six digits.
     Raises ``OptionError`` for a file that cannot be read or imported, or bad shapes. A file is
     refused too where it contradicts itself (a weight of more or fewer bytes than its shape says, an
     index to nothing, a value that is read before it is made) or has a tensor above ``LARGEST``.
@@ -55,14 +61,17 @@ def load_model(
     shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
     path = Path(file)
     kind = kind or path.suffix.lower()
-    if kind not in IMPORTED:
+    known = (*IMPORTED, *RELAY_TEXT)
+    if kind not in known:
         raise OptionError(
             "model file",
             found=safe(str(file)),
-            allowed="*" + ", *".join(IMPORTED),
+            allowed="*" + ", *".join(known),
             hint="TVM's own importers read others; pass the module that they make",
         )
     check_file(path)
+    if kind in RELAY_TEXT:
+        return _relay_text(path, shapes), {}
     try:
         inputs = _check_tflite(path.read_bytes()) if kind == ".tflite" else _check_onnx(path)
     except _Fault as fault:
@@ -82,6 +91,26 @@ def load_model(
     except _Fault as fault:
         raise _refusal(path, fault) from None
     return mod, params
+
+
+def _relay_text(path: Path, shapes: Shapes) -> tvm.IRModule:
+    if shapes:
+        raise OptionError(
+            "input shapes",
+            found=f"some, beside the text {path.name!r}",
+            allowed="none: the text has them",
+            hint="change the types of main's parameters",
+        )
+    try:
+        mod = relay.transform.InferType()(relay.fromtext(path.read_text()))
+        mod["main"]  # raises where there is none
+    except Exception as error:  # parsers of files raise what they like
+        raise importers_refusal(path, "Relay", error) from error
+    try:
+        _check_sizes(mod)
+    except _Fault as fault:
+        raise _refusal(path, fault) from None
+    return mod
 
 
 def check_file(path: Path) -> None:
@@ -141,6 +170,38 @@ def _last_line(error: Exception) -> str:
     """TVM's errors end with what happened, behind the frames of the C++ stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
+
+
+# --- Names and scales of inputs and outputs ------------------------------------------------------
+
+
+def ports_of_file(file: Path) -> tuple[FilePorts, FilePorts] | None:
+    """The inputs and the outputs of a file that ``load_model`` has read, in its order; None for
+    Relay's text."""
+    kind = file.suffix.lower()
+    if kind == ".tflite":
+        graph = (
+            import_module("tflite.Model").Model.GetRootAsModel(file.read_bytes(), 0).Subgraphs(0)
+        )
+        ends = (graph.InputsAsNumpy(), graph.OutputsAsNumpy())
+        first, last = (tuple(_tflite_port(graph.Tensors(int(i))) for i in end) for end in ends)
+        return first, last
+    if kind == ".onnx":
+        import onnx
+
+        graph = onnx.load(file, load_external_data=False).graph
+        constants = {tensor.name for tensor in graph.initializer}
+        first = tuple((v.name, None) for v in graph.input if v.name not in constants)
+        return first, tuple((v.name, None) for v in graph.output)
+    return None
+
+
+def _tflite_port(tensor: Any) -> tuple[str, QParams | None]:
+    name, quant = (tensor.Name() or b"").decode(errors="replace"), tensor.Quantization()
+    if tensor.Type() not in _TFLITE_RANGES or quant is None or quant.ScaleLength() != 1:
+        return name, None
+    zero = int(quant.ZeroPoint(0)) if quant.ZeroPointLength() else 0
+    return name, QParams((float(quant.Scale(0)),), zero)
 
 
 # --- Shapes that are asked for -----------------------------------------------------------------

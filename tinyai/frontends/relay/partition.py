@@ -158,18 +158,25 @@ def _partition(
     keep_idle = not _boolean("prune", prune)
     if regions(mod):
         return seal(mod) if sealed else mod
+    rounding = replace(rounding_of(None), mode=target.rounding)
+    with deep_recursion():
+        mod = with_composites(with_integers(mod, params, rounding), rounding=rounding)
+        mod = _buildable_regions(mod, mod_name, target, rounding, keep_idle=keep_idle)
+    return mod if sealed else unseal(mod)
+
+
+def with_integers(
+    mod: tvm.IRModule, params: dict[str, Any] | None, rounding: Rounding
+) -> tvm.IRModule:
+    """``mod`` as composites are looked for in it: parameters bound, no let bindings, integers where
+    it quantizes, types inferred. The argument is not changed."""
     mod = tvm.IRModule(mod.functions, mod.type_definitions, mod.attrs)
     if params:
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     if any(_has_let(func) for func in mod.functions.values()):
         # PartitionGraph cannot follow a region through let bindings.
         mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
-    mod = relay.transform.InferType()(mod)
-    rounding = replace(rounding_of(None), mode=target.rounding)
-    with deep_recursion():
-        mod = with_composites(integers_of_typed(mod, rounding), rounding=rounding)
-        mod = _buildable_regions(mod, mod_name, target, rounding, keep_idle=keep_idle)
-    return mod if sealed else unseal(mod)
+    return integers_of_typed(relay.transform.InferType()(mod), rounding)
 
 
 def _buildable_regions(

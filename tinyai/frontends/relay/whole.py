@@ -1,0 +1,316 @@
+"""A whole model as one graph: nothing of it stays on a host, for there is none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relay
+from tvm.relay.expr_functor import ExprMutator
+
+from tinyai.codegen.c import identifier
+from tinyai.errors import BoundaryError, OptionError
+from tinyai.frontends.relay.explain import explain
+from tinyai.frontends.relay.functions import deep_recursion
+from tinyai.frontends.relay.load import FilePorts, Shapes, load_model, ports_of_file
+from tinyai.frontends.relay.partition import (
+    module_of,
+    regions,
+    with_composites,
+    with_integers,
+)
+from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
+from tinyai.ir import NARROW, Graph, QParams, verify
+from tinyai.lower import refusal_of_operator
+from tinyai.network import ENDS, Network, Port, c_name, network_of_graph
+from tinyai.report import safe
+from tinyai.source import Call, Refusal, Rounding
+from tinyai.target import Target
+
+Quants = Sequence[QParams | None]
+
+
+def network_of(
+    model: str | os.PathLike[str] | tvm.IRModule | Graph,
+    target: Target | None = None,
+    name: str = "",
+    *,
+    params: dict[str, Any] | None = None,
+    ends: str = "model",
+    input_shapes: str | Shapes = "",
+) -> Network:
+    """The whole of ``model`` as one graph, for ``target``'s rounding.
+
+    ``model`` is the path of a file that ``load_model`` reads, with ``input_shapes`` if need be; a
+    module from an importer or a quantizer with its ``params``; or a graph. ``name``, a C
+    identifier, is the network's; without one it is made of the file's. ``ends="int8"`` leaves out
+    the quantize that each float input begins with and the dequantize that each float output ends
+    with, so that all are integers.
+
+    Raises ``OptionError`` for a model or name that is none, and for ends of which one cannot be had
+    as integers; ``BoundaryError``, with the report of ``explain``, where an operator would stay on
+    the host.
+    """
+    target = target or Target()
+    if ends not in ENDS:
+        raise OptionError("ends of a network", found=repr(ends), allowed=", ".join(ENDS))
+    if isinstance(model, Graph):
+        return network_of_graph(model, name)
+    file = Path(model) if isinstance(model, str | os.PathLike) else None
+    mod, params = load_model(file, input_shapes) if file else module_of(model, params)
+    name = identifier(name, "name") if name else c_name(file.stem if file else "network")
+    if regions(mod):
+        raise OptionError(
+            "module",
+            found="one that is partitioned",
+            allowed="what an importer or a quantizer returns",
+            hint="partition_for_tinyai is for tinyai.build and relay.build",
+        )
+    rounding = replace(rounding_of(None), mode=target.rounding)
+    with deep_recursion():
+        plain = with_integers(mod, params, rounding)
+        main, ins, outs = _with_ends(plain["main"], ends)
+        plain = relay.transform.InferType()(tvm.IRModule({"main": main}, plain.type_definitions))
+        composed = with_composites(plain, rounding=rounding)["main"]
+        refused = next(_refusals(composed.body, rounding), None)
+        if refused is not None:
+            raise _boundary(mod, params, target, *refused)
+        symbol = composed.with_attr("global_symbol", name)
+        symbol = symbol.with_attr(Target.attribute("rounding"), target.rounding)
+        graph = verify(graph_from_region(symbol))
+    names = [str(param.name_hint) for param in main.params]
+    known = ports_of_file(file) if file else None
+    inputs = _inputs(graph, names, ins, known[0] if known else ())
+    outputs = _outputs(graph, outs, known[1] if known else (), main)
+    graph = replace(graph, inputs=tuple(tensor for tensor, _ in inputs))
+    return Network(name, graph, tuple(port for _, port in inputs), outputs)
+
+
+def _boundary(
+    mod: tvm.IRModule, params: Any, target: Target, call: Call, refusal: Refusal
+) -> BoundaryError:
+    options = {name: getattr(target, name) for name in ("rounding", "isa", "arch")}
+    name = f" {safe(call.name, 60)!r}" if call.name else ""
+    return BoundaryError(
+        "not all of the model can be compiled, and there is no host for the rest",
+        report=explain(mod, params, **options),
+        found=f"{call.spelled}{name}: {refusal.clause}: {safe(refusal.found)}",
+        allowed=safe(refusal.allowed),
+        hint="what the report says of each operator; tinyai.build runs the rest by TVM",
+    )
+
+
+def _refusals(body: relay.Expr, rounding: Rounding) -> Iterator[tuple[Call, Refusal]]:
+    """The calls outside of composites that are not taken, and why."""
+    source = Source()
+    for expr in post_order(body):
+        if isinstance(expr, relay.Call) and not isinstance(expr.op, relay.Function):
+            call = source(expr)
+            if not isinstance(call, Call):
+                shown = Call(
+                    call.types, op=str(type(expr.op).__name__), load_attrs=dict, load=tuple
+                )
+                yield shown, Refusal("call", "a function", "an operator")
+            elif not _moves_floats(call):
+                refusal = refusal_of_operator(call, rounding)
+                if refusal is not None:
+                    yield call, refusal
+        elif isinstance(expr, relay.If | relay.Let | relay.Match):
+            shown = Call((), op=type(expr).__name__.lower(), load_attrs=dict, load=tuple)
+            yield shown, Refusal("expression", type(expr).__name__, "operators")
+
+
+def _moves_floats(call: Call) -> bool:
+    """A float's reshape is of the same bytes: where a host would do it, there is nothing to do."""
+    return call.op == "reshape" and all(of.dtype == "float32" for of in call.types)
+
+
+# --- Inputs and outputs --------------------------------------------------------------------------
+
+
+def _inputs(
+    graph: Graph, names: Sequence[str], quants: Quants, known: FilePorts
+) -> list[tuple[str, Port]]:
+    """The graph's inputs with their ports, in the file's order: importers list them in that of
+    use."""
+    said = dict(known)
+    found = [
+        (tensor, Port(name, graph.type(tensor), _fitting(graph, tensor, said.get(name), quant)))
+        for tensor, name, quant in zip(graph.inputs, names, quants, strict=True)
+    ]
+    order = {name: place for place, (name, _) in enumerate(known)}
+    return sorted(found, key=lambda each: order.get(each[1].name, len(order)))
+
+
+def _outputs(
+    graph: Graph, quants: Quants, known: FilePorts, main: relay.Function
+) -> tuple[Port, ...]:
+    listed = main.attrs and dict(main.attrs).get("output_tensor_names")
+    names = [name for name, _ in known] or [str(name) for name in listed or ()]
+    if len(names) != len(graph.outputs):
+        count = len(graph.outputs)
+        names = ["output"] if count == 1 else [f"output{i}" for i in range(count)]
+    said = [quant for _, quant in known] if len(known) == len(names) else [None] * len(names)
+    return tuple(
+        Port(name, graph.type(tensor), _fitting(graph, tensor, quant, own))
+        for name, tensor, quant, own in zip(names, graph.outputs, said, quants, strict=True)
+    )
+
+
+def _fitting(graph: Graph, tensor: str, *quants: QParams | None) -> QParams | None:
+    """The first that is known; none for floats."""
+    of = graph.tensors[tensor]
+    return None if of.type.dtype.is_float else next(filter(None, (*quants, of.quant)), None)
+
+
+# Where operators have the scale and the zero point of what they read and of what they make.
+_READS = {
+    "qnn.dequantize": {0: (1, 2)},
+    "qnn.requantize": {0: (1, 2)},
+    "qnn.conv2d": {0: (4, 2)},
+    "qnn.conv2d_transpose": {0: (4, 2)},
+    "qnn.dense": {0: (4, 2)},
+    "qnn.batch_matmul": {0: (4, 2), 1: (5, 3)},
+    **{name: {0: (2, 3), 1: (4, 5)} for name in ("qnn.add", "qnn.subtract", "qnn.mul")},
+}
+_MAKES = {
+    "qnn.quantize": (1, 2),
+    "qnn.requantize": (3, 4),
+    "qnn.concatenate": (3, 4),
+    **dict.fromkeys(("qnn.add", "qnn.subtract", "qnn.mul"), (6, 7)),
+}
+# What hands on its first operand's values, or some of them.
+_RESHAPES = frozenset(("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose"))
+_MOVES = _RESHAPES | {"layout_transform", "clip", "nn.relu", "nn.max_pool2d", "strided_slice"}
+
+
+def _with_ends(main: relay.Function, ends: str) -> tuple[relay.Function, Quants, Quants]:
+    """A typed function with such ends, and what the integers of its parameters and of its results
+    stand for, where it says so."""
+    whole = isinstance(main.body, relay.Tuple)
+    results = list(main.body.fields) if whole else [main.body]
+    readers = _readers(main.body)
+    ins = [_quant_of_input(param, readers) for param in main.params]
+    outs = [_quant_of_output(result) for result in results]
+    if ends == "model":
+        return main, ins, outs
+    params, cut = [], _Cut()
+    for place, param in enumerate(main.params):
+        new, quant = _integer_input(param, readers, cut)
+        params.append(new)
+        ins[place] = quant or ins[place]
+    for place, result in enumerate(results):
+        results[place], quant = _integer_output(result)
+        outs[place] = quant or outs[place]
+    results = [cut.visit(result) for result in results]
+    body = relay.Tuple(results) if whole else results[0]
+    return relay.Function(params, body, attrs=main.attrs, span=main.span), ins, outs
+
+
+class _Cut(ExprMutator):  # type: ignore[misc]
+    """Expressions in another's place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instead: dict[relay.Expr, relay.Expr] = {}
+
+    def visit(self, expr: relay.Expr) -> relay.Expr:
+        return self.instead[expr] if expr in self.instead else super().visit(expr)
+
+
+def _readers(body: relay.Expr) -> dict[relay.Expr, list[relay.Call]]:
+    found: dict[relay.Expr, list[relay.Call]] = {}
+    for expr in post_order(body):
+        if isinstance(expr, relay.Call):
+            for arg in expr.args:
+                found.setdefault(arg, []).append(expr)
+        elif isinstance(expr, relay.Tuple):
+            for field in expr.fields:
+                found.setdefault(field, []).append(expr)
+    return found
+
+
+def _name(expr: relay.Expr) -> str:
+    called = isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op)
+    return str(expr.op.name) if called else ""
+
+
+def _qparams(call: relay.Call, places: tuple[int, int]) -> QParams | None:
+    """What two constants of a call say, if they are one number each."""
+    scale, zero = (call.args[place] for place in places)
+    for each in (scale, zero):
+        if not isinstance(each, relay.Constant) or each.data.numpy().size != 1:
+            return None
+    return QParams((float(scale.data.numpy().item()),), int(zero.data.numpy().item()))
+
+
+def _quant_of_input(
+    param: relay.Var, readers: dict[relay.Expr, list[relay.Call]]
+) -> QParams | None:
+    for reader in readers.get(param, ()):
+        if _name(reader) in _MOVES:
+            found = _quant_of_input(reader, readers)
+            if found is not None:
+                return found
+        for operand, places in _READS.get(_name(reader), {}).items():
+            if reader.args[operand].same_as(param):
+                return _qparams(reader, places)
+    return None
+
+
+def _quant_of_output(result: relay.Expr) -> QParams | None:
+    while _name(result) in _MOVES:
+        result = result.args[0]
+    places = _MAKES.get(_name(result))
+    return _qparams(result, places) if places else None
+
+
+def _no_integers(what: str, found: str) -> OptionError:
+    return OptionError(
+        "ends='int8'",
+        found=f"{what}: {found}",
+        allowed="a model whose float inputs are quantized and whose float outputs are dequantized, "
+        "each by one scale, and nothing else",
+        hint="ends='model'",
+    )
+
+
+def _integer_input(
+    param: relay.Var, readers: dict[relay.Expr, list[relay.Call]], cut: _Cut
+) -> tuple[relay.Var, QParams | None]:
+    """The parameter itself where it is none of floats, else what its quantize makes."""
+    if not param.checked_type.dtype.startswith("float"):
+        return param, None
+    what, calls = f"input {safe(param.name_hint, 60)!r}", readers.get(param, [])
+    others = [call for call in calls if _name(call) != "qnn.quantize"]
+    if others or not calls:
+        raise _no_integers(what, f"read by {_name(others[0]) or 'an output'}" if others else "idle")
+    quants = {_qparams(call, _MAKES["qnn.quantize"]) for call in calls}
+    types = {str(call.checked_type.dtype) for call in calls}
+    (quant, *more), (dtype, *_) = quants, sorted(types)
+    if quant is None or more or len(types) > 1 or dtype not in NARROW:
+        raise _no_integers(what, f"{len(quants)} scales, {', '.join(sorted(types))}")
+    new = relay.Var(param.name_hint, calls[0].checked_type, param.span)
+    cut.instead |= dict.fromkeys(calls, new)
+    return new, quant
+
+
+def _integer_output(result: relay.Expr) -> tuple[relay.Expr, QParams | None]:
+    """The result itself where it is none of floats, else what is dequantized."""
+    if not result.checked_type.dtype.startswith("float"):
+        return result, None
+    if _name(result) in _RESHAPES:
+        inner, quant = _integer_output(result.args[0])
+        return relay.Call(
+            result.op, [inner, *result.args[1:]], result.attrs, None, result.span
+        ), quant
+    if _name(result) != "qnn.dequantize":
+        raise _no_integers("an output", f"made by {_name(result) or 'no operator'}")
+    quant, of = _qparams(result, (1, 2)), result.args[0].checked_type.dtype
+    if quant is None or of not in NARROW:
+        raise _no_integers("an output", f"dequantized from {of}")
+    return result.args[0], quant

@@ -1,0 +1,71 @@
+"""A whole model as one graph, with nothing on a host: what libraries and C packages are made of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from tinyai.codegen.c import identifier
+from tinyai.ir import Graph, QParams, Type, verify
+from tinyai.report import Report
+
+# What the ends of a network are: as the model has them, or integers without the quantize and
+# dequantize that it begins and ends with.
+ENDS = ("model", "int8")
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output. ``name`` is the source model's: any text. ``quant`` says which real
+    numbers its integers stand for, as the source model does; None where that is not known, and for
+    floats."""
+
+    name: str
+    type: Type
+    quant: QParams | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """``graph`` computes the whole model: its inputs are ``inputs``, its outputs ``outputs``, in
+    the source model's order. ``name`` is a C identifier, and the graph's. ``report`` is what
+    ``tinyai.explain`` said of the model, where it was asked."""
+
+    name: str
+    graph: Graph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    report: Report | None = None
+
+
+def network_of_graph(graph: Graph, name: str = "") -> Network:
+    """The network of a graph that somebody made: its tensors' names are those of the ports. The
+    name is the graph's, if ``name`` says nothing. Raises ``OptionError`` for a ``name`` that is no
+    C identifier, ``GraphError`` for a graph that breaks a rule."""
+    graph = verify(replace(graph, name=identifier(name, "name") if name else c_name(graph.name)))
+
+    def port(tensor: str) -> Port:
+        of = graph.tensors[tensor]
+        return Port(of.name, of.type, of.quant)
+
+    ins, outs = tuple(map(port, graph.inputs)), tuple(map(port, graph.outputs))
+    return Network(graph.name, graph, ins, outs)
+
+
+# Words of C and of C++ that a name of a function cannot be.
+_WORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int
+long register restrict return short signed sizeof static struct switch typedef union unsigned void
+volatile while alignas alignof and asm bitand bitor bool catch class compl concept const_cast
+consteval constexpr constinit decltype delete dynamic_cast explicit export false friend main mutable
+namespace new noexcept not nullptr operator or private protected public requires static_assert
+static_cast template this thread_local throw true try typeid typename using virtual wchar_t xor
+"""
+_TAKEN = frozenset(_WORDS.split())
+
+
+def c_name(text: str) -> str:
+    """A C identifier that is like ``text``, such as the name of a file."""
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")[:60]
+    name = name if name[:1].isalpha() else f"net_{name}".rstrip("_")
+    return f"net_{name}" if name in _TAKEN else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.example_graphs import random_inputs
-from tests.support.machines import CROSS, Emulated, not_emulated
+from tests.support.machines import CROSS, MUST_EMULATE, Emulated, not_emulated
 from tests.support.prequantized import TFLITE, from_tflite, tflite_file
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.source import graph_from_region
@@ -16,9 +16,13 @@ from tinyai.target import ARCHITECTURES, Target
 QUICK = ("ad01_int8", "kws_ref_model", "pretrainedResnet_quant")
 # For each architecture a CPU that has the weakest set alone, and a set that it has not.
 OLD, NEW = {"aarch64": "cortex-a72"}, {"aarch64": "dotprod"}
+# The large ones take two minutes, which continuous integration has.
 networks = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TFLITE],
+    [
+        pytest.param(name, marks=() if MUST_EMULATE or name in QUICK else pytest.mark.slow)
+        for name in TFLITE
+    ],
 )
 machines = pytest.mark.parametrize(
     ("arch", "isa"), [(arch, isa) for arch in CROSS for isa in ("auto", *ARCHITECTURES[arch])]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinyai.codegen.borders import with_borders
 from tinyai.codegen.emit import CSource, emit
-from tinyai.codegen.isa import isas_of
+from tinyai.codegen.isa import variants_of
 from tinyai.codegen.kernels import choose_kernels
 from tinyai.codegen.lowered import Lowered, Schedule, verify_lowered
 from tinyai.codegen.parts import plan_with_parts
@@ -110,7 +110,7 @@ def prepare(graph: Graph, target: Target) -> Graph:
     3. ``drop_idle_steps``: zero points of 0 go away.
     """
     graph = optimize(graph)
-    if isas_of(target)[0].unsigned:
+    if variants_of(target)[0].unsigned:
         graph = verify(make_unsigned(graph))
     return verify(drop_idle_steps(graph))
 

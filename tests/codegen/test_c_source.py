@@ -479,11 +479,11 @@ def compiled_network(name: str, abi: str, isa: str) -> Compiled:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_default_file_stores_its_weights_once(name: str) -> None:
-    """The sections of a file for every machine read the same arrays."""
+    """The variants of a file for every machine read the same arrays."""
     alone = compiled_network(name, "plain", "avx512vnni").source
     default = compiled_network(name, "plain", "auto").source
     bodies = re.findall(
-        rf"^TINYAI_SECTION void {default.symbol}_run_\w+\(.*\) {{$", default.text, re.M
+        rf"^TINYAI_VARIANT void {default.symbol}_run_\w+\(.*\) {{$", default.text, re.M
     )
     assert len(bodies) == 3
     assert default.weight_bytes == alone.weight_bytes > 0

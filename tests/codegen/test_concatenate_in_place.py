@@ -12,7 +12,7 @@ from tests.support.example_graphs import Network, Qnn, orders_as_given, random_i
 from tests.support.machines import require_isa
 from tinyai.backend import Compiled, compile_graph
 from tinyai.codegen import parts
-from tinyai.codegen.isa import isas_of
+from tinyai.codegen.isa import variants_of
 from tinyai.codegen.plan import Location, Space
 from tinyai.ir import Builder, DType, Graph, Operand, Type
 from tinyai.ops import Concatenate, Elementwise, MaxPool2d, Reshape, Resize, Softmax, Sum
@@ -281,7 +281,7 @@ def test_channels_are_joined_without_a_copy_and_without_memory_of_their_own(isa:
     assert in_place(result) == ["pp"]
     assert result.plan.arena_bytes == result.plan.lower_bound == 7 * 5 * (24 + 40)
     text = result.source.text
-    assert text.count(FREE) == len(isas_of(Target(isa=isa)))
+    assert text.count(FREE) == len(variants_of(Target(isa=isa)))
     assert "concatenate_scalar" not in text
     assert "written into its place in result 2" in text
 

@@ -28,7 +28,7 @@ from tests.support.kernel_shapes import ALONE, assert_equal, force_kernel, serve
 from tests.support.machines import Emulated, is_foreign, require_isa, runner
 from tinyai import backend
 from tinyai.codegen import borders
-from tinyai.codegen.isa.portable.scalar import ISA as ISA_SCALAR
+from tinyai.codegen.isa.portable.scalar import VARIANT as ISA_SCALAR
 from tinyai.codegen.kernels import KERNELS, Kernel, choose, choose_kernels
 from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.lowered import Lowered

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.example_graphs import Qnn
 from tinyai.codegen.borders import with_borders
-from tinyai.codegen.isa import isas_of
-from tinyai.codegen.isa.portable.packed import ISA as PACKED
+from tinyai.codegen.isa import variants_of
+from tinyai.codegen.isa.portable.packed import VARIANT as PACKED
 from tinyai.codegen.kernels import KERNELS, choose_kernels
 from tinyai.codegen.lowered import (
     Choice,
@@ -90,8 +90,8 @@ def test_a_row_serves_each_node_in_each_section_and_better_ones_say_what_they_la
     x = b.input(Type((1, 4, 4, 8), DType.INT16))
     weight = b.constant(np.ones((16, 1, 1, 8), np.int8))
     graph = chosen(b.graph([b.add(Conv2d(Window((1, 1))), [x, weight])]), "auto")
-    assert tuple(graph.sections) == isas_of(Target())
-    for isa, rows in graph.sections.items():
+    assert tuple(graph.variants) == variants_of(Target())
+    for isa, rows in graph.variants.items():
         choice = rows["t2"]
         assert choice.kernel.name == "conv2d_patches_scalar"
         assert choice.rejected == (f"conv2d_tile_{isa.rows[0]} rejected: data of int16",)
@@ -208,8 +208,8 @@ def rows(kernel: str, *outputs: str) -> Callable[[Lowered], Lowered]:
 
     def changed(graph: Lowered) -> Lowered:
         row = Choice(BY_NAME[kernel])
-        found = graph.sections[PACKED] | dict.fromkeys(outputs or graph.makers, row)
-        return replace(graph, sections={PACKED: found})
+        found = graph.variants[PACKED] | dict.fromkeys(outputs or graph.makers, row)
+        return replace(graph, variants={PACKED: found})
 
     return changed
 
@@ -230,8 +230,8 @@ def part(name: str = "t6", **change: object) -> Callable[[Lowered], Lowered]:
 
 def without_rows_of(name: str) -> Callable[[Lowered], Lowered]:
     def changed(graph: Lowered) -> Lowered:
-        left = {output: row for output, row in graph.sections[PACKED].items() if output != name}
-        return replace(graph, sections={PACKED: left})
+        left = {output: row for output, row in graph.variants[PACKED].items() if output != name}
+        return replace(graph, variants={PACKED: left})
 
     return changed
 

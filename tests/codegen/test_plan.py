@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.support.random_graphs import graphs, random_inputs
 from tinyai.codegen import parts
-from tinyai.codegen.isa.section import Isa
+from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.kernels import KERNELS
 from tinyai.codegen.lowered import Choice, Lowered, verify_lowered
 from tinyai.codegen.parts import with_parts
@@ -248,7 +248,7 @@ def joined(graph: Graph, scratch: Mapping[str, int] | None = None) -> Lowered:
         node.output: Choice(replace(KERNELS[-1], isa="scalar", op=type(node.op), takes=takes))
         for node in graph.nodes
     }
-    return with_parts(Lowered.of(graph, {Isa("numpy", ("scalar",)): rows}), scratch or {})
+    return with_parts(Lowered.of(graph, {IsaVariant("numpy", ("scalar",)): rows}), scratch or {})
 
 
 def check_plan(graph: Graph, scratch: Mapping[str, int] | None = None) -> MemoryPlan:

@@ -142,7 +142,7 @@ def test_the_same_tuning_is_the_same_code_wherever_its_file_lies(tmp_path: Path)
     }
     (text,) = texts
     assert "tuning" not in text
-    assert text.count("cut into tiles 3x16") == 3 * 2  # a section has two such layers
+    assert text.count("cut into tiles 3x16") == 3 * 2  # a variant has two such layers
 
 
 def test_a_file_with_the_cost_models_choice_is_the_code_without_it(tmp_path: Path) -> None:

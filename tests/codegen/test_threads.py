@@ -28,7 +28,7 @@ from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
 from tinyai import backend
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, with_useful_threads
 from tinyai.codegen.helpers import COVER
-from tinyai.codegen.kernels import Kernel, sharing, tile, tiling
+from tinyai.codegen.kernels import Kernel, tile, tiling, work_stealing
 from tinyai.codegen.kernels.depthwise import ChannelBlocks
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.tile import tiling_of
@@ -72,7 +72,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers as small as those below are shared whole; or in pieces, as large ones are."""
     if request.param == "pieces":
-        monkeypatch.setattr(sharing, "CYCLES", 1)
+        monkeypatch.setattr(work_stealing, "CYCLES", 1)
         monkeypatch.setattr(tile, "PIECE", 1)
 
 
@@ -88,7 +88,7 @@ def test_a_network_equals_the_reference_on_any_number_of_threads(
     require_isa(isa)
     graph = GRAPHS[name]()
     runner = Runner(graph, Target(isa=isa, threads=threads), Toolchain(flags=(PATIENT,)))
-    assert "tinyai_wait(part);" in runner.source.text
+    assert "tinyai_barrier(thread);" in runner.source.text
     assert_equals_reference(graph, runner)
 
 
@@ -180,13 +180,13 @@ def test_a_thread_that_waits_computes_pieces_of_one_that_is_late(
 ) -> None:
     """The first thread sleeps at the beginning of each layer and behind every piece of it."""
     require_isa(isa)
-    monkeypatch.setattr(sharing, "CYCLES", 1)
+    monkeypatch.setattr(work_stealing, "CYCLES", 1)
     monkeypatch.setattr(tile, "PIECE", 1)
     graph = deep_network()
     source = compile_graph(graph, Target(isa=isa, threads=3), abi="plain").source
     text = source.text
     for before, behind in (
-        ("uint32_t *const taken = &part->team", "if (part->task == 0) { usleep(2000); }\n"),
+        ("uint32_t *const claimed = &thread->team", "if (thread->task == 0) { usleep(2000); }\n"),
         (
             "__atomic_add_fetch(&team->helping",
             "__atomic_add_fetch(&helped, 1, __ATOMIC_RELAXED);\n",
@@ -218,7 +218,7 @@ def test_code_for_threads_has_no_warning_and_is_deterministic(
 @pytest.mark.parametrize("target", [Target(threads=1), Target(threads=4, isa="scalar")], ids=str)
 def test_code_that_one_thread_runs_knows_nothing_of_threads(target: Target) -> None:
     text = compile_graph(deep_network(), target, abi="plain").source.text
-    words = "pthread", "sched_yield", "tinyai_part", "tinyai_wait"
+    words = "pthread", "sched_yield", "tinyai_thread", "tinyai_barrier"
     assert not any(word in text for word in words)
 
 
@@ -414,7 +414,7 @@ def test_calls_that_wait_for_their_helpers_are_followed_by_calls_that_run_alone(
     graph = deep_network()
     source = compile_graph(graph, Target(isa="packed", threads=3), abi="plain").source
     text = source.text
-    helper = "part->task > 0" if "arrived" in place else "1"
+    helper = "thread->task > 0" if "arrived" in place else "1"
     for before, behind in (
         (place, f"if ({helper}) {{ usleep(10000); }}\n"),
         ("const int helpers = ", "++tries;\n"),
@@ -482,7 +482,7 @@ def test_the_thread_sanitizer_would_find_a_layer_that_does_not_wait(
     if reason:
         pytest.skip(reason)
     source = compile_graph(deep_network(), Target(isa="packed", threads=3), abi="plain").source
-    text = source.text.replace("tinyai_wait(part);", "(void)part;")
+    text = source.text.replace("tinyai_barrier(thread);", "(void)thread;")
     with pytest.raises(AssertionError, match="data race"):
         run_command([str(tsan_program(text, deep_network(), source.symbol, tmp_path))])
 

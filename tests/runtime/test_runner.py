@@ -403,12 +403,12 @@ def test_for_this_machine_only_what_its_cpu_runs_is_compiled_and_the_rest_when_i
     emitted = compile_graph(graph, Target(), abi="plain").source
     source.write_text(emitted.text)
     objects: dict[bytes, bytes] = {}
-    part = f"-DTINYAI_PART={CPUS[isa]}"
+    part = f"-DTINYAI_UNIT={CPUS[isa]}"
     Toolchain().shared_library(here, [source], here=True, kept=objects)
-    assert compiled == [part, f"-DTINYAI_PART=3 -DTINYAI_ONLY={CPUS[isa]}", ""]
+    assert compiled == [part, f"-DTINYAI_UNIT=3 -DTINYAI_ONLY={CPUS[isa]}", ""]
     compiled.clear()
     Toolchain().shared_library(everywhere, [source], kept=objects)
-    every = [f"-DTINYAI_PART={number}" for number in range(4)]
+    every = [f"-DTINYAI_UNIT={number}" for number in range(4)]
     assert compiled == [*(each for each in every if each != part), ""]
     Toolchain().shared_library(anew, [source], kept={})
     assert everywhere.read_bytes() == anew.read_bytes() != here.read_bytes()

@@ -21,7 +21,7 @@ from tests.support.example_graphs import (
     tflite_relu,
 )
 from tinyai import backend
-from tinyai.codegen.isa import isas_of
+from tinyai.codegen.isa import variants_of
 from tinyai.codegen.kernels import KERNELS, Kernel
 from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Op, Type, verify
@@ -87,7 +87,7 @@ def force_kernel(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
 
     def forced(graph: Graph, target: Target) -> Lowered:
         choices = {node.output: Choice(kernel) for node in graph.nodes}
-        return Lowered.of(graph, dict.fromkeys(isas_of(target), choices), target.threads)
+        return Lowered.of(graph, dict.fromkeys(variants_of(target), choices), target.threads)
 
     monkeypatch.setattr(backend, "choose_kernels", forced)
 

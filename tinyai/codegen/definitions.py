@@ -23,7 +23,7 @@ class Definition:
     ``macro`` of it. Its arguments are the fields of a frozen dataclass. What it ``needs`` stands in
     front of it.
 
-    ``portable`` ones stand in the file once; others in the section of each instruction set that
+    ``portable`` ones stand in the file once; others in the variant of each instruction set that
     needs them, for it is compiled to that set's instructions.
     """
 

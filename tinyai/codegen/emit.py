@@ -13,9 +13,9 @@ from tinyai.codegen.constants import Constant
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
 from tinyai.codegen.helpers import CALLER, NOW
-from tinyai.codegen.isa.section import Architecture, Isa
+from tinyai.codegen.isa.variant import Architecture, IsaVariant
 from tinyai.codegen.kernels import Kernel
-from tinyai.codegen.kernels.sharing import part
+from tinyai.codegen.kernels.work_stealing import team
 from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.codegen.plan import Location, MemoryPlan, Space
 from tinyai.codegen.steps import Epilogue
@@ -36,14 +36,14 @@ class Served:
 
 @dataclass(frozen=True)
 class CSource:
-    """Emitted code. ``symbol`` is the entry; sizes in bytes. ``sections`` are the instruction sets
+    """Emitted code. ``symbol`` is the entry; sizes in bytes. ``variants`` are the instruction sets
     with the rows of the kernel table that serve the nodes."""
 
     symbol: str
     text: str
     arena_bytes: int
     weight_bytes: int
-    sections: Mapping[Isa, tuple[Served, ...]] = field(default_factory=dict)
+    variants: Mapping[IsaVariant, tuple[Served, ...]] = field(default_factory=dict)
 
     @property
     def lines(self) -> int:
@@ -65,7 +65,7 @@ def emit(
     symbol = identifier(graph.name, "name of a region")
     inputs = [_port(graph, name) for name in graph.inputs]
     outputs = [_port(graph, name) for name in graph.outputs]
-    sections = [_Section(graph, plan, isa, rows, constants) for isa, rows in graph.sections.items()]
+    variants = [_Variant(graph, plan, isa, rows, constants) for isa, rows in graph.variants.items()]
     timed = abi == "timed"
     calls = {
         "symbol": symbol,
@@ -75,48 +75,48 @@ def emit(
         "timed": timed,
         "hooked": hooked,
     }
-    bodies = [section.text(calls, alone=len(sections) == 1) for section in sections]
+    bodies = [variant.text(calls, alone=len(variants) == 1) for variant in variants]
     entry = {
         **calls,
         "graph": graph,
         "plan": plan,
         "macs": graph.macs(),
-        "forced": sections[0].isa.features if len(sections) == 1 else (),
+        "forced": variants[0].isa.features if len(variants) == 1 else (),
     }
     whole = render(
         "file.c.j2",
         **entry,
         target=str(replace(target, tuning="")),  # each layer says how it is cut up
         constants=list(constants.found.values()),
-        definitions=_portable(sections, graph.threads, timed=timed),
-        intrinsics=_intrinsics(sections),
-        sections=list(zip([section.isa for section in sections], bodies, strict=True)),
-        isas=[section.isa for section in sections],
+        definitions=_portable(variants, graph.threads, timed=timed),
+        intrinsics=_intrinsics(variants),
+        variants=list(zip([variant.isa for variant in variants], bodies, strict=True)),
+        isas=[variant.isa for variant in variants],
         dropped=str(graph.dropped),
-        parts=len(sections),
+        units=len(variants),
         entry=tidy(render(f"entry_{abi}.c.j2", **entry)),
     )
-    served = {section.isa: tuple(section.served) for section in sections}
+    served = {variant.isa: tuple(variant.served) for variant in variants}
     weights = sum(each.bytes for each in constants.found.values())
     return CSource(symbol, whole, plan.arena_bytes, weights, served)
 
 
-def _portable(sections: Sequence[_Section], threads: int, *, timed: bool) -> list[str]:
+def _portable(variants: Sequence[_Variant], threads: int, *, timed: bool) -> list[str]:
     """The portable definitions that the file needs, in the order of their names where none needs
     the other."""
     wanted: dict[str, Definition] = {}
-    for each in (*([NOW] if timed else []), *([part(threads)] if threads > 1 else [])):
+    for each in (*([NOW] if timed else []), *([team(threads)] if threads > 1 else [])):
         collect(wanted, each)
-    for section in sections:
-        for each in section.definitions:
+    for variant in variants:
+        for each in variant.definitions:
             collect(wanted, each)
     ordered = in_order(wanted[name] for name in sorted(wanted))
     return [each.text for each in ordered if each.portable]
 
 
-def _intrinsics(sections: Sequence[_Section]) -> Architecture | None:
+def _intrinsics(variants: Sequence[_Variant]) -> Architecture | None:
     """The architecture whose intrinsics the file needs: it has one, where it has any."""
-    return next((each.isa.architecture for each in sections if each.has_intrinsics), None)
+    return next((each.isa.architecture for each in variants if each.has_intrinsics), None)
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,12 @@ class _Constants:
 
 
 @dataclass
-class _Section:
+class _Variant:
     """The code of one instruction set: functions by text, and by name what they need."""
 
     graph: Lowered
     plan: MemoryPlan
-    isa: Isa
+    isa: IsaVariant
     choices: Mapping[str, Choice]
     constants: _Constants
     functions: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class _Section:
         shared = {i: self.choices[self.graph.nodes[i].output].kernel.split for i in busy}
         for index, behind in zip(busy, [*busy[1:], None], strict=True):
             if shared[index] or (behind is not None and shared[behind]):
-                calls[index] = [calls[index], Call("tinyai_wait", "part")]
+                calls[index] = [calls[index], Call("tinyai_barrier", "thread")]
         return calls
 
     def call(self, number: int, node: Node) -> Code:
@@ -206,12 +206,12 @@ class _Section:
         arguments += [self.constants.add(value) for value in epilogue.arrays]
         arguments.append(self._write(node.output))
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
-        arguments += ["part"] if shared else []
+        arguments += ["thread"] if shared else []
         call = Call(name, *arguments)
         alone = threads > 1 and not shared
         return [
             self._comment(number, node, slower),
-            If("part->task == 0", call) if alone else call,
+            If("thread->task == 0", call) if alone else call,
         ]
 
     @functools.cached_property
@@ -227,7 +227,7 @@ class _Section:
         network = render("network.c.j2", **values, suffix=suffix, body=body)
         texts = [each.text for each in self.definitions if not each.portable]
         texts += [function for _, function in self.functions.values()]
-        return render("section.c.j2", isa=self.isa, texts=[*texts, network])
+        return render("variant.c.j2", isa=self.isa, texts=[*texts, network])
 
     def _network(self, *, timed: bool, hooked: bool) -> Code:
         """The calls of all layers, and where they are timed, when each ended; where they are
@@ -235,7 +235,7 @@ class _Section:
 
         def ended(layers: int) -> Code:
             time = Assign(f"times[{layers}]", "tinyai_now()")
-            return If("part->task == 0", time) if self.graph.threads > 1 else time
+            return If("thread->task == 0", time) if self.graph.threads > 1 else time
 
         calls = enumerate(self.calls(), 1)
         inputs = range(len(self.graph.inputs))
@@ -251,7 +251,7 @@ class _Section:
                 for layers, call in calls
             ],
             "(void)arena;",
-            "(void)part;" if self.graph.threads > 1 else None,
+            "(void)thread;" if self.graph.threads > 1 else None,
             [f"(void)in{number};" for number in inputs],
         ]
 
@@ -289,7 +289,7 @@ class _Section:
         ]
         parameters.append(f"{self._c_type(node.output)} *out")
         parameters += ["void *scratch"] if scratch else []
-        parameters += ["tinyai_part *part"] if epilogue.threads > 1 else []
+        parameters += ["tinyai_thread *thread"] if epilogue.threads > 1 else []
         signature = f"({', '.join(parameters)})"
         key = hashlib.sha256(f"{kernel.name}{signature}{body}".encode()).hexdigest()
         if key not in self.functions:

@@ -20,7 +20,7 @@ from tinyai.ops import Concatenate, Reshape
 from tinyai.traits import Border
 
 if TYPE_CHECKING:
-    from tinyai.codegen.isa.section import Isa
+    from tinyai.codegen.isa.variant import IsaVariant
     from tinyai.codegen.kernels.table import Kernel
 
 # Bytes behind the last row of an image with a border: whole words of them may be read.
@@ -167,42 +167,42 @@ class Choice:
     rejected: tuple[str, ...] = ()
 
 
-Sections: TypeAlias = "Mapping[Isa, Mapping[str, Choice]]"
+Variants: TypeAlias = "Mapping[IsaVariant, Mapping[str, Choice]]"
 
 
 @dataclass(frozen=True)
 class Lowered(Graph):
     """A graph with the decisions of code generation; nodes are known by their outputs.
 
-    - ``sections``: for each instruction set of the file the kernel of each node.
+    - ``variants``: for each instruction set of the file the kernel of each node.
     - ``threads``: how many the code is written for; one where no kernel has work for more.
     - ``schedules`` of the nodes whose kernels leave a choice.
     - ``storage`` of the tensors that are not stored one element after the other.
     """
 
-    sections: Sections = field(default_factory=dict)
+    variants: Variants = field(default_factory=dict)
     threads: int = 1
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     storage: Mapping[str, Storage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("sections", "schedules", "storage"):
+        for name in ("variants", "schedules", "storage"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @classmethod
-    def of(cls, graph: Graph, sections: Sections | None = None, threads: int = 1) -> Lowered:
+    def of(cls, graph: Graph, variants: Variants | None = None, threads: int = 1) -> Lowered:
         """The graph, served by these kernels, for at most so many threads."""
-        sections = sections or {}
-        shared = any(each.kernel.split for rows in sections.values() for each in rows.values())
+        variants = variants or {}
+        shared = any(each.kernel.split for rows in variants.values() for each in rows.values())
         facts = {each.name: getattr(graph, each.name) for each in fields(Graph)}
-        return cls(**facts, sections=sections, threads=threads if shared else 1)
+        return cls(**facts, variants=variants, threads=threads if shared else 1)
 
     @property
     def bytes_are(self) -> DType:
         """What bytes of images are to the file's microkernels: as its strongest instruction set
         multiplies them. Images of the other type are turned on the way."""
-        unsigned = next((isa.unsigned for isa in self.sections), True)
+        unsigned = next((isa.unsigned for isa in self.variants), True)
         return DType.UINT8 if unsigned else DType.INT8
 
     def stored(self, name: str) -> Storage:
@@ -217,8 +217,8 @@ class Lowered(Graph):
         return changed
 
     def kernels(self, node: Node) -> Iterator[Kernel]:
-        """The node's kernel in each section."""
-        return (rows[node.output].kernel for rows in self.sections.values())
+        """The node's kernel in each variant."""
+        return (rows[node.output].kernel for rows in self.variants.values())
 
     def takes(self, node: Node, name: str) -> bool:
         """Whether all of the node's kernels write their result, or read the tensor, of this name as
@@ -267,7 +267,7 @@ def print_lowered(graph: Lowered) -> str:
     lines = [print_graph(graph), f"lowered for {graph.threads} thread(s) {{"]
     for node in graph.nodes:
         rows = (
-            f"{isa.name}: {rows[node.output].kernel.name}" for isa, rows in graph.sections.items()
+            f"{isa.name}: {rows[node.output].kernel.name}" for isa, rows in graph.variants.items()
         )
         facts = [", ".join(rows)]
         if schedule := graph.schedules.get(node.output):
@@ -281,13 +281,13 @@ def print_lowered(graph: Lowered) -> str:
 def verify_lowered(graph: Lowered) -> Lowered:
     """Return ``graph`` when its decisions obey the rules, else raise ``GraphError``.
 
-    Rules: every section has a row for each node, of the node's operator and of the section's
+    Rules: every variant has a row for each node, of the node's operator and of the variant's
     instruction set; the nodes whose kernels leave a choice have a schedule, and no others; only
     what a node makes and the region does not return has a border or is a part; a border lies around
     an image, and its value is one of the image's type; a part lies inside of a concatenation's
     result, where a reader expects it; whoever makes or reads a tensor takes it as it is stored.
     """
-    for isa, rows in graph.sections.items():
+    for isa, rows in graph.variants.items():
         _check_rows(graph, isa, rows)
     for node in graph.nodes:
         _check_schedule(graph, node)
@@ -299,7 +299,7 @@ def verify_lowered(graph: Lowered) -> Lowered:
     return graph
 
 
-def _check_rows(graph: Lowered, isa: Isa, rows: Mapping[str, Choice]) -> None:
+def _check_rows(graph: Lowered, isa: IsaVariant, rows: Mapping[str, Choice]) -> None:
     if set(rows) != set(graph.makers):
         odd = min(set(rows) ^ set(graph.makers))
         raise GraphError(f"kernels of {isa.name}", found=f"%{odd}", allowed="one for each node")

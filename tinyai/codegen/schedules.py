@@ -46,7 +46,7 @@ def with_schedules(
 
 
 def candidates_of(graph: Lowered, node: Node) -> Iterator[Schedule]:
-    """The schedules that a node with a choice may have, the cheapest first. The sections of a file
+    """The schedules that a node with a choice may have, the cheapest first. The variants of a file
     share the packed weights, so what serves one serves all."""
     kernel = next(each for each in graph.kernels(node) if each.scheduled)
     return iter(kernel.candidates(graph, node, graph.threads))

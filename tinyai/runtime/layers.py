@@ -59,7 +59,7 @@ def time_layers(
         raise OptionError("runs", found=runs, allowed="1 or more")
     compiled = compile_graph(graph, target or Target(), abi="timed")
     times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
-    served = compiled.source.sections[runs_here(compiled.source.sections)]
+    served = compiled.source.variants[runs_here(compiled.source.variants)]
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3
     return tuple(
         _layer(compiled.graph, node, float(median), each)

@@ -110,7 +110,7 @@ def _write(file: Path, tuning: dict[str, Schedule], machine: str) -> None:
 
 def layers_of(graph: Graph, target: Target) -> list[Layer]:
     """The layers that have a choice of schedules. Of a file for every machine this machine's
-    section is measured."""
+    variant is measured."""
     target = replace(target, isa=_isa(target), tuning="")
     graph = prepare(graph, target)
     target = with_useful_threads(graph, target)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from tinyai.codegen.isa.microkernels import Microkernels
-from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.doctor import ISA_FLAGS, cpu_description, instruction_sets
 from tinyai.target import ARCHITECTURES, PORTABLE, Target
 
@@ -38,7 +38,7 @@ MICROKERNELS: tuple[Microkernels, ...] = tuple(
 )
 
 
-def isas_of(target: Target) -> tuple[Isa, ...]:
+def variants_of(target: Target) -> tuple[IsaVariant, ...]:
     """The instruction sets of the target's C file, the strongest first; the last of several runs
     on any machine."""
     sets = _SETS[target.architecture] | _SETS[PORTABLE]
@@ -47,7 +47,7 @@ def isas_of(target: Target) -> tuple[Isa, ...]:
     return (sets[best_of_this_machine() if target.isa == "native" else target.isa].alone,)
 
 
-def runs_here(isas: Iterable[Isa]) -> Isa:
+def runs_here(isas: Iterable[IsaVariant]) -> IsaVariant:
     """The one of a file's instruction sets, the strongest first, that this machine's CPU takes."""
     here = instruction_sets(cpu_description())
     return next(isa for isa in isas if isa.name in here or not isa.features)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tinyai.codegen.isa import isas_of, rows
-from tinyai.codegen.isa.section import Isa
+from tinyai.codegen.isa import rows, variants_of
+from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.kernels import (
     add,
     conv2d,
@@ -45,14 +45,14 @@ def choose_kernels(graph: Graph, target: Target) -> Lowered:
     """The graph with the kernel of each node for each instruction set of the target, and the
     threads that there is work for."""
     dense = Lowered.of(graph)
-    sections = {
+    variants = {
         isa: {node.output: choose(dense, node, isa) for node in graph.nodes}
-        for isa in isas_of(target)
+        for isa in variants_of(target)
     }
-    return Lowered.of(graph, sections, target.threads)
+    return Lowered.of(graph, variants, target.threads)
 
 
-def choose(graph: Lowered, node: Node, isa: Isa) -> Choice:
+def choose(graph: Lowered, node: Node, isa: IsaVariant) -> Choice:
     """The first row for the node's operator and the instruction set that demands nothing more.
     Rejected are those of the node's kind in front of it.
 
@@ -75,7 +75,7 @@ def choose(graph: Lowered, node: Node, isa: Isa) -> Choice:
     )
 
 
-def _rows(node: Node, isa: Isa) -> Iterator[Kernel]:
+def _rows(node: Node, isa: IsaVariant) -> Iterator[Kernel]:
     """The rows for the node's operator and the instruction set, the preferred first."""
     for row in isa.rows:
         yield from (each for each in KERNELS if each.op is type(node.op) and each.isa == row)

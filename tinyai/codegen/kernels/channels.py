@@ -91,7 +91,7 @@ class Channels:
         many elements for each thread, if they have shares."""
         c_type = C_TYPES[self.rest.start]
         acc = f"({c_type} *)(void *)((char *)scratch + {offset})"
-        own = f" + part->task * (ptrdiff_t){share}" if share else ""
+        own = f" + thread->task * (ptrdiff_t){share}" if share else ""
         return Declare(f"{c_type} *const", "acc", acc + own)
 
     def arrays(self, epilogue: Epilogue, order: Callable[[Array], Array]) -> dict[str, str]:

@@ -25,8 +25,8 @@ from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.depthwise_loops import LANES, DepthwiseLoops
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
-from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, result_at_strides
+from tinyai.codegen.kernels.work_stealing import pieces
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue, write_scalar
 from tinyai.ir import NARROW, Array, DType, Node

@@ -10,7 +10,7 @@ from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If
 from tinyai.codegen.helpers import DEPTHWISE_ARGS
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
-from tinyai.codegen.kernels.sharing import shared
+from tinyai.codegen.kernels.work_stealing import shared
 from tinyai.codegen.steps import Epilogue
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tinyai.codegen.ctree import Code, Statement, let, nest
 from tinyai.codegen.index import Axis, merge_dims, place
 from tinyai.codegen.kernels.image import border_of
-from tinyai.codegen.kernels.sharing import axis_share, cut
 from tinyai.codegen.kernels.table import Kernel
+from tinyai.codegen.kernels.work_stealing import axis_share, cut
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node, operand_tensors

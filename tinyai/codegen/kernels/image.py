@@ -8,7 +8,7 @@ from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If, nest
 from tinyai.codegen.helpers import ADD_BORDER, STRING_H, WRITE_BORDER
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.codegen.kernels.sharing import ends
+from tinyai.codegen.kernels.work_stealing import ends
 from tinyai.codegen.lowered import BORDER_SLACK, Lowered, Storage
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node, operand_tensors
@@ -136,7 +136,7 @@ class Images:
         first = f"(const uint8_t *)in0 + n * {self.source.image} + {self.source.first}"
         found = Declare("const uint8_t *const", "image", first)
         return [
-            If("n > 0", Call("tinyai_wait", "part")) if waits else None,
+            If("n > 0", Call("tinyai_barrier", "thread")) if waits else None,
             self._copied(epilogue) if self.source.copy_bytes else found,
             _write_border(self.target, self.g.oh, epilogue),
         ]
@@ -147,7 +147,7 @@ class Images:
             Declare("uint8_t *const", "copy", "(uint8_t *)scratch"),
             Declare("const uint8_t *const", "whole", whole),
             self._bordered(epilogue) if g.window.upsample == (1, 1) else self._spread(epilogue),
-            Call("tinyai_wait", "part") if epilogue.threads > 1 else None,
+            Call("tinyai_barrier", "thread") if epilogue.threads > 1 else None,
             Declare("const uint8_t *const", "image", "copy"),
         ]
 
@@ -170,4 +170,4 @@ class Images:
             Call("memset", "copy", self.signs.fill, self.source.copy_bytes),
             nest(axes, Assign(f"copy[{at}]", f"(uint8_t)({value})")),
         ]
-        return If("part->task == 0", spread) if epilogue.threads > 1 else spread
+        return If("thread->task == 0", spread) if epilogue.threads > 1 else spread

@@ -56,7 +56,7 @@ class Kernel:
       it needs the epilogue collects: operands, arrays, definitions.
     - ``scratch`` is the bytes of working memory, aligned to 64, for a number of threads.
     - ``split``: whether threads share a node; the epilogue then says how many, and where these are
-      several, C has a ``part``. Of other kernels one thread computes all.
+      several, C has a ``thread``. Of other kernels one thread computes all.
     - ``takes``: whether it writes its result, or reads the tensor, of this name as the graph says
       that it is stored; asked where that is not one element after the other.
     - ``pack`` rearranges the constant at an input's position at code-generation time.

@@ -30,10 +30,10 @@ from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
-from tinyai.codegen.kernels.sharing import pieces
 from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.kernels.tile_loops import Rest, TileLoops, WeightPanelCall, looped
 from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
+from tinyai.codegen.kernels.work_stealing import pieces
 from tinyai.codegen.lowered import Lowered, Schedule, Tile
 from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.steps import Chain, Epilogue, write_scalar

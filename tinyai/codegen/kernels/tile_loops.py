@@ -11,8 +11,8 @@ from tinyai.codegen.ctree import Assign, Block, Call, Code, Declare, For, If, le
 from tinyai.codegen.helpers import COVER, TILE_ARGS
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
-from tinyai.codegen.kernels.sharing import owners, shared
 from tinyai.codegen.kernels.tiling import Tiling
+from tinyai.codegen.kernels.work_stealing import owners, shared
 from tinyai.codegen.steps import Epilogue
 
 
@@ -108,8 +108,8 @@ class TileLoops:
         return self.threads > 1 and not self.by_panels
 
     @property
-    def _taken(self) -> bool:
-        """Whether threads take panels of each other."""
+    def _stolen(self) -> bool:
+        """Whether threads steal panels of each other."""
         return self.by_panels and self.pieces > 1
 
     def _layer(self) -> dict[str, str | int]:
@@ -148,11 +148,11 @@ class TileLoops:
         stripes = self._stripes(epilogue)
         if self._by_outputs:
             return shared(self.t.outputs, self.pieces, epilogue, stripes)
-        return self._dealt(epilogue, stripes) if self._taken and self.rest is None else stripes
+        return self._dealt(epilogue, stripes) if self._stolen and self.rest is None else stripes
 
     def _dealt(self, epilogue: Epilogue, code: Code) -> Code:
-        """Code for the panels that the thread takes, one after the other."""
-        mine = Declare("int", "mine", "tinyai_take(part, owner)")
+        """Code for the panels that the thread claims, one after the other."""
+        mine = Declare("int", "mine", "tinyai_claim(thread, owner)")
         return owners(*self.dealt, epilogue, Declare("int", "item", 0), mine, code)
 
     def _stripes(self, epilogue: Epilogue) -> Code:
@@ -182,7 +182,7 @@ class TileLoops:
         ]
         if self.rest is None:
             return panels
-        if self._taken:
+        if self._stolen:
             panels = self._dealt(epilogue, panels)
         if not self.by_panels:
             return [panels, self._rest(self.rest, "first", "last")]
@@ -190,10 +190,10 @@ class TileLoops:
         of = "first + (last - first)"
         return [
             panels,
-            Call("tinyai_wait", "part"),
-            let("behind", f"{of} * (part->task + 1) / part->tasks"),
-            self._rest(self.rest, f"{of} * part->task / part->tasks", "behind"),
-            Call("tinyai_wait", "part") if again else None,
+            Call("tinyai_barrier", "thread"),
+            let("behind", f"{of} * (thread->task + 1) / thread->tasks"),
+            self._rest(self.rest, f"{of} * thread->task / thread->tasks", "behind"),
+            Call("tinyai_barrier", "thread") if again else None,
         ]
 
     def _rest(self, rest: Rest, begin: str, end: str) -> Code:
@@ -214,9 +214,9 @@ class TileLoops:
             number = f"{call.number} + panel" if call.count > 1 else str(call.number)
             if self.t.g.groups > 1 and self.rest is None:
                 number = f"group * {len(self.t.panels)} + {number}"
-            whose = "owner && item++ == mine" if self._taken else "part->task"
-            following = Assign("mine", "tinyai_take(part, owner)") if self._taken else None
-            code = If(f"({number}) % part->tasks == {whose}", code, following)
+            whose = "owner && item++ == mine" if self._stolen else "thread->task"
+            following = Assign("mine", "tinyai_claim(thread, owner)") if self._stolen else None
+            code = If(f"({number}) % thread->tasks == {whose}", code, following)
         return For("panel", 0, call.count, code) if call.count > 1 else code
 
     def _panel(self, call: WeightPanelCall, epilogue: Epilogue) -> Code:
@@ -224,7 +224,7 @@ class TileLoops:
         weights = call.at(call.weights, call.weights_step)
         channel = call.at(call.channel, call.channel_step)
         of = f"group * {t.channels} + {channel}"
-        ahead = f"{call.bytes}{' * part->tasks' if self.by_panels else ''}"
+        ahead = f"{call.bytes}{' * thread->tasks' if self.by_panels else ''}"
         out = f"(char *)out + n * {target.image} + {target.first} + group * {t.g.group_out}"
         waiting = f"first * {self.channels.rest.start.bytes * t.channels}"
         return [

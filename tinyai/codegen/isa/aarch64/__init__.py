@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.section import Architecture
+from tinyai.codegen.isa.variant import Architecture
 
 # Bits of the words that the kernel hands to each program (uapi/asm/hwcap.h).
 _BITS = {

@@ -11,13 +11,13 @@ from tinyai.codegen.isa.microkernels import Options
 
 @dataclass(frozen=True)
 class _Of:
-    """The set whose section it is for: a file may hold several."""
+    """The set whose variant it is for: a file may hold several."""
 
     isa: str
 
 
 def endings(options: Options, isa: str) -> tuple[Definition, ...]:
-    """What requantizes and stores sums in a set's section, where they are not stored raw."""
+    """What requantizes and stores sums in a set's variant, where they are not stored raw."""
     if options.raw:
         return ()
     if options.floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.section import Architecture
+from tinyai.codegen.isa.variant import Architecture
 
 # Compilers know no test for AVX-VNNI that is as old as the instructions: see ask_avxvnni.c.j2.
 _ASKED = {"avxvnni": "tinyai_has_avxvnni"}

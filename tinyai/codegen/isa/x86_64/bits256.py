@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums, name_of
-from tinyai.codegen.isa.section import Isa
+from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.transpose import transpose
 from tinyai.codegen.steps import Epilogue
@@ -39,11 +39,11 @@ STORE = _ending("store", STRING_H)
 ASK = Definition("ask_avxvnni", "ask_avxvnni.c.j2")
 
 
-def isa_of(name: str, row: str, *features: str, question: Definition | None = None) -> Isa:
-    """A section whose layers are compiled for AVX2 and these features."""
+def isa_of(name: str, row: str, *features: str, question: Definition | None = None) -> IsaVariant:
+    """A variant whose layers are compiled for AVX2 and these features."""
     needs = ("avx2", *features)
     options = ("prefer-vector-width=512",)
-    return Isa(name, (row, "scalar"), X86_64, needs, options, question, unsigned=True)
+    return IsaVariant(name, (row, "scalar"), X86_64, needs, options, question, unsigned=True)
 
 
 def microkernels(isa: str) -> Microkernels:

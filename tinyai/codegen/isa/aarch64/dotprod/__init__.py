@@ -10,7 +10,7 @@ from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
-from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tinyai.codegen.kernels.tiling import Tiling
 
 NAME = "dotprod"
-ISA = Isa(NAME, (NAME, "scalar"), AARCH64, (NAME,))
+VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (NAME,))
 # As an instruction: clang before 16 knows no intrinsic in a function of its own target.
 _DOT = Definition("dot_dotprod", "dot_dotprod.c.j2")
 
@@ -34,7 +34,7 @@ class TileText(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseText(Options):
-    """Of so many neighbouring ``pixels`` at a time, in the section of ``isa``."""
+    """Of so many neighbouring ``pixels`` at a time, in the variant of ``isa``."""
 
     isa: str
     window: Window
@@ -53,7 +53,7 @@ def tile(
     products: Definition = _DOT,
 ) -> str:
     """Any number of outputs, 16 channels of them at a time; whether the last block is whole is
-    asked at run time. In the section of ``isa``, whose ``products`` they are made of."""
+    asked at run time. In the variant of ``isa``, whose ``products`` they are made of."""
     options = replace(options, masked=False, ahead=0)
     many = t.outputs > 1
     name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *options.chosen, isa)
@@ -73,4 +73,6 @@ def depthwise(
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 
 
-SET = InstructionSet(alone=ISA, among=ISA, microkernels=(Microkernels(NAME, tile, depthwise),))
+SET = InstructionSet(
+    alone=VARIANT, among=VARIANT, microkernels=(Microkernels(NAME, tile, depthwise),)
+)

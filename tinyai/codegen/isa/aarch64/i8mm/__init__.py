@@ -7,14 +7,14 @@ from functools import partial
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.isa.aarch64 import AARCH64, dotprod
 from tinyai.codegen.isa.microkernels import Microkernels
-from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 
 NAME = "i8mm"
-ISA = Isa(NAME, (NAME, "scalar"), AARCH64, (dotprod.NAME, NAME))
+VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (dotprod.NAME, NAME))
 _PRODUCTS = Definition("products_i8mm", "products_i8mm.c.j2")
 _MICROKERNELS = Microkernels(
     NAME,
     partial(dotprod.tile, isa=NAME, products=_PRODUCTS),
     partial(dotprod.depthwise, isa=NAME),
 )
-SET = InstructionSet(alone=ISA, among=ISA, microkernels=(_MICROKERNELS,))
+SET = InstructionSet(alone=VARIANT, among=VARIANT, microkernels=(_MICROKERNELS,))

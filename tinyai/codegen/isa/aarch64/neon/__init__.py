@@ -10,7 +10,7 @@ from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
-from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "neon"
 _PRODUCTS = Definition("products_neon", "products_neon.c.j2")
-ISA = Isa(NAME, (NAME, "scalar"), AARCH64, (NAME,))
+VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (NAME,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,4 +68,6 @@ def _pairs(epilogue: Epilogue) -> bool:
     return bool(epilogue.graph.constants[epilogue.node.inputs[1]].min() > -128)
 
 
-SET = InstructionSet(alone=ISA, among=ISA, microkernels=(Microkernels(NAME, _tile, _depthwise),))
+SET = InstructionSet(
+    alone=VARIANT, among=VARIANT, microkernels=(Microkernels(NAME, _tile, _depthwise),)
+)

@@ -10,7 +10,7 @@ from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, ROUND, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
-from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
@@ -56,7 +56,7 @@ def _scale(options: Options) -> tuple[Definition, ...]:
     return (STRING_H, ROUND["even"]) if options.floats else ()
 
 
-ISA = Isa("packed", ("packed", "scalar"), unsigned=True)
+VARIANT = IsaVariant("packed", ("packed", "scalar"), unsigned=True)
 SET = InstructionSet(
-    alone=ISA, among=ISA, microkernels=(Microkernels("packed", _tile, _depthwise),)
+    alone=VARIANT, among=VARIANT, microkernels=(Microkernels("packed", _tile, _depthwise),)
 )

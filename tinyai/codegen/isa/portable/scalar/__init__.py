@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 
-ISA = Isa("scalar", ("scalar",))
-SET = InstructionSet(alone=ISA)
+VARIANT = IsaVariant("scalar", ("scalar",))
+SET = InstructionSet(alone=VARIANT)

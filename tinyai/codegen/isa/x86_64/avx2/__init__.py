@@ -1,9 +1,9 @@
-"""AVX2: 256 bits. In a file for every machine its section holds the microkernels of AVX-VNNI too,
+"""AVX2: 256 bits. In a file for every machine its variant holds the microkernels of AVX-VNNI too,
 and the CPU says which run."""
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.section import InstructionSet
+from tinyai.codegen.isa.variant import InstructionSet
 from tinyai.codegen.isa.x86_64.bits256 import isa_of, microkernels
 
 SET = InstructionSet(

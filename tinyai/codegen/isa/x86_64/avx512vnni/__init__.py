@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from tinyai.codegen.isa.microkernels import Microkernels, Sums
-from tinyai.codegen.isa.section import InstructionSet, Isa
+from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.avx512vnni.depthwise import depthwise
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER
@@ -14,7 +14,7 @@ from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import write_lanes
 from tinyai.codegen.isa.x86_64.transpose import transpose
 
 NAME = "avx512vnni"
-ISA = Isa(
+VARIANT = IsaVariant(
     NAME,
     (NAME, "scalar"),
     X86_64,
@@ -39,4 +39,4 @@ MICROKERNELS = Microkernels(
     ),
     transpose=functools.partial(transpose, isa=NAME),
 )
-SET = InstructionSet(alone=ISA, among=ISA, microkernels=(MICROKERNELS,))
+SET = InstructionSet(alone=VARIANT, among=VARIANT, microkernels=(MICROKERNELS,))

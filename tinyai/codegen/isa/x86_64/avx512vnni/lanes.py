@@ -21,8 +21,8 @@ from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.pool2d import Pooling
 from tinyai.codegen.kernels.reduce import SumLoops
-from tinyai.codegen.kernels.sharing import CACHE_LINE, axis_share, cut, share
 from tinyai.codegen.kernels.table import Kernel, any_kind, at_strides
+from tinyai.codegen.kernels.work_stealing import CACHE_LINE, axis_share, cut, share
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, DType, Node, Op

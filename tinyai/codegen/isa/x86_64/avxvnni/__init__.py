@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.section import InstructionSet
+from tinyai.codegen.isa.variant import InstructionSet
 from tinyai.codegen.isa.x86_64.bits256 import ASK, isa_of, microkernels
 
 SET = InstructionSet(

@@ -1,4 +1,4 @@
-"""One instruction set of a C file: what the file says to the compiler, and asks the CPU."""
+"""An ISA variant of a C file: what the file says to the compiler, and asks the CPU."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Architecture:
 
 
 @dataclass(frozen=True)
-class Isa:
-    """A section of a file: its functions for one instruction set.
+class IsaVariant:
+    """The functions of a file for one instruction set.
 
     - ``rows``: the values of ``Kernel.isa`` that serve, the preferred first.
     - ``architecture``: None where any machine runs it.
@@ -65,10 +65,10 @@ class Isa:
 class InstructionSet:
     """What a folder is, whose name is a value of the option ``isa``.
 
-    ``alone`` is the section of a file that is for it alone, ``among`` its section of a file for
+    ``alone`` is the variant of a file that is for it alone, ``among`` its variant of a file for
     every machine of the architecture; None where such a file does without.
     """
 
-    alone: Isa
-    among: Isa | None = None
+    alone: IsaVariant
+    among: IsaVariant | None = None
     microkernels: tuple[Microkernels, ...] = ()

@@ -1,6 +1,6 @@
-"""How finely threads share a layer.
+"""Work stealing: how finely threads share a layer.
 
-Each has an even share, and who is done with its own takes pieces of another one's: CPUs of one
+Each has an even share, and who is done with its own steals pieces of another one's: CPUs of one
 machine are seldom equally fast. A piece that moves takes its data to another CPU's caches, so that
 small layers are shared whole.
 """
@@ -18,9 +18,9 @@ from tinyai.codegen.steps import Epilogue
 
 # Pieces of a share at most, and their cycles at least.
 MOST, CYCLES = 4, 8000
-# The counter of pieces that are taken has 16 bits.
+# The counter of claimed pieces has 16 bits.
 COUNTED = 1 << 16
-# Elements that threads do not part, so that no two of them write to one line of the cache.
+# Elements that are not shared out singly, so that no two threads write to one line of the cache.
 CACHE_LINE = 64
 
 
@@ -29,14 +29,14 @@ class Team:
     threads: int
 
 
-def part(threads: int) -> Definition:
-    """One thread's part of a call of so many threads, and where they meet."""
-    return Definition("tinyai_part", "part.c.j2", (NOW,), arguments=Team(threads), portable=True)
+def team(threads: int) -> Definition:
+    """The threads of a call, and the barrier where they meet."""
+    return Definition("tinyai_thread", "team.c.j2", (NOW,), arguments=Team(threads), portable=True)
 
 
-def taking(threads: int) -> Definition:
-    """How threads take pieces of shares."""
-    return Definition("tinyai_take", "take.c.j2", (part(threads),), portable=True)
+def stealing(threads: int) -> Definition:
+    """How threads claim pieces of their own share and of others'."""
+    return Definition("tinyai_claim", "steal.c.j2", (team(threads),), portable=True)
 
 
 def ends(count: int, threads: int) -> tuple[str | int, str | int]:
@@ -44,7 +44,7 @@ def ends(count: int, threads: int) -> tuple[str | int, str | int]:
     if threads == 1:
         return 0, count
     of = f"(ptrdiff_t){count}"
-    return f"{of} * part->task / part->tasks", f"{of} * (part->task + 1) / part->tasks"
+    return f"{of} * thread->task / thread->tasks", f"{of} * (thread->task + 1) / thread->tasks"
 
 
 def share(count: int, together: int = 1) -> Code:
@@ -68,27 +68,27 @@ def axis_share(axes: Sequence[Axis], cut: str | None) -> Code:
 
 
 def owners(things: int | str, each: int, epilogue: Epilogue, *body: Code) -> Code:
-    """Code for the thread's own share, and then for those of others that have pieces left: ``each``
-    pieces of each of the things that are dealt out in turn."""
-    epilogue.need(taking(epilogue.threads))
-    begin = f"int owner = tinyai_own(part, {things}, {each})"
-    return Block(*body, head=f"for ({begin}; owner >= 0; owner = tinyai_other(part))")
+    """Code for the thread's own share, and then for those of its victims, which have pieces left:
+    ``each`` pieces of each of the things that are dealt out in turn."""
+    epilogue.need(stealing(epilogue.threads))
+    begin = f"int owner = tinyai_begin_share(thread, {things}, {each})"
+    return Block(*body, head=f"for ({begin}; owner >= 0; owner = tinyai_victim(thread))")
 
 
 def shared(count: int, pieces: int, epilogue: Epilogue, *body: Code) -> Code:
     """Code for what a thread computes of ``count`` things, from ``begin`` to ``end``: its share;
-    or, where a share has several pieces, a piece that nobody else has taken, again and again."""
+    or, where a share has several pieces, a piece that nobody else has claimed, again and again."""
     if pieces == 1:
         return Block(share(count), *body)
     of = f"(ptrdiff_t){count}"
     piece = Block(
         Declare("const int", "number", f"owner * {pieces} + piece"),
-        let("begin", f"{of} * number / (part->tasks * {pieces})"),
-        let("end", f"{of} * (number + 1) / (part->tasks * {pieces})"),
+        let("begin", f"{of} * number / (thread->tasks * {pieces})"),
+        let("end", f"{of} * (number + 1) / (thread->tasks * {pieces})"),
         *body,
-        head="for (int piece; (piece = tinyai_take(part, owner)) >= 0;)",
+        head="for (int piece; (piece = tinyai_claim(thread, owner)) >= 0;)",
     )
-    return owners("part->tasks", pieces, epilogue, piece)
+    return owners("thread->tasks", pieces, epilogue, piece)
 
 
 def pieces(cycles: float, things: int, threads: int) -> int:

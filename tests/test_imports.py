@@ -38,6 +38,7 @@ RANKS = {
     "tinyai.vocabulary": 4,
     "tinyai.qdq": 5,
     "tinyai.patterns": 4,
+    "tinyai.quantizer": 6,
     "tinyai.lower": 5,
     "tinyai.boundary": 6,
     "tinyai.passes": 4,

@@ -1,0 +1,84 @@
+"""What the quantizer is asked for: frozen, and checked when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tinyai.errors import OptionError
+
+OBSERVERS = ("minmax", "average", "percentile", "mse", "entropy")
+DTYPES = ("int8", "uint8")
+RESIDUALS = ("own", "common")
+
+
+@dataclass(frozen=True)
+class QuantConfig:
+    """How a float model becomes integers of 8 bits.
+
+    ``dtype`` int8 or uint8 is that of activations, each tensor with one scale; ``symmetric`` puts
+    their zero point in the middle. ``observer`` chooses their ranges from what it saw: ``minmax``
+    everything, ``average`` a moving average of each sample's extremes (``momentum`` is what stays
+    of it at a sample), ``percentile`` all but the ends (that share in per cent stays within),
+    ``mse`` the range of the least squared error, ``entropy`` that of the least divergence.
+    Weights are symmetric int8: ``per_channel``, or with one scale a tensor. ``power_of_two`` rounds
+    scales up to powers of two. ``residual`` gives the operands and the result of a sum scales of
+    their own, or one in common; ``shared_averages`` gives an average the scale of its input.
+    ``operators`` chooses rows, all if it is empty: others stay in float. So do ``float_operators``,
+    the layers with the names ``float_layers``, and the first and the last with weights.
+
+    Raises ``OptionError`` for a value that is not allowed.
+    """
+
+    dtype: str = "int8"
+    symmetric: bool = False
+    observer: str = "mse"
+    momentum: float = 0.9
+    percentile: float = 99.99
+    per_channel: bool = True
+    power_of_two: bool = False
+    residual: str = "own"
+    shared_averages: bool = False
+    operators: tuple[str, ...] = ()
+    float_operators: tuple[str, ...] = ()
+    float_layers: tuple[str, ...] = ()
+    float_first: bool = False
+    float_last: bool = False
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("dtype", DTYPES),
+            ("observer", OBSERVERS),
+            ("residual", RESIDUALS),
+        ):
+            self._require(name, getattr(self, name) in allowed, " or ".join(allowed))
+        self._require("momentum", _within(self.momentum, 0, 1), "0 <= momentum < 1")
+        # Below 50 per cent "all but the ends" would be nothing.
+        self._require("percentile", _within(self.percentile, 50, 100.0000001), "50 to 100")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(field.default, bool):
+                self._require(field.name, isinstance(value, bool), "True or False")
+            if isinstance(field.default, tuple):
+                object.__setattr__(self, field.name, self._names(field.name, value))
+
+    def _names(self, name: str, value: Any) -> tuple[str, ...]:
+        listed = isinstance(value, Iterable) and not isinstance(value, str)
+        found = tuple(value) if listed else ()
+        strings = listed and all(isinstance(each, str) for each in found)
+        self._require(name, strings, "a list of names")
+        return found
+
+    def _require(self, name: str, fits: bool, allowed: str) -> None:
+        if not fits:
+            raise OptionError(
+                f"QuantConfig.{name}", found=repr(getattr(self, name)), allowed=allowed
+            )
+
+
+def _within(value: Any, low: float, high: float) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and low <= value < high

@@ -1,0 +1,235 @@
+"""Observers: what a tensor's values were over many samples, and the range that follows from it.
+
+An observer's state is a value made of integers, minima and maxima alone, and ``merge`` of two is
+associative and commutative, bit for bit: samples may be observed in any order, in one process or in
+several. Its size does not grow with the samples (but for 16 bytes each of a moving average).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.params import Array, grid
+
+Counts = npt.NDArray[np.int64]
+
+BINS = 4096  # on each side of 0
+# The exponent of the narrowest bins: all values that are smaller fall into the two around 0.
+NARROWEST = -160
+# How finely a range is searched for, and how often each end in turn.
+_CANDIDATES, _ROUNDS = 64, 2
+
+
+@dataclass(frozen=True)
+class Range:
+    """From the least to the largest value."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Array) -> Range:
+        return cls(float(values.min()), float(values.max()))
+
+    def merge(self, other: Range) -> Range:
+        return Range(min(self.low, other.low), max(self.high, other.high))
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many values are in each bin of ``2**exponent``, from ``-BINS`` bins below 0 on.
+
+    The exponent is the least with which all values fit. Bins of the next one are pairs of these, so
+    that it does not matter when a larger value came.
+    """
+
+    exponent: int
+    counts: Counts = field(compare=False)
+
+    @classmethod
+    def of(cls, values: Array) -> Histogram:
+        wide = values.astype(np.float64).reshape(-1)
+        exponent = _exponent(max(float(wide.max()), -float(wide.min())))
+        bins = np.floor(np.ldexp(wide, -exponent)).astype(np.int64)
+        return cls(exponent, np.bincount(bins + BINS, minlength=2 * BINS).astype(np.int64))
+
+    def merge(self, other: Histogram) -> Histogram:
+        exponent = max(self.exponent, other.exponent)
+        return Histogram(exponent, self._at(exponent) + other._at(exponent))
+
+    def _at(self, exponent: int) -> Counts:
+        counts = self.counts
+        for _ in range(min(exponent - self.exponent, BINS.bit_length())):
+            pairs = counts.reshape(-1, 2).sum(axis=1)
+            counts = np.pad(pairs, BINS // 2)
+        return counts
+
+    def points(self) -> tuple[Array, Array]:
+        """The middles of the bins that have values, and how many each has."""
+        filled = np.flatnonzero(self.counts)
+        return np.ldexp(filled - BINS + 0.5, self.exponent), self.counts[filled].astype(np.float64)
+
+
+def _exponent(largest: float) -> int:
+    """Of the narrowest bins that hold ``largest`` on both sides of 0."""
+    if largest == 0:
+        return NARROWEST
+    _, exponent = math.frexp(largest)  # largest < 2**exponent
+    return max(NARROWEST, exponent - (BINS.bit_length() - 1))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The state of an observer. ``extremes`` are of each sample, by its number, for a moving
+    average; ``histogram`` is None where nobody asks for one."""
+
+    whole: Range
+    histogram: Histogram | None = None
+    extremes: Mapping[int, Range] = field(default_factory=dict)
+
+    def merge(self, other: Seen) -> Seen:
+        mine, others = self.histogram, other.histogram
+        extremes = dict(self.extremes)
+        for index, each in other.extremes.items():
+            extremes[index] = extremes[index].merge(each) if index in extremes else each
+        return Seen(
+            self.whole.merge(other.whole),
+            mine.merge(others) if mine and others else mine or others,
+            dict(sorted(extremes.items())),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """As plain numbers, for JSON; ``of_state`` makes the same value of them."""
+        histogram = self.histogram
+        filled = np.flatnonzero(histogram.counts) if histogram else np.zeros(0, np.int64)
+        return {
+            "range": [self.whole.low, self.whole.high],
+            "exponent": histogram.exponent if histogram else None,
+            "bins": filled.tolist(),
+            "counts": histogram.counts[filled].tolist() if histogram else [],
+            "extremes": [[index, each.low, each.high] for index, each in self.extremes.items()],
+        }
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> Seen:
+        histogram = None
+        if state["exponent"] is not None:
+            counts: Counts = np.zeros(2 * BINS, np.int64)
+            counts[np.array(state["bins"], np.int64)] = state["counts"]
+            histogram = Histogram(int(state["exponent"]), counts)
+        extremes = {int(index): Range(low, high) for index, low, high in state["extremes"]}
+        return cls(Range(*state["range"]), histogram, extremes)
+
+
+@dataclass(frozen=True)
+class Observer:
+    """What ``config`` wants to be seen of a tensor, and which range follows."""
+
+    config: QuantConfig
+
+    def see(self, sample: int, values: Array) -> Seen:
+        """The state after one sample, whose values are finite; ``sample`` is its number."""
+        whole, kind = Range.of(values), self.config.observer
+        histogram = None if kind in ("minmax", "average") else Histogram.of(values)
+        return Seen(whole, histogram, {sample: whole} if kind == "average" else {})
+
+    def range(self, seen: Seen) -> Range:
+        kind = self.config.observer
+        if kind == "minmax" or (seen.whole.low == seen.whole.high == 0):
+            return seen.whole
+        if kind == "average":
+            return _moving_average(seen.extremes, self.config.momentum)
+        assert seen.histogram is not None
+        if kind == "percentile":
+            return _percentile(seen, self.config.percentile)
+        error = _squared_error if kind == "mse" else _divergence
+        return _best(seen, self.config, error)
+
+
+def _moving_average(extremes: Mapping[int, Range], momentum: float) -> Range:
+    """In order of the samples' numbers."""
+    first, *rest = (each for _, each in sorted(extremes.items()))
+    low, high = first.low, first.high
+    for each in rest:
+        low = momentum * low + (1 - momentum) * each.low
+        high = momentum * high + (1 - momentum) * each.high
+    return Range(low, high)
+
+
+def _percentile(seen: Seen, percent: float) -> Range:
+    """That share of the values lies within; what falls out is split evenly."""
+    assert seen.histogram is not None
+    middles, counts = seen.histogram.points()
+    half, share = math.ldexp(0.5, seen.histogram.exponent), (1 - percent / 100) / 2
+    below = np.cumsum(counts)
+    total = below[-1]
+    first = int(np.searchsorted(below, total * share, side="right"))
+    last = int(np.searchsorted(below, total * (1 - share), side="left"))
+    low = float(middles[min(first, len(middles) - 1)]) - half
+    high = float(middles[min(last, len(middles) - 1)]) + half
+    return Range(max(low, seen.whole.low), min(high, seen.whole.high))
+
+
+def _best(seen: Seen, config: QuantConfig, error: Any) -> Range:
+    """The range with the least error, one end after the other; of equal ones the widest."""
+    assert seen.histogram is not None
+    middles, counts = seen.histogram.points()
+    low, high = min(seen.whole.low, 0.0), max(seen.whole.high, 0.0)
+    fractions = np.arange(_CANDIDATES, 0, -1) / _CANDIDATES
+
+    def cost(one: float, other: float) -> float:
+        made = grid(
+            one, other, config.dtype, symmetric=config.symmetric, power_of_two=config.power_of_two
+        )
+        return float(error(middles, counts, made))
+
+    best_low, best_high = low, high
+    if config.symmetric:
+        best = min(fractions.tolist(), key=lambda f: cost(low * f, high * f))
+        return Range(low * best, high * best)
+    for _ in range(_ROUNDS):
+        if high > 0:
+            best_high = high * min(fractions.tolist(), key=lambda f: cost(best_low, high * f))
+        if low < 0:
+            best_low = low * min(fractions.tolist(), key=lambda f: cost(low * f, best_high))
+    return Range(best_low, best_high)
+
+
+def _steps(middles: Array, made: Any) -> Array:
+    limits = np.iinfo(made.dtype)
+    steps = np.rint(middles / made.scale) + made.zero_point
+    return np.asarray(np.clip(steps, limits.min, limits.max))
+
+
+def _squared_error(middles: Array, counts: Array, made: Any) -> float:
+    values = (_steps(middles, made) - made.zero_point) * made.scale
+    return float((counts * (middles - values) ** 2).sum())
+
+
+def _divergence(middles: Array, counts: Array, made: Any) -> float:
+    """Kullback and Leibler's, of the values from what is left of them on the grid: each step's
+    share is spread evenly over the bins that it stands for. What is cut off stays in the first and
+    the last bin of the one, but not of the other."""
+    limits = np.iinfo(made.dtype)
+    low = (limits.min - 0.5 - made.zero_point) * made.scale
+    high = (limits.max + 0.5 - made.zero_point) * made.scale
+    inside = np.flatnonzero((middles >= low) & (middles <= high))
+    if len(inside) == 0:
+        return math.inf
+    kept = counts[inside]
+    cut = kept.copy()
+    cut[0] += counts[: inside[0]].sum()
+    cut[-1] += counts[inside[-1] + 1 :].sum()
+    steps = _steps(middles[inside], made).astype(np.int64) - limits.min
+    mass = np.bincount(steps, weights=kept, minlength=limits.max - limits.min + 1)
+    bins = np.bincount(steps, minlength=len(mass))
+    spread = (mass / np.maximum(bins, 1))[steps]
+    p, q = cut / cut.sum(), spread / spread.sum()
+    return float((p * np.log(p / q)).sum())

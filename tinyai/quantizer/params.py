@@ -1,0 +1,80 @@
+"""Scales and zero points from ranges and weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tinyai.qdq.values import Grid
+
+Array = npt.NDArray[Any]
+
+LARGEST_WEIGHT = 127
+# A bias in steps of the sums stays below this, so that sums have room beside it.
+LARGEST_BIAS = 2.0**30
+_SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+
+
+def grid(
+    low: float, high: float, dtype: str, *, symmetric: bool = False, power_of_two: bool = False
+) -> Grid:
+    """The grid of a dtype that reaches from ``low`` to ``high`` and holds 0 exactly.
+
+    A scale is a float32. A power of two is the next one up, so that nothing of the range is lost.
+    """
+    limits = np.iinfo(dtype)
+    middle = (limits.min + limits.max + 1) // 2
+    low, high = min(low, 0.0), max(high, 0.0)
+    if symmetric:
+        scale = max(-low, high) / (limits.max - middle)
+    else:
+        # Each side by itself, for the difference of two large floats may be none.
+        scale = high / (limits.max - limits.min) - low / (limits.max - limits.min)
+    scale = _scale(scale, power_of_two)
+    if symmetric:
+        return Grid(dtype, scale, middle)
+    zero = round(limits.min - low / scale)
+    return Grid(dtype, scale, max(limits.min, min(limits.max, zero)))
+
+
+def weight_scales(
+    weights: Array,
+    axis: int | None,
+    *,
+    bias: Array | None = None,
+    input_scale: float = 1.0,
+    power_of_two: bool = False,
+) -> Array:
+    """The scale of symmetric int8 weights, or one for each index along ``axis``, as float32.
+
+    Where a ``bias`` (one number, or one a channel) would not fit into int32 at the sums' scale, the
+    scale is larger. A channel without weights has the largest scale of the others.
+    """
+    along = tuple(d for d in range(weights.ndim) if d != axis)
+    largest = np.abs(weights.astype(np.float64)).max(axis=along, initial=0.0).reshape(-1)
+    scales = largest / LARGEST_WEIGHT
+    scales[scales == 0] = scales.max(initial=0.0) or 1.0
+    if bias is not None:
+        least = np.abs(bias.astype(np.float64)).reshape(-1) / (input_scale * LARGEST_BIAS)
+        scales = np.maximum(scales, least if scales.size > 1 else least.max(initial=0.0))
+    return np.array([_scale(each, power_of_two) for each in scales.tolist()], np.float32)
+
+
+def quantized_weights(weights: Array, scales: Array, axis: int | None) -> Array:
+    """Weights in steps of their scales, int8."""
+    shape = [-1 if d == axis else 1 for d in range(weights.ndim)]
+    along = scales.astype(np.float64).reshape(shape if axis is not None else ())
+    steps = np.rint(weights.astype(np.float64) / along)
+    return np.asarray(np.clip(steps, -LARGEST_WEIGHT, LARGEST_WEIGHT), np.int8)
+
+
+def _scale(scale: float, power_of_two: bool) -> float:
+    if scale == 0:
+        return 1.0
+    if power_of_two:
+        mantissa, exponent = math.frexp(scale)
+        scale = math.ldexp(0.5 if mantissa == 0.5 else 1.0, exponent)
+    return max(float(np.float32(scale)), _SMALLEST_SCALE)

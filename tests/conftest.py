@@ -18,7 +18,7 @@ from tests.support.c_checks import (
     missing_sanitizers,
 )
 from tests.support.skipped import not_run
-from tinyai import backend
+from tinyai.backend import pipeline
 from tinyai.runtime import tuner
 
 # Without it TVM looks for tuning logs on the network at every build.
@@ -62,7 +62,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(autouse=True)
 def _threads_share_small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of tests have too little work for two threads."""
-    for module in (backend, tuner):
+    for module in (pipeline, tuner):
         monkeypatch.setattr(module, "with_useful_threads", lambda graph, target: target)
 
 

@@ -41,6 +41,10 @@ class OptionError(TinyAIError, ValueError):
     """An option or argument of the user's that tinyai does not know or cannot honour."""
 
 
+class FormatError(TinyAIError, ValueError):
+    """A file that was cut off or altered, that a newer tinyai wrote, or that is something else."""
+
+
 class DefectError(TinyAIError):
     """A fault of tinyai's own: something failed that no model and no option should make fail."""
 

@@ -31,7 +31,7 @@ from benchmarks.timing import Calls, Times
 from benchmarks.workloads import host_target
 from tests.support.c_checks import generate_wrong_weights
 from tests.support.disk import cache_folder
-from tinyai import backend
+from tinyai.backend import pipeline
 from tinyai.errors import OptionError
 from tinyai.runtime import peak
 
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_read_is_a_row_with_its_problem(tmp_path: Path) ->
 
 def test_wrong_results_are_never_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generate_wrong_weights(monkeypatch)
-    monkeypatch.setattr(backend, "_KEPT", OrderedDict())  # no C of other tests
+    monkeypatch.setattr(pipeline, "_KEPT", OrderedDict())  # no C of other tests
     monkeypatch.setattr(bench_measure, "in_turn", lambda *_, **__: pytest.fail("it was timed"))
     with pytest.raises(Differs, match="differs from"):
         bench_measure.measure(kws(), 1, settings(tmp_path, oracle="peer"))

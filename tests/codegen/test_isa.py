@@ -15,9 +15,8 @@ import tests.support.relay_nets as nets
 import tinyai
 from tests.support.example_graphs import NETWORKS, random_inputs
 from tests.support.machines import require_isa
-from tinyai.backend import CompileSpec, PreprocessResult, compile_graph, preprocess
+from tinyai.backend import CompileSpec, PreprocessResult, TinyAIBackend, compile_graph
 from tinyai.errors import EnvironmentProblem
-from tinyai.frontends.relay import partition
 from tinyai.ir import Graph
 from tinyai.reference import run_graph
 from tinyai.runtime import runner
@@ -91,13 +90,15 @@ def test_a_forced_instruction_set_that_the_cpu_lacks_is_an_error_of_tvms(
 ) -> None:
     require_isa("avx2")
 
+    preprocess = TinyAIBackend.preprocess
+
     def told_otherwise(graph: Graph, specs: Sequence[CompileSpec]) -> PreprocessResult:
         made = preprocess(graph, specs)
         return replace(
             made, processed_bytes=lacking(made.processed_bytes.decode(), "avx2").encode()
         )
 
-    monkeypatch.setattr(partition, "preprocess", told_otherwise)
+    monkeypatch.setattr(TinyAIBackend, "preprocess", staticmethod(told_otherwise))
     mod = nets.module(nets.layers(1))
     factory = tinyai.build(mod, target="tinyai -isa=avx2, llvm")
     with pytest.raises(TVMError, match="the CPU lacks avx2: build with isa=auto"):

@@ -26,7 +26,7 @@ from tests.support.example_graphs import (
 )
 from tests.support.kernel_shapes import ALONE, assert_equal, force_kernel, serves
 from tests.support.machines import Emulated, is_foreign, require_isa, runner
-from tinyai import backend
+from tinyai.backend import pipeline
 from tinyai.codegen import borders
 from tinyai.codegen.isa.portable.scalar import VARIANT as ISA_SCALAR
 from tinyai.codegen.kernels import KERNELS, Kernel, choose, choose_kernels
@@ -135,7 +135,7 @@ def test_a_table_is_looked_up_in_registers(
     x = b.input(Type((size,), start))
     graph = b.graph([b.add(Elementwise((size,)), [x], (Lookup(table, to), *behind))])
     target = Target(isa="avx512vnni")
-    assert f"{core}(" in backend.compile_graph(graph, target).source.text
+    assert f"{core}(" in pipeline.compile_graph(graph, target).source.text
     require_isa("avx512vnni")
     values = np.arange(start.range[0], start.range[1] + 1).astype(start.numpy)
     (found,) = Runner(graph, target)(values)
@@ -289,7 +289,7 @@ def half(builder: Builder) -> Operand:
 )
 def test_results_that_take_an_operands_place_are_right(build: object) -> None:
     graph = build()  # type: ignore[operator]
-    compiled = backend.compile_graph(graph, Target(), abi="plain")
+    compiled = pipeline.compile_graph(graph, Target(), abi="plain")
     last = compiled.graph.nodes[-2]
     locations = compiled.plan.locations
     assert locations[last.output].space is Space.ARENA
@@ -307,7 +307,7 @@ def test_a_broadcast_operand_keeps_its_place() -> None:
     builder = Builder("region")
     x, y = materialized(builder, DType.INT32), materialized(builder, DType.INT32, (1, 4, 1, 3))
     graph = returned(builder, builder.add(Elementwise(SHAPE), [y], (Add(operand=Operand(x)),)))
-    compiled = backend.compile_graph(graph, Target(), abi="plain")
+    compiled = pipeline.compile_graph(graph, Target(), abi="plain")
     assert compiled.plan.locations["t4"] == compiled.plan.locations["t1"]
     inputs = random_inputs(graph, 0)
     assert_equal(Runner(graph)(*inputs)[0], run_graph(graph, inputs)[0], "broadcast")
@@ -324,7 +324,7 @@ def test_distances_that_nothing_is_apart_by_may_be_any(isa: str, groups: int) ->
     op = Conv2d(Window((1, 3), strides=(far, far), dilation=(far, 1)), groups)
     weight = b.constant(random_array(rng, Type((8, 1, 3, 8 // groups), DType.INT8)))
     graph = b.graph([b.add(op, [b.input(Type((1, 4, 5, 8), DType.INT8)), weight])])
-    assert_warning_free(backend.compile_graph(graph, Target(isa=isa)).source.text)
+    assert_warning_free(pipeline.compile_graph(graph, Target(isa=isa)).source.text)
     assert_runs_as_reference(graph, Runner(graph, Target(isa=isa)))
 
 
@@ -373,7 +373,7 @@ def test_neighbours_of_few_channels_are_computed_as_one_output(isa: str, threads
     outputs.append(net.conv(joined, 16, 1, "behind"))
     graph = verify(builder.graph(outputs))
     target = Target(isa=isa, threads=threads)
-    compiled = backend.compile_graph(graph, target)
+    compiled = pipeline.compile_graph(graph, target)
     channels: dict[str, list[int]] = {}
     for node in compiled.graph.nodes:
         if isinstance(node.op, Conv2d):
@@ -416,7 +416,7 @@ def test_a_result_lies_inside_of_a_border_on_any_of_its_sides(epilogue: str, isa
             outputs.append(builder.add(Conv2d(window, zero_point=7), [made, weight]))
     graph = verify(builder.graph(outputs))
     target = Target(isa=isa)
-    compiled = backend.compile_graph(graph, target)
+    compiled = pipeline.compile_graph(graph, target)
     assert len(compiled.graph.storage) > 5
     runner = Runner(graph, target)
     for seed in range(2):
@@ -446,7 +446,7 @@ def test_a_sum_reads_and_makes_images_with_a_border(
         outputs.append(net.conv(total, 8, 1, "strided", stride=2))
     graph = verify(builder.graph(outputs))
     target = Target(isa=isa, threads=threads)
-    compiled = backend.compile_graph(graph, target)
+    compiled = pipeline.compile_graph(graph, target)
     assert len(compiled.graph.storage) == 4
     runner = Runner(graph, target)
     for seed in range(2):
@@ -463,7 +463,7 @@ def test_a_border_does_not_keep_a_sum_from_the_memory_of_what_it_reads() -> None
     y = net.conv(net.conv(x, 16, 3, "second"), 16, 3, "third")
     total = summed(net, "of the convolution", x, y)
     graph = verify(builder.graph([net.conv(total, 1, 3, "last")]))
-    compiled = backend.compile_graph(graph, Target(isa="packed"))
+    compiled = pipeline.compile_graph(graph, Target(isa="packed"))
     first, _, added, _ = (node.output for node in compiled.graph.nodes)
     stored = [compiled.graph.stored(node.output) for node in compiled.graph.nodes]
     assert [each.border is not None for each in stored] == [False, True, False, False]

@@ -25,8 +25,7 @@ from tests.support.machines import Emulated, require_isa, runner
 from tests.support.paths import DRIVERS, ROOT
 from tests.support.prequantized import from_tflite, tflite_file
 from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
-from tinyai import backend
-from tinyai.backend import MACS_OF_A_THREAD, compile_graph, with_useful_threads
+from tinyai.backend import MACS_OF_A_THREAD, compile_graph, pipeline, with_useful_threads
 from tinyai.codegen.helpers import COVER
 from tinyai.codegen.kernels import Kernel, tile, tiling, work_stealing
 from tinyai.codegen.kernels.depthwise import ChannelBlocks
@@ -247,7 +246,7 @@ def test_many_small_layers_are_left_to_one_thread(layers: int, threads: int) -> 
 def test_code_is_generated_for_as_many_threads_as_are_useful(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backend, "with_useful_threads", with_useful_threads)
+    monkeypatch.setattr(pipeline, "with_useful_threads", with_useful_threads)
     graph = deep_network()
     useful = with_useful_threads(graph, Target(threads=64)).threads
     text = compile_graph(graph, Target(threads=useful + 1), abi="plain").source.text
@@ -519,10 +518,10 @@ WITH_TVM = """
     import tests.support.relay_nets as nets
     import tinyai
     from tests.support.oracle import oracle
-    from tinyai import backend
+    from tinyai.backend import pipeline
     from tvm.contrib import graph_executor
 
-    backend.with_useful_threads = lambda graph, target: target  # the network is small
+    pipeline.with_useful_threads = lambda graph, target: target  # the network is small
     mod = nets.module(nets.residual())
     library = tinyai.build(mod, target="tinyai -threads=2, llvm")
     samples = [nets.random_inputs(mod, seed) for seed in range(2)]

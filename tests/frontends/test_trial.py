@@ -14,7 +14,7 @@ from tvm import relay
 
 import tests.support.relay_nets as nets
 import tinyai
-from tinyai import backend
+from tinyai.backend import pipeline
 from tinyai.errors import BoundaryError, DefectError, DefectWarning, LimitError, UnsupportedError
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.annotate import annotate_whole_graph
@@ -27,7 +27,7 @@ Fault = Callable[[Graph], None]
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_KEPT", type(backend._KEPT)())
+    monkeypatch.setattr(pipeline, "_KEPT", type(pipeline._KEPT)())
 
 
 def network(pool: bool = True) -> tvm.IRModule:
@@ -55,14 +55,14 @@ NO_KERNEL = UnsupportedError("no kernel", found="a large one", allowed="a small 
 @contextmanager
 def broken(fault: Fault, where: str = "prepare") -> Iterator[None]:
     """The pipeline with a fault in it."""
-    whole = getattr(backend, where)
+    whole = getattr(pipeline, where)
 
     def faulty(graph: Graph, *rest: Any) -> Any:
         fault(graph)
         return whole(graph, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, where, faulty)
+        patch.setattr(pipeline, where, faulty)
         yield
 
 
@@ -172,13 +172,13 @@ def test_an_exceeded_limit_stays_an_error_of_the_build(option: str) -> None:
 
 def count_generations(patch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
-    generate = backend.generate
+    generate = pipeline.generate
 
-    def counted(graph: Graph, target: Target, **rest: Any) -> backend.Compiled:
+    def counted(graph: Graph, target: Target, **rest: Any) -> pipeline.Compiled:
         seen.append(graph.name)
         return generate(graph, target, **rest)
 
-    patch.setattr(backend, "generate", counted)
+    patch.setattr(pipeline, "generate", counted)
     return seen
 
 
@@ -214,10 +214,10 @@ def span_named(name: str) -> Any:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(pipeline, "_KEPT_BYTES", 1)
     for pool in (False, True):
         tinyai.partition_for_tinyai(network(pool))
-        assert len(backend._KEPT) == 1
+        assert len(pipeline._KEPT) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(network())

@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 
-from tinyai import backend
+from tinyai.backend import pipeline
 from tinyai.ir import Array, Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
 from tinyai.ops import (
     OPS,
@@ -420,7 +420,7 @@ def orders_as_given() -> Iterator[None]:
             graph = graph if run in (permute, merge_permutes) else verify(run(graph))
         return graph
 
-    with mock.patch.object(backend, "optimize", optimize):
+    with mock.patch.object(pipeline, "optimize", optimize):
         yield
 
 

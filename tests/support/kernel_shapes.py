@@ -20,7 +20,7 @@ from tests.support.example_graphs import (
     tflite_branches,
     tflite_relu,
 )
-from tinyai import backend
+from tinyai.backend import pipeline
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.kernels import KERNELS, Kernel
 from tinyai.codegen.lowered import Choice, Lowered
@@ -89,7 +89,7 @@ def force_kernel(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
         choices = {node.output: Choice(kernel) for node in graph.nodes}
         return Lowered.of(graph, dict.fromkeys(variants_of(target), choices), target.threads)
 
-    monkeypatch.setattr(backend, "choose_kernels", forced)
+    monkeypatch.setattr(pipeline, "choose_kernels", forced)
 
 
 def assert_equal(found: Array, expected: Array, what: object) -> None:

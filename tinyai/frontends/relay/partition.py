@@ -16,7 +16,7 @@ from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.expr_functor import ExprMutator
 
-from tinyai.backend import CompileSpec, preprocess
+from tinyai.backend import CompileSpec, TinyAIBackend
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
 from tinyai.frontends.relay.functions import deep_recursion, has
@@ -408,7 +408,7 @@ def _c_source_module(func: relay.Function) -> tvm.runtime.Module:
         for key, value in options.attributes().items()
     ]
     graph = graph_from_region(func)
-    source = preprocess(graph, specs).processed_bytes.decode()
+    source = TinyAIBackend.preprocess(graph, specs).processed_bytes.decode()
     create = tvm.get_global_func("runtime.CSourceModuleCreate")
     return create(source, "c", [graph.name], [])
 

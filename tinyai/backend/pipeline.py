@@ -1,10 +1,10 @@
-"""The back end behind every door: a graph and options in, C out. Knows no TVM."""
+"""The pipeline behind every door: a graph and options in, C out. Knows no TVM."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,23 +25,6 @@ from tinyai.target import Target
 # Multiply-accumulates for which a thread more is worth it: some 20 microseconds of work, where
 # sending for a thread takes 10; and for each layer, behind which threads meet, about one.
 MACS_OF_A_THREAD, MACS_OF_A_LAYER = 4_000_000, 250_000
-
-
-@dataclass(frozen=True)
-class CompileSpec:
-    """One option: the name of a ``Target`` field, and its value as UTF-8 text."""
-
-    key: str
-    value: bytes
-
-
-@dataclass(frozen=True)
-class PreprocessResult:
-    """``processed_bytes`` is the C file (UTF-8); ``debug_handle_map`` names, for each layer of the
-    emitted code, the nodes of the source model that it came from."""
-
-    processed_bytes: bytes
-    debug_handle_map: Mapping[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -154,16 +137,6 @@ def check_limits(compiled: Compiled, target: Target) -> None:
     source = compiled.source
     _check_limit("arena", "arena_limit", source.arena_bytes, target.arena_limit)
     _check_limit("weights", "weight_limit", source.weight_bytes, target.weight_limit)
-
-
-def preprocess(graph: Graph, compile_specs: Sequence[CompileSpec]) -> PreprocessResult:
-    """C for ``graph`` under the options of ``compile_specs``, with TVM's entry."""
-    options = {spec.key: spec.value.decode() for spec in compile_specs}
-    target = Target.from_options(options)
-    compiled = compile_once(graph, target, last=True)
-    check_limits(compiled, target)
-    handles = {i: node.sources for i, node in enumerate(compiled.graph.nodes)}
-    return PreprocessResult(compiled.source.text.encode(), handles)
 
 
 def _check_limit(what: str, option: str, found: int, limit: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tinyai.errors import OptionError
-from tinyai.target import Target, architecture_named, split_target
+from tinyai.target import Target, architecture_named, split_target, with_host
 
 NAMES = [field.name for field in dataclasses.fields(Target)]
 
@@ -19,6 +19,7 @@ NAMES = [field.name for field in dataclasses.fields(Target)]
 # An option, a value and its string, and what both mean.
 GOOD = [
     ("isa", "scalar", " Scalar ", "scalar"),
+    ("isa", "packed", "Packed", "generic"),
     ("arch", "", " ", ""),
     ("arch", "aarch64", "AArch64", "aarch64"),
     ("arch", "arm64", "ARM64", "aarch64"),
@@ -84,6 +85,13 @@ def test_a_bad_value_is_refused_with_its_option_what_was_found_and_what_is_allow
     assert f"allowed: {raised.value.allowed}" in str(raised.value)
 
 
+def test_an_old_name_of_an_instruction_set_is_understood_wherever_options_come_from() -> None:
+    options, _ = split_target("tinyai -isa=packed -threads=2, llvm")
+    region = {Target.attribute("isa"): "packed", Target.attribute("threads"): "2"}
+    assert Target.from_options(with_host(options, "llvm")) == Target.from_attributes(region)
+    assert Target.from_attributes(region) == Target(isa="generic", threads=2)
+
+
 def test_an_unknown_option_is_refused_with_a_list_of_the_known() -> None:
     with pytest.raises(OptionError) as raised:
         Target.from_options({"treads": 2, "isa": "scalar", "colour": "red"})
@@ -123,7 +131,7 @@ def test_equal_targets_are_equal_and_hash_alike() -> None:
         ({"isa": "scalar", "arch": "aarch64"}, "aarch64"),
         ({"arch": "portable"}, "portable"),
         ({}, architecture_named(platform.machine())),
-        ({"isa": "packed"}, architecture_named(platform.machine())),
+        ({"isa": "generic"}, architecture_named(platform.machine())),
     ],
 )
 def test_the_architecture_is_what_arch_says_else_what_isa_means_else_this_machines(

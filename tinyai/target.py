@@ -34,6 +34,8 @@ ARCHITECTURES = {name: _folders(_FOLDER / name) for name in _folders(_FOLDER)}
 PORTABLE = "portable"
 # What operating systems and compilers call an architecture otherwise.
 _ALIASES = {"amd64": "x86_64", "x64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
+# What instruction sets were called before.
+_ISA_ALIASES = {"packed": "generic"}
 ISAS = ("auto", "native", *(isa for isas in ARCHITECTURES.values() for isa in isas))
 ROUNDINGS = ("upward", "tflite", "onnx")
 ABIS = ("packed", "unpacked")
@@ -88,6 +90,11 @@ def architecture_named(name: str) -> str:
     return name if name in ARCHITECTURES else PORTABLE
 
 
+def instruction_set_named(name: str) -> str:
+    """The value of the option ``isa`` that a name means, which may be an old one."""
+    return _ISA_ALIASES.get(name, name)
+
+
 def this_architecture() -> str:
     """That of this machine."""
     return architecture_named(platform.machine())
@@ -100,8 +107,8 @@ class Target:
     - ``isa``: instruction set of the kernels. ``auto`` holds those of every machine of the
       architecture and chooses by the CPU at run time, ``native`` is the strongest of this machine;
       ``avx512vnni``, ``avxvnni``, ``avx2``, ``i8mm``, ``dotprod`` and ``neon`` are one of them,
-      ``packed`` is what ``auto`` runs elsewhere (portable C over the weights that the others read),
-      ``scalar`` is portable C to be read.
+      ``generic`` is what ``auto`` runs elsewhere (portable C over the weights that the others read;
+      its old name ``packed`` is understood), ``scalar`` is portable C to be read.
     - ``arch``: the architecture of the machine that will run the code, where ``isa`` does not say
       it; by default that of the host's target triple where ``tinyai.build`` or tvmc know it, else
       this machine's.
@@ -198,7 +205,7 @@ def _check_together(isa: str, arch: str) -> None:
 
 
 _PARSERS: dict[str, Callable[[object], object]] = {
-    "isa": _choice("isa", ISAS),
+    "isa": _choice("isa", ISAS, _ISA_ALIASES),
     "arch": _choice("arch", ("", *ARCHITECTURES), _ALIASES),
     "threads": _integer("threads", 1, "threads"),
     "rounding": _choice("rounding", ROUNDINGS),

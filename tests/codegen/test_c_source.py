@@ -414,7 +414,7 @@ TO_INT8 = FixedPointMultiply((2**30,), (-5,)), Clip(-128, 127), Cast(DType.INT8)
 WINDOW = Window((3, 3))
 
 
-@pytest.mark.parametrize("isa", ["avx512vnni", "avx2", "packed", "scalar"])
+@pytest.mark.parametrize("isa", ["avx512vnni", "avx2", "generic", "scalar"])
 def test_nothing_is_said_of_a_layer_that_the_best_row_serves(isa: str) -> None:
     layers = (Conv2d(WINDOW), (IMAGE, KERNEL), *TO_INT8), (MaxPool2d(WINDOW), (IMAGE,))
     for op, types, *chain in layers:
@@ -423,7 +423,7 @@ def test_nothing_is_said_of_a_layer_that_the_best_row_serves(isa: str) -> None:
 
 def test_the_comment_of_a_layer_says_why_a_better_row_was_rejected() -> None:
     shorts = Type(IMAGE.shape, DType.INT16)
-    for isa in ("avx512vnni", "avx2", "packed"):
+    for isa in ("avx512vnni", "avx2", "generic"):
         (reason,) = said_to_be_slower(Conv2d(WINDOW), (shorts, KERNEL), isa=isa)
         assert reason == f"conv2d_tile_{isa} rejected: data of int16"
     assert said_to_be_slower(Conv2d(WINDOW), (shorts, KERNEL), isa="scalar") == []
@@ -459,7 +459,7 @@ def test_the_comment_of_a_layer_says_why_its_steps_are_not_done_in_registers() -
 
 
 # Instruction sets whose code is run; "auto" would run but the strongest of the machine.
-RUN = ["scalar", "packed", "avx2", "avxvnni", "avx512vnni"]
+RUN = ["scalar", "generic", "avx2", "avxvnni", "avx512vnni"]
 
 
 @functools.cache

@@ -223,7 +223,7 @@ def at_any_cost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @orders_as_given()
-@pytest.mark.parametrize("isa", ["scalar", "packed", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("isa", ["scalar", "generic", "avx2", "avxvnni", "avx512vnni"])
 @pytest.mark.parametrize("build", GRAPHS)
 def test_a_graph_with_every_input_in_its_place_equals_the_reference(
     build: Callable[[], Graph], isa: str, at_any_cost: None
@@ -244,7 +244,7 @@ def test_a_graph_compiles_without_a_warning_and_is_clean_under_the_sanitizers(
     for isa in ("auto", "scalar"):
         assert_warning_free(compiled(build(), isa).source.text)
     inputs = random_inputs(build(), 0)
-    found = run_sanitized(compiled(build(), "packed"), inputs, optimize="-O0")
+    found = run_sanitized(compiled(build(), "generic"), inputs, optimize="-O0")
     for array, expected in zip(found, run_graph(build(), inputs), strict=True):
         np.testing.assert_array_equal(array, expected)
 
@@ -275,7 +275,7 @@ def two_points(*, last: bool = True) -> Graph:
     return b.graph([net.conv(joined, 8, 1, "last") if last else joined])
 
 
-@pytest.mark.parametrize("isa", ["auto", "avx512vnni", "packed"])
+@pytest.mark.parametrize("isa", ["auto", "avx512vnni", "generic"])
 def test_channels_are_joined_without_a_copy_and_without_memory_of_their_own(isa: str) -> None:
     result = compiled(two_points(), isa)
     assert in_place(result) == ["pp"]

@@ -12,7 +12,7 @@ import pytest
 from tests.support.example_graphs import Qnn
 from tinyai.codegen.borders import with_borders
 from tinyai.codegen.isa import variants_of
-from tinyai.codegen.isa.portable.packed import VARIANT as PACKED
+from tinyai.codegen.isa.portable.generic import VARIANT as GENERIC
 from tinyai.codegen.kernels import KERNELS, choose_kernels
 from tinyai.codegen.lowered import (
     Choice,
@@ -42,7 +42,7 @@ def network() -> Qnn:
     return Qnn(Builder("g"), "NHWC", np.random.default_rng(0))
 
 
-def chosen(graph: Graph, isa: str = "packed", threads: int = 1) -> Lowered:
+def chosen(graph: Graph, isa: str = "generic", threads: int = 1) -> Lowered:
     return choose_kernels(verify(graph), Target(isa=isa, threads=threads))
 
 
@@ -109,9 +109,9 @@ def test_a_layer_whose_kernel_leaves_a_choice_gets_the_cheapest_schedule() -> No
         scheduled(in_a_row(between=True)),
         """
         lowered for 1 thread(s) {
-          %t3: packed: conv2d_tile_packed; cut into tiles 8x16, stripes of 16 outputs, windows written out
-          %t4: packed: reshape_scalar
-          %t7: packed: conv2d_tile_packed; cut into tiles 8x16, stripes of 16 outputs, windows in a loop
+          %t3: generic: conv2d_tile_generic; cut into tiles 8x16, stripes of 16 outputs, windows written out
+          %t4: generic: reshape_scalar
+          %t7: generic: conv2d_tile_generic; cut into tiles 8x16, stripes of 16 outputs, windows in a loop
         }
         """,  # noqa: E501
     )
@@ -129,8 +129,8 @@ def test_an_image_gets_the_border_that_windows_read() -> None:
         graph,
         """
         lowered for 1 thread(s) {
-          %t3: packed: conv2d_tile_packed; cut into tiles 8x16, stripes of 16 outputs, windows written out; stored with a border of 1 1 1 1 around it, all 0
-          %t6: packed: conv2d_tile_packed; cut into tiles 8x16, stripes of 16 outputs, windows written out
+          %t3: generic: conv2d_tile_generic; cut into tiles 8x16, stripes of 16 outputs, windows written out; stored with a border of 1 1 1 1 around it, all 0
+          %t6: generic: conv2d_tile_generic; cut into tiles 8x16, stripes of 16 outputs, windows written out
         }
         """,  # noqa: E501
     )
@@ -174,10 +174,10 @@ def test_parts_lie_inside_of_the_border_of_the_whole() -> None:
         placed(scheduled(joined(3, window=3))),
         """
         lowered for 1 thread(s) {
-          %t3: packed: conv2d_tile_packed; cut into tiles 8x32, stripes of 16 outputs, windows written out; stored in %t7 from byte 448, strides (2304, 384, 64, 1)
-          %t6: packed: conv2d_tile_packed; cut into tiles 8x32, stripes of 16 outputs, windows written out; stored in %t7 from byte 480, strides (2304, 384, 64, 1)
-          %t7: packed: concatenate_scalar; stored with a border of 1 1 1 1 around it, all 0
-          %t10: packed: conv2d_tile_packed; cut into tiles 8x16, stripes of 16 outputs, windows in a loop
+          %t3: generic: conv2d_tile_generic; cut into tiles 8x32, stripes of 16 outputs, windows written out; stored in %t7 from byte 448, strides (2304, 384, 64, 1)
+          %t6: generic: conv2d_tile_generic; cut into tiles 8x32, stripes of 16 outputs, windows written out; stored in %t7 from byte 480, strides (2304, 384, 64, 1)
+          %t7: generic: concatenate_scalar; stored with a border of 1 1 1 1 around it, all 0
+          %t10: generic: conv2d_tile_generic; cut into tiles 8x16, stripes of 16 outputs, windows in a loop
         }
         """,  # noqa: E501
     )
@@ -208,8 +208,8 @@ def rows(kernel: str, *outputs: str) -> Callable[[Lowered], Lowered]:
 
     def changed(graph: Lowered) -> Lowered:
         row = Choice(BY_NAME[kernel])
-        found = graph.variants[PACKED] | dict.fromkeys(outputs or graph.makers, row)
-        return replace(graph, variants={PACKED: found})
+        found = graph.variants[GENERIC] | dict.fromkeys(outputs or graph.makers, row)
+        return replace(graph, variants={GENERIC: found})
 
     return changed
 
@@ -230,8 +230,8 @@ def part(name: str = "t6", **change: object) -> Callable[[Lowered], Lowered]:
 
 def without_rows_of(name: str) -> Callable[[Lowered], Lowered]:
     def changed(graph: Lowered) -> Lowered:
-        left = {output: row for output, row in graph.variants[PACKED].items() if output != name}
-        return replace(graph, variants={PACKED: left})
+        left = {output: row for output, row in graph.variants[GENERIC].items() if output != name}
+        return replace(graph, variants={GENERIC: left})
 
     return changed
 
@@ -241,15 +241,15 @@ def without_schedule(name: str, graph: Lowered) -> Lowered:
 
 
 WRONG = {
-    "a node without a row": (without_rows_of("t7"), "kernels of packed", "%t7"),
+    "a node without a row": (without_rows_of("t7"), "kernels of generic", "%t7"),
     "a row of another operator": (
-        rows("conv2d_tile_packed", "t7"),
-        "kernel of %t7 for packed",
-        "conv2d_tile_packed, for conv2d on packed",
+        rows("conv2d_tile_generic", "t7"),
+        "kernel of %t7 for generic",
+        "conv2d_tile_generic, for conv2d on generic",
     ),
     "a row of another instruction set": (
         rows("conv2d_tile_avx2", "t3"),
-        "kernel of %t3 for packed",
+        "kernel of %t3 for generic",
         "conv2d_tile_avx2, for conv2d on avx2",
     ),
     "a schedule without a choice": (

@@ -25,7 +25,7 @@ from tinyai.runtime.layers import random_inputs
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
-PACKED = Target(isa="packed")
+GENERIC = Target(isa="generic")
 
 
 def geometry(size: int, channels: int, out: int, kernel: int = 1, groups: int = 1) -> Geometry:
@@ -46,7 +46,7 @@ def chosen(target: Target) -> dict[str, Schedule]:
 def tuning_file(folder: Path, change: Callable[[Schedule], Schedule]) -> Path:
     """The cost model's schedules of the network, each changed."""
     file = folder / "tuning.json"
-    tuning = {key: change(schedule) for key, schedule in chosen(PACKED).items()}
+    tuning = {key: change(schedule) for key, schedule in chosen(GENERIC).items()}
     assert len(tuning) == 2
     write_tuning(file, tuning, "this one")
     return file
@@ -118,7 +118,7 @@ def narrow(schedule: Schedule) -> Schedule:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_tuning_file_changes_the_code_and_not_the_result(tmp_path: Path, threads: int) -> None:
     graph = network()
-    target = Target(isa="packed", threads=threads)
+    target = Target(isa="generic", threads=threads)
     keys = list(chosen(target))
     small = Schedule((Tile(3, 16), Tile(2, 32)), 10, unrolled=False)
     smaller = Schedule((Tile(3, 16), Tile(1, 16)), 7, unrolled=False)
@@ -153,8 +153,8 @@ def test_a_file_with_the_cost_models_choice_is_the_code_without_it(tmp_path: Pat
 
 def test_layers_of_other_networks_may_stand_in_the_file(tmp_path: Path) -> None:
     write_tuning(tmp_path / "t.json", {"another": Schedule((), 0, unrolled=True)}, "this one")
-    text = compile_graph(network(), replace(PACKED, tuning=tmp_path / "t.json")).source.text
-    assert text == compile_graph(network(), PACKED).source.text
+    text = compile_graph(network(), replace(GENERIC, tuning=tmp_path / "t.json")).source.text
+    assert text == compile_graph(network(), GENERIC).source.text
 
 
 def test_the_scalar_kernels_have_no_choice(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_schedule_that_does_not_fit_its_layer_is_refused(
 ) -> None:
     file = tuning_file(tmp_path, lambda schedule: replace(schedule, **change))
     with pytest.raises(OptionError, match="schedule of conv2d") as raised:
-        compile_graph(network(), replace(PACKED, tuning=str(file)))
+        compile_graph(network(), replace(GENERIC, tuning=str(file)))
     assert found in str(raised.value.found)
     assert str(raised.value.allowed).startswith("for example tiles ")
     assert raised.value.hint
@@ -233,6 +233,17 @@ def test_a_file_that_is_no_tuning_is_refused(tmp_path: Path, content: str, found
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"nothing\.json"):
         compile_graph(network(), Target(tuning=tmp_path / "nothing.json"))
+
+
+def test_a_file_that_calls_an_instruction_set_by_its_old_name_is_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    tuning = {"a": Schedule((Tile(1, 16),), 1, unrolled=False)}
+    write_tuning(tmp_path / "old.json", tuning, "a CPU, neon, packed")
+    assert read_tuning(tmp_path / "old.json", "a CPU, generic, neon") == tuning
+    for other in ("another CPU, generic, neon", "a CPU, generic", "a CPU, scalar, neon"):
+        with pytest.raises(OptionError, match="machine 'a CPU, neon, packed'"):
+            read_tuning(tmp_path / "old.json", other)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from tinyai.runtime.runner import Runner
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
-SPLIT_ISAS = ("packed", "avx512vnni")
+SPLIT_ISAS = ("generic", "avx512vnni")
 
 
 def assert_equals_reference(graph: Graph, run: Runner | Emulated, draws: int = 2) -> None:
@@ -126,7 +126,7 @@ def test_a_tflite_network_equals_the_reference_on_any_number_of_threads(
 
 
 def test_layers_are_shared_in_every_way() -> None:
-    graph = compile_graph(deep_network(), Target(isa="packed")).graph
+    graph = compile_graph(deep_network(), Target(isa="generic")).graph
     by_name = {node.sources[0]: node for node in graph.nodes if node.sources}
     for name, by_panels in (("outputs", False), ("panels", True), ("one output", True)):
         assert tiling_of(graph, by_name[name]).by_panels(2) == by_panels, name
@@ -142,7 +142,7 @@ def test_panels_that_cannot_be_dealt_out_evenly_are_not_shared() -> None:
     b = Builder("uneven")
     net = Network(b, "NHWC", np.random.default_rng(8))
     x = net.conv(b.input(Type((1, 7, 7, 256), DType.INT8)), 160, 1, "uneven")  # 4, 3 and 3 blocks
-    graph = compile_graph(b.graph([x]), Target(isa="packed")).graph
+    graph = compile_graph(b.graph([x]), Target(isa="generic")).graph
     assert not tiling_of(graph, graph.nodes[0]).by_panels(2)
     assert tiling_of(graph, graph.nodes[0]).by_panels(5) is False  # fewer panels than threads
 
@@ -153,7 +153,7 @@ def test_only_weights_from_afar_make_threads_share_the_panels_of_many_outputs(
     b = Builder("few_weights")
     net = Network(b, "NHWC", np.random.default_rng(8))
     x = net.conv(b.input(Type((1, 7, 7, 256), DType.INT8)), 256, 1, "panels")
-    graph = compile_graph(b.graph([x]), Target(isa="packed")).graph
+    graph = compile_graph(b.graph([x]), Target(isa="generic")).graph
     assert tiling_of(graph, graph.nodes[0]).by_panels(2)
     monkeypatch.setattr(tiling, "HEAVY_BYTES", 256 * 256)
     assert not tiling_of(graph, graph.nodes[0]).by_panels(2)
@@ -411,7 +411,7 @@ def test_calls_that_wait_for_their_helpers_are_followed_by_calls_that_run_alone(
 ) -> None:
     """Helpers sleep in front of the gate, or in each layer, as if the system ran others."""
     graph = deep_network()
-    source = compile_graph(graph, Target(isa="packed", threads=3), abi="plain").source
+    source = compile_graph(graph, Target(isa="generic", threads=3), abi="plain").source
     text = source.text
     helper = "thread->task > 0" if "arrived" in place else "1"
     for before, behind in (
@@ -480,7 +480,7 @@ def test_the_thread_sanitizer_would_find_a_layer_that_does_not_wait(
     reason = missing_thread_sanitizer()
     if reason:
         pytest.skip(reason)
-    source = compile_graph(deep_network(), Target(isa="packed", threads=3), abi="plain").source
+    source = compile_graph(deep_network(), Target(isa="generic", threads=3), abi="plain").source
     text = source.text.replace("tinyai_barrier(thread);", "(void)thread;")
     with pytest.raises(AssertionError, match="data race"):
         run_command([str(tsan_program(text, deep_network(), source.symbol, tmp_path))])
@@ -493,7 +493,7 @@ def test_the_thread_sanitizer_would_find_a_layer_that_does_not_wait(
 @pytest.mark.parametrize("threads", [2, 3])
 def test_the_unpacked_entry_shares_a_call_among_threads(threads: int, tmp_path: Path) -> None:
     graph = deep_network()
-    source = compile_graph(graph, Target(isa="packed", threads=threads), abi="unpacked").source
+    source = compile_graph(graph, Target(isa="generic", threads=threads), abi="unpacked").source
     region, library = tmp_path / "region.c", tmp_path / "region.so"
     region.write_text(source.text)
     files = [region, DRIVERS / "workspace.c"]

@@ -100,7 +100,7 @@ def test_what_a_build_exports_is_what_its_toolchain_makes_of_the_whole_file(
     factory.export_library(mine)
     plain = built(network[0], sealed=True, **({"isa": "avx2"} if options else {}))
     plain.export_library(str(whole), fcompile=linker(tinyai.Toolchain(), kept={}))
-    variants = () if options else ("avx512vnni", "avx2", "packed")
+    variants = () if options else ("avx512vnni", "avx2", "generic")
     symbols = subprocess.run(["nm", str(mine)], capture_output=True, text=True, check=True).stdout
     assert [name for name in variants if f"_main_0_run_{name}\n" not in symbols] == []
     assert mine.read_bytes() == whole.read_bytes()

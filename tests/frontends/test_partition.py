@@ -90,7 +90,7 @@ def test_the_module_name_begins_the_symbols():
 
 
 def test_a_saved_module_gives_the_same_c_in_a_new_process(tmp_path):
-    partitioned = tinyai.partition_for_tinyai(nets.module(nets.residual()), isa="packed")
+    partitioned = tinyai.partition_for_tinyai(nets.module(nets.residual()), isa="generic")
     path = tmp_path / "module.json"
     path.write_text(tvm.ir.save_json(partitioned))
     script = (
@@ -111,7 +111,7 @@ def test_a_saved_module_gives_the_same_c_in_a_new_process(tmp_path):
     }
     (here,) = c_sources(relay.build(partitioned, target="llvm"))
     assert outputs == {here.encode()}
-    assert "-isa=packed" in here
+    assert "-isa=generic" in here
 
 
 def test_regions_of_other_compilers_stay_as_they_are():

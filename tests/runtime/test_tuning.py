@@ -28,7 +28,7 @@ from tinyai.runtime.toolchain import Toolchain
 from tinyai.runtime.tuner import Measured, layers_of, measure, side_by_side, tune_layers
 from tinyai.target import Target
 
-PACKED = Target(isa="packed")
+GENERIC = Target(isa="generic")
 
 
 def narrow() -> Graph:
@@ -41,7 +41,12 @@ def narrow() -> Graph:
 
 @pytest.mark.parametrize(
     ("build", "isa", "threads"),
-    [(network, "native", 1), (network, "packed", 1), (narrow, "native", 2), (narrow, "packed", 2)],
+    [
+        (network, "native", 1),
+        (network, "generic", 1),
+        (narrow, "native", 2),
+        (narrow, "generic", 2),
+    ],
 )
 def test_every_candidate_computes_what_the_reference_does(
     build: Callable[[], Graph], isa: str, threads: int
@@ -57,7 +62,7 @@ def test_every_candidate_computes_what_the_reference_does(
 
 
 def test_ways_to_share_a_layer_and_to_see_its_outputs_are_candidates() -> None:
-    layers = layers_of(narrow(), Target(isa="packed", threads=2))
+    layers = layers_of(narrow(), Target(isa="generic", threads=2))
     few, *others = (tuner.candidates(layer) for layer in layers)
     assert {schedule.together for schedule in few} == {None, 2, 1}
     assert {schedule.by_panels for schedule in few} == {None}
@@ -74,20 +79,20 @@ def fake(layer: tuner.Layer, seconds: float, toolchain: Toolchain) -> Measured:
 
 def test_tuning_writes_the_fastest_schedule_of_each_layer(tmp_path: Path) -> None:
     file = tmp_path / "tuning.json"
-    measured = tune_layers([(network(), PACKED)], file, seconds=0)
+    measured = tune_layers([(network(), GENERIC)], file, seconds=0)
     tuning = read_tuning(file)
-    assert [each.key for each in measured] == [each.key for each in layers_of(network(), PACKED)]
+    assert [each.key for each in measured] == [each.key for each in layers_of(network(), GENERIC)]
     for each in measured:
         assert len(each.schedules) == len(each.microseconds) > 1
         assert tuning[each.key] == each.schedules[each.chosen]
-    compile_graph(network(), replace(PACKED, tuning=str(file)))
+    compile_graph(network(), replace(GENERIC, tuning=str(file)))
 
 
 def test_a_stopped_run_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "tuning.json"
-    graphs = [(network(), PACKED)]
+    graphs = [(network(), GENERIC)]
     first, second = (layer.key for layer in layers_of(*graphs[0]))
 
     def stopped(layer: tuner.Layer, *rest: Any) -> Measured:
@@ -110,7 +115,7 @@ def test_a_stopped_run_goes_on_where_it_was(
 
 def test_equal_layers_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuner, "measure", fake)
-    graphs = [(network("one"), PACKED), (network("two"), PACKED)]
+    graphs = [(network("one"), GENERIC), (network("two"), GENERIC)]
     assert len(tune_layers(graphs, tmp_path / "t.json")) == 2
 
 
@@ -121,7 +126,7 @@ def test_the_cost_models_choice_stays_where_another_is_hardly_faster() -> None:
 
 
 def test_results_that_differ_are_never_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    (layer, _) = layers_of(network(), PACKED)
+    (layer, _) = layers_of(network(), GENERIC)
     real = tuner.run_timed
 
     def wrong(compiled: Any, library: Any, runs: int) -> Any:
@@ -139,7 +144,7 @@ def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path: Path) -> None:
     file = tmp_path / "tuning.json"
     write_tuning(file, {}, "this one")
     with pytest.raises(OptionError, match="tuning file") as raised:
-        tune_layers([(network(), PACKED)], file)
+        tune_layers([(network(), GENERIC)], file)
     assert raised.value.found == "machine 'this one'"
 
 
@@ -148,7 +153,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
 ) -> None:
     monkeypatch.setattr(tuner, "measure", lambda *_: pytest.fail("it was measured"))
     with pytest.raises(OptionError, match="tuning file"):
-        tune_layers([(network(), PACKED)], tmp_path / "nowhere" / "t.json")
+        tune_layers([(network(), GENERIC)], tmp_path / "nowhere" / "t.json")
 
 
 # --- The command ---------------------------------------------------------------------------------
@@ -167,7 +172,7 @@ def test_the_command_writes_a_file_that_the_target_takes(
 ) -> None:
     monkeypatch.setattr(tuner, "measure", fake)
     file = str(tmp_path / "tuning.json")
-    command = ["tune", kws, "--output", file, "--target", "tinyai -isa=packed -threads=2"]
+    command = ["tune", kws, "--output", file, "--target", "tinyai -isa=generic -threads=2"]
     shown = CliRunner().invoke(main, command, env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     tuning = read_tuning(file)
@@ -175,7 +180,7 @@ def test_the_command_writes_a_file_that_the_target_takes(
     assert all(key.endswith("; threads 2") for key in tuning)
     assert "functional_1/" in shown.output
     assert f"{len(tuning)}/{len(tuning)}" in shown.output
-    used = f"tinyai -isa=packed -threads=2 -tuning={file}"
+    used = f"tinyai -isa=generic -threads=2 -tuning={file}"
     timed = CliRunner().invoke(main, ["bench", kws, "--runs", "1", "--target", used])
     assert timed.exit_code == 0, timed.output
     again = CliRunner().invoke(main, command)

@@ -26,7 +26,7 @@ from tinyai.target import ARCHITECTURES, ISAS, PORTABLE, Target, this_architectu
 # For each architecture the C compiler and the emulator.
 CROSS = {"aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64")}
 # CPUs of QEMU that have no more than an instruction set; "max" has all.
-CPUS = {"neon": "cortex-a72", "packed": "cortex-a72"}
+CPUS = {"neon": "cortex-a72", "generic": "cortex-a72"}
 _HERE = this_architecture()
 # Continuous integration sets it where it has brought the emulators: then nothing of theirs skips.
 MUST_EMULATE = os.environ.get("TINYAI_TEST_EMULATED") == "1"

@@ -18,6 +18,7 @@ from tinyai.codegen.lowered import Lowered, Schedule, Tile
 from tinyai.errors import OptionError
 from tinyai.ir import Graph, Node
 from tinyai.ops.contraction import Contraction
+from tinyai.target import instruction_set_named
 
 VERSION = 1
 # Types of what a schedule says beside its panels.
@@ -91,7 +92,7 @@ def read_tuning(file: str | os.PathLike[str], machine: str | None = None) -> dic
     if not isinstance(content, dict) or content.get("version") != VERSION:
         version = content.get("version") if isinstance(content, dict) else type(content).__name__
         raise fail(f"version {version}", f"version {VERSION}")
-    if machine not in (None, content.get("machine")):
+    if machine is not None and _named(machine) != _named(content.get("machine")):
         raise fail(f"machine {content.get('machine')!r}", f"{machine!r}: measure into another file")
     layers = content.get("layers")
     if not isinstance(layers, dict):
@@ -104,6 +105,11 @@ def read_tuning(file: str | os.PathLike[str], machine: str | None = None) -> dic
             example = _entry(Schedule((Tile(6, 64), Tile(8, 32)), 192, unrolled=False))
             raise fail(f"{key}: {entry!r}", f"as {json.dumps(example)}") from None
     return schedules
+
+
+def _named(machine: object) -> set[str]:
+    """What a tuning file says of a machine: its CPU, and instruction sets by today's names."""
+    return set(map(instruction_set_named, str(machine).split(", ")))
 
 
 def write_tuning(file: Path, tuning: Tuning, machine: str) -> None:

@@ -33,18 +33,18 @@ class DepthwiseText(Options):
 
 def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
     options = replace(options, flipped=False, masked=False, ahead=0)
-    name = name_of("tile", f"{pixels}x{16 * blocks}", *options.chosen, "packed")
+    name = name_of("tile", f"{pixels}x{16 * blocks}", *options.chosen, "generic")
     text = TileText(**vars(options), blocks=blocks, byte_type=_byte_type(epilogue))
     needs = (TILE_ARGS, *([STRING_H] if options.raw else _scale(options)))
-    return epilogue.need(Definition(name, "tile_packed.c.j2", needs, arguments=text))
+    return epilogue.need(Definition(name, "tile_generic.c.j2", needs, arguments=text))
 
 
 def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
     options = replace(options, flipped=False)
-    name = name_of("depthwise", *s.said(), *options.chosen, "packed")
+    name = name_of("depthwise", *s.said(), *options.chosen, "generic")
     text = DepthwiseText(**vars(options), window=s.window, byte_type=_byte_type(epilogue))
     needs = (DEPTHWISE_ARGS, *([] if options.raw else _scale(options)))
-    return epilogue.need(Definition(name, "depthwise_packed.c.j2", needs, arguments=text))
+    return epilogue.need(Definition(name, "depthwise_generic.c.j2", needs, arguments=text))
 
 
 def _byte_type(epilogue: Epilogue) -> str:
@@ -56,7 +56,7 @@ def _scale(options: Options) -> tuple[Definition, ...]:
     return (STRING_H, ROUND["even"]) if options.floats else ()
 
 
-VARIANT = IsaVariant("packed", ("packed", "scalar"), unsigned=True)
+VARIANT = IsaVariant("generic", ("generic", "scalar"), unsigned=True)
 SET = InstructionSet(
-    alone=VARIANT, among=VARIANT, microkernels=(Microkernels("packed", _tile, _depthwise),)
+    alone=VARIANT, among=VARIANT, microkernels=(Microkernels("generic", _tile, _depthwise),)
 )

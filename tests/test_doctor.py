@@ -293,9 +293,9 @@ def run_doctor(
         ({}, 0),
         ({"tophub": None}, 0),
         ({"compilers": (GCC,)}, 0),
-        ({"compilers": ()}, 1),
-        ({"tvm": TvmFacts()}, 1),
-        ({"tvm": dataclasses.replace(RELAY_TVM, relay=False)}, 1),
+        ({"compilers": ()}, 2),
+        ({"tvm": TvmFacts()}, 2),
+        ({"tvm": dataclasses.replace(RELAY_TVM, relay=False)}, 2),
     ],
 )
 def test_exit_code_is_0_for_a_relay_tvm_and_a_compiler(

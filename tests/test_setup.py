@@ -505,7 +505,7 @@ def test_the_changelog_begins_with_the_version() -> None:
 
 def test_doctor_without_tvm_fails_and_says_what_to_try(environment: Path) -> None:
     process = run(environment, "-m", "tinyai", "doctor")
-    assert process.returncode == 1, process.stderr
+    assert process.returncode == 2, process.stderr
     assert "error: no TVM is installed\n  try: `tinyai install-tvm`" in process.stdout
 
 
@@ -529,7 +529,7 @@ def test_doctor_warns_of_two_distributions(environment: Path) -> None:
 def test_doctor_reports_a_tvm_that_cannot_be_imported(environment: Path, code: str) -> None:
     stub_tvm(site_packages(environment), "tvm", code)
     process = run(environment, "-m", "tinyai", "doctor")
-    assert process.returncode == 1, process.stderr
+    assert process.returncode == 2, process.stderr
     assert "tvm cannot be imported: " in process.stdout, process.stderr
 
 

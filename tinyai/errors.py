@@ -45,6 +45,10 @@ class FormatError(TinyAIError, ValueError):
     """A file that was cut off or altered, that a newer tinyai wrote, or that is something else."""
 
 
+class ModelError(OptionError):
+    """A model that cannot be read, or is not one that can be worked on."""
+
+
 class DefectError(TinyAIError):
     """A fault of tinyai's own: something failed that no model and no option should make fail."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType
+from typing import Any
 
 from tinyai.errors import OptionError
 
@@ -100,6 +101,11 @@ def this_architecture() -> str:
     return architecture_named(platform.machine())
 
 
+def _option(default: Any, values: str, text: str) -> Any:
+    """A field of ``Target``, and what the command line says of its flag."""
+    return dataclasses.field(default=default, metadata={"values": values, "help": text})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Options of the code generator; each may be given as a value or as its string.
@@ -125,14 +131,16 @@ class Target:
     Raises ``OptionError`` for a value that is not allowed.
     """
 
-    isa: str = "auto"
-    arch: str = ""
-    threads: int = 1
-    rounding: str = "upward"
-    abi: str = "packed"
-    arena_limit: int = 0
-    weight_limit: int = 0
-    tuning: str = ""
+    isa: str = _option(
+        "auto", "NAME", "Instruction set: auto, native, scalar, or one of its names."
+    )
+    arch: str = _option("", "NAME", "Architecture of the machine that will run the code.")
+    threads: int = _option(1, "N", "Threads that a network may use.")
+    rounding: str = _option("upward", "NAME", "Whose integers: upward (TVM's), tflite, onnx.")
+    abi: str = _option("packed", "NAME", "How TVM's host calls a region: packed, unpacked.")
+    arena_limit: int = _option(0, "BYTES", "Refuse to need a larger arena; 0 for no limit.")
+    weight_limit: int = _option(0, "BYTES", "Refuse to need more weights; 0 for no limit.")
+    tuning: str = _option("", "FILE", "How layers are cut up: a file of tinyai tune.")
 
     def __post_init__(self) -> None:
         for name, parse in _PARSERS.items():

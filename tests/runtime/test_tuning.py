@@ -179,7 +179,7 @@ def test_the_command_writes_a_file_that_the_target_takes(
     assert len(tuning) > 1
     assert all(key.endswith("; threads 2") for key in tuning)
     assert "functional_1/" in shown.output
-    assert f"{len(tuning)}/{len(tuning)}" in shown.output
+    assert f"{len(tuning)}/{len(tuning)}" not in shown.output  # no bar without a terminal
     used = f"tinyai -isa=generic -threads=2 -tuning={file}"
     timed = CliRunner().invoke(main, ["bench", kws, "--runs", "1", "--target", used])
     assert timed.exit_code == 0, timed.output

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tinyai.errors import OptionError
+from tinyai.errors import ModelError
 from tinyai.frontends.relay.partition import partition_for_tinyai, regions
 from tinyai.frontends.relay.source import graph_from_region, source_types
 from tinyai.ir import Graph
@@ -41,11 +41,11 @@ def region_graphs(
     options: Mapping[str, str] | None = None,
 ) -> dict[str, tuple[Graph, Target]]:
     """The regions of ``mod`` as graphs, each with its target, by the region's name. Raises
-    ``OptionError`` where there is none, and what ``partition_for_tinyai`` raises."""
+    ``ModelError`` where there is none, and what ``partition_for_tinyai`` raises."""
     partitioned = partition_for_tinyai(mod, params, **(options or {}))
     found = regions(partitioned)
     if not found:
-        raise OptionError(
+        raise ModelError(
             "model to measure",
             found=_found(partitioned),
             allowed="one of which tinyai takes a part",

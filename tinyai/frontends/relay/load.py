@@ -19,9 +19,10 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.errors import EnvironmentProblem, ModelError, OptionError
 from tinyai.frontends.relay.source import source_types, span_name
 from tinyai.ir import QParams
+from tinyai.stages import stage
 
 IMPORTED = (".onnx", ".tflite")
 RELAY_TEXT = (".relay", ".txt")
@@ -52,9 +53,10 @@ def load_model(
     ``kind`` is one of ``IMPORTED`` or ``RELAY_TEXT``, "" for the one that the name ends with.
     Relay's text is what ``mod.astext()`` gives, with the constants that it holds; TVM prints scales
     that stand in it with six digits.
-    Raises ``OptionError`` for a file that cannot be read or imported, or bad shapes. A file is
-    refused too where it contradicts itself (a weight of more or fewer bytes than its shape says, an
-    index to nothing, a value that is read before it is made) or has a tensor above ``LARGEST``.
+    Raises ``OptionError`` for no such file, another kind or bad shapes, ``ModelError`` for a file
+    that cannot be read or imported. A file is refused too where it contradicts itself (a weight of
+    more or fewer bytes than its shape says, an index to nothing, a value that is read before it is
+    made) or has a tensor above ``LARGEST``.
     """
     from tinyai.report import safe  # brings rich, which import tinyai does without
 
@@ -70,6 +72,11 @@ def load_model(
             hint="TVM's own importers read others; pass the module that they make",
         )
     check_file(path)
+    with stage(f"read {safe(path.name, 60)}"):
+        return _read(path, kind, shapes)
+
+
+def _read(path: Path, kind: str, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
     if kind in RELAY_TEXT:
         return _relay_text(path, shapes), {}
     try:
@@ -125,11 +132,11 @@ def check_file(path: Path) -> None:
         )
 
 
-def importers_refusal(file: str | Path, kind: str, error: Exception) -> OptionError:
+def importers_refusal(file: str | Path, kind: str, error: Exception) -> ModelError:
     """What an importer of TVM's raised, as a message."""
     from tinyai.report import safe
 
-    return OptionError(
+    return ModelError(
         f"TVM's importer for {kind} files",
         found=f"{safe(str(file))}: {type(error).__name__}: {safe(_last_line(error))}",
         allowed="a model that it reads",
@@ -146,10 +153,10 @@ def _missing(package: str) -> EnvironmentProblem:
     )
 
 
-def _refusal(file: Path, fault: _Fault) -> OptionError:
+def _refusal(file: Path, fault: _Fault) -> ModelError:
     from tinyai.report import safe
 
-    return OptionError(
+    return ModelError(
         "model file",
         found=f"{safe(str(file))}: {safe(fault.found, 240)}",
         allowed=fault.allowed,

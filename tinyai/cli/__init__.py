@@ -1,0 +1,30 @@
+"""The commands of ``tinyai``, which is ``python -m tinyai`` too: a file each.
+
+What a command needs is imported when it runs, so that help is there at once.
+"""
+
+from __future__ import annotations
+
+import click
+
+from tinyai._version import __version__
+from tinyai.cli.bench import bench
+from tinyai.cli.doctor import doctor
+from tinyai.cli.explain import explain
+from tinyai.cli.install_tvm import install_tvm
+from tinyai.cli.tune import tune
+from tinyai.cli.tvmc import tvmc
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="tinyai %(version)s")
+def main() -> None:
+    """Turn int8 networks into readable C, alone or as a back end of Apache TVM.
+
+    Exit codes: 0 fine; 1 the model (unreadable, refused, different); 2 options and environment;
+    3 a fault of tinyai's own; 130 Ctrl-C.
+    """
+
+
+for _each in (explain, bench, tune, doctor, tvmc, install_tvm):
+    main.add_command(_each)

@@ -1,0 +1,63 @@
+"""``tinyai bench``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from tinyai.cli.shared import (
+    Asked,
+    command,
+    console,
+    json_option,
+    print_json,
+    relay_for,
+    shapes_option,
+    target_options,
+)
+from tinyai.stages import stage
+from tinyai.target import Target
+
+if TYPE_CHECKING:
+    from tinyai.runtime.layers import LayerTime
+
+
+@command("bench", "tinyai bench model.tflite", "tinyai bench --layers --threads 2 model.tflite")
+@click.argument("file", type=click.Path())
+@target_options
+@shapes_option
+@click.option("--runs", default=100, show_default=True, type=click.IntRange(min=1))
+@click.option("--layers", is_flag=True, help="One row a layer, under the source model's names.")
+@json_option
+def bench(
+    file: str, asked: Asked, input_shapes: str, runs: int, layers: bool, as_json: bool
+) -> None:
+    """Time the regions of FILE on random input, by a clock behind every layer.
+
+    FILE is .onnx, .tflite, or Relay's text (.relay, .txt). Times are medians of all runs.
+    """
+    times = _times(file, asked, input_shapes, runs)
+    if as_json:
+        print_json(
+            {name: [dataclasses.asdict(each) for each in row] for name, row in times.items()}
+        )
+        return
+    from tinyai.runtime.layers import times_table
+    from tinyai.runtime.peak import vnni_peak
+
+    peak, _ = vnni_peak(Target.from_options(asked.options).threads)
+    for name, row in times.items():
+        console().print(times_table(name, row, layers=layers, peak=peak))
+
+
+def _times(
+    file: str, asked: Asked, input_shapes: str, runs: int
+) -> dict[str, tuple[LayerTime, ...]]:
+    with relay_for("bench"):
+        from tinyai.frontends.relay.bench import bench_layers
+        from tinyai.frontends.relay.load import load_model
+    mod, params = load_model(file, input_shapes)
+    with stage("compile and measure"):
+        return bench_layers(mod, params, asked.options, runs=runs)

@@ -1,0 +1,68 @@
+"""``tinyai explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tinyai.cli.shared import (
+    MODEL,
+    Asked,
+    command,
+    json_option,
+    relay_for,
+    shapes_option,
+    target_options,
+)
+from tinyai.errors import BoundaryError
+from tinyai.stages import stage
+
+if TYPE_CHECKING:
+    from tinyai.report import Report
+
+
+@command("explain", "tinyai explain model.tflite", "tinyai explain model.onnx --strict --json")
+@click.argument("file", type=click.Path())
+@target_options
+@shapes_option
+@json_option
+@click.option("--format", "style", type=click.Choice(["table", "json", "text"]), default="table")
+@click.option("--strict", is_flag=True, help="Exit code 1 where an operator computes on the host.")
+@click.pass_context
+def explain(
+    context: click.Context,
+    file: str,
+    asked: Asked,
+    input_shapes: str,
+    as_json: bool,
+    style: str,
+    strict: bool,
+) -> None:
+    """Tell which operators of FILE stay on the host, why, and what to change.
+
+    FILE is .onnx, .tflite, or Relay's text (.relay, .txt). The exit code is 0 where the report is
+    printed; 1 where FILE cannot be read or a region is above arena_limit or weight_limit, and under
+    --strict where an operator that computes stays on the host; 2 where an option is bad, or there
+    is no TVM with Relay.
+    """
+    try:
+        report = _report(file, asked, input_shapes)
+    except BoundaryError as error:  # the target string has -strict=1
+        report, strict = error.report, True
+    if style == "table" and not as_json:
+        from rich.console import Console
+
+        Console(highlight=False).print(report.table())
+    else:
+        click.echo(str(report) if style == "text" and not as_json else report.json())
+    context.exit(MODEL if report.exceeding or (strict and report.computing) else 0)
+
+
+def _report(file: str, asked: Asked, input_shapes: str) -> Report:
+    with relay_for("explain"):
+        from tinyai.frontends.relay.explain import explain
+        from tinyai.frontends.relay.load import load_model
+    mod, params = load_model(file, input_shapes)
+    with stage("regions and their C"):
+        return explain(mod, params, **asked.options)

@@ -1,0 +1,292 @@
+"""What the commands share: options, errors and exit codes, what is printed and how.
+
+Exit codes: 0 fine; 1 the model (unreadable, refused, different); 2 options and environment;
+3 a fault of tinyai's own; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from tinyai.errors import (
+    BoundaryError,
+    DefectError,
+    EnvironmentProblem,
+    FormatError,
+    LimitError,
+    ModelError,
+    TinyAIError,
+    UnsupportedError,
+)
+from tinyai.stages import watched
+from tinyai.target import Target, split_target
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tinyai.report import HostRow, Report
+
+FINE, MODEL, USAGE, FAULT = 0, 1, 2, 3
+_OF_THE_MODEL = (BoundaryError, FormatError, LimitError, ModelError, UnsupportedError)
+_LINES, _COLUMNS = 20, 400  # of a message: it fits a screen
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# --- Commands ------------------------------------------------------------------------------------
+
+
+class Command(click.Command):
+    """A command whose help ends with ``examples``."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Example" if len(self.examples) == 1 else "Examples"):
+                for line in self.examples:  # not wrapped, to be copied
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def command(
+    name: str, *examples: str, **settings: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A function as the command ``name`` whose help ends with ``examples``. What is foreseen to
+    fail ends with a message and an exit code, without a traceback; ``-v`` tells stages and
+    times."""
+
+    def made(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def run(*args: Any, verbose: bool = False, **kwargs: Any) -> Any:
+            with _messages(verbose):
+                return function(*args, **kwargs)
+
+        settings.setdefault("context_settings", _HELP)
+        whole = click.command(name, cls=Command, examples=examples, **settings)(run)
+        if not settings["context_settings"].get("ignore_unknown_options"):
+            told = "Tell stages and times, and where an error arose."
+            whole.params.append(click.Option(["-v", "--verbose"], is_flag=True, help=told))
+        return whole
+
+    return made
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+shapes_option = click.option(
+    "--input-shapes", default="", help="As tvmc's: 'data:[1,3,32,32] other:[1,8]'."
+)
+
+
+# --- Options of the target -----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The target that options ask for: tinyai's options as text, by name, those that
+    ``partition_for_tinyai`` has beside the target's among them, and the host's target string."""
+
+    options: dict[str, str]
+    host: str
+
+    @property
+    def target(self) -> Target:
+        """Raises ``OptionError`` for options that are not the target's alone."""
+        return Target.from_options(self.options)
+
+
+def target_options(function: F) -> F:
+    """A flag for each field of ``Target``, and ``--target`` for all in one string, which flags
+    override; the function gets them as ``asked``."""
+    fields = dataclasses.fields(Target)
+
+    @functools.wraps(function)
+    def run(*args: Any, target: str, **kwargs: Any) -> Any:
+        options, host = split_target(target)
+        flags = {each.name: kwargs.pop(each.name) for each in fields}
+        options |= {name: value for name, value in flags.items() if value is not None}
+        return function(*args, asked=Asked(options, host), **kwargs)
+
+    decorated: Any = run
+    for each in reversed(fields):
+        flag, kind = f"--{each.name.replace('_', '-')}", each.metadata.get("values", "TEXT")
+        default = f"  [default: {each.default}]" if each.default not in ("", 0) else ""
+        said = each.metadata.get("help", "") + default
+        decorated = click.option(flag, each.name, metavar=kind, help=said)(decorated)
+    told = "Options in one string: 'tinyai -isa=scalar -threads=2'."
+    option = click.option("--target", default="tinyai", show_default=True, help=told)
+    return option(decorated)  # type: ignore[no-any-return]
+
+
+# --- What is printed -----------------------------------------------------------------------------
+
+
+def print_json(value: object) -> None:
+    """JSON on the standard output: ASCII, two spaces deep."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def console() -> Console:
+    """For tables: a file or a pipe has room for a row a layer."""
+    from rich.console import Console
+
+    made = Console(highlight=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = 180
+    return made
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Any]:
+    """A bar on the error output, where that is a terminal: ``track`` of rich's ``Progress``."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress
+
+    shown = Console(stderr=True)
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with Progress(*columns, console=shown, disable=not shown.is_terminal) as bar:
+        yield bar.track
+
+
+# --- Errors --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def relay_for(name: str) -> Iterator[None]:
+    """Imports within need a TVM with Relay: without one the error says so."""
+    try:
+        yield
+    except Exception as error:  # a broken TVM raises what it likes
+        raise EnvironmentProblem(
+            f"{name} needs a TVM with Relay",
+            found=" ".join(str(error).splitlines()[:1]) or type(error).__name__,
+            allowed="a TVM with Relay, such as 0.17",
+            hint="python -m tinyai doctor",
+        ) from None
+
+
+def exit_code(error: BaseException) -> int:
+    """What a command ends with for an exception."""
+    if isinstance(error, _OF_THE_MODEL):
+        return MODEL
+    foreseen = isinstance(error, TinyAIError | OSError | MemoryError)
+    return FAULT if isinstance(error, DefectError) or not foreseen else USAGE
+
+
+@contextlib.contextmanager
+def _messages(verbose: bool) -> Iterator[None]:
+    try:
+        with watched(_tell_stage) if verbose else contextlib.nullcontext():
+            yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except OSError as error:
+        if isinstance(error, TinyAIError):
+            _fail(error, error, verbose)
+        if error.errno == errno.EPIPE:  # who reads our output has enough of it: click's to end
+            raise
+        _fail(error, _of_the_system(error), verbose)
+    except MemoryError as error:
+        _fail(error, _no_memory(), verbose)
+    except TinyAIError as error:
+        _fail(error, error, verbose)
+    except Exception as error:
+        _fail(error, _fault(error), verbose)
+
+
+def _tell_stage(name: str, seconds: float) -> None:
+    click.echo(f"{seconds:8.3f} s  {name}", err=True)
+
+
+def _fail(raised: BaseException, shown: TinyAIError, verbose: bool) -> NoReturn:
+    code = exit_code(shown)
+    if verbose:
+        click.echo("".join(traceback.format_exception(raised)), err=True)
+    click.echo(f"error: {_screen(shown)}", err=True)
+    if code == FAULT:
+        told = "This is a fault of tinyai's own, not of yours. Please report it: the model, the "
+        told += "command, and what it prints with -v."
+        click.echo(told, err=True)
+    sys.exit(code)
+
+
+def _screen(error: TinyAIError) -> str:
+    """The message of an error, as much of it as a screen holds."""
+    if isinstance(error, BoundaryError):
+        return _of_boundary(error)
+    lines = [_cut(line) for line in str(error).splitlines()]
+    if len(lines) > _LINES:  # compilers say much: what to try comes last
+        left = len(lines) - _LINES + 1
+        lines = [*lines[: _LINES - 5], f"  ... {left} lines more: -v", *lines[-4:]]
+    return "\n".join(lines)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…"
+
+
+def _of_boundary(error: BoundaryError) -> str:
+    """The error with a line an operator of the host: ``explain`` has the whole of it."""
+    report: Report = error.report
+    rows = report.computing or report.host
+    lines = str(error).partition("\n\n")[0].splitlines()
+    shown = [f"  host: {_host_line(row)}" for row in rows[:8]]
+    more = [f"  ... {len(rows) - 8} operators more"] if len(rows) > 8 else []
+    return "\n".join([*map(_cut, lines), *shown, *more, "  the whole report: tinyai explain FILE"])
+
+
+def _host_line(row: HostRow) -> str:
+    from tinyai.report import safe
+
+    name = f" {safe(row.name, 40)!r}" if row.name else ""
+    reason = row.reason
+    return (
+        f"{safe(row.operator, 40)}{name}: {safe(reason.clause, 60)}: "
+        f"found {safe(reason.found, 60)}; allowed {safe(reason.allowed, 60)}"
+    )
+
+
+def _of_the_system(error: OSError) -> TinyAIError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return EnvironmentProblem(
+        "a file cannot be written" if full else "the system refuses",
+        found=error,
+        allowed="room for the C, objects and the library" if full else "a file that can be used",
+        hint="free some space, or set TMPDIR to a folder that has it"
+        if full
+        else "permissions and free space; TMPDIR names the folder for what is in between",
+    )
+
+
+def _no_memory() -> TinyAIError:
+    return EnvironmentProblem(
+        "not enough memory",
+        found="the system gave no more",
+        allowed="some ten times the size of the weights",
+        hint="end other programs, or use another machine",
+    )
+
+
+def _fault(error: Exception) -> DefectError:
+    where = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in where if f"{os.sep}tinyai{os.sep}" in frame.filename] or where[-1:]
+    place = f" in {os.path.basename(ours[-1].filename)}, line {ours[-1].lineno}" if ours else ""
+    said = " ".join(str(error).split())[:_COLUMNS]
+    return DefectError(
+        f"a fault of tinyai's own{place}",
+        found=f"{type(error).__name__}: {said}" if said else type(error).__name__,
+        allowed="no exception, whatever the model and the options",
+    )

@@ -1,0 +1,74 @@
+"""``tinyai tune``."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tinyai.cli.shared import (
+    Asked,
+    command,
+    console,
+    json_option,
+    print_json,
+    progress,
+    relay_for,
+    shapes_option,
+    target_options,
+)
+from tinyai.stages import stage
+
+if TYPE_CHECKING:
+    from tinyai.runtime.tuner import Measured
+
+
+@command("tune", "tinyai tune model.tflite -o tuning.json --seconds 0.01")
+@click.argument("file", type=click.Path())
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False))
+@target_options
+@shapes_option
+@click.option(
+    "--seconds",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="How long a layer runs.",
+)
+@json_option
+def tune(
+    file: str, output: Path, asked: Asked, input_shapes: str, seconds: float, as_json: bool
+) -> None:
+    """Measure on this machine how the layers of FILE are best cut up.
+
+    FILE is .onnx, .tflite, or Relay's text (.relay, .txt). The schedules go to a JSON file for the
+    option --tuning, after each layer; layers that stand in it already are not measured again, so
+    that a run that was stopped goes on.
+    """
+    measured = _measured(file, output, asked, input_shapes, seconds)
+    if as_json:
+        print_json([dataclasses.asdict(each) for each in measured])
+    elif measured:
+        from tinyai.runtime.tuner import tuning_table
+
+        console().print(tuning_table(measured))
+    else:
+        click.echo(f"{output} has every layer that leaves a choice")
+
+
+def _measured(
+    file: str, output: Path, asked: Asked, input_shapes: str, seconds: float
+) -> tuple[Measured, ...]:
+    with relay_for("tune"):
+        from tinyai.frontends.relay.bench import region_graphs
+        from tinyai.frontends.relay.load import load_model
+
+    from tinyai.runtime.tuner import tune_layers
+
+    mod, params = load_model(file, input_shapes)
+    with stage("regions"):
+        found = region_graphs(mod, params, asked.options)
+    with stage("measure"), progress() as track:
+        return tune_layers(found.values(), output, seconds=seconds, track=track)

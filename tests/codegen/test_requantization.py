@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.example_graphs import Builder
-from tinyai.codegen.requantization import Requantization, requantization_of
+from tinyai.codegen.requantization import Requantization, Rounded, requantization_of
 from tinyai.ir import Array, DType, Graph, Operand, Step, Type
 from tinyai.ops import Elementwise
 from tinyai.ops.scales import fixed_point
@@ -76,6 +76,17 @@ def in_vectors(form: Requantization, sums: Array) -> Array:
     return np.clip(shifted, form.low, form.high).astype(form.dtype.numpy)
 
 
+def in_rounding_instructions(form: Rounded, sums: Array) -> Array:
+    """The same for the form of instructions that round, with what these saturate."""
+    x = (sums + form.bias).astype(np.int32).astype(np.int64)
+    high = x * form.multiplier + (2**30 if form.nearest else 0) >> 31
+    high = high - ((high < 0) & form.away)
+    places = -form.right.astype(np.int64)
+    shifted = high + (np.left_shift(np.int64(1), places) >> 1) >> places
+    halves = np.clip(np.clip(shifted, -(2**15), 2**15 - 1) + form.zero_point, -(2**15), 2**15 - 1)
+    return np.clip(halves, form.low, form.high).astype(form.dtype.numpy)
+
+
 def relay_quantize(bias: Numbers, *, relu: bool, rounding: int, places: Numbers) -> Chain:
     """What ``relay.quantize`` writes for a requantization."""
     chain = Chain().with_number(Add, *bias)
@@ -117,6 +128,8 @@ def test_a_shift_that_has_a_vector_form_means_the_same_in_it(
     sums = np.concatenate([np.repeat(np.clip(ends, -reach, reach)[:, None], CHANNELS, 1), drawn])
     sums = sums.astype(np.int32)
     assert np.array_equal(in_vectors(form, sums), chain.reference(sums))
+    if form.rounded:
+        assert np.array_equal(in_rounding_instructions(form.rounded, sums), chain.reference(sums))
 
 
 def edges(chain: Chain, reach: int) -> Array:
@@ -136,6 +149,8 @@ def assert_means_the_same(chain: Chain, form: Requantization, reach: int, seed: 
     drawn = np.random.default_rng(seed).integers(-reach, reach, (200, CHANNELS), endpoint=True)
     sums = np.clip(np.concatenate([*near, drawn]), -reach, reach).astype(np.int32)
     assert np.array_equal(in_vectors(form, sums), chain.reference(sums))
+    if form.rounded:
+        assert np.array_equal(in_rounding_instructions(form.rounded, sums), chain.reference(sums))
 
 
 @settings(deadline=None)
@@ -200,6 +215,16 @@ def test_rounding_twice_asks_for_the_sign_of_a_sum_only_where_it_can_show() -> N
     assert tflite(-8, low=-128).twice
     assert not tflite(-8, low=-5).twice, "a ReLU"
     assert not tflite(0, low=-128).twice, "the second rounding has nothing to do"
+
+
+def test_instructions_that_round_look_for_the_sign_of_a_sum_only_where_it_can_show() -> None:
+    forms = [tflite(-8, low=-128), tflite(-8, low=-5), tflite(0, low=-128)]
+    assert [form.rounded and (form.rounded.nearest, form.rounded.away) for form in forms] == [
+        (True, True),
+        (True, False),
+        (True, False),
+    ]
+    assert tflite(2, low=-128).rounded is None, "shifted to the left"
 
 
 def test_behind_a_relu_rounding_twice_needs_no_shift_before_the_product() -> None:

@@ -23,6 +23,10 @@ Most channels need no ``4 * x`` then: ``((x + d) * m >> 32) + o) >> (s - 1)`` gi
 for some whole numbers d, which the bias takes in, and o (``_unshifted``).
 
 *In floats* (ONNX Runtime): ``round(float(x) * m)``, halves to even, in single precision.
+
+Where instructions round by themselves (``Rounded``), integers need no offsets: the high half of
+``2 * x * m``, rounded first where TFLite does, then a shift that rounds halves up, and the zero
+point last.
 """
 
 from __future__ import annotations
@@ -47,6 +51,31 @@ _Numbers = Callable[[Step], Array | None]
 
 
 @dataclass(frozen=True, eq=False)
+class Rounded:
+    """``clamp((h >> -right) + zero_point, low, high)``, where the shift rounds halves up and ``h``
+    is ``x * multiplier >> 31``, x an int32 accumulator that starts from ``bias``.
+
+    With ``nearest`` h is rounded too, halves up; with ``away`` a negative h is 1 less, so that its
+    halves go away from zero. ``right`` is 0 or less in each channel.
+    """
+
+    bias: Array
+    multiplier: Array
+    right: Array
+    zero_point: int
+    low: int
+    high: int
+    dtype: DType
+    nearest: bool
+    away: bool
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The arrays that the form reads, beside the bias."""
+        return "multiplier", "right"
+
+
+@dataclass(frozen=True, eq=False)
 class Requantization:
     """``clamp((((x << left) * multiplier >> 32) + offset) >> right, low, high)``, x an int32
     accumulator that starts from ``bias``.
@@ -57,6 +86,8 @@ class Requantization:
     With ``twice``, ``left`` is 2 and the offset of a negative x is 2 less. With ``floats`` it is
     ``clamp(round(x * multiplier) + offset, low, high)``, halves to even: ``multiplier`` holds the
     bits of float32 numbers, ``left`` and ``right`` are 0.
+
+    ``rounded`` is the same for instructions that round, where it has such a form.
     """
 
     bias: Array
@@ -69,6 +100,7 @@ class Requantization:
     dtype: DType
     twice: bool = False
     floats: bool = False
+    rounded: Rounded | None = None
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -157,6 +189,7 @@ def _numbers(
     bias: Array, multiplier: Array, shift: Array, rounding: str, tail: Clamp, reach: Array
 ) -> Requantization | str:
     largest = reach + np.abs(bias)
+    rounded = _rounded(bias, multiplier, shift, rounding, tail, reach)
     left, right = np.maximum(shift, 0), 31 + np.maximum(-shift, 0)
     if rounding == "tonearest" and _meets_ties(largest, multiplier, left, right):
         return "halves that go away from zero, among the accumulators"
@@ -195,6 +228,34 @@ def _numbers(
         tail.high,
         tail.dtype,
         twice=twice,
+        rounded=rounded,
+    )
+
+
+def _rounded(
+    bias: Array, multiplier: Array, shift: Array, rounding: str, tail: Clamp, reach: Array
+) -> Rounded | None:
+    """The form of instructions that round: exact for every sum that does not wrap, where no channel
+    shifts to the left and all round alike."""
+    dead, twice = multiplier == 0, rounding == "tflite"
+    places = np.where(dead, 1, -shift)
+    once = places[~dead] == 0  # channels with nothing to do for the last shift
+    nearest = twice or bool(np.all(once))
+    away = twice and tail.low < tail.zero_point and not np.all(once)
+    fits = np.all(reach + np.abs(bias) <= INT32_MAX) and np.all(np.abs(multiplier) <= INT32_MAX)
+    shifts = np.all((places >= 0) & (places < 32)) and not (np.any(once) and (away or not nearest))
+    if not fits or not shifts or (twice and np.any(multiplier < 0)):
+        return None
+    return Rounded(
+        bias.astype(np.int32),
+        multiplier.astype(np.int32),
+        (-places).astype(np.int32),
+        tail.zero_point,
+        tail.low,
+        tail.high,
+        tail.dtype,
+        nearest=nearest,
+        away=away,
     )
 
 

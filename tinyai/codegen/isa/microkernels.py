@@ -28,7 +28,8 @@ class Options:
 
     - ``raw``: sums are stored as they are. Otherwise their requantization is ``shifted`` to the
       left first, rounds ``twice``, is a product of ``floats``, is ``bounded`` by more than the type
-      of the result, which is ``unsigned``.
+      of the result, which is ``unsigned``. It may be ``rounded`` by instructions, the product to
+      the ``nearest`` whole number, or ``away`` from zero (see ``requantization.Rounded``).
     - ``flat``: neighbouring pixels fill the lanes.
     - ``flipped``: the signs of the input are turned.
     - ``masked``: the last block of channels may not be whole.
@@ -39,6 +40,9 @@ class Options:
     shifted: bool = False
     twice: bool = False
     floats: bool = False
+    rounded: bool = False
+    nearest: bool = False
+    away: bool = False
     bounded: bool = False
     unsigned: bool = False
     flat: bool = False
@@ -105,6 +109,7 @@ class Microkernels:
     - ``name``: what rows of the kernel table that are made of them have as ``Kernel.isa``.
     - ``tall``: tile microkernels are for a number of outputs each; else one takes any number.
     - ``fetches``: tile microkernels fetch weights in time, where they are told how far ahead.
+    - ``rounds``: instructions round products and shifts.
     - ``half``: depthwise microkernels for 32 channels save time where no more are left.
     - ``lanes``: vector forms of an epilogue's steps; None where they are written one by one.
     - ``sums``, ``transpose``: None where there is none. A transposition turns squares of so many
@@ -116,6 +121,7 @@ class Microkernels:
     depthwise: DepthwiseMicrokernel
     tall: bool = False
     fetches: bool = False
+    rounds: bool = False
     half: bool = False
     lanes: Lanes | None = None
     sums: Sums | None = None

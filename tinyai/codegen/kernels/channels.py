@@ -13,7 +13,7 @@ from tinyai.codegen.isa.microkernels import Options
 from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import turned
 from tinyai.codegen.lowered import Lowered
-from tinyai.codegen.requantization import Requantization, requantization_of
+from tinyai.codegen.requantization import Requantization, Rounded, requantization_of
 from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops.steps import Cast
@@ -28,20 +28,23 @@ class Channels:
     then), and the steps that are left to do behind it, one by one."""
 
     start: Array
-    form: Requantization | str
+    form: Requantization | Rounded | str
     rest: Chain
 
     @classmethod
-    def of(cls, graph: Lowered, node: Node, g: Geometry) -> Channels:
+    def of(cls, graph: Lowered, node: Node, g: Geometry, *, rounds: bool = False) -> Channels:
         """Accumulators start from the bias less the part of the zero point; an input that is made
-        unsigned or signed on its way has another one."""
+        unsigned or signed on its way has another one. ``rounds``: for instructions that round."""
         weight = graph.constants[node.inputs[1]]
         data = graph.type(node.inputs[0]).dtype
         rows = weight.reshape(weight.shape[0], -1).astype(np.int64)
         farthest = max(abs(bound - g.zero_point) for bound in data.range)
         reach = np.abs(rows).sum(axis=1) * farthest
         axis = len(graph.type(node.output).shape) - 1
+        form: Requantization | Rounded | str
         form, rest = _longest(graph, node, g.oc, axis, reach)
+        if rounds and not isinstance(form, str):
+            form = form.rounded or form
         offset = turned(g.zero_point, data, graph.bytes_are)
         start = -offset * rows.sum(axis=1)
         start = start + (0 if isinstance(form, str) else form.bias)
@@ -67,23 +70,36 @@ class Channels:
         form = self.form
         if isinstance(form, str):
             return Options(raw=True)
+        bounded = (form.low, form.high) != form.dtype.range
+        unsigned = form.dtype is DType.UINT8
+        if isinstance(form, Rounded):
+            return Options(
+                rounded=True,
+                nearest=form.nearest,
+                away=form.away,
+                bounded=bounded,
+                unsigned=unsigned,
+            )
         return Options(
             shifted="left" in form.numbers,
             twice=form.twice,
             floats=form.floats,
-            bounded=(form.low, form.high) != form.dtype.range,
-            unsigned=form.dtype is DType.UINT8,
+            bounded=bounded,
+            unsigned=unsigned,
         )
 
     def layer(self, arrays: Mapping[str, str]) -> dict[str, str | int]:
         """What microkernels ask for that is the same for all channels; ``arrays`` are the names of
         the numbers that there are."""
         low, high = (0, 0) if isinstance(self.form, str) else (self.form.low, self.form.high)
-        return {"low": low, "high": high, **{n: "NULL" for n in NUMBERS if n not in arrays}}
+        shared = {"offset": arrays["offset"]} if isinstance(self.form, Rounded) else {}
+        none = {name: "NULL" for name in NUMBERS if name not in arrays}
+        return {"low": low, "high": high, **none, **shared}
 
     def numbers(self, arrays: Mapping[str, str], at: str) -> Code:
         """The numbers of the channels from a place of their arrays on."""
-        names = ("start", *(name for name in NUMBERS if name in arrays))
+        own = () if isinstance(self.form, str) else self.form.numbers
+        names = ("start", *(name for name in NUMBERS if name in own))
         return [Assign(f"p.{name}", f"{arrays[name]} + {at}") for name in names]
 
     def waiting(self, offset: int, share: int) -> Declare:
@@ -99,6 +115,8 @@ class Channels:
         names = {"start": epilogue.array(order(self.start))}
         for name in () if isinstance(self.form, str) else self.form.numbers:
             names[name] = epilogue.array(order(getattr(self.form, name)))
+        if isinstance(self.form, Rounded):  # one zero point for all channels
+            names["offset"] = epilogue.array(np.array([self.form.zero_point], np.int32))
         return names
 
 

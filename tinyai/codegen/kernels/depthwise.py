@@ -229,7 +229,7 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels
 def _loops(graph: Lowered, node: Node, epilogue: Epilogue, micro: Microkernels) -> DepthwiseLoops:
     s = ChannelBlocks(Geometry.of(graph, node))
     g = s.g
-    channels = Channels.of(graph, node, g)
+    channels = Channels.of(graph, node, g, rounds=micro.rounds)
     epilogue.slower += channels.slower(node)
     epilogue.calls_only = not channels.stepped
     source = image_in(graph, node, g, reaches_behind=s.reaches_behind)

@@ -82,9 +82,9 @@ def _together(graph: Lowered, node: Node) -> tuple[int, ...]:
     return *(n for n in numbers if g.together(n).k * LANES <= TOGETHER_BYTES), 1
 
 
-def _channels(graph: Lowered, node: Node) -> Channels:
+def _channels(graph: Lowered, node: Node, *, rounds: bool = False) -> Channels:
     """Those of one output."""
-    return Channels.of(graph, node, Geometry.of(graph, node))
+    return Channels.of(graph, node, Geometry.of(graph, node), rounds=rounds)
 
 
 def candidates(graph: Lowered, node: Node, threads: int) -> Iterator[Schedule]:
@@ -285,7 +285,7 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels
 def _loops(graph: Lowered, node: Node, epilogue: Epilogue, micro: Microkernels) -> TileLoops:
     t = tiling_of(graph, node)
     g = t.g
-    channels = _channels(graph, node)
+    channels = _channels(graph, node, rounds=micro.rounds)
     epilogue.slower += channels.slower(node)
     epilogue.calls_only = not channels.stepped
     source = image_in(graph, node, g, reaches_behind=t.reaches_behind)

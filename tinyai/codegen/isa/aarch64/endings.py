@@ -20,13 +20,16 @@ def endings(options: Options, isa: str) -> tuple[Definition, ...]:
     """What requantizes and stores sums in a set's variant, where they are not stored raw."""
     if options.raw:
         return ()
+    store = _ending("store", isa, STRING_H)
+    if options.rounded:
+        return (store,)
     if options.floats:
         scale = _ending("scale_floats", isa)
     elif options.twice:
         scale = _ending("scale_twice", isa, _ending("scale", isa))
     else:
         scale = _ending("scale", isa)
-    return scale, _ending("store", isa, STRING_H)
+    return scale, store
 
 
 def _ending(name: str, isa: str, *needs: Definition) -> Definition:

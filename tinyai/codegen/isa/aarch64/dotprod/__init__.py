@@ -74,5 +74,5 @@ def depthwise(
 
 
 SET = InstructionSet(
-    alone=VARIANT, among=VARIANT, microkernels=(Microkernels(NAME, tile, depthwise),)
+    alone=VARIANT, among=VARIANT, microkernels=(Microkernels(NAME, tile, depthwise, rounds=True),)
 )

@@ -16,5 +16,6 @@ _MICROKERNELS = Microkernels(
     NAME,
     partial(dotprod.tile, isa=NAME, products=_PRODUCTS),
     partial(dotprod.depthwise, isa=NAME),
+    rounds=True,
 )
 SET = InstructionSet(alone=VARIANT, among=VARIANT, microkernels=(_MICROKERNELS,))

@@ -69,5 +69,5 @@ def _pairs(epilogue: Epilogue) -> bool:
 
 
 SET = InstructionSet(
-    alone=VARIANT, among=VARIANT, microkernels=(Microkernels(NAME, _tile, _depthwise),)
+    alone=VARIANT, among=VARIANT, microkernels=(Microkernels(NAME, _tile, _depthwise, rounds=True),)
 )

@@ -110,6 +110,8 @@ class Microkernels:
     - ``tall``: tile microkernels are for a number of outputs each; else one takes any number.
     - ``fetches``: tile microkernels fetch weights in time, where they are told how far ahead.
     - ``rounds``: instructions round products and shifts.
+    - ``fewest``: channels of which depthwise microkernels are worth their while; where there are
+      fewer, neighbouring pixels fill the lanes.
     - ``half``: depthwise microkernels for 32 channels save time where no more are left.
     - ``lanes``: vector forms of an epilogue's steps; None where they are written one by one.
     - ``sums``, ``transpose``: None where there is none. A transposition turns squares of so many
@@ -122,6 +124,7 @@ class Microkernels:
     tall: bool = False
     fetches: bool = False
     rounds: bool = False
+    fewest: int = 64
     half: bool = False
     lanes: Lanes | None = None
     sums: Sums | None = None

@@ -69,11 +69,18 @@ class ChannelBlocks:
     """How a depthwise convolution is cut up."""
 
     g: Geometry
+    fewest: int = LANES
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the numbers of the channels are stored as often as they fill the lanes."""
+        return self.g.window.strides[1] == 1 and self.g.c < LANES and LANES % self.g.c == 0
 
     @property
     def flat(self) -> bool:
-        """Whether neighbouring pixels fill the lanes."""
-        return self.g.window.strides[1] == 1 and self.g.c < LANES and LANES % self.g.c == 0
+        """Whether neighbouring pixels fill the lanes: where the channels are fewer than
+        ``fewest``."""
+        return self.repeats and self.g.c < self.fewest
 
     @property
     def blocks(self) -> int:
@@ -176,7 +183,7 @@ class ChannelBlocks:
 
     def lanes(self, values: Array) -> Array:
         """[…, channels] -> […, blocks, 4, 16] in the order of the lanes; zeros fill up."""
-        fill = LANES // self.g.c if self.flat else 1
+        fill = LANES // self.g.c if self.repeats else 1
         values = np.tile(values, (*(1,) * (values.ndim - 1), fill))
         ends = [(0, 0)] * (values.ndim - 1) + [(0, self.blocks * LANES - values.shape[-1])]
         values = np.pad(values, ends)
@@ -214,8 +221,8 @@ def demands(graph: Lowered, node: Node) -> str | None:
     return f"a window of {g.window.kernel}" if max(g.window.kernel) > 16 else None
 
 
-def scratch(graph: Lowered, node: Node, threads: int) -> int:
-    s = ChannelBlocks(Geometry.of(graph, node))
+def scratch(graph: Lowered, node: Node, threads: int, *, fewest: int = LANES) -> int:
+    s = ChannelBlocks(Geometry.of(graph, node), fewest)
     channels = Channels.of(graph, node, s.g)
     source = image_in(graph, node, s.g, reaches_behind=s.reaches_behind)
     row = channels.rest.start.bytes * s.width * s.blocks * LANES
@@ -227,7 +234,7 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels
 
 
 def _loops(graph: Lowered, node: Node, epilogue: Epilogue, micro: Microkernels) -> DepthwiseLoops:
-    s = ChannelBlocks(Geometry.of(graph, node))
+    s = ChannelBlocks(Geometry.of(graph, node), micro.fewest)
     g = s.g
     channels = Channels.of(graph, node, g, rounds=micro.rounds)
     epilogue.slower += channels.slower(node)
@@ -279,11 +286,11 @@ def _rest(
     return lanes or write_scalar(epilogue, chain, taken, place, axes, g.c)
 
 
-def _takes(graph: Lowered, node: Node, name: str) -> bool:
+def _takes(graph: Lowered, node: Node, name: str, *, fewest: int) -> bool:
     """Images with a border; results at strides where each output has lanes of its own."""
     if graph.stored(name).border:
         return takes_image(graph, node, name)
-    flat = ChannelBlocks(Geometry.of(graph, node)).flat
+    flat = ChannelBlocks(Geometry.of(graph, node), fewest).flat
     return not flat and result_at_strides(graph, node, name)
 
 
@@ -295,8 +302,8 @@ KERNELS = tuple(
         demands=demands,
         kind=is_depthwise,
         code=functools.partial(_code, micro=micro),
-        scratch=scratch,
-        takes=_takes,
+        scratch=functools.partial(scratch, fewest=micro.fewest),
+        takes=functools.partial(_takes, fewest=micro.fewest),
         split=True,
         pack={1: pack},
     )

@@ -65,7 +65,13 @@ def tile(
 def depthwise(
     epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options, isa: str = NAME
 ) -> str:
-    """16 channels at a time of one output, or of two whose windows overlap."""
+    """Eight channels at a time of two rows of outputs, where these see four rows of the input; else
+    16 of one output, or of two neighbours."""
+    if _in_two_rows(epilogue, s):
+        name = name_of("depthwise", *s.said(), "rows", *options.chosen, isa)
+        text = DepthwiseText(**vars(options), isa=isa, window=s.window, groups=1, pixels=1)
+        needs = (DEPTHWISE_ARGS, _DOT, *endings(options, isa))
+        return epilogue.need(Definition(name, "depthwise_rows_dotprod.c.j2", needs, arguments=text))
     pixels = 1 if s.flat or s.g.ow == 1 or s.window.dilation[1] > 1 else 2
     name = name_of("depthwise", *s.said(), f"by{pixels}", *options.chosen, isa)
     text = DepthwiseText(**vars(options), isa=isa, window=s.window, groups=s.groups, pixels=pixels)
@@ -73,6 +79,15 @@ def depthwise(
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 
 
+def _in_two_rows(epilogue: Epilogue, s: ChannelBlocks) -> bool:
+    """Not where the rest of the steps takes the results row by row."""
+    rows, columns = s.window.kernel
+    near = s.g.window.strides == s.g.window.dilation == (1, 1) and not s.flat
+    return near and rows <= 3 and columns <= 3 and s.g.oh > 1 and epilogue.calls_only
+
+
 SET = InstructionSet(
-    alone=VARIANT, among=VARIANT, microkernels=(Microkernels(NAME, tile, depthwise, rounds=True),)
+    alone=VARIANT,
+    among=VARIANT,
+    microkernels=(Microkernels(NAME, tile, depthwise, rounds=True, fewest=8),),
 )

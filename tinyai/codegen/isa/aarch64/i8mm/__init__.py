@@ -17,5 +17,6 @@ _MICROKERNELS = Microkernels(
     partial(dotprod.tile, isa=NAME, products=_PRODUCTS),
     partial(dotprod.depthwise, isa=NAME),
     rounds=True,
+    fewest=8,
 )
 SET = InstructionSet(alone=VARIANT, among=VARIANT, microkernels=(_MICROKERNELS,))

@@ -69,5 +69,7 @@ def _pairs(epilogue: Epilogue) -> bool:
 
 
 SET = InstructionSet(
-    alone=VARIANT, among=VARIANT, microkernels=(Microkernels(NAME, _tile, _depthwise, rounds=True),)
+    alone=VARIANT,
+    among=VARIANT,
+    microkernels=(Microkernels(NAME, _tile, _depthwise, rounds=True, fewest=16),),
 )

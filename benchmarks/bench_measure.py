@@ -19,11 +19,11 @@ from benchmarks.peers import LiteRT, OnnxRuntime, Peer, ReferenceKernels, TvmPee
 from benchmarks.timing import SETTLE_SECONDS, Contender, c_calls, in_turn, loop
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.explain import report_of
+from tinyai.frontends.relay.functions import region_target
 from tinyai.frontends.relay.qdq import integers_from_qdq
 from tinyai.frontends.relay.source import graph_from_region
 from tinyai.report import Report
 from tinyai.runtime.runner import BoundCall, Runner
-from tinyai.target import Target
 
 # TVM gives the same integers at every level of LLVM's, and this one is the quickest to build.
 ORACLE_TARGET = "llvm -opt-level=1"
@@ -253,8 +253,7 @@ def _entry(
     if not all(isinstance(argument, relay.Var) for argument in call.args):
         return None, ()
     (func,) = inside.values()
-    attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
-    runner = Runner(graph_from_region(func), Target.from_attributes(attributes))
+    runner = Runner(graph_from_region(func), region_target(func))
     names = [argument.name_hint for argument in call.args]
     return (lambda values: runner.bound(*(values[name] for name in names))), picks
 

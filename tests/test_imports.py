@@ -47,6 +47,7 @@ RANKS = {
     "tinyai.backend": 6,
     "tinyai.network": 6,
     "tinyai.runtime": 7,
+    "tinyai.runtime.toolchain": 1,
     "tinyai.frontends": 8,
     "tinyai.doctor": 0,
     "tinyai.cli": 9,

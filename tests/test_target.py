@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,11 +171,28 @@ FULL = Target(
 )
 
 
-def test_attributes_are_strings_sorted_by_name_one_for_each_option() -> None:
-    attributes = FULL.attributes()
-    assert list(attributes) == sorted(f"tinyai.{name}" for name in NAMES)
-    assert all(isinstance(value, str) for value in attributes.values())
-    assert attributes["tinyai.threads"] == "4"
+def test_all_options_are_one_attribute_of_names_and_texts() -> None:
+    ((name, text),) = FULL.attributes().items()
+    assert name == "tinyai.compile_specs"
+    specs = json.loads(text)
+    assert list(specs) == sorted(NAMES)
+    assert all(isinstance(value, str) for value in specs.values())
+    assert specs["threads"] == "4"
+
+
+def test_an_attribute_of_one_option_is_read_and_overrules_the_compile_specs() -> None:
+    """As regions carried all options once."""
+    single = {"tinyai.threads": "3", "tinyai.isa": "scalar"}
+    assert Target.from_attributes(single) == Target(threads=3, isa="scalar")
+    assert Target.from_attributes(FULL.attributes() | single) == replace(
+        FULL, threads=3, isa="scalar", arch=FULL.arch
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"isa": 1}', "7", "[" * 100_000])
+def test_compile_specs_that_nobody_can_read_are_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"attribute tinyai\.compile_specs of a region"):
+        Target.from_attributes({"tinyai.compile_specs": text})
 
 
 @pytest.mark.parametrize("target", [Target(), FULL])

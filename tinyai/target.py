@@ -1,13 +1,14 @@
 """What the code is generated for: a frozen, validated set of options.
 
 A target comes from keyword arguments, from the strings that tvmc hands over, or from a target
-string such as ``"tinyai -isa=scalar -threads=2"``. It travels to the code generator as string
-attributes of a region, because TVM's hook sees nothing but the region's function.
+string such as ``"tinyai -isa=scalar -threads=2"``. It travels to the code generator as a region's
+compile specs, one attribute, because TVM's hook sees nothing but the region's function.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import platform
 import shlex
@@ -43,6 +44,8 @@ ABIS = ("packed", "unpacked")
 # The name of the back end among TVM's.
 COMPILER = "tinyai"
 _ATTRIBUTE_PREFIX = f"{COMPILER}."
+# The attribute of a region that holds its compile specs: a JSON object of names and texts.
+SPECS = f"{_ATTRIBUTE_PREFIX}compile_specs"
 
 
 def _choice(
@@ -172,28 +175,48 @@ class Target:
     @classmethod
     def from_attributes(cls, attributes: Mapping[str, str]) -> Target:
         """Target from the attributes of a region; attributes of others are passed over."""
-        return cls.from_options(
-            {
-                name.removeprefix(_ATTRIBUTE_PREFIX): value
-                for name, value in attributes.items()
-                if name.startswith(_ATTRIBUTE_PREFIX)
-            }
-        )
+        return cls.from_options(options_of(attributes))
 
     @staticmethod
     def attribute(name: str) -> str:
-        """Name of the region's attribute that an option travels as."""
+        """Name of an attribute that holds a single option of a region, beside its compile specs."""
         return f"{_ATTRIBUTE_PREFIX}{name}"
 
     def attributes(self) -> dict[str, str]:
-        """The options as string attributes of a region, sorted by name."""
-        fields = sorted(dataclasses.asdict(self).items())
-        return {self.attribute(name): str(value) for name, value in fields}
+        """The options as attributes of a region: one, its compile specs."""
+        return {SPECS: json.dumps(self.options(), sort_keys=True)}
+
+    def options(self) -> dict[str, str]:
+        """Names and texts of all options."""
+        return {name: str(value) for name, value in dataclasses.asdict(self).items()}
 
     def __str__(self) -> str:
-        options = {name: str(value) for name, value in dataclasses.asdict(self).items()}
+        options = self.options()
         said = (f"-{name}={shlex.quote(value)}" for name, value in options.items() if value)
         return " ".join(["tinyai", *said])
+
+
+def options_of(attributes: Mapping[str, str]) -> dict[str, str]:
+    """The options that a region's attributes say: its compile specs, and single ones, as all were
+    until there were compile specs, over these. Raises ``OptionError`` for specs that nobody can
+    read."""
+    try:
+        specs = json.loads(attributes.get(SPECS, "{}"))
+        options = {name: text for name, text in specs.items() if isinstance(text, str)}
+        if len(options) != len(specs):
+            raise ValueError("a value that is no text")
+    except (AttributeError, RecursionError, ValueError) as error:
+        raise OptionError(
+            f"attribute {SPECS} of a region",
+            found=f"{attributes[SPECS][:80]!r}: {error}",
+            allowed="a JSON object of names and texts",
+        ) from None
+    single = {name: text for name, text in attributes.items() if name != SPECS}
+    return options | {
+        name.removeprefix(_ATTRIBUTE_PREFIX): text
+        for name, text in single.items()
+        if name.startswith(_ATTRIBUTE_PREFIX)
+    }
 
 
 def _architecture_of(isa: str) -> str:
@@ -224,6 +247,10 @@ _PARSERS: dict[str, Callable[[object], object]] = {
 }
 
 
+# Names of the options.
+OPTIONS = tuple(_PARSERS)
+
+
 def split_target(text: str | Target) -> tuple[dict[str, str], str]:
     """``"tinyai -isa=scalar, llvm -mcpu=x"`` -> options of tinyai, and the host's target string.
 
@@ -232,7 +259,7 @@ def split_target(text: str | Target) -> tuple[dict[str, str], str]:
     is neither text nor a ``Target``.
     """
     if isinstance(text, Target):
-        return {name: str(value) for name, value in dataclasses.asdict(text).items()}, "llvm"
+        return text.options(), "llvm"
     if not isinstance(text, str):
         raise OptionError(
             "target",

@@ -604,7 +604,7 @@ def test_the_sanitized_run_sees_faults(right: str, wrong: str, said: str, saniti
     compiled = compiled_network("small NHWC", "plain", "scalar")
     assert compiled.source.text.count(right) == 1
     text = compiled.source.text.replace(right, wrong)
-    faulty = replace(compiled, source=replace(compiled.source, text=text))
+    faulty = replace(compiled, source=replace(compiled.source, frame=text))
     with pytest.raises(AssertionError, match=said):
         run_sanitized(faulty, [np.full((1, 4, 4, 2), 9, np.float32)], sanitizer)
 

@@ -94,9 +94,8 @@ def test_a_forced_instruction_set_that_the_cpu_lacks_is_an_error_of_tvms(
 
     def told_otherwise(graph: Graph, specs: Sequence[CompileSpec]) -> PreprocessResult:
         made = preprocess(graph, specs)
-        return replace(
-            made, processed_bytes=lacking(made.processed_bytes.decode(), "avx2").encode()
-        )
+        text = lacking(made.processed_bytes.decode(), "avx2")
+        return replace(made, processed_bytes=text.encode())
 
     monkeypatch.setattr(TinyAIBackend, "preprocess", staticmethod(told_otherwise))
     mod = nets.module(nets.layers(1))

@@ -15,10 +15,12 @@ import tinyai
 from tests.support.relay_nets import assert_equal_to_tvm
 from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.relay import cut_regions, pattern_table, regions
+from tinyai.frontends.relay.functions import region_target
 from tinyai.frontends.relay.source import graph_from_region
 from tinyai.passes import optimize
 from tinyai.patterns import pattern_rows
 from tinyai.runtime.tvm_module import c_sources
+from tinyai.target import Target
 
 
 def test_layers_with_stop_fusion_between_them_become_one_region():
@@ -69,9 +71,7 @@ def test_options_come_as_values_or_strings_and_become_attributes_of_every_region
     mod = nets.module(nets.layers(1))
     for options in ({"threads": 2, "isa": "scalar"}, {"threads": "2", "isa": "SCALAR"}):
         func = nets.only_region(tinyai.partition_for_tinyai(mod, **options))
-        assert str(func.attrs["tinyai.threads"]) == "2"
-        assert str(func.attrs["tinyai.isa"]) == "scalar"
-        assert str(func.attrs["tinyai.rounding"]) == "upward"
+        assert region_target(func) == Target(threads=2, isa="scalar", rounding="upward")
 
 
 def test_an_unknown_option_is_an_error_that_lists_the_known():

@@ -14,7 +14,7 @@ from tinyai.backend.pipeline import (
     prepare,
     with_useful_threads,
 )
-from tinyai.backend.tinyai_backend import TinyAIBackend
+from tinyai.backend.tinyai_backend import TinyAIBackend, whole_source
 
 __all__ = [
     "MACS_OF_A_THREAD",
@@ -31,5 +31,6 @@ __all__ = [
     "compile_once",
     "generate",
     "prepare",
+    "whole_source",
     "with_useful_threads",
 ]

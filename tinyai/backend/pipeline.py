@@ -59,7 +59,7 @@ def _compiled(
 
 # What was compiled and may be asked for again, the oldest first, by its key.
 _KEPT: OrderedDict[bytes, Compiled] = OrderedDict()
-_KEPT_BYTES = 2**27  # of C text, all together
+_KEPT_BYTES = 2**27  # of C and of constants, all together
 
 
 def compile_once(graph: Graph, target: Target, *, last: bool = False) -> Compiled:
@@ -70,9 +70,13 @@ def compile_once(graph: Graph, target: Target, *, last: bool = False) -> Compile
     compiled = _KEPT.pop(key, None) or _compiled(graph, target)
     if not last:
         _KEPT[key] = compiled
-        while len(_KEPT) > 1 and sum(len(c.source.text) for c in _KEPT.values()) > _KEPT_BYTES:
+        while len(_KEPT) > 1 and sum(map(_kept_bytes, _KEPT.values())) > _KEPT_BYTES:
             _KEPT.popitem(last=False)
     return compiled
+
+
+def _kept_bytes(compiled: Compiled) -> int:
+    return len(compiled.source.frame) + compiled.source.weight_bytes
 
 
 def _key(graph: Graph, target: Target) -> bytes:

@@ -3,7 +3,8 @@ lists of numbers (docs/architecture.md, "Where the weights live")."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,29 +27,46 @@ def _character(byte: int) -> str:
 _BYTES = np.array([_character(byte) for byte in range(256)], "S4")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constant:
-    """A 64-byte aligned array of the elements of an array in C order, so many ``bytes``.
+    """A 64-byte aligned array of the elements of ``value`` in C order.
 
     ``name`` says what it holds (its hash), so that the linker may keep one of the arrays of one
     name that the files of several regions define.
     """
 
     name: str
-    c_type: str
-    count: int
-    elements: str
-    bytes: int
+    value: Array
 
     @classmethod
     def of(cls, name: str, value: Array) -> Constant:
-        dtype = DType(value.dtype.name)
-        if dtype.bytes == 1 and value.size > _SHORT:
-            # One element more: C++ wants room for the literal's terminating zero.
-            elements = "\n".join(("", *_strings(value)))
-            return cls(name, C_TYPES[dtype], value.size + 1, elements, value.nbytes)
-        elements = " {\n" + ",\n".join(_numbers(value, dtype)) + "\n}"
-        return cls(name, C_TYPES[dtype], value.size, elements, value.nbytes)
+        return cls(name, np.ascontiguousarray(value))
+
+    @property
+    def data(self) -> bytes:
+        """Its elements, as they lie in memory."""
+        return self.value.tobytes()
+
+    @property
+    def c_type(self) -> str:
+        return C_TYPES[self._dtype]
+
+    @property
+    def count(self) -> int:
+        """Elements in C: one more than there are in a literal, for C++ wants room for its
+        terminating zero."""
+        return self.value.size + self._is_literal
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.value.nbytes
+
+    @property
+    def elements(self) -> str:
+        if self._is_literal:
+            return "\n".join(("", *_strings(self.value)))
+        return " {\n" + ",\n".join(_numbers(self.value, self._dtype)) + "\n}"
 
     @property
     def definition(self) -> str:
@@ -58,6 +76,49 @@ class Constant:
     def declaration(self) -> str:
         """What another object of the same library needs to know of it."""
         return f"TINYAI_ELSEWHERE({self.c_type}, {self.name}, {self.count});\n"
+
+    @property
+    def place(self) -> str:
+        """Where its definition belongs, in C that leaves it out."""
+        return f"TINYAI_APART({self.c_type}, {self.name}, {self.count});\n"
+
+    @property
+    def _dtype(self) -> DType:
+        return DType(self.value.dtype.name)
+
+    @property
+    def _is_literal(self) -> bool:
+        return self._dtype.bytes == 1 and self.value.size > _SHORT
+
+
+_PLACE = re.compile(r"^TINYAI_APART\((\w+), (\w+), \d+\);\n", re.MULTILINE)
+# What makes places declarations.
+_APART = """#define TINYAI_APART(type, name, count) \\
+TINYAI_C const type name[count] __attribute__((visibility("hidden"), aligned(64)))
+
+"""
+_DTYPES = {c_type: dtype for dtype, c_type in C_TYPES.items()}
+
+
+def with_declarations(text: str) -> str:
+    """C in which the places of constants declare what another object defines."""
+    return _PLACE.sub(lambda place: _APART + place[0], text, count=1)
+
+
+def with_definitions(text: str, data: Callable[[str], bytes]) -> str:
+    """C with its constants, for which ``data`` knows the bytes by name. The places may be
+    declarations. Raises what ``data`` does for a name that it does not know."""
+
+    def defined(place: re.Match[str]) -> str:
+        value = np.frombuffer(data(place[2]), _DTYPES[place[1]].numpy)
+        return Constant(place[2], value).definition
+
+    return _PLACE.sub(defined, text.replace(_APART, "", 1))
+
+
+def constants_of(text: str) -> list[str]:
+    """The names of the constants that C has places for."""
+    return [name for _, name in _PLACE.findall(text)]
 
 
 def _strings(value: Array) -> Iterator[str]:

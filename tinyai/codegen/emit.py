@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tinyai.codegen.c import C_TYPES, comment_text, identifier
-from tinyai.codegen.constants import Constant
+from tinyai.codegen.constants import Constant, with_definitions
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
 from tinyai.codegen.helpers import CALLER, NOW
@@ -36,14 +36,21 @@ class Served:
 
 @dataclass(frozen=True)
 class CSource:
-    """Emitted code. ``symbol`` is the entry; sizes in bytes. ``variants`` are the instruction sets
-    with the rows of the kernel table that serve the nodes."""
+    """Emitted code. ``symbol`` is the entry; sizes in bytes. ``frame`` is the C with places for the
+    ``constants``. ``variants`` are the instruction sets with the rows of the kernel table that
+    serve the nodes."""
 
     symbol: str
-    text: str
+    frame: str
     arena_bytes: int
     weight_bytes: int
     variants: Mapping[IsaVariant, tuple[Served, ...]] = field(default_factory=dict)
+    constants: tuple[Constant, ...] = ()
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The C file, whole."""
+        return with_definitions(self.frame, {c.name: c.data for c in self.constants}.__getitem__)
 
     @property
     def lines(self) -> int:
@@ -83,7 +90,7 @@ def emit(
         "macs": graph.macs(),
         "forced": variants[0].isa.features if len(variants) == 1 else (),
     }
-    whole = render(
+    frame = render(
         "file.c.j2",
         **entry,
         target=str(replace(target, tuning="")),  # each layer says how it is cut up
@@ -97,8 +104,9 @@ def emit(
         entry=tidy(render(f"entry_{abi}.c.j2", **entry)),
     )
     served = {variant.isa: tuple(variant.served) for variant in variants}
-    weights = sum(each.bytes for each in constants.found.values())
-    return CSource(symbol, whole, plan.arena_bytes, weights, served)
+    found = tuple(constants.found.values())
+    weights = sum(each.size for each in found)
+    return CSource(symbol, frame, plan.arena_bytes, weights, served, found)
 
 
 def _portable(variants: Sequence[_Variant], threads: int, *, timed: bool) -> list[str]:

@@ -9,6 +9,7 @@ import tvm
 from tvm import relay
 
 from tinyai.errors import ModelError
+from tinyai.frontends.relay.functions import region_target
 from tinyai.frontends.relay.partition import partition_for_tinyai, regions
 from tinyai.frontends.relay.source import graph_from_region, source_types
 from tinyai.ir import Graph
@@ -52,7 +53,7 @@ def region_graphs(
             hint="python -m tinyai explain FILE tells why each operator stays on the host",
         )
     return {
-        variable.name_hint: (graph_from_region(func), _target(func))
+        variable.name_hint: (graph_from_region(func), region_target(func))
         for variable, func in found.items()
     }
 
@@ -70,8 +71,3 @@ def _found(mod: tvm.IRModule) -> str:
         kinds = sorted(dtype for dtype in dtypes if dtype.startswith(("float", "bfloat")))
         return f"a float model: no value of 8 bits, but {', '.join(kinds) or 'other integers'}"
     return "no operator that tinyai takes"
-
-
-def _target(func: Any) -> Target:
-    names = list(func.attrs.keys())
-    return Target.from_attributes({str(name): str(func.attrs[name]) for name in names})

@@ -14,7 +14,7 @@ from tvm import relay
 from tinyai.backend import compile_once
 from tinyai.boundary import Whole, host_row
 from tinyai.errors import BoundaryError
-from tinyai.frontends.relay.functions import has
+from tinyai.frontends.relay.functions import has, region_target
 from tinyai.frontends.relay.hints import language
 from tinyai.frontends.relay.partition import of_target, partition_for_tinyai, regions
 from tinyai.frontends.relay.seal import unseal
@@ -155,8 +155,7 @@ class _Dissolved(Source):
 
 
 def _region_row(func: relay.Function, limits: Target) -> RegionRow:
-    attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
-    target = Target.from_attributes(attributes)
+    target = region_target(func)
     compiled = compile_once(graph_from_region(func), target)
     composites, operators = _contents(func)
     return RegionRow(

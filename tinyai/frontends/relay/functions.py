@@ -8,9 +8,22 @@ from collections.abc import Iterator
 
 from tvm import relay
 
+from tinyai.target import Target, options_of
+
 
 def has(func: relay.Function, attribute: str) -> bool:
     return func.attrs is not None and attribute in list(func.attrs.keys())
+
+
+def region_options(func: relay.Function) -> dict[str, str]:
+    """Names and texts of the options that a region carries."""
+    names = list(func.attrs.keys()) if func.attrs is not None else []
+    return options_of({str(name): str(func.attrs[name]) for name in names})
+
+
+def region_target(func: relay.Function) -> Target:
+    """What a region is compiled for."""
+    return Target.from_options(region_options(func))
 
 
 @contextlib.contextmanager

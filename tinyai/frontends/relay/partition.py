@@ -16,10 +16,10 @@ from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.expr_functor import ExprMutator
 
-from tinyai.backend import CompileSpec, TinyAIBackend
+from tinyai.backend import CompileSpec, TinyAIBackend, whole_source
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
-from tinyai.frontends.relay.functions import deep_recursion, has
+from tinyai.frontends.relay.functions import deep_recursion, has, region_options
 from tinyai.frontends.relay.load import load_model
 from tinyai.frontends.relay.qdq import integers_of_typed
 from tinyai.frontends.relay.seal import seal, unseal, unsealed
@@ -309,7 +309,7 @@ def _boolean(name: str, value: bool | str) -> bool:
 
 
 def _with_attributes(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Every option as an attribute of every region: the hook sees nothing but the function."""
+    """Compile specs as an attribute of every region: the hook sees nothing but the function."""
     for variable, func in regions(mod).items():
         for key, value in target.attributes().items():
             func = func.with_attr(key, value)
@@ -401,14 +401,9 @@ def compile_region(func: relay.Function) -> tvm.runtime.Module:
 
 
 def _c_source_module(func: relay.Function) -> tvm.runtime.Module:
-    attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
-    options = Target.from_attributes(attributes)
-    specs = [
-        CompileSpec(key.removeprefix("tinyai."), value.encode())
-        for key, value in options.attributes().items()
-    ]
+    specs = [CompileSpec(name, text.encode()) for name, text in region_options(func).items()]
     graph = graph_from_region(func)
-    source = TinyAIBackend.preprocess(graph, specs).processed_bytes.decode()
+    source = whole_source(TinyAIBackend.preprocess(graph, specs))
     create = tvm.get_global_func("runtime.CSourceModuleCreate")
     return create(source, "c", [graph.name], [])
 

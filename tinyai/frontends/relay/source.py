@@ -9,6 +9,7 @@ import tvm
 from tvm import relay
 
 from tinyai.errors import owning_faults
+from tinyai.frontends.relay.functions import region_options
 from tinyai.frontends.relay.seal import unsealed
 from tinyai.frontends.relay.spelling import read
 from tinyai.ir import Graph
@@ -144,9 +145,8 @@ def graph_from_region(func: relay.Function) -> Graph:
 def rounding_of(func: relay.Function | None) -> Rounding:
     """What a region's attribute asks for, and what ``requantize_config`` says in the build at work
     for the operators that leave it open; UPWARD and int64 where that says nothing."""
-    name = Target.attribute("rounding")
-    named = func is not None and func.attrs is not None and name in list(func.attrs.keys())
-    mode = str(func.attrs[name]) if func is not None and named else Target.rounding
+    options = region_options(func) if func is not None else {}
+    mode = options.get("rounding", Target.rounding)
     config = relay.qnn.op.qnn.current_requantize_config()
     return Rounding(mode, str(config.rounding or "UPWARD"), str(config.compute_dtype or "int64"))
 

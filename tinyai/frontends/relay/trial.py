@@ -21,12 +21,12 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.backend import compile_once
 from tinyai.boundary import NO_CODE, OWN_FAULT
 from tinyai.errors import DefectError, DefectWarning, OptionError, TinyAIError
-from tinyai.frontends.relay.functions import has
+from tinyai.frontends.relay.functions import has, region_target
 from tinyai.frontends.relay.seal import unsealed
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order
 from tinyai.report import Reason
 from tinyai.source import Call
-from tinyai.target import COMPILER, Target
+from tinyai.target import COMPILER
 
 # The compiler of composites that wait for the host while the rest is partitioned.
 HOST = f"{COMPILER}_host"
@@ -70,9 +70,8 @@ def failure(func: relay.Function) -> TinyAIError | None:
 
     Raises ``OptionError`` for options with which nothing can be.
     """
-    attributes = {str(key): str(func.attrs[key]) for key in list(func.attrs.keys())}
     try:
-        compile_once(graph_from_region(func), Target.from_attributes(attributes))
+        compile_once(graph_from_region(func), region_target(func))
     except OptionError:
         raise
     except TinyAIError as error:

@@ -40,11 +40,11 @@ def _hint(reason: Reason) -> str:
 @dataclass(frozen=True)
 class Language:
     """How a front end's language spells the vocabulary: ``spelled`` is its name of an operator,
-    ``taken`` are those that have a builder, by its names; ``hint`` says what to change so that a
-    clause holds, ``macs`` how much work a call is."""
+    ``supported`` are those that have a builder, by its names; ``hint`` says what to change so that
+    a clause holds, ``macs`` how much work a call is."""
 
     spelled: Callable[[str], str] = str
-    taken: tuple[str, ...] = tuple(OPERATORS)
+    supported: tuple[str, ...] = tuple(OPERATORS)
     hint: Callable[[Reason], str] = _hint
     macs: Callable[[Call], int | None] = lambda call: None
 
@@ -149,7 +149,9 @@ def reason_for(call: Call, whole: Whole) -> Reason:
     if call.op not in OPERATORS:
         unknown = refusal_of_unknown(call)
         own = call.op in LEFT_TO_THE_HOST
-        allowed = unknown.allowed if own else _known_operators(call.spelled, whole.language.taken)
+        allowed = (
+            unknown.allowed if own else _known_operators(call.spelled, whole.language.supported)
+        )
         return Reason("none", "", 0, unknown.clause, unknown.found, allowed)
     if call in whole.unbuilt:
         return whole.unbuilt[call]
@@ -191,7 +193,7 @@ def _composites(call: Call, whole: Whole) -> Iterator[Reason]:
     for row, root in places if floats else ():
         miss = nearest_miss(row.pattern, root, whole.language.spelled) if row.floats else None
         if miss is not None and call in miss.calls and len(miss.calls) > 1:
-            count, clause = len(miss.calls), f"pattern: {miss.place}"
+            count, clause = len(miss.calls), f"pattern: {miss.argument}"
             yield Reason("composite", row.name, count, clause, miss.found, miss.allowed)
 
 

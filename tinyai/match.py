@@ -88,12 +88,12 @@ def match(pattern: Pattern, expr: Expr) -> tuple[Call, ...] | None:
 class Miss:
     """How far a pattern got: the calls that fit, and what stands where it wants something else.
 
-    ``place`` names the argument that does not fit, "" for the expression itself."""
+    ``argument`` names the one that does not fit, "" for the expression itself."""
 
     calls: tuple[Call, ...]
     found: str
     allowed: str
-    place: str = ""
+    argument: str = ""
 
 
 Spelled = Callable[[str], str]
@@ -129,8 +129,8 @@ def _miss_in_args(patterns: tuple[Pattern, ...], call: Call, spelled: Spelled) -
     for number, (pattern, arg) in enumerate(zip(patterns, call.args, strict=True), 1):
         miss = nearest_miss(pattern, arg, spelled)
         if miss is not None:
-            place = miss.place or f"argument {number} of {call.spelled}"
-            return replace(miss, calls=(*covered, *miss.calls), place=place)
+            argument = miss.argument or f"argument {number} of {call.spelled}"
+            return replace(miss, calls=(*covered, *miss.calls), argument=argument)
         covered += match(pattern, arg) or ()
     return None
 

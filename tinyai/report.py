@@ -25,12 +25,12 @@ _NAME, _VALUE = 60, 120  # longest name and value that text and table show, in c
 
 @dataclass(frozen=True)
 class Reason:
-    """Which row of ``tinyai/patterns.py`` came nearest, and what it demands in vain.
+    """Which row of ``tinyai/patterns.py`` came nearest, and which of its conditions failed.
 
     ``row_kind`` is "composite" or "operator", or "none" where no row knows the operator; then
     ``row`` is "". ``calls`` is how many operators of the model the row fits, this one included.
-    ``clause`` is the demand that failed, ``found`` and ``allowed`` are its two sides; ``at`` is the
-    operator that it is about, where that is another one of the composite.
+    ``clause`` is the condition that failed, ``found`` and ``allowed`` are its two sides; ``at`` is
+    the operator that it is about, where that is another one of the composite.
     """
 
     row_kind: str

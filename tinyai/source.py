@@ -188,7 +188,7 @@ def blaming(call: Call) -> Iterator[None]:
 
 
 def require(condition: bool, clause: str, found: object, allowed: object) -> None:
-    """Raise ``Refusal`` unless ``condition`` holds. Builders state their demands with it."""
+    """Raise ``Refusal`` unless ``condition`` holds. Builders state their conditions with it."""
     if not condition:
         raise Refusal(clause, found, allowed)
 

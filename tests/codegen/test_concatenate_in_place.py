@@ -11,7 +11,7 @@ from tests.support.c_checks import assert_warning_free, run_sanitized
 from tests.support.example_graphs import Network, Qnn, orders_as_given, random_inputs
 from tests.support.machines import require_isa
 from tinyai.backend import Compiled, compile_graph
-from tinyai.codegen import parts
+from tinyai.codegen import concatenate_in_place
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.plan import Location, Space
 from tinyai.ir import Builder, DType, Graph, Operand, Type
@@ -219,7 +219,7 @@ def assert_equals_reference(graph: Graph, target: Target) -> None:
 @pytest.fixture
 def at_any_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs are made in their places even where that makes the arena larger."""
-    monkeypatch.setattr(parts, "least_arena", lambda graph, scratch_bytes: 2**60)
+    monkeypatch.setattr(concatenate_in_place, "least_arena", lambda graph, scratch_bytes: 2**60)
 
 
 @orders_as_given()

@@ -190,7 +190,7 @@ def test_a_node_that_no_row_takes_is_an_error_with_each_complaint(
 ) -> None:
     graph = examples_graph(list(Conv2d.examples())[:1], "nothing")
     rows = (
-        replace(BY_NAME["conv2d_patches_scalar"], demands=lambda graph, node: "too small"),
+        replace(BY_NAME["conv2d_patches_scalar"], rejection=lambda graph, node: "too small"),
         BY_NAME["conv2d_depthwise_scalar"],
     )
     monkeypatch.setattr("tinyai.codegen.kernels.KERNELS", rows)

@@ -11,20 +11,20 @@ import pytest
 
 from tests.support.example_graphs import Qnn
 from tinyai.codegen.borders import with_borders
+from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.isa.portable.generic import VARIANT as GENERIC
 from tinyai.codegen.kernels import KERNELS, choose_kernels
 from tinyai.codegen.lowered import (
     Choice,
     Lowered,
-    Part,
     Schedule,
     Storage,
+    Subview,
     Tile,
     print_lowered,
     verify_lowered,
 )
-from tinyai.codegen.parts import plan_with_parts
 from tinyai.codegen.schedules import with_schedules
 from tinyai.errors import GraphError
 from tinyai.ir import Builder, DType, Graph, Type, print_graph, verify
@@ -51,7 +51,7 @@ def scheduled(graph: Graph) -> Lowered:
 
 
 def placed(graph: Lowered) -> Lowered:
-    return plan_with_parts(with_borders(graph))[0]
+    return plan_in_place(with_borders(graph))[0]
 
 
 def decisions(graph: Lowered) -> str:
@@ -155,12 +155,14 @@ def test_kernels_without_a_form_for_borders_read_copies() -> None:
 
 
 def test_inputs_of_a_concatenation_are_parts_of_its_result() -> None:
-    stretch = Storage(Type((1, 4, 4, 32), DType.INT8), part=Part("t7", 0, (1024, 128, 32, 1)))
-    channels = Storage(Type((1, 4, 4, 32), DType.INT8), part=Part("t7", 0, (1024, 256, 64, 1)))
+    stretch = Storage(Type((1, 4, 4, 32), DType.INT8), subview=Subview("t7", 0, (1024, 128, 32, 1)))
+    channels = Storage(
+        Type((1, 4, 4, 32), DType.INT8), subview=Subview("t7", 0, (1024, 256, 64, 1))
+    )
 
     def second(of: Storage, offset: int) -> Storage:
-        assert of.part
-        return replace(of, part=replace(of.part, offset=offset))
+        assert of.subview
+        return replace(of, subview=replace(of.subview, offset=offset))
 
     for axis, first, offset in ((1, stretch, 4 * 128), (3, channels, 32)):
         graph = placed(scheduled(joined(axis)))
@@ -218,12 +220,14 @@ def bordered(name: str, border: Border = AROUND) -> Callable[[Lowered], Lowered]
     return lambda graph: graph.with_storage({name: Storage(graph.type(name), border)})
 
 
-def part(name: str = "t6", **change: object) -> Callable[[Lowered], Lowered]:
+def subview(name: str = "t6", **change: object) -> Callable[[Lowered], Lowered]:
     """The tensor in another place than its own."""
 
     def changed(graph: Lowered) -> Lowered:
-        place = Part("t7", 480, (2304, 384, 64, 1))
-        return graph.with_storage({name: Storage(graph.type(name), part=replace(place, **change))})  # type: ignore[arg-type]
+        place = Subview("t7", 480, (2304, 384, 64, 1))
+        return graph.with_storage(
+            {name: Storage(graph.type(name), subview=replace(place, **change))}
+        )  # type: ignore[arg-type]
 
     return changed
 
@@ -279,10 +283,10 @@ WRONG = {
         "storage of %t7",
         "int8[1,4,4,8]",
     ),
-    "a border and a part": (
+    "a border and a subview": (
         lambda graph: graph.with_storage({"t6": replace(graph.stored("t6"), border=AROUND)}),
         "storage of %t6",
-        "a border and a part",
+        "a border and a subview",
     ),
     "a border that its type cannot hold": (
         bordered("t7", replace(AROUND, value=128)),
@@ -299,17 +303,25 @@ WRONG = {
         "storage of %t3",
         "read by %t7: concatenate_scalar",
     ),
-    "a part that its maker cannot write": (
+    "a subview that its maker cannot write": (
         lambda graph: without_schedule("t3", rows("conv2d_patches_scalar", "t3")(graph)),
         "storage of %t3",
         "written by %t3: conv2d_patches_scalar",
     ),
-    "a part of nothing": (part(whole="t99"), "storage of %t6", "in %t99"),
-    "a part of what joins nothing": (part(whole="t3"), "storage of %t6", "in %t3"),
-    "a part in the border of its whole": (part(offset=447), "storage of %t6", "bytes 447 to 1823"),
-    "a part that ends behind its whole": (part(offset=481), "storage of %t6", "bytes 481 to 1857"),
-    "a part with too few strides": (part(strides=(64, 1)), "storage of %t6", "2 strides"),
-    "a part where nobody expects it": (part(offset=448), "storage of %t6", "no reader"),
+    "a subview of nothing": (subview(whole="t99"), "storage of %t6", "in %t99"),
+    "a subview of what joins nothing": (subview(whole="t3"), "storage of %t6", "in %t3"),
+    "a subview in the border of its whole": (
+        subview(offset=447),
+        "storage of %t6",
+        "bytes 447 to 1823",
+    ),
+    "a subview that ends behind its whole": (
+        subview(offset=481),
+        "storage of %t6",
+        "bytes 481 to 1857",
+    ),
+    "a subview with too few strides": (subview(strides=(64, 1)), "storage of %t6", "2 strides"),
+    "a subview where nobody expects it": (subview(offset=448), "storage of %t6", "no reader"),
 }
 
 

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.random_graphs import graphs, random_inputs
-from tinyai.codegen import parts
+from tinyai.codegen import concatenate_in_place
+from tinyai.codegen.concatenate_in_place import in_place
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.kernels import KERNELS
 from tinyai.codegen.lowered import Choice, Lowered, verify_lowered
-from tinyai.codegen.parts import with_parts
 from tinyai.codegen.plan import (
     ALIGNMENT,
     Block,
@@ -248,7 +248,7 @@ def joined(graph: Graph, scratch: Mapping[str, int] | None = None) -> Lowered:
         node.output: Choice(replace(KERNELS[-1], isa="scalar", op=type(node.op), takes=takes))
         for node in graph.nodes
     }
-    return with_parts(Lowered.of(graph, {IsaVariant("numpy", ("scalar",)): rows}), scratch or {})
+    return in_place(Lowered.of(graph, {IsaVariant("numpy", ("scalar",)): rows}), scratch or {})
 
 
 def check_plan(graph: Graph, scratch: Mapping[str, int] | None = None) -> MemoryPlan:
@@ -321,7 +321,7 @@ def test_any_graph_computes_the_same_where_concatenations_are_made_in_place(
 ) -> None:
     """Where it saves memory, and at any cost."""
     bound = least_arena if cheap else lambda *_: 2**60
-    with mock.patch.object(parts, "least_arena", bound):
+    with mock.patch.object(concatenate_in_place, "least_arena", bound):
         together = joined(graph)
     plan = check_plan(verify_lowered(together))
     assert not cheap or plan.lower_bound <= least_arena(Lowered.of(graph), {})

@@ -91,7 +91,7 @@ def test_every_candidate_fits_and_the_cheapest_is_the_first(waiting: int, thread
     for layer in (geometry(7, 3, 100, 3), geometry(1, 40, 300), geometry(40, 16, 96, 3, 2)):
         found = schedules(layer, waiting=waiting, threads=threads)
         assert len(set(found)) == len(found) > 1
-        assert [Tiling(layer, each).complaint() for each in found] == [None] * len(found)
+        assert [Tiling(layer, each).rejection() for each in found] == [None] * len(found)
         costs = [Tiling(layer, each).cycles(waiting=waiting, threads=threads) for each in found]
         assert costs == sorted(costs)
 

@@ -17,7 +17,7 @@ from tinyai.errors import UnsupportedError
 from tinyai.ir import Array
 from tinyai.lower import graph_of, refusal_of_operator
 from tinyai.qdq import FloatOperator, Rewriting
-from tinyai.qdq.values import float_calls
+from tinyai.qdq.operands import float_calls
 from tinyai.runtime.runner import Runner
 from tinyai.source import Call, Expr, Rounding, SourceType
 from tinyai.target import Target

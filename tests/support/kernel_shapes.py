@@ -79,7 +79,7 @@ SIMD = [kernel for kernel in ALONE if kernel.isa != "scalar"]
 
 
 def serves(kernel: Kernel, graph: Graph, node: Node) -> bool:
-    return kernel.op is type(node.op) and kernel.demands(Lowered.of(graph), node) is None
+    return kernel.op is type(node.op) and kernel.rejection(Lowered.of(graph), node) is None
 
 
 def force_kernel(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tinyai.codegen.borders import with_borders
+from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.emit import CSource, emit
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.kernels import choose_kernels
 from tinyai.codegen.lowered import Lowered, Schedule, verify_lowered
-from tinyai.codegen.parts import plan_with_parts
 from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.errors import LimitError, owning_faults
@@ -123,13 +123,13 @@ def generate(
     2. ``with_schedules``: how layers are cut up, by ``schedules``, the target's tuning file or a
        cost model.
     3. ``with_borders``: images that are made with the border that their readers need.
-    4. ``plan_with_parts``: offsets in one arena, where concatenations are made in place.
+    4. ``plan_in_place``: offsets in one arena, where concatenations are made in place.
     5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena);
        ``hooked`` C can be watched layer by layer.
     """
     tuning = read_tuning(target.tuning) if target.tuning else {}
     lowered = with_schedules(choose_kernels(graph, target), tuning, schedules)
-    lowered, plan = plan_with_parts(with_borders(lowered))
+    lowered, plan = plan_in_place(with_borders(lowered))
     verify_lowered(lowered)
     return Compiled(
         lowered, plan, emit(lowered, plan, target, abi=abi or target.abi, hooked=hooked)

@@ -329,8 +329,8 @@ class _Variant:
 
     def _places(self, node: Node) -> list[str]:
         """What concatenations leave out, because the makers of their inputs did it."""
-        part = self.graph.stored(node.output).part
-        lines = [f"written into its place in {self._show(part.whole)}"] if part else []
+        subview = self.graph.stored(node.output).subview
+        lines = [f"written into its place in {self._show(subview.whole)}"] if subview else []
         if isinstance(node.op, Concatenate):
             left = self.graph.copied(node)
             made = [str(n) for n in range(len(node.inputs)) if n not in left]

@@ -23,7 +23,7 @@ class Axis:
         return math.prod(self.sizes)
 
 
-def place(stored: Storage, axes: Sequence[Axis]) -> str:
+def stored_index(stored: Storage, axes: Sequence[Axis]) -> str:
     """Number of the element that a tensor has at the loops' position, from where it is stored."""
     at = element(stored.type.shape, axes, stored.strides)
     return f"{stored.first} + {at}" if stored.first else at

@@ -28,7 +28,7 @@ BORDER_SLACK = 128
 
 
 @dataclass(frozen=True)
-class Part:
+class Subview:
     """The place of a tensor that is made inside of another one, which joins it with others:
     ``offset`` bytes from the start of ``whole``, ``strides`` elements between neighbours of each
     dimension."""
@@ -41,17 +41,17 @@ class Part:
 @dataclass(frozen=True)
 class Storage:
     """How a tensor is stored: one element after the other, as an image in NHWC with a ``border``
-    around it, or as a ``part`` of another tensor."""
+    around it, or as a ``subview`` of another tensor."""
 
     type: Type
     border: Border | None = None
-    part: Part | None = None
+    subview: Subview | None = None
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Elements between neighbours of each dimension."""
-        if self.part:
-            return self.part.strides
+        if self.subview:
+            return self.subview.strides
         if self.border is None:
             return self.type.strides
         _, h, w, c = self.type.shape
@@ -69,7 +69,7 @@ class Storage:
 
     @property
     def bytes(self) -> int:
-        """Of the tensor with its border; of a part without what lies in between."""
+        """Of the tensor with its border; of a subview without what lies in between."""
         if self.border is None:
             return self.type.bytes
         return self.type.shape[0] * self.strides[0] * self.type.dtype.bytes + BORDER_SLACK
@@ -109,8 +109,10 @@ class Storage:
         if self.border:
             sides = " ".join(map(str, self.border.sides))
             return f"with a border of {sides} around it, all {self.border.value}"
-        if self.part:
-            return f"in %{self.part.whole} from byte {self.part.offset}, strides {self.strides}"
+        if self.subview:
+            return (
+                f"in %{self.subview.whole} from byte {self.subview.offset}, strides {self.strides}"
+            )
         return "one element after the other"
 
 
@@ -240,23 +242,25 @@ class Lowered(Graph):
             for node in self.nodes
         }
 
-    def places(self, node: Node) -> list[Part]:
+    def subviews(self, node: Node) -> list[Subview]:
         """The place of each input of a concatenation in the memory of its result."""
         assert isinstance(node.op, Concatenate)
         out = self.stored(node.output)
         whole, at = node.output, out.first * out.type.dtype.bytes
-        if out.part:
-            whole, at = out.part.whole, out.part.offset
-        parts = []
+        if out.subview:
+            whole, at = out.subview.whole, out.subview.offset
+        subviews = []
         for of in self.types(node.inputs):
-            parts.append(Part(whole, at, out.strides))
+            subviews.append(Subview(whole, at, out.strides))
             at += of.shape[node.op.axis] * out.strides[node.op.axis] * of.dtype.bytes
-        return parts
+        return subviews
 
     def copied(self, node: Node) -> list[int]:
         """Numbers of the inputs of a concatenation that are not made in their places."""
-        inputs = zip(node.inputs, self.places(node), strict=True)
-        return [n for n, (name, part) in enumerate(inputs) if self.stored(name).part != part]
+        inputs = zip(node.inputs, self.subviews(node), strict=True)
+        return [
+            n for n, (name, subview) in enumerate(inputs) if self.stored(name).subview != subview
+        ]
 
     def __str__(self) -> str:
         return print_lowered(self)
@@ -283,8 +287,8 @@ def verify_lowered(graph: Lowered) -> Lowered:
 
     Rules: every variant has a row for each node, of the node's operator and of the variant's
     instruction set; the nodes whose kernels leave a choice have a schedule, and no others; only
-    what a node makes and the region does not return has a border or is a part; a border lies around
-    an image, and its value is one of the image's type; a part lies inside of a concatenation's
+    what a node makes and the region does not return has a border or is a subview; a border lies
+    around an image, and its value is one of the image's type; a subview lies in a concatenation's
     result, where a reader expects it; whoever makes or reads a tensor takes it as it is stored.
     """
     for isa, rows in graph.variants.items():
@@ -332,12 +336,12 @@ def _wrong(graph: Lowered, name: str, storage: Storage) -> Iterator[tuple[object
         return
     if storage.type != graph.type(name):
         yield storage.type, graph.type(name)
-    if storage.border and storage.part:
-        yield "a border and a part", "one of them"
+    if storage.border and storage.subview:
+        yield "a border and a subview", "one of them"
     if storage.border:
         yield from _wrong_with_border(storage.type, storage.border)
-    if storage.part:
-        yield from _wrong_with_part(graph, name, storage, storage.part)
+    if storage.subview:
+        yield from _wrong_with_subview(graph, name, storage, storage.subview)
     for node in (maker, *graph.readers[name]):
         if not graph.takes(node, name):
             names = ", ".join(dict.fromkeys(kernel.name for kernel in graph.kernels(node)))
@@ -353,26 +357,33 @@ def _wrong_with_border(of: Type, border: Border) -> Iterator[tuple[object, objec
         yield f"a border of {border.value}", f"a value of {of.dtype}"
 
 
-def _wrong_with_part(
-    graph: Lowered, name: str, storage: Storage, part: Part
+def _wrong_with_subview(
+    graph: Lowered, name: str, storage: Storage, subview: Subview
 ) -> Iterator[tuple[object, object]]:
-    whole, of = graph.makers.get(part.whole), storage.type
-    if whole is None or not isinstance(whole.op, Concatenate) or graph.stored(part.whole).part:
-        yield f"in %{part.whole}", "in a concatenation's result that is no part itself"
-    if len(part.strides) != len(of.shape):
-        yield f"{len(part.strides)} strides", f"one a dimension of {of}"
-    into = graph.stored(part.whole)
+    whole, of = graph.makers.get(subview.whole), storage.type
+    if (
+        whole is None
+        or not isinstance(whole.op, Concatenate)
+        or graph.stored(subview.whole).subview
+    ):
+        yield f"in %{subview.whole}", "in a concatenation's result that is no subview itself"
+    if len(subview.strides) != len(of.shape):
+        yield f"{len(subview.strides)} strides", f"one a dimension of {of}"
+    into = graph.stored(subview.whole)
     first = into.first * into.type.dtype.bytes
-    end, last = part.offset + storage.end, first + into.end
-    if of.dtype != into.type.dtype or not first <= part.offset or end > last:
-        yield f"bytes {part.offset} to {end}", f"{first} to {last} of %{part.whole}: {into.type}"
-    if not any(_expects(graph, node, name, part) for node in graph.readers[name]):
-        yield "no reader that expects it there", "a concatenation, or a reshape to a part"
+    end, last = subview.offset + storage.end, first + into.end
+    if of.dtype != into.type.dtype or not first <= subview.offset or end > last:
+        yield (
+            f"bytes {subview.offset} to {end}",
+            f"{first} to {last} of %{subview.whole}: {into.type}",
+        )
+    if not any(_expects(graph, node, name, subview) for node in graph.readers[name]):
+        yield "no reader that expects it there", "a concatenation, or a reshape to a subview"
 
 
-def _expects(graph: Lowered, node: Node, name: str, part: Part) -> bool:
+def _expects(graph: Lowered, node: Node, name: str, subview: Subview) -> bool:
     """Whether a node takes a tensor over in this place of its whole."""
     if isinstance(node.op, Concatenate):
-        return (name, part) in zip(node.inputs, graph.places(node), strict=True)
-    into = graph.stored(node.output).part if isinstance(node.op, Reshape) else None
-    return into is not None and (into.whole, into.offset) == (part.whole, part.offset)
+        return (name, subview) in zip(node.inputs, graph.subviews(node), strict=True)
+    into = graph.stored(node.output).subview if isinstance(node.op, Reshape) else None
+    return into is not None and (into.whole, into.offset) == (subview.whole, subview.offset)

@@ -1,8 +1,8 @@
 """Where every tensor lives: an arena planned at code-generation time.
 
 Tensors share the arena by lifetime. A reshape is the same memory under another type; a node may
-write over an operand that it reads last, element by element; a tensor that is a part of another one
-is a piece of its memory. Graph inputs and outputs live with the caller.
+write over an operand that it reads last, element by element; a tensor that is a subview of another
+one is a piece of its memory. Graph inputs and outputs live with the caller.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ def _last_reads(graph: Lowered) -> dict[str, int]:
 
 
 def _share(graph: Lowered) -> dict[str, _Home]:
-    """The home of each tensor: where it is no part of another one, its own or an earlier one's."""
+    """The home of each tensor: the whole of which it is a subview, or its own or an earlier one."""
     homes = {name: _Home(name) for name in graph.tensors}
     last = _last_reads(graph)
     group_last = dict(last)
     for name, stored in graph.storage.items():
-        if part := stored.part:
-            homes[name] = _Home(part.whole, part.offset)
-            group_last[part.whole] = max(group_last.get(part.whole, 0), last.get(name, 0))
+        if subview := stored.subview:
+            homes[name] = _Home(subview.whole, subview.offset)
+            group_last[subview.whole] = max(group_last.get(subview.whole, 0), last.get(name, 0))
     for index, node in enumerate(graph.nodes):
         host = _host(graph, node, homes, group_last, index)
         if host is not None:
@@ -130,7 +130,7 @@ def _host(
 ) -> str | None:
     """A tensor that the node reads whose memory its output may take."""
     output = graph.stored(node.output)
-    if output.part:
+    if output.subview:
         return None
     if isinstance(node.op, Reshape):
         return _host_of_reshape(graph, node, homes)

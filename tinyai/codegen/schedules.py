@@ -67,11 +67,11 @@ def _check_fits(
     graph: Lowered, node: Node, key: str, schedule: Schedule, example: Schedule
 ) -> None:
     for kernel in graph.kernels(node):
-        complaint = kernel.complaint(graph, node, schedule)
-        if complaint is not None:
+        rejection = kernel.schedule_rejection(graph, node, schedule)
+        if rejection is not None:
             raise OptionError(
                 f"schedule of {key}",
-                found=complaint,
+                found=rejection,
                 allowed=f"for example {example}",
                 hint="measure the layer again: remove it from the file, and run tinyai tune",
             )

@@ -14,7 +14,7 @@ from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.ctree import Assign, Declare, For, Statement
 from tinyai.codegen.definitions import Definition, collect
 from tinyai.codegen.helpers import DOUBLE, FIXED_POINT, MATH, REAL, ROUND
-from tinyai.codegen.index import Axis, element, place
+from tinyai.codegen.index import Axis, element, stored_index
 from tinyai.codegen.lowered import Lowered
 from tinyai.ir import Array, DType, Node, Operand, Step
 from tinyai.ops import steps
@@ -93,7 +93,7 @@ class Epilogue:
         result in ``out``, where the axes say or ``at`` another place."""
         chain = self.node.epilogue if chain is None else chain
         lines, result = self._chain(chain, value, dtype, axes)
-        at = place(self.graph.stored(self.node.output), axes) if at is None else at
+        at = stored_index(self.graph.stored(self.node.output), axes) if at is None else at
         return [*lines, Assign(f"out[{at}]", result)]
 
     def need(self, *definitions: Definition) -> str:
@@ -157,7 +157,7 @@ class Epilogue:
         if constant is not None:
             value = literal(constant.reshape(-1)[0], dtype)
         else:
-            value = f"{self.param(operand.tensor)}[{place(of, axes)}]"
+            value = f"{self.param(operand.tensor)}[{stored_index(of, axes)}]"
         return self._chain(operand.steps, value, dtype, axes)
 
     def _number(
@@ -222,9 +222,14 @@ class Epilogue:
 
 
 def write_scalar(
-    epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis], count: int
+    epilogue: Epilogue,
+    chain: Chain,
+    acc_index: str,
+    out_index: str,
+    axes: Sequence[Axis],
+    count: int,
 ) -> Statement:
-    """A loop that takes ``acc[taken]`` through the steps of a chain to ``out[place]``, for
+    """A loop that takes ``acc[acc_index]`` through the steps of a chain to ``out[out_index]``, for
     ``count`` values of the variable c."""
-    steps = epilogue.write(f"acc[{taken}]", chain.start, axes, place, chain.steps)
+    steps = epilogue.write(f"acc[{acc_index}]", chain.start, axes, out_index, chain.steps)
     return For("c", 0, count, steps)

@@ -28,7 +28,7 @@ class Resize(Move, ImageOp):
     columns: tuple[int, ...]
     layout: str = "NHWC"
 
-    def taken(self) -> dict[int, tuple[int, ...]]:
+    def sources(self) -> dict[int, tuple[int, ...]]:
         """The indices that are taken along each axis of the image."""
         return {self.layout.index("H"): self.rows, self.layout.index("W"): self.columns}
 
@@ -37,7 +37,7 @@ class Resize(Move, ImageOp):
         if self.layout not in LAYOUTS or len(x.shape) != 4:
             raise ValueError(f"resize of {x} in {self.layout}")
         shape = list(x.shape)
-        for axis, indices in self.taken().items():
+        for axis, indices in self.sources().items():
             if not indices or min(indices) < 0 or max(indices) >= x.shape[axis]:
                 raise ValueError(f"indices {indices} along axis {axis} of {x}")
             shape[axis] = len(indices)
@@ -45,7 +45,7 @@ class Resize(Move, ImageOp):
 
     def reference(self, *inputs: Array) -> Array:
         result = inputs[0]
-        for axis, indices in self.taken().items():
+        for axis, indices in self.sources().items():
             result = result.take(indices, axis)
         return result
 

@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tinyai.qdq.operands import Fold, View, float_calls, is_call
 from tinyai.qdq.rules import MOVES, function_of_values, quantized
-from tinyai.qdq.values import Fold, View, float_calls, is_call
 from tinyai.source import Call, Expr, Field, Opaque, Refusal, Rounding, Tuple, children
 
 

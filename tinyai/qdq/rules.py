@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.qdq.values import (
+from tinyai.qdq.operands import (
     INT32,
     Array,
     Grid,

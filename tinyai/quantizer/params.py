@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tinyai.qdq.values import Grid
+from tinyai.qdq.operands import Grid
 
 Array = npt.NDArray[Any]
 

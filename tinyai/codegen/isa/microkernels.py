@@ -73,11 +73,11 @@ class DepthwiseMicrokernel(Protocol):
 
 
 class Lanes(Protocol):
-    """A loop over the last axis that takes ``acc[taken]`` through the steps of a chain to
-    ``out[place]``, many lanes at a time; None where a step has no vector form."""
+    """A loop over the last axis that takes ``acc[acc_index]`` through the steps of a chain to
+    ``out[out_index]``, many lanes at a time; None where a step has no vector form."""
 
     def __call__(
-        self, epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis]
+        self, epilogue: Epilogue, chain: Chain, acc_index: str, out_index: str, axes: Sequence[Axis]
     ) -> Code: ...
 
 

@@ -53,23 +53,23 @@ def choose_kernels(graph: Graph, target: Target) -> Lowered:
 
 
 def choose(graph: Lowered, node: Node, isa: IsaVariant) -> Choice:
-    """The first row for the node's operator and the instruction set that demands nothing more.
+    """The first row for the node's operator and the instruction set that does not reject it.
     Rejected are those of the node's kind in front of it.
 
-    Raises ``UnsupportedError`` with each row's complaint.
+    Raises ``UnsupportedError`` with each row's rejection.
     """
-    complaints: list[str] = []
+    all_rows: list[str] = []
     rejected: list[str] = []
     for kernel in _rows(node, isa):
-        complaint = kernel.demands(graph, node)
-        if complaint is None:
+        rejection = kernel.rejection(graph, node)
+        if rejection is None:
             return Choice(kernel, tuple(rejected))
-        complaints.append(f"{kernel.name}: {complaint}")
+        all_rows.append(f"{kernel.name}: {rejection}")
         if kernel.kind(graph, node):
-            rejected.append(f"{kernel.name} rejected: {complaint}")
+            rejected.append(f"{kernel.name} rejected: {rejection}")
     raise UnsupportedError(
         f"no kernel for {format_node(graph, node)}",
-        found="; ".join(complaints) or f"no row for {node.op.name}",
+        found="; ".join(all_rows) or f"no row for {node.op.name}",
         allowed="an operator and types that a row of tinyai/codegen/kernels serves",
         hint="keep the operator on the host",
     )

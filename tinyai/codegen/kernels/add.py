@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tinyai.codegen.ctree import Code, Statement
 from tinyai.codegen.float_add import FloatAdd, float_add_of
-from tinyai.codegen.index import place
+from tinyai.codegen.index import stored_index
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Sums
 from tinyai.codegen.kernels import elementwise
@@ -37,7 +37,7 @@ def _add(graph: Lowered, node: Node, sums: Sums) -> QuantizedAdd | FloatAdd | st
     return add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype, sums)
 
 
-def _demands(graph: Lowered, node: Node, *, sums: Sums) -> str | None:
+def _rejection(graph: Lowered, node: Node, *, sums: Sums) -> str | None:
     add = _add(graph, node, sums)
     if isinstance(add, str):
         return add
@@ -62,8 +62,8 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, sums: Sums) -> Code
     second = f"{epilogue.param(add.operand)} + "
 
     def call(at: Row) -> Statement:
-        operand = second + place(graph.stored(add.operand), at.axes)
-        return sums.call(epilogue, add, at.taken, operand, at.out, at.count)
+        operand = second + stored_index(graph.stored(add.operand), at.axes)
+        return sums.call(epilogue, add, at.source, operand, at.out, at.count)
 
     return one_call(graph, node, epilogue, call)
 
@@ -73,7 +73,7 @@ KERNELS = tuple(
         name=f"elementwise_add_{micro.name}",
         op=Elementwise,
         isa=micro.name,
-        demands=functools.partial(_demands, sums=micro.sums),
+        rejection=functools.partial(_rejection, sums=micro.sums),
         kind=_is_sum,
         code=functools.partial(_code, sums=micro.sums),
         takes=elementwise.takes,

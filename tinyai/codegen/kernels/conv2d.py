@@ -160,7 +160,7 @@ def _is_depthwise(graph: Lowered, node: Node) -> bool:
     return g.group_in == 1 < g.groups
 
 
-def _depthwise_demands(graph: Lowered, node: Node) -> str | None:
+def _depthwise_rejection(graph: Lowered, node: Node) -> str | None:
     if not _is_depthwise(graph, node):
         return "more than one input channel a group"
     return "spread data" if Geometry.of(graph, node).window.upsample != (1, 1) else None
@@ -264,7 +264,7 @@ KERNELS = (
     Kernel(
         name="conv2d_depthwise_scalar",
         op=Conv2d,
-        demands=_depthwise_demands,
+        rejection=_depthwise_rejection,
         kind=_is_depthwise,
         code=_depthwise_code,
         takes=_takes,

@@ -206,7 +206,7 @@ def is_depthwise(graph: Lowered, node: Node) -> bool:
     return g.group_in == g.group_out == 1 < g.groups
 
 
-def demands(graph: Lowered, node: Node) -> str | None:
+def rejection(graph: Lowered, node: Node) -> str | None:
     g = Geometry.of(graph, node)
     if g.layout != NHWC:
         return f"layout {g.layout}"
@@ -278,12 +278,12 @@ def _rest(
 ) -> Code:
     """What takes the results of a microkernel through the rest of the steps."""
     g, chain = s.g, channels.rest
-    taken = f"x * {g.c if s.flat else s.blocks * LANES} + c"
+    acc_index = f"x * {g.c if s.flat else s.blocks * LANES} + c"
     sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
     axes = [Axis(name, (size,)) for name, size in sizes]
-    place = f"n * {out.image} + {out.first} + y * {out.row} + x * {out.pixel} + c"
-    lanes = micro.lanes(epilogue, chain, taken, place, axes) if micro.lanes else None
-    return lanes or write_scalar(epilogue, chain, taken, place, axes, g.c)
+    out_index = f"n * {out.image} + {out.first} + y * {out.row} + x * {out.pixel} + c"
+    lanes = micro.lanes(epilogue, chain, acc_index, out_index, axes) if micro.lanes else None
+    return lanes or write_scalar(epilogue, chain, acc_index, out_index, axes, g.c)
 
 
 def _takes(graph: Lowered, node: Node, name: str, *, fewest: int) -> bool:
@@ -299,7 +299,7 @@ KERNELS = tuple(
         name=f"conv2d_depthwise_{micro.name}",
         op=Conv2d,
         isa=micro.name,
-        demands=demands,
+        rejection=rejection,
         kind=is_depthwise,
         code=functools.partial(_code, micro=micro),
         scratch=functools.partial(scratch, fewest=micro.fewest),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tinyai.codegen.ctree import Code, Statement, let, nest
-from tinyai.codegen.index import Axis, merge_dims, place
+from tinyai.codegen.index import Axis, merge_dims, stored_index
 from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.table import Kernel
 from tinyai.codegen.kernels.work_stealing import axis_share, cut
@@ -23,7 +23,7 @@ def loops(graph: Lowered, node: Node) -> tuple[list[Axis], str]:
     shapes = [of.type.shape for of in read]
     stored = [out.strides, *(of.strides for of in read if not of.dense)]
     axes = merge_dims(out.type.shape, shapes, stored)
-    return axes, place(source, axes)
+    return axes, stored_index(source, axes)
 
 
 def in_rows(axes: Sequence[Axis], *shapes: tuple[int, ...]) -> bool:
@@ -45,7 +45,7 @@ class Row:
     many of them, in C."""
 
     axes: Sequence[Axis]
-    taken: str
+    source: str
     out: str
     count: str
 
@@ -55,11 +55,11 @@ def one_call(
 ) -> Code:
     """An elementwise node whose inputs' neighbours are the output's along the last loop: that is
     one call of a microkernel."""
-    axes, taken = loops(graph, node)
+    axes, in_index = loops(graph, node)
     out, last = graph.stored(node.output), axes[-1]
     shared = cut(axes, epilogue.threads)
     count = f"end - {last.var}" if shared == last.var else str(last.count)
-    row = Row(axes, f"in0 + {taken}", f"out + {place(out, axes)}", count)
+    row = Row(axes, f"in0 + {in_index}", f"out + {stored_index(out, axes)}", count)
     first = let(last.var, "begin" if shared == last.var else 0)
     return [
         border_of(out, epilogue),
@@ -71,8 +71,8 @@ def one_call(
 def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     """Reads an element before it writes the same one, so that the output may take the place of an
     operand of the same type."""
-    axes, taken = loops(graph, node)
-    steps = epilogue.write(f"in0[{taken}]", graph.type(node.inputs[0]).dtype, axes)
+    axes, in_index = loops(graph, node)
+    steps = epilogue.write(f"in0[{in_index}]", graph.type(node.inputs[0]).dtype, axes)
     return [border_of(graph.stored(node.output), epilogue), nest(axes, steps)]
 
 

@@ -73,12 +73,12 @@ class Copy:
 
 def _joining(graph: Lowered, node: Node) -> list[Copy]:
     out = graph.stored(node.output)
-    parts = graph.places(node)
-    start = out.part.offset if out.part else 0
+    subviews = graph.subviews(node)
+    start = out.subview.offset if out.subview else 0
     copies = []
     for number in graph.copied(node):
         source = graph.stored(node.inputs[number])
-        base = (parts[number].offset - start) // out.type.dtype.bytes
+        base = (subviews[number].offset - start) // out.type.dtype.bytes
         copies.append(Copy(number, source.type.shape, 0, source.strides, base, out.strides))
     return copies
 

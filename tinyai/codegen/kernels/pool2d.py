@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tinyai.codegen.c import C_TYPES, less, literal
 from tinyai.codegen.ctree import Assign, Code, Declare, For, If, let, nest
-from tinyai.codegen.index import Axis, place
+from tinyai.codegen.index import Axis, stored_index
 from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Epilogue
@@ -21,7 +21,7 @@ Pool = MaxPool2d | AvgPool2d | FloatAvgPool2d | AdaptivePool2d
 @dataclass(frozen=True)
 class Pooling:
     """A pooling as plain numbers. ``window`` is None where windows cut the image into equal parts;
-    ``taken`` is the number of the element at ``row`` and ``column`` of channel ``c``."""
+    ``in_index`` is the number of the element at ``row`` and ``column`` of channel ``c``."""
 
     n: int
     h: int
@@ -37,7 +37,7 @@ class Pooling:
     include_pad: bool
     rounded: bool
     zero_point: int
-    taken: str
+    in_index: str
 
     @classmethod
     def of(cls, graph: Lowered, node: Node) -> Pooling:
@@ -55,7 +55,7 @@ class Pooling:
             include_pad=isinstance(op, AvgPool2d | FloatAvgPool2d) and op.count_include_pad,
             rounded=isinstance(op, AvgPool2d) and op.rounded,
             zero_point=0 if isinstance(op, MaxPool2d) else op.zero_point,
-            taken=_taken(graph, node, op.layout),
+            in_index=_in_index(graph, node, op.layout),
         )
 
     @property
@@ -83,11 +83,11 @@ class Pooling:
         return [padded if self.include_pad else None, If(outside, "continue;")]
 
 
-def _taken(graph: Lowered, node: Node, layout: str) -> str:
+def _in_index(graph: Lowered, node: Node, layout: str) -> str:
     source = graph.stored(node.inputs[0])
     names = {"N": "n", "H": "row", "W": "column", "C": "c"}
     sizes = zip(layout, source.type.shape, strict=True)
-    return place(source, [Axis(names[axis], (size,)) for axis, size in sizes])
+    return stored_index(source, [Axis(names[axis], (size,)) for axis, size in sizes])
 
 
 def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
@@ -101,7 +101,9 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
         p.parts if p.window is None else _corner(p.window),
         Declare(total, "best", start),
         Declare("int32_t", "count", 0) if p.average else None,
-        _over_window(p, Declare(f"const {C_TYPES[p.data]}", "value", f"in0[{p.taken}]"), _join(p)),
+        _over_window(
+            p, Declare(f"const {C_TYPES[p.data]}", "value", f"in0[{p.in_index}]"), _join(p)
+        ),
         _result(p, total),
         epilogue.write("acc", p.total, p.loops),
     )
@@ -156,7 +158,7 @@ def _float_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     (rows, columns), (down, along) = window.kernel, window.strides
     row = let("row", f"y * {down} - {window.padding[0]} + ky")
     column = let("column", f"x * {along} - {window.padding[1]} + kx")
-    real = f"(float)((int32_t)in0[{p.taken}]{less(op.zero_point)})"
+    real = f"(float)((int32_t)in0[{p.in_index}]{less(op.zero_point)})"
     scale = literal(op.scale, DType.FLOAT32)
     each = [
         p.inside(window),

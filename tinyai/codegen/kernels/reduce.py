@@ -20,12 +20,12 @@ from tinyai.ops import IntegerSoftmax, Softmax, Sum, TableSoftmax
 @dataclass(frozen=True)
 class SumLoops:
     """Loops over the dimensions that are kept and those that are added up; ``places`` are those of
-    the output; ``taken`` is the number of the input's element."""
+    the output; ``in_index`` is the number of the input's element."""
 
     kept: list[Axis]
     reduced: list[Axis]
     places: list[Axis]
-    taken: str
+    in_index: str
 
     @classmethod
     def of(cls, graph: Lowered, node: Node) -> SumLoops:
@@ -54,7 +54,7 @@ def _sum_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     return nest(
         loops.kept,
         Declare("uint32_t", "total", 0),
-        nest(loops.reduced, Assign("total", f"(uint32_t)in0[{loops.taken}]", "+=")),
+        nest(loops.reduced, Assign("total", f"(uint32_t)in0[{loops.in_index}]", "+=")),
         Declare("const int32_t", "acc", "(int32_t)total"),
         epilogue.write("acc", DType.INT32, loops.places),
     )
@@ -77,7 +77,7 @@ class AlongAxis:
         return cls(of.dtype, outer, Axis("i", (shape[axis],)), inner)
 
     @property
-    def taken(self) -> str:
+    def in_index(self) -> str:
         return f"from[i * {self.inner.count}]"
 
     def nest(self, *body: Code) -> Code:
@@ -85,7 +85,7 @@ class AlongAxis:
         c_type = C_TYPES[self.type]
         count, inner = self.axis.count, self.inner.count
         row = f"in0 + o * {count * inner} + n"
-        higher = f"{self.taken} > highest ? {self.taken} : highest"
+        higher = f"{self.in_index} > highest ? {self.in_index} : highest"
         total = "float" if self.type.is_float else "int32_t"
         return nest(
             [self.outer, self.inner],
@@ -111,7 +111,7 @@ def _softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     assert isinstance(op, Softmax)
     rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
     epilogue.need(MATH)
-    above = f"{rows.taken} - highest"
+    above = f"{rows.in_index} - highest"
     if op.log:
         return rows.nest(
             Declare("float", "total", "0.0f"),
@@ -148,7 +148,7 @@ def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Cod
     assert isinstance(op, IntegerSoftmax)
     rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
     epilogue.need(SOFTMAX)
-    power = f"{epilogue.array(np.array(op.powers, np.int32))}[255 + {rows.taken} - highest]"
+    power = f"{epilogue.array(np.array(op.powers, np.int32))}[255 + {rows.in_index} - highest]"
     one = "((int64_t)1 << 31)"
     share = "tinyai_shift_rounded(tinyai_high_product(inverse, power), 35 - zeros) - 128"
     return rows.nest(
@@ -171,7 +171,7 @@ def _table_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, TableSoftmax)
     rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
-    power = f"{epilogue.array(np.array(op.powers, np.float32))}[255 + {rows.taken} - highest]"
+    power = f"{epilogue.array(np.array(op.powers, np.float32))}[255 + {rows.in_index} - highest]"
     factor = literal(np.float32(op.factor), DType.FLOAT32)
     return rows.nest(
         Declare("float", "total", "0.0f"),

@@ -33,7 +33,7 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     sizes = zip(op.layout, graph.type(node.output).shape, strict=True)
     loops = [Axis(names[axis], (size,)) for axis, size in sizes]
     places = [axis.var for axis in loops]
-    for axis, indices in op.taken().items():
+    for axis, indices in op.sources().items():
         places[axis] = _index(places[axis], indices, shape[axis], epilogue)
     read = _element(places, graph.stored(node.inputs[0]).strides)
     write = _element([axis.var for axis in loops], graph.stored(node.output).strides)

@@ -11,7 +11,7 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Array, Node, Op, operand_tensors
 
 
-def no_demand(graph: Lowered, node: Node) -> str | None:
+def never_rejects(graph: Lowered, node: Node) -> str | None:
     return None
 
 
@@ -27,7 +27,7 @@ def no_candidates(graph: Lowered, node: Node, threads: int) -> Iterable[Schedule
     return ()
 
 
-def no_complaint(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
+def never_rejects_schedule(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
     return None
 
 
@@ -48,8 +48,8 @@ def result_at_strides(graph: Lowered, node: Node, name: str) -> bool:
 class Kernel:
     """C code for one operator.
 
-    - ``demands`` says what a node lacks for this kernel, or None; the first row that has no
-      complaint serves.
+    - ``rejection`` says what a node lacks for this kernel, or None; the first row that does not
+      reject it serves.
     - ``kind``: whether a node is what the kernel is for, such as a sum of two tensors. Where it is
       not, nobody needs to hear that the kernel does not serve.
     - ``code`` is the function's body, which reads ``in0``, ``in1`` … and writes ``out``. What else
@@ -62,21 +62,22 @@ class Kernel:
     - ``pack`` rearranges the constant at an input's position at code-generation time.
     - ``candidates`` are the schedules that a node may have for a number of threads, the best by
       the kernel's own cost model first; none where there is no choice. They are the same for all
-      kernels that read the same packed weights. ``complaint`` says why one does not fit, or None.
+      kernels that read the same packed weights. ``schedule_rejection`` says why one does
+      not fit, or None.
     """
 
     name: str
     op: type[Op]
     code: Callable[[Lowered, Node, Epilogue], Code]
     isa: str = "scalar"
-    demands: Callable[[Lowered, Node], str | None] = no_demand
+    rejection: Callable[[Lowered, Node], str | None] = never_rejects
     kind: Callable[[Lowered, Node], bool] = any_kind
     scratch: Callable[[Lowered, Node, int], int] = no_scratch
     takes: Callable[[Lowered, Node, str], bool] = densely
     split: bool = False
     pack: Mapping[int, Callable[[Lowered, Node, Array], Array]] = field(default_factory=dict)
     candidates: Callable[[Lowered, Node, int], Iterable[Schedule]] = no_candidates
-    complaint: Callable[[Lowered, Node, Schedule], str | None] = no_complaint
+    schedule_rejection: Callable[[Lowered, Node, Schedule], str | None] = never_rejects_schedule
 
     @property
     def scheduled(self) -> bool:

@@ -104,7 +104,7 @@ def candidates(graph: Lowered, node: Node, threads: int) -> Iterator[Schedule]:
     yield from rest
 
 
-def complaint(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
+def schedule_rejection(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
     """Why a schedule does not fit the node, or None."""
     numbers = _together(graph, node)
     if schedule.together not in (None, *numbers):
@@ -113,7 +113,7 @@ def complaint(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
     panels = len(t.panels) * t.g.groups
     if schedule.by_panels and panels < graph.threads:
         return f"{panels} panels for {graph.threads} threads"
-    return t.complaint()
+    return t.rejection()
 
 
 def _waiting(channels: Channels) -> int:
@@ -148,7 +148,7 @@ def _by_block(t: Tiling, values: Array) -> Array:
     return np.pad(grouped, ((0, 0), (0, t.channels - t.g.group_out))).reshape(-1)
 
 
-def demands(graph: Lowered, node: Node) -> str | None:
+def rejection(graph: Lowered, node: Node) -> str | None:
     g = Geometry.of(graph, node)
     if g.layout != NHWC:
         return f"layout {g.layout}"
@@ -233,26 +233,28 @@ def _rest(
 ) -> Rest:
     """What takes the results of a microkernel through the rest of the steps."""
     g, out, chain = t.g, image_of(graph.stored(node.output)), channels.rest
-    taken, place = f"(q - first) * {t.channels}", _at_pixel(out, g)
+    acc_index, out_index = f"(q - first) * {t.channels}", _at_pixel(out, g)
     add = _add(graph, node, chain, micro) if g.groups == 1 else None
     if add and micro.sums:
         other = image_of(graph.stored(add.operand))
         dense = t.channels == g.oc == out.pixel
         count = f"count * {g.oc}" if dense else str(g.oc)
         operand = f"{epilogue.param(add.operand)} + {_at_pixel(other, g)}"
-        call = micro.sums.call(epilogue, add, f"acc + {taken}", operand, f"out + {place}", count)
+        call = micro.sums.call(
+            epilogue, add, f"acc + {acc_index}", operand, f"out + {out_index}", count
+        )
         if not dense:
             return Rest(call)
         return Rest(call, "all" if _in_line(out, g) and _in_line(other, g) else "row")
     channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
     axes = output_axes(g, node.op, "q", channel)
-    taken, place = f"{taken} + c", f"{place} + {channel}"
+    acc_index, out_index = f"{acc_index} + c", f"{out_index} + {channel}"
     lanes: Code = None
     if g.groups == 1 and micro.lanes:
-        lanes = micro.lanes(epilogue, chain, taken, place, axes)
+        lanes = micro.lanes(epilogue, chain, acc_index, out_index, axes)
     elif micro.lanes:
         epilogue.slower.append("steps one element at a time: groups of channels")
-    return Rest(lanes or write_scalar(epilogue, chain, taken, place, axes, g.group_out))
+    return Rest(lanes or write_scalar(epilogue, chain, acc_index, out_index, axes, g.group_out))
 
 
 def _in_line(of: Image, g: Geometry) -> bool:
@@ -342,14 +344,14 @@ KERNELS = tuple(
         name=f"{op.name}_tile_{micro.name}",
         op=op,
         isa=micro.name,
-        demands=demands,
+        rejection=rejection,
         code=functools.partial(_code, micro=micro),
         scratch=scratch,
         takes=_takes,
         split=True,
         pack={1: pack},
         candidates=candidates,
-        complaint=complaint,
+        schedule_rejection=schedule_rejection,
     )
     for micro in MICROKERNELS
     for op in (Conv2d, Dense)

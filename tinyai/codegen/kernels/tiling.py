@@ -183,7 +183,7 @@ class Tiling:
         heavy = self.k * self.channels * self.g.groups > HEAVY_BYTES
         return self.outputs < 12 * threads or (heavy and even)
 
-    def complaint(self) -> str | None:
+    def rejection(self) -> str | None:
         """Why the schedule does not fit the layer, or None."""
         blocks = -(-self.g.group_out // LANES)
         for tile in self.schedule.panels:

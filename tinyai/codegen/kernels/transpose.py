@@ -50,7 +50,7 @@ def _matrices(graph: Lowered, node: Node) -> Matrices | str:
     )
 
 
-def _demands(graph: Lowered, node: Node) -> str | None:
+def _rejection(graph: Lowered, node: Node) -> str | None:
     found = _matrices(graph, node)
     return found if isinstance(found, str) else None
 
@@ -80,7 +80,7 @@ KERNELS = tuple(
         name=f"transpose_{micro.name}",
         op=Transpose,
         isa=micro.name,
-        demands=_demands,
+        rejection=_rejection,
         code=functools.partial(_code, micro=micro),
         takes=at_strides,
         split=True,

@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 from tvm.relay.op.annotation import compiler_begin, compiler_end
 
-from tinyai.frontends.relay.spelling import taken
+from tinyai.frontends.relay.spelling import supported
 from tinyai.target import COMPILER
 
 Predicate = Callable[[Any, Sequence[relay.Expr]], bool]
@@ -29,8 +29,8 @@ def register_predicate(operator: str, predicate: Predicate, *, compiler: str = "
     ``restore_predicates`` brings the rules back. Raises ``KeyError`` for an operator that the
     hook knows no builder for.
     """
-    if operator not in taken():
-        raise KeyError(f"{operator}: no operator of tinyai; known are {', '.join(taken())}")
+    if operator not in supported():
+        raise KeyError(f"{operator}: no operator of tinyai; known are {', '.join(supported())}")
     tvm.ir.Op.get(operator).reset_attr(f"target.{compiler}")
 
     def takes(expr: relay.Expr) -> bool:
@@ -43,7 +43,7 @@ def restore_predicates() -> None:
     """Undo every ``register_predicate`` for tinyai."""
     from tinyai.frontends.relay.partition import register_operators
 
-    for operator in taken():
+    for operator in supported():
         tvm.ir.Op.get(operator).reset_attr(f"target.{COMPILER}")
     register_operators()
 

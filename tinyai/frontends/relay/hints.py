@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from tinyai.boundary import NO_CODE, OWN_FAULT, Language
-from tinyai.frontends.relay.spelling import spelled, taken
+from tinyai.frontends.relay.spelling import spelled, supported
 from tinyai.patterns import LEFT_TO_THE_HOST
 from tinyai.report import Reason
 from tinyai.source import Call
@@ -169,4 +169,4 @@ _HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
 
 def language() -> Language:
     """Relay, for reasons and reports."""
-    return Language(spelled, tuple(taken()), hint, macs)
+    return Language(spelled, tuple(supported()), hint, macs)

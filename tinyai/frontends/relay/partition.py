@@ -24,7 +24,7 @@ from tinyai.frontends.relay.load import load_model
 from tinyai.frontends.relay.qdq import integers_of_typed
 from tinyai.frontends.relay.seal import seal, unseal, unsealed
 from tinyai.frontends.relay.source import Source, attributes, graph_from_region, rounding_of
-from tinyai.frontends.relay.spelling import NAMES, spelled, taken
+from tinyai.frontends.relay.spelling import NAMES, spelled, supported
 from tinyai.frontends.relay.trial import (
     Unbuilt,
     dissolved,
@@ -378,7 +378,7 @@ _ANNOTATED_FOR: ContextVar[Rounding] = ContextVar("_ANNOTATED_FOR", default=TVMS
 def register_operators() -> None:
     """Tell AnnotateTarget about single operators, which it takes between composites."""
     key = f"target.{COMPILER}"
-    for name in taken():
+    for name in supported():
         operator = tvm.ir.Op.get(name)
         # has_attr tells whether any operator has it, get_attr fails where none has.
         if not operator.has_attr(key) or operator.get_attr(key) is None:

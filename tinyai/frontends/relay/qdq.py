@@ -17,7 +17,7 @@ from tinyai.frontends.relay.source import Source
 from tinyai.frontends.relay.writer import Writer
 from tinyai.ir import Array
 from tinyai.qdq import FloatOperator, Rewriting
-from tinyai.qdq.values import operator_name
+from tinyai.qdq.operands import operator_name
 from tinyai.source import TVMS_OWN, Expr, Refusal, Rounding
 
 

@@ -64,7 +64,7 @@ def spelled(operator: str) -> str:
     return next((name for name, ours in NAMES.items() if ours == operator), operator)
 
 
-def taken() -> dict[str, str]:
+def supported() -> dict[str, str]:
     """By Relay's name the operators that have a builder."""
     named = set(NAMES.values())
     return {name: ours for name, ours in NAMES.items() if ours in OPERATORS} | {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, let, nest
-from tinyai.codegen.index import Axis, place
+from tinyai.codegen.index import Axis, stored_index
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import (
     LANES,
@@ -33,13 +33,13 @@ from tinyai.ops.window import NHWC
 @dataclass(frozen=True)
 class Loops:
     """Loops over the output, lanes along the last, and the ``places`` of its dimensions; for each
-    element ``inner`` loops add up the input's elements at ``taken`` (no inner loop: the element
+    element ``inner`` loops add up the input's elements at ``in_index`` (no inner loop: the element
     itself)."""
 
     axes: Sequence[Axis]
     places: Sequence[Axis]
     inner: Sequence[Axis]
-    taken: str
+    in_index: str
 
 
 def _elementwise(graph: Lowered, node: Node) -> Loops:
@@ -58,7 +58,7 @@ def _sum(graph: Lowered, node: Node) -> Loops:
     if len(source.shape) - 1 in node.op.axes:
         raise NoVector("a sum over the last axis")
     loops = SumLoops.of(graph, node)
-    return Loops(loops.kept, loops.places, loops.reduced, loops.taken)
+    return Loops(loops.kept, loops.places, loops.reduced, loops.in_index)
 
 
 KINDS: dict[type[Op], Callable[[Lowered, Node], Loops]] = {Elementwise: _elementwise, Sum: _sum}
@@ -73,8 +73,8 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     out, last = graph.stored(node.output), loops.axes[-1]
     if loops.inner and source.dtype.is_float:
         raise NoVector("a sum of floats")
-    value = load(f"in0 + {loops.taken}", source.dtype)
-    start, to = node.op.infer(source).dtype, f"out + {place(out, loops.places)}"
+    value = load(f"in0 + {loops.in_index}", source.dtype)
+    start, to = node.op.infer(source).dtype, f"out + {stored_index(out, loops.places)}"
     steps = VectorSteps(epilogue, loops.places).write("total" if loops.inner else value, start, to)
     total = [
         Declare("__m512i", "total", "_mm512_setzero_si512()"),
@@ -97,7 +97,7 @@ class LanePooling:
 
     pooling: Pooling
     threads: int
-    taken: str
+    in_index: str
     to: str
     lanes: int = LANES
 
@@ -110,8 +110,8 @@ class LanePooling:
             raise NoVector(f"layout {p.layout}")
         if p.window and p.window.dilation != (1, 1):
             raise NoVector("a dilated window")
-        to = f"out + {place(graph.stored(node.output), p.loops)}"
-        return cls(p, epilogue.threads, f"in0 + {p.taken}", to, lanes)
+        to = f"out + {stored_index(graph.stored(node.output), p.loops)}"
+        return cls(p, epilogue.threads, f"in0 + {p.in_index}", to, lanes)
 
     def code(self, *channels: Code, before: Code = None) -> Code:
         """Code for the lanes of each window, and in front of a window's loop over channels."""
@@ -179,7 +179,7 @@ def _pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     below = f"_mm512_set1_epi32((int32_t)(inside * {-p.zero_point}))"
     return lanes.code(
         Declare("__m512i", "total", "below" if p.zero_point else f"_mm512_set1_epi32({start})"),
-        _over_window(Assign("total", f"{join}(total, {load(lanes.taken, source.dtype)})")),
+        _over_window(Assign("total", f"{join}(total, {load(lanes.in_index, source.dtype)})")),
         mean,
         steps,
         before=(let("inside", inside), Declare("const __m512i", "below", below))
@@ -195,7 +195,7 @@ def _float_pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     (source,) = graph.types(node.inputs)
     lanes = LanePooling.of(graph, node, epilogue)
     steps = VectorSteps(epilogue, lanes.pooling.loops).write("average", DType.FLOAT32, lanes.to)
-    loaded = load(lanes.taken, source.dtype)
+    loaded = load(lanes.in_index, source.dtype)
     value = f"_mm512_sub_epi32({loaded}, _mm512_set1_epi32({op.zero_point}))"
     scale = f"_mm512_set1_ps({literal(op.scale, DType.FLOAT32)})"
     real = f"_mm512_mul_ps(_mm512_cvtepi32_ps(value), {scale})"
@@ -230,7 +230,7 @@ def _max_pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
         raise NoVector("steps behind the pooling")
     lanes = LanePooling.of(graph, node, epilogue, lanes=64)
     join = "_mm512_max_epi8" if source.dtype is DType.INT8 else "_mm512_max_epu8"
-    loaded = f"_mm512_maskz_loadu_epi8(lanes, {lanes.taken})"
+    loaded = f"_mm512_maskz_loadu_epi8(lanes, {lanes.in_index})"
     return lanes.code(
         Declare("__m512i", "total", f"_mm512_set1_epi8({source.dtype.range[0]})"),
         _over_window(Assign("total", f"{join}(total, {loaded})")),
@@ -246,7 +246,7 @@ def _row(
     what: str = "lanes",
     kind: Callable[[Lowered, Node], bool] = any_kind,
 ) -> Kernel:
-    def demands(graph: Lowered, node: Node) -> str | None:
+    def rejection(graph: Lowered, node: Node) -> str | None:
         try:
             code(graph, node, Epilogue(graph, node))
         except NoVector as reason:
@@ -257,7 +257,7 @@ def _row(
         name=f"{op.name}_{what}_avx512vnni",
         op=op,
         isa="avx512vnni",
-        demands=demands,
+        rejection=rejection,
         kind=kind,
         code=code,
         takes=takes,

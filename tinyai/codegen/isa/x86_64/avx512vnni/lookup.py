@@ -27,7 +27,7 @@ def _is_lookup(graph: Lowered, node: Node) -> bool:
     return False
 
 
-def _demands(graph: Lowered, node: Node) -> str | None:
+def _rejection(graph: Lowered, node: Node) -> str | None:
     if not _is_lookup(graph, node):
         return "anything but one table of bytes"
     axes, _ = elementwise.loops(graph, node)
@@ -47,7 +47,7 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     table = epilogue.array(table_bytes(step, graph.type(node.inputs[0]).dtype))
     microkernel = epilogue.need(LOOKUP)
     return one_call(
-        graph, node, epilogue, lambda at: Call(microkernel, at.taken, at.out, at.count, table)
+        graph, node, epilogue, lambda at: Call(microkernel, at.source, at.out, at.count, table)
     )
 
 
@@ -56,7 +56,7 @@ KERNELS = (
         name="elementwise_lookup_avx512vnni",
         op=Elementwise,
         isa="avx512vnni",
-        demands=_demands,
+        rejection=_rejection,
         kind=lambda graph, node: _is_lookup(graph, node) and not _is_short(graph, node),
         code=_code,
         takes=elementwise.takes,

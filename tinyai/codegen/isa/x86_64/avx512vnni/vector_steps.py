@@ -14,7 +14,7 @@ import numpy as np
 from tinyai.codegen.c import literal
 from tinyai.codegen.ctree import Code, Declare, For
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.index import Axis, place
+from tinyai.codegen.index import Axis, stored_index
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
     DIVIDE,
     FIXED_POINT,
@@ -214,7 +214,7 @@ class VectorSteps:
 
     def _tensor(self, tensor: str) -> str:
         of = self.epilogue.graph.type(tensor)
-        at = place(self.epilogue.graph.stored(tensor), self.axes)
+        at = stored_index(self.epilogue.graph.stored(tensor), self.axes)
         pointer = self.epilogue.param(tensor)
         last = self.axes[-1]
         have = of.shape[-len(last.sizes) :] if of.shape else ()
@@ -350,16 +350,16 @@ def lanes_of(axis: Axis, lanes: int = LANES) -> Declare:
 
 
 def write_lanes(
-    epilogue: Epilogue, chain: Chain, taken: str, place: str, axes: Sequence[Axis]
+    epilogue: Epilogue, chain: Chain, acc_index: str, out_index: str, axes: Sequence[Axis]
 ) -> Code:
-    """A loop over the last axis, 16 lanes at a time, that takes ``acc[taken]`` through the steps
-    of a chain to ``out[place]``; None where a step has no vector form."""
+    """A loop over the last axis, 16 lanes at a time, that takes ``acc[acc_index]`` through the
+    steps of a chain to ``out[out_index]``; None where a step has no vector form."""
     last = axes[-1]
     before = (list(epilogue.params), list(epilogue.arrays))
     try:
-        value = load(f"acc + {taken}", chain.start)
+        value = load(f"acc + {acc_index}", chain.start)
         writer = VectorSteps(epilogue, axes)
-        steps = writer.write(value, chain.start, f"out + {place}", chain.steps)
+        steps = writer.write(value, chain.start, f"out + {out_index}", chain.steps)
     except NoVector as reason:
         epilogue.params, epilogue.arrays = before
         epilogue.slower.append(f"steps one element at a time: {reason}")

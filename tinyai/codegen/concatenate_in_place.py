@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tinyai.codegen.lowered import Lowered, Part, Storage
+from tinyai.codegen.lowered import Lowered, Storage, Subview
 from tinyai.codegen.plan import MemoryPlan, least_arena, plan_memory
 from tinyai.ir import Node
 from tinyai.ops import Concatenate, Reshape
 
 
-def plan_with_parts(graph: Lowered) -> tuple[Lowered, MemoryPlan]:
-    """The graph with the places of its tensors' parts, and its plan.
+def plan_in_place(graph: Lowered) -> tuple[Lowered, MemoryPlan]:
+    """The graph with the places of its tensors' subviews, and its plan.
 
     The memory of a concatenation lives from its first input on. Where that would make the arena
     larger, the inputs stay apart.
     """
     scratch_bytes = graph.scratch_bytes()
-    joined = with_parts(graph, scratch_bytes)
+    joined = in_place(graph, scratch_bytes)
     plan = plan_memory(joined, scratch_bytes)
     if plan.arena_bytes > least_arena(graph, scratch_bytes):
         apart = plan_memory(graph, scratch_bytes)
@@ -33,11 +33,11 @@ def plan_with_parts(graph: Lowered) -> tuple[Lowered, MemoryPlan]:
     return joined, plan
 
 
-def with_parts(graph: Lowered, scratch_bytes: Mapping[str, int]) -> Lowered:
+def in_place(graph: Lowered, scratch_bytes: Mapping[str, int]) -> Lowered:
     """The graph with the inputs of each concatenation in their places that can be made there, where
     that does not raise the lower bound of the arena."""
     bound = least_arena(graph, scratch_bytes)
-    for node in reversed(graph.nodes):  # the outer ones first: inner ones become parts of them
+    for node in reversed(graph.nodes):  # the outer ones first: inner ones become subviews of them
         if not isinstance(node.op, Concatenate):
             continue
         # All at once, for one alone may cost more than it saves; else from the last one on, which
@@ -55,18 +55,18 @@ def with_parts(graph: Lowered, scratch_bytes: Mapping[str, int]) -> Lowered:
 
 def _with_inputs(graph: Lowered, node: Node, chosen: Iterable[int]) -> Lowered:
     """The graph with the chosen inputs of a concatenation in their places."""
-    parts = graph.places(node)
+    subviews = graph.subviews(node)
     for number in chosen:
-        graph = _with_part(graph, node.inputs[number], parts[number]) or graph
+        graph = _with_subview(graph, node.inputs[number], subviews[number]) or graph
     return graph
 
 
-def _with_part(graph: Lowered, name: str, part: Part) -> Lowered | None:
+def _with_subview(graph: Lowered, name: str, subview: Subview) -> Lowered | None:
     """The graph with the tensor in this place; None where it cannot be."""
     maker = graph.makers.get(name)
     if maker is None or name in graph.outputs or name in graph.storage:
         return None
-    stored = Storage(graph.type(name), part=part)
+    stored = Storage(graph.type(name), subview=subview)
     placed = graph.with_storage({name: stored})
     if not stored.dense:
         around = (maker, *graph.readers[name])
@@ -74,4 +74,4 @@ def _with_part(graph: Lowered, name: str, part: Part) -> Lowered | None:
     if not isinstance(maker.op, Reshape):
         return placed
     (source,) = maker.inputs
-    return _with_part(placed, source, replace(part, strides=graph.type(source).strides))
+    return _with_subview(placed, source, replace(subview, strides=graph.type(source).strides))

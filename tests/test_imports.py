@@ -380,8 +380,8 @@ def test_only_register_changes_tvm_and_a_second_time_it_changes_nothing() -> Non
         print(tinyai.register())
         first = state()
         print(sorted(first[0]))
-        from tinyai.frontends.relay.spelling import taken
-        print(first[1] == set(taken()), *first[2:])
+        from tinyai.frontends.relay.spelling import supported
+        print(first[1] == set(supported()), *first[2:])
         print(tinyai.register(), state() == first)
         """
     )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinyai.frontends.relay.spelling import read, taken
+from tinyai.frontends.relay.spelling import read, supported
 from tinyai.ir import Array
 from tinyai.lower import refusal_of_composite, refusal_of_operator
 from tinyai.match import (
@@ -37,7 +37,7 @@ from tinyai.patterns import (
 )
 from tinyai.source import Call, Constant, Expr, Refusal, Rounding, SourceType, Tuple
 
-OPERATORS = taken()
+OPERATORS = supported()
 ANY, CONSTANT = Anything(), AnyConstant()
 
 
@@ -709,7 +709,7 @@ REASONS: list[tuple[Call, str, str, str]] = [
     ),
     (
         example("image.resize2d", rounding_method="up"),
-        "rounding",
+        "nearest_mode",
         "up",
         "round, round_prefer_floor",
     ),

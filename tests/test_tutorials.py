@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.support.paths import ROOT
-from tinyai.frontends.relay.spelling import taken
+from tinyai.frontends.relay.spelling import supported
 
 NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 SECONDS = 90  # for a cell; the machine may be busy
@@ -57,7 +57,7 @@ def test_readmes_ten_lines_run_and_the_report_of_their_network_is_the_readmes(
     assert report.rstrip().endswith(parts[1].strip()), report
 
 
-@pytest.mark.parametrize("operator", taken())
+@pytest.mark.parametrize("operator", supported())
 def test_readme_names_every_operator(operator: str) -> None:
     assert f"`{operator}`" in README
 

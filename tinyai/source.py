@@ -205,11 +205,11 @@ def fixed_type(of: SourceType, what: str = "type") -> Type:
 class Rounding:
     """Whose arithmetic a requantization is. ``mode`` "tflite" and "onnx" compute as those
     frameworks' own kernels do. "upward" is TVM's, and the other fields are for an operator that
-    says nothing of its own: ``rounding`` UPWARD or TONEAREST, ``compute_dtype`` int64,
-    float32 or float64."""
+    says nothing of its own: ``ties`` UPWARD or TONEAREST (its attribute ``rounding``),
+    ``compute_dtype`` int64, float32 or float64."""
 
     mode: str = "upward"
-    rounding: str = "UPWARD"
+    ties: str = "UPWARD"
     compute_dtype: str = "int64"
 
 

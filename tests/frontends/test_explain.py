@@ -26,7 +26,7 @@ from tinyai.cli import main
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.relay.hints import hint, macs
 from tinyai.frontends.relay.source import Source
-from tinyai.frontends.relay.spelling import taken
+from tinyai.frontends.relay.spelling import supported
 from tinyai.match import AnyConstant, Anything, AnyTuple, nearest_miss, operators
 from tinyai.patterns import PATTERNS
 from tinyai.report import Reason, Report, safe
@@ -583,7 +583,7 @@ def test_bytes_of_a_tensor():
 
 
 def test_names_that_are_like_an_unknown_operator():
-    known = functools.partial(_known_operators, taken=tuple(taken()))
+    known = functools.partial(_known_operators, taken=tuple(supported()))
     assert "nn.conv2d" in known("qnn.conv2d")
     assert "nn.conv2d" in known("nn.conv2d_transpose")
     assert "nn.global_avg_pool2d" in known("nn.global_avg_pool1d")
@@ -678,8 +678,8 @@ def test_a_whole_tells_the_fields_of_a_split_apart():
 
 
 def test_every_operator_of_the_table_is_known():
-    for name in taken():
-        assert name in _known_operators(name, tuple(taken()))
+    for name in supported():
+        assert name in _known_operators(name, tuple(supported()))
 
 
 # --- The command -------------------------------------------------------------------------------

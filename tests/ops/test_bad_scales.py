@@ -10,7 +10,7 @@ from tvm import relay
 
 import tests.support.relay_nets as nets
 import tinyai
-from tinyai.frontends.relay.spelling import taken
+from tinyai.frontends.relay.spelling import supported
 
 BAD = {"zero": 0.0, "negative": -0.5, "infinite": np.inf, "no number": np.nan}
 ZERO = relay.const(3, "int32")
@@ -116,7 +116,7 @@ EXPRESSIONS: dict[str, tuple[Callable[[Scales], relay.Expr], tuple[str, ...]]] =
 
 
 def test_every_operator_with_a_scale_is_here() -> None:
-    assert {name for name in taken() if name.startswith("qnn.")} <= EXPRESSIONS.keys()
+    assert {name for name in supported() if name.startswith("qnn.")} <= EXPRESSIONS.keys()
 
 
 @pytest.mark.parametrize("rounding", ["upward", "tflite", "onnx"])

@@ -24,9 +24,9 @@ from tinyai.ops import (
     Sum,
     steps,
 )
-from tinyai.ops.rounding_onnx import OnnxArithmetic
-from tinyai.ops.rounding_tflite import TfliteArithmetic
-from tinyai.ops.rounding_tvm import TvmArithmetic
+from tinyai.ops.arithmetic_onnx import OnnxArithmetic
+from tinyai.ops.arithmetic_tflite import TfliteArithmetic
+from tinyai.ops.arithmetic_tvm import TvmArithmetic
 from tinyai.ops.scales import Arithmetic, Scale, Sides, number
 from tinyai.ops.window import Window
 

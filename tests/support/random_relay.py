@@ -17,7 +17,7 @@ import tvm
 from tvm import relay
 
 from tests.support.oracle import Array
-from tinyai.frontends.relay.spelling import taken
+from tinyai.frontends.relay.spelling import supported
 
 Shape = tuple[int, ...]
 
@@ -1066,7 +1066,7 @@ KINDS = (
     Kind(stop_fusion, lambda of: True, 2),
     Kind(with_dead_value, lambda of: True, 1),
 )
-LIVE = tuple(kind for kind in KINDS if not kind.operator or kind.operator in taken())
+LIVE = tuple(kind for kind in KINDS if not kind.operator or kind.operator in supported())
 
 
 def random_graph(seed: int, most: int = 12) -> RandomGraph:

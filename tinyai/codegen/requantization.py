@@ -142,7 +142,7 @@ def requantization_of(
         np.broadcast_to(np.array(values, np.int64), (channels,))
         for values in (bias, step.multiplier, step.shift)
     )
-    return _numbers(bias, multiplier, shift, step.rounding, tail, reach)
+    return _numbers(bias, multiplier, shift, step.ties, tail, reach)
 
 
 def _sum(chain: Sequence[Step], numbers: _Numbers) -> tuple[Array, Sequence[Step]]:
@@ -186,14 +186,14 @@ def _without_shift(
 
 
 def _numbers(
-    bias: Array, multiplier: Array, shift: Array, rounding: str, tail: Clamp, reach: Array
+    bias: Array, multiplier: Array, shift: Array, ties: str, tail: Clamp, reach: Array
 ) -> Requantization | str:
     largest = reach + np.abs(bias)
-    rounded = _rounded(bias, multiplier, shift, rounding, tail, reach)
+    rounded = _rounded(bias, multiplier, shift, ties, tail, reach)
     left, right = np.maximum(shift, 0), 31 + np.maximum(-shift, 0)
-    if rounding == "tonearest" and _meets_ties(largest, multiplier, left, right):
+    if ties == "tonearest" and _meets_ties(largest, multiplier, left, right):
         return "halves that go away from zero, among the accumulators"
-    again = (right > 31) & (rounding == "tflite")
+    again = (right > 31) & (ties == "tflite")
     constant = _constants(bias, multiplier, shift, again, tail, reach)
     known = constant >= tail.low
     twice = bool(np.any(again & ~known)) and tail.low < tail.zero_point
@@ -233,11 +233,11 @@ def _numbers(
 
 
 def _rounded(
-    bias: Array, multiplier: Array, shift: Array, rounding: str, tail: Clamp, reach: Array
+    bias: Array, multiplier: Array, shift: Array, ties: str, tail: Clamp, reach: Array
 ) -> Rounded | None:
     """The form of instructions that round: exact for every sum that does not wrap, where no channel
     shifts to the left and all round alike."""
-    dead, twice = multiplier == 0, rounding == "tflite"
+    dead, twice = multiplier == 0, ties == "tflite"
     places = np.where(dead, 1, -shift)
     once = places[~dead] == 0  # channels with nothing to do for the last shift
     nearest = twice or bool(np.all(once))

@@ -198,7 +198,7 @@ class Epilogue:
             case steps.Round(mode):
                 return f"{self.need(ROUND[mode])}({value})"
             case steps.FixedPointMultiply():
-                helper = self.need(FIXED_POINT[step.rounding])
+                helper = self.need(FIXED_POINT[step.ties])
                 numbers = (
                     self._number(values, dtype, step.axis, axes)
                     for values, dtype in (
@@ -209,7 +209,7 @@ class Epilogue:
                 )
                 return f"{helper}({', '.join((value, *numbers))})"
             case steps.RealMultiply():
-                helper = self.need(REAL[step.rounding])
+                helper = self.need(REAL[step.mode])
                 number = self._real(step, axes)
                 ends = (literal(end, DType.INT32) for end in (step.low, step.high))
                 return f"{helper}({', '.join((value, number, f'{step.offset}.0', *ends))})"

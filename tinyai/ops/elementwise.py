@@ -10,9 +10,9 @@ import numpy as np
 
 from tinyai.ir import Array, DType, Example, Move, Op, Operand, QParams, Step, Type, broadcasts
 from tinyai.ops import steps
+from tinyai.ops.arithmetic_tvm import divided
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.ops.layout import Reshape
-from tinyai.ops.rounding_tvm import divided
 from tinyai.source import (
     TVMS_OWN,
     Call,

@@ -10,13 +10,13 @@ import numpy as np
 
 from tinyai.ir import NARROW, DType, Step
 from tinyai.ops import functions_tflite, reduce, steps
+from tinyai.ops.arithmetic_onnx import OnnxArithmetic
+from tinyai.ops.arithmetic_tflite import TfliteArithmetic, mean_steps, relu_limits
+from tinyai.ops.arithmetic_tvm import TvmArithmetic, multiply_step
 from tinyai.ops.elementwise import Elementwise, apply
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.ops.layout import Concatenate
 from tinyai.ops.pool2d import add_onnx_average
-from tinyai.ops.rounding_onnx import OnnxArithmetic
-from tinyai.ops.rounding_tflite import TfliteArithmetic, mean_steps, relu_limits
-from tinyai.ops.rounding_tvm import TvmArithmetic, multiply_step
 from tinyai.ops.scales import (
     Arithmetic,
     Scale,
@@ -47,7 +47,7 @@ from tinyai.source import (
     sources,
 )
 
-ROUNDINGS = ("UPWARD", "TONEAREST")
+TIES = ("UPWARD", "TONEAREST")
 COMPUTE_DTYPES = ("int64", "float32", "float64")
 FRAMEWORKS: Mapping[str, type[Arithmetic]] = MappingProxyType(
     {"tflite": TfliteArithmetic, "onnx": OnnxArithmetic}
@@ -72,11 +72,11 @@ def arithmetic(attrs: Mapping[str, Any], default: Rounding) -> Arithmetic:
     if default.mode in FRAMEWORKS:
         return FRAMEWORKS[default.mode]()
     said = {name: str(attrs.get(name) or "None") for name in ("rounding", "compute_dtype")}
-    rounding = default.rounding if said["rounding"] == "None" else said["rounding"]
+    ties = default.ties if said["rounding"] == "None" else said["rounding"]
     compute = default.compute_dtype if said["compute_dtype"] == "None" else said["compute_dtype"]
-    require(rounding in ROUNDINGS, "rounding", rounding, ", ".join(ROUNDINGS))
+    require(ties in TIES, "rounding", ties, ", ".join(TIES))
     require(compute in COMPUTE_DTYPES, "compute_dtype", compute, ", ".join(COMPUTE_DTYPES))
-    return TvmArithmetic(rounding, compute)
+    return TvmArithmetic(ties, compute)
 
 
 def _require_dtype(what: str, dtype: DType, allowed: tuple[DType, ...]) -> None:

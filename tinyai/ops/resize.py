@@ -104,7 +104,7 @@ POSITIONS: dict[str, Position] = {
     "tf_half_pixel_for_nn": _tf_half_pixel,
 }
 EPSILON = np.float32(1e-5)
-ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+NEAREST_MODES: dict[str, Callable[[Array], Array]] = {
     "round": lambda position: Round().reference(position, None),
     "round_prefer_floor": lambda position: np.ceil(position - np.float32(0.5)),
     "round_prefer_ceil": lambda position: np.floor(position + np.float32(0.5)),
@@ -113,8 +113,8 @@ ROUNDINGS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def nearest(size: int, count: int, mode: str, rounding: str) -> tuple[int, ...]:
-    """Which of ``size`` rows each of ``count`` rows is. ``rounding`` may be "": TVM's default.
+def nearest(size: int, count: int, mode: str, nearest_mode: str) -> tuple[int, ...]:
+    """Which of ``size`` rows each of ``count`` rows is. ``nearest_mode`` may be "": TVM's default.
 
     Where ``asymmetric`` makes whole copies of each row, TVM divides integers and rounds nothing.
     Where a position is half way between two rows, TVM's row may depend on the CPU, because LLVM
@@ -123,9 +123,9 @@ def nearest(size: int, count: int, mode: str, rounding: str) -> tuple[int, ...]:
     factor = count // size
     if mode == "asymmetric" and count == factor * size and factor * 1e-5 * (size + 1) <= 1:
         return tuple(place // factor for place in range(count))
-    rounding = rounding or ("round" if mode == "align_corners" else "floor")
+    nearest_mode = nearest_mode or ("round" if mode == "align_corners" else "floor")
     position = POSITIONS[mode](np.arange(count, dtype=np.float32), size, count)
-    found = np.clip(ROUNDINGS[rounding](position), 0, size - 1)
+    found = np.clip(NEAREST_MODES[nearest_mode](position), 0, size - 1)
     return tuple(int(index) for index in found)
 
 
@@ -135,10 +135,12 @@ def nearest(size: int, count: int, mode: str, rounding: str) -> tuple[int, ...]:
 def lower_resize2d(call: Call, lowering: Lowering) -> str:
     """resize2d to the nearest neighbour."""
     mode = str(call.attrs["coordinates"])
-    rounding = str(call.attrs["rounding"])
+    nearest_mode = str(call.attrs["nearest_mode"])
     require(mode in POSITIONS, "coordinates", mode, ", ".join(POSITIONS))
-    require(rounding in ("", *ROUNDINGS), "rounding", rounding, ", ".join(ROUNDINGS))
-    return _resize(call, lowering, mode, rounding)
+    require(
+        nearest_mode in ("", *NEAREST_MODES), "nearest_mode", nearest_mode, ", ".join(NEAREST_MODES)
+    )
+    return _resize(call, lowering, mode, nearest_mode)
 
 
 def lower_upsampling(call: Call, lowering: Lowering) -> str:
@@ -146,7 +148,7 @@ def lower_upsampling(call: Call, lowering: Lowering) -> str:
     return _resize(call, lowering, "align_corners" if call.attrs["align_corners"] else "asymmetric")
 
 
-def _resize(call: Call, lowering: Lowering, mode: str, rounding: str = "") -> str:
+def _resize(call: Call, lowering: Lowering, mode: str, nearest_mode: str = "") -> str:
     method, layout = str(call.attrs["method"]), str(call.attrs["layout"])
     require(method == "nearest_neighbor", "method", method, "nearest_neighbor")
     require(layout in LAYOUTS, "layout", layout, ", ".join(LAYOUTS))
@@ -154,20 +156,22 @@ def _resize(call: Call, lowering: Lowering, mode: str, rounding: str = "") -> st
     # TVM takes every value through float32, which rounds larger integers.
     require(data.dtype.bytes <= 2, f"dtype of {call.spelled}", data.dtype, "at most 16 bits")
     result = fixed_type(call.type, "result").shape
-    rows, columns = (_indices(data.shape, result, layout.index(a), mode, rounding) for a in "HW")
+    rows, columns = (
+        _indices(data.shape, result, layout.index(a), mode, nearest_mode) for a in "HW"
+    )
     op = Resize(rows, columns, layout)
     return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))
 
 
 def _indices(
-    data: tuple[int, ...], result: tuple[int, ...], axis: int, mode: str, rounding: str
+    data: tuple[int, ...], result: tuple[int, ...], axis: int, mode: str, nearest_mode: str
 ) -> tuple[int, ...]:
     one = mode == "align_corners" and result[axis] == 1
     require(not one, "size", "one row or column between aligned corners", "two at least")
-    return nearest(data[axis], result[axis], mode, rounding)
+    return nearest(data[axis], result[axis], mode, nearest_mode)
 
 
 OPERATORS = {
-    "resize2d": OperatorRow(lower_resize2d, "data", "layout method coordinates rounding"),
+    "resize2d": OperatorRow(lower_resize2d, "data", "layout method coordinates nearest_mode"),
     "upsampling": OperatorRow(lower_upsampling, "data", "layout method align_corners"),
 }

@@ -164,13 +164,13 @@ def _fixed_points(multipliers: Array) -> list[tuple[int, int]]:
     return list(zip(m.tolist(), shift.tolist(), strict=True))
 
 
-def fixed_point_step(ratios: Array, axis: int | None, rounding: str) -> FixedPoint:
+def fixed_point_step(ratios: Array, axis: int | None, ties: str) -> FixedPoint:
     """One fixed-point multiplication by numbers of float64, one or one along ``axis``."""
     numbers = _fixed_points(ratios.reshape(-1).astype(np.float64))
     largest = max(shift for _, shift in numbers)
     require(largest <= 30, "ratio of the scales", f"2**{largest}", "at most 2**30")
     multipliers, shifts = zip(*numbers, strict=True)
-    return steps.FixedPointMultiply(multipliers, shifts, axis, rounding)
+    return steps.FixedPointMultiply(multipliers, shifts, axis, ties)
 
 
 FixedPoint = steps.FixedPointMultiply

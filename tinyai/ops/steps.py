@@ -419,8 +419,8 @@ class FixedPointMultiply(Step):
     """``value * multiplier * 2**(shift - 31)``, the result wrapped to int32.
 
     One multiplier and shift, or one for each element along ``axis`` of the node's output. The
-    product is taken in 64 bits; a positive shift is applied to the value first. ``rounding`` of a
-    half: "upward", or away from zero ("tonearest"): TVM's two; or "tflite": as its reference
+    product is taken in 64 bits; a positive shift is applied to the value first. ``ties`` says where
+    a half goes: "upward", or away from zero ("tonearest"): TVM's two; or "tflite": as its reference
     kernels round, once at 2**31 and once more at the rest of the shift, halves away from zero
     (and a positive shift wraps in 32 bits). TVM's ``q_multiply_shift`` wraps to int32 on int64
     values too.
@@ -430,7 +430,7 @@ class FixedPointMultiply(Step):
     multiplier: tuple[int, ...]
     shift: tuple[int, ...]
     axis: int | None = None
-    rounding: str = "upward"
+    ties: str = "upward"
 
     def result(self, dtype: DType) -> DType:
         if dtype not in (DType.INT32, DType.INT64):
@@ -447,8 +447,8 @@ class FixedPointMultiply(Step):
             if least < low or most > high:
                 found = f"{least} .. {most}, allowed {low} .. {high}"
                 raise ValueError(f"{name} of {self.name} out of range: {found}")
-        if self.rounding not in ("upward", "tonearest", "tflite"):
-            raise ValueError(f"rounding {self.rounding}: upward, tonearest or tflite only")
+        if self.ties not in ("upward", "tonearest", "tflite"):
+            raise ValueError(f"ties {self.ties}: upward, tonearest or tflite only")
         return dtype
 
     def fits(self, shape: tuple[int, ...]) -> bool:
@@ -521,18 +521,18 @@ class FixedPointMultiply(Step):
         half = np.left_shift(np.int64(1), right - 1)
         with np.errstate(over="ignore"):
             wide = np.left_shift(value.astype(np.int64), left)
-            if self.rounding == "tflite":
+            if self.ties == "tflite":
                 wide = _twice_rounded(wide.astype(np.int32) * multiplier, right - 31)
             else:
                 wide = wide * multiplier
-                down = (wide < 0) if self.rounding == "tonearest" else False
+                down = (wide < 0) if self.ties == "tonearest" else False
                 wide = np.right_shift(wide + half - down, right)
         return wide.astype(np.int32).astype(value.dtype)
 
     def text(self, show: Callable[[str], str]) -> str:
         if self.axis is None:
             return super().text(show)
-        return f"{self.name}({len(self.shift)} along axis {self.axis}, {self.rounding})"
+        return f"{self.name}({len(self.shift)} along axis {self.axis}, {self.ties})"
 
 
 @_kind
@@ -541,15 +541,15 @@ class RealMultiply(Step):
     """``value * multiplier + offset`` in double precision, rounded, held within ``low`` and
     ``high``.
 
-    One multiplier, or one for each element along ``axis`` of the node's output. ``rounding`` of a
-    half is one of ``Round``'s modes: "floor", "cut" or "away".
+    One multiplier, or one for each element along ``axis`` of the node's output. ``mode``
+    is one of ``Round``'s: "floor", "cut" or "away".
     """
 
     name: ClassVar[str] = "real_multiply"
     keeps_channels: ClassVar[bool] = True  # no range is known of it that would make one constant
     multiplier: tuple[float, ...]
     axis: int | None
-    rounding: str
+    mode: str
     offset: int
     low: int
     high: int
@@ -561,8 +561,8 @@ class RealMultiply(Step):
             raise ValueError(f"{self.name}: {len(self.multiplier)} numbers without an axis")
         if not np.isfinite(self.multiplier).all():
             raise ValueError(f"{self.name} by a number that is not finite")
-        if self.rounding not in ("floor", "cut", "away"):
-            raise ValueError(f"rounding {self.rounding}: floor, cut or away only")
+        if self.mode not in ("floor", "cut", "away"):
+            raise ValueError(f"round {self.mode}: floor, cut or away only")
         least, most = DType.INT32.range
         if not least <= self.low <= self.high <= most:
             raise ValueError(f"{self.name} within {self.low} .. {self.high}: bounds of int32")
@@ -585,7 +585,7 @@ class RealMultiply(Step):
         if self.axis is not None:
             shape = (*shape[: self.axis], -1, *shape[self.axis + 1 :])
         x = value.astype(np.float64) * np.array(self.multiplier).reshape(shape) + self.offset
-        match self.rounding:
+        match self.mode:
             case "floor":
                 whole = np.floor(x + 0.5)
             case "cut":
@@ -600,7 +600,7 @@ class RealMultiply(Step):
             return super().text(show)
         numbers = f"{len(self.multiplier)} along axis {self.axis}"
         bounds = f"{self.low} .. {self.high}"
-        return f"{self.name}({numbers}, {self.rounding}, + {self.offset}, {bounds})"
+        return f"{self.name}({numbers}, {self.mode}, + {self.offset}, {bounds})"
 
 
 def _twice_rounded(product: Array, right: Array) -> Array:

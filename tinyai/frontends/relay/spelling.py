@@ -54,7 +54,7 @@ _ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "src_layout": "source",
         "dst_layout": "target",
         "coordinate_transformation_mode": "coordinates",
-        "rounding_method": "rounding",
+        "rounding_method": "nearest_mode",
     }
 )
 

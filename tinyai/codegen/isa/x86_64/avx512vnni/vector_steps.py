@@ -173,12 +173,12 @@ class VectorSteps:
     ) -> str | None:
         """A fixed-point multiplication in six operations or nine, where the value is known to be
         small enough (``codegen/requantization.py`` says why that is exact)."""
-        if not isinstance(step, steps.FixedPointMultiply) or step.rounding == "tonearest":
+        if not isinstance(step, steps.FixedPointMultiply) or step.ties == "tonearest":
             return None
         if len(step.multiplier) > 1 or step.result(DType.INT32) is not DType.INT32:
             return None
         left, right = step.left[0], step.right[0]
-        twice = step.rounding == "tflite" and right > 31
+        twice = step.ties == "tflite" and right > 31
         if twice and step.multiplier[0] < 0:
             return None
         more = 2 if twice else max(33 - right, 0)
@@ -257,9 +257,9 @@ class VectorSteps:
             numbers = [
                 self._numbers(n, step.axis) for n in (step.multiplier, step.left, step.right)
             ]
-            if step.rounding == "upward" and not any(step.left):
+            if step.ties == "upward" and not any(step.left):
                 return f"{self.need(FIXED_POINT_RIGHT)}({value}, {numbers[0]}, {numbers[2]})"
-            return f"{self.need(FIXED_POINT[step.rounding])}({', '.join((value, *numbers))})"
+            return f"{self.need(FIXED_POINT[step.ties])}({', '.join((value, *numbers))})"
         if dtype.is_float:
             return _float(step, value, operand)
         if isinstance(step, steps.Divide) and dtype is DType.INT32:

@@ -171,29 +171,29 @@ def _dense_step(ratios: Array, axis: int | None, zero_point: int) -> Step:
     """
     ratios = ratios.reshape(-1)
     found = [_proven(float(ratio), zero_point) for ratio in ratios]
-    for rounding in ("upward", "tonearest"):
-        numbers = [each.get(rounding) for each in found]
+    for ties in ("upward", "tonearest"):
+        numbers = [each.get(ties) for each in found]
         if None not in numbers:
             multipliers, shifts = zip(*(n for n in numbers if n is not None), strict=True)
-            return steps.FixedPointMultiply(multipliers, shifts, axis, rounding)
+            return steps.FixedPointMultiply(multipliers, shifts, axis, ties)
     bounds = -128 - zero_point, 127 - zero_point
     return steps.RealMultiply(tuple(ratios.tolist()), axis, "away", 0, *bounds)
 
 
 def _proven(ratio: float, zero_point: int) -> dict[str, tuple[int, int]]:
-    """By rounding, a multiplier and shift that equal ``round(accumulator * ratio)`` on int8."""
+    """By what ties do, a multiplier and shift that equal ``round(accumulator * ratio)`` on int8."""
     exact, shift = fixed_point(ratio)
     edges = _edges(ratio, zero_point)
     wanted = np.clip(_round_away(edges * ratio) + zero_point, -128, 127)
     result: dict[str, tuple[int, int]] = {}
     for nudge in (0, 1, -1, 2, -2, 3, -3):
-        for rounding in ("upward", "tonearest"):
-            step = steps.FixedPointMultiply((exact + nudge,), (shift,), None, rounding)
-            if rounding in result or not 0 <= exact + nudge < 2**31:
+        for ties in ("upward", "tonearest"):
+            step = steps.FixedPointMultiply((exact + nudge,), (shift,), None, ties)
+            if ties in result or not 0 <= exact + nudge < 2**31:
                 continue
             got = step.reference(edges.astype(np.int32), None).astype(np.int64) + zero_point
             if np.array_equal(np.clip(got, -128, 127), wanted):
-                result[rounding] = (exact + nudge, shift)
+                result[ties] = (exact + nudge, shift)
     return result
 
 

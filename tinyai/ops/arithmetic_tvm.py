@@ -30,7 +30,7 @@ MODES = {"UPWARD": "upward", "TONEAREST": "tonearest"}
 
 @dataclass(frozen=True)
 class TvmArithmetic(Arithmetic):
-    rounding: str = "UPWARD"
+    ties: str = "UPWARD"
     compute_dtype: str = "int64"
 
     def requantize(
@@ -62,7 +62,7 @@ class TvmArithmetic(Arithmetic):
             *minus(builder, source.zeros(rank), DType.FLOAT32),
             *(() if same else times(builder, source.spread(ratio, rank))),
             *plus(builder, target.zero_point, DType.FLOAT32),
-            steps.Round("floor" if self.rounding == "UPWARD" else "cut"),
+            steps.Round("floor" if self.ties == "UPWARD" else "cut"),
             *narrow(to),
         )
 
@@ -72,9 +72,9 @@ class TvmArithmetic(Arithmetic):
         """A double holds every int32 less a zero point; where that is 0, it is one already."""
         ratio = source.scale.astype(np.float64) / np.float64(target.scale)
         less = minus(builder, source.zeros(rank), DType.INT64)
-        rounding = "floor" if self.rounding == "UPWARD" else "cut"
+        mode = "floor" if self.ties == "UPWARD" else "cut"
         numbers = tuple(ratio.reshape(-1).tolist())
-        step = steps.RealMultiply(numbers, source.axis, rounding, target.zero_point, *to.range)
+        step = steps.RealMultiply(numbers, source.axis, mode, target.zero_point, *to.range)
         cast = (steps.Cast(to),) if to is not DType.INT32 else ()
         return *widen(found, DType.INT64 if less else DType.INT32), *less, step, *cast
 
@@ -83,9 +83,9 @@ class TvmArithmetic(Arithmetic):
         if source.axis is None and source.scale == target.scale:
             return ()
         ratios = source.scale.astype(np.float64) / np.float64(target.scale)
-        if source.axis is None and self.rounding == "UPWARD":
+        if source.axis is None and self.ties == "UPWARD":
             return multiply_step(builder, *fixed_point(float(ratios.reshape(()))))
-        return (fixed_point_step(ratios, source.axis, MODES[self.rounding]),)
+        return (fixed_point_step(ratios, source.axis, MODES[self.ties]),)
 
     def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
         scale = target.spread(target.scale, rank)
@@ -142,6 +142,6 @@ def multiply_step(builder: Builder, multiplier: int, shift: int) -> Steps:
     if shift > 1:
         return (steps.LeftShift(operand=number(builder, shift - 1, DType.INT32)),)
     require(shift <= 0, "shift of the multiplier 2**30", shift, "any but 1")
-    rounding = number(builder, 1 << -shift, DType.INT32)
+    half = number(builder, 1 << -shift, DType.INT32)
     places = number(builder, 1 - shift, DType.INT32)
-    return steps.Add(operand=rounding), steps.RightShift(operand=places)
+    return steps.Add(operand=half), steps.RightShift(operand=places)

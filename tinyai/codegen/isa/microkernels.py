@@ -29,7 +29,8 @@ class Options:
     - ``raw``: sums are stored as they are. Otherwise their requantization is ``shifted`` to the
       left first, rounds ``twice``, is a product of ``floats``, is ``bounded`` by more than the type
       of the result, which is ``unsigned``. It may be ``rounded`` by instructions, the product to
-      the ``nearest`` whole number, or ``away`` from zero (see ``requantization.Rounded``).
+      the ``nearest`` whole number, or ``away`` from zero (see ``requantization.Rounded``); its
+      zero point may be the ``least`` value of the type.
     - ``flat``: neighbouring pixels fill the lanes.
     - ``flipped``: the signs of the input are turned.
     - ``masked``: the last block of channels may not be whole.
@@ -43,6 +44,7 @@ class Options:
     rounded: bool = False
     nearest: bool = False
     away: bool = False
+    least: bool = False
     bounded: bool = False
     unsigned: bool = False
     flat: bool = False

@@ -77,6 +77,7 @@ class Channels:
                 rounded=True,
                 nearest=form.nearest,
                 away=form.away,
+                least=form.zero_point == form.dtype.range[0],
                 bounded=bounded,
                 unsigned=unsigned,
             )

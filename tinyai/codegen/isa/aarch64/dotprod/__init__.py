@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,21 @@ if TYPE_CHECKING:
 
 NAME = "dotprod"
 VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (NAME,))
+# Windows of no more words are written out.
+WRITTEN_OUT = 16
 # As an instruction: clang before 16 knows no intrinsic in a function of its own target.
 _DOT = Definition("dot_dotprod", "dot_dotprod.c.j2")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileText(Options):
-    """Of ``many`` outputs, or of one."""
+    """Of ``many`` outputs, or of one. Windows are ``unrolled`` (rows, and words of a row), or are
+    one ``point``, of bytes that so many, up to 32, divide (0 where they are more)."""
 
     many: bool
     blocks: int
+    unrolled: tuple[int, int] | None
+    point: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +62,18 @@ def tile(
     asked at run time. In the variant of ``isa``, whose ``products`` they are made of."""
     options = replace(options, masked=False, ahead=0)
     many = t.outputs > 1
-    name = name_of("tile", "many" if many else "one", f"{16 * blocks}", *options.chosen, isa)
-    text = TileText(**vars(options), many=many, blocks=blocks)
+    rows, words = t.g.window.kernel[0], t.bytes // 4
+    unrolled = (rows, words) if t.columns == 1 and rows * words <= WRITTEN_OUT else None
+    point = math.gcd(t.bytes, 32) if rows * t.columns == 1 and not unrolled else 0
+    name = name_of(
+        "tile",
+        "many" if many else "one",
+        f"{16 * blocks}",
+        *options.chosen,
+        f"{rows}x{words}" if unrolled else f"by{point}" if point else "",
+        isa,
+    )
+    text = TileText(**vars(options), many=many, blocks=blocks, unrolled=unrolled, point=point)
     needs = (TILE_ARGS, STRING_H, products, *endings(options, isa))
     return epilogue.need(Definition(name, f"tile_{isa}.c.j2", needs, arguments=text))
 

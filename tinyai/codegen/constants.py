@@ -1,5 +1,5 @@
 """Constant arrays as C. Bytes become string literals, which compilers read ten times as fast as
-lists of numbers (docs/architecture.md, "Where the weights live")."""
+lists of numbers (docs/measurements.md, "Where the weights live")."""
 
 from __future__ import annotations
 

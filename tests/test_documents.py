@@ -53,7 +53,8 @@ def test_terms_of_the_glossary_are_said_once_and_sorted_in_each_table() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_to_files_and_sections(page: Path) -> None:
-    for file, section in LINK.findall(page.read_text()):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for file, section in LINK.findall(text):
         target = page.parent / file if file else page
         assert target.exists(), file
         assert not section or section in sections(target), f"{file}#{section}"

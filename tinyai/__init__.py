@@ -26,6 +26,7 @@ from tinyai.target import Target
 
 if TYPE_CHECKING:
     from tinyai.backend import compile_graph
+    from tinyai.checking.check import check
     from tinyai.frontends.relay.build import build
     from tinyai.frontends.relay.explain import explain
     from tinyai.frontends.relay.partition import partition_for_tinyai
@@ -46,6 +47,7 @@ __all__ = [
     "TinyAIError",
     "Toolchain",
     "build",
+    "check",
     "compile_graph",
     "explain",
     "graph_of",
@@ -64,6 +66,7 @@ _NEUTRAL = {
     "Rewriting": "tinyai.qdq",
     "Rounding": "tinyai.source",
     "Runner": "tinyai.runtime.runner",
+    "check": "tinyai.checking.check",
     "compile_graph": "tinyai.backend",
     "graph_of": "tinyai.lower",
     "refusal_of_composite": "tinyai.lower",

@@ -9,6 +9,7 @@ import click
 
 from tinyai._version import __version__
 from tinyai.cli.bench import bench
+from tinyai.cli.check import check
 from tinyai.cli.doctor import doctor
 from tinyai.cli.explain import explain
 from tinyai.cli.install_tvm import install_tvm
@@ -26,5 +27,5 @@ def main() -> None:
     """
 
 
-for _each in (explain, bench, tune, doctor, tvmc, install_tvm):
+for _each in (check, explain, bench, tune, doctor, tvmc, install_tvm):
     main.add_command(_each)

@@ -25,8 +25,8 @@ def watched(
     """While it lasts, each call of the network calls ``see(number, result)`` behind each layer of
     ``graph``, which the library was compiled from; on one thread at a time, while others wait.
 
-    ``see`` must not raise. The hook is the library's: calls from elsewhere meet it as well. Raises
-    ``OptionError`` where the library has none.
+    What ``see`` raises is raised at the end. The hook is the library's: calls from elsewhere meet
+    it as well. Raises ``OptionError`` where the library has none.
     """
     try:
         hook = ctypes.c_void_p.in_dll(library, f"{symbol}_hook")
@@ -38,9 +38,15 @@ def watched(
             hint=f"compile its C with {HOOK_FLAG}",
         ) from None
 
+    raised: list[BaseException] = []
+
     def called(number: int, result: int, size: int) -> None:
         stored = graph.stored(graph.nodes[number].output)
-        see(number, stored.read(np.frombuffer(ctypes.string_at(result, size), np.uint8)))
+        try:
+            if not raised:
+                see(number, stored.read(np.frombuffer(ctypes.string_at(result, size), np.uint8)))
+        except BaseException as error:  # C cannot hand it on
+            raised.append(error)
 
     function = _HOOK(called)  # alive as long as the library may call it
     before = hook.value
@@ -49,3 +55,5 @@ def watched(
         yield
     finally:
         hook.value = before
+    if raised:
+        raise raised[0]

@@ -1,0 +1,283 @@
+"""Code beside TVM, LiteRT and ONNX Runtime: equal, and where not, by which layer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import tinyai
+from tests.support.example_graphs import random_inputs, small_network
+from tests.support.onnx_models import quantized
+from tests.support.planted_faults import weights_of, with_wrong_weight
+from tests.support.prequantized import LARGE, tflite_path
+from tests.support.qdq_cases import convolution
+from tests.support.relay_nets import layers, module
+from tinyai.checking import code
+from tinyai.checking import opponents as opponents_
+from tinyai.checking.check import first_other_layer
+from tinyai.checking.result import Comparison, Layer, Line
+from tinyai.cli import main
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.ir import Array, Graph
+from tinyai.reference import run_node
+from tinyai.target import Target
+
+KWS = "kws_ref_model"
+
+
+def onnx_file(folder: Path) -> Path:
+    """A convolution between dequantize and quantize."""
+    model = convolution((8, 4, 3, 3), axis=0, relu="Relu", pads=[1, 1, 1, 1])
+    proto, _ = quantized(model, "int8")
+    path = folder / "convolution.onnx"
+    onnx.save(proto, path)
+    return path
+
+
+def models(folder: Path) -> dict[str, Any]:
+    """A small model for each of the programs, by its name."""
+    return {
+        "tvm": module(layers(3)),
+        "litert": tflite_path(KWS),
+        "onnxruntime": onnx_file(folder),
+    }
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Plants a wrong weight in the layer's array of this number, in each text that is compiled."""
+    load = code.load
+
+    def planted(number: int) -> None:
+        def wrong(text: str, toolchain: tinyai.Toolchain) -> Any:
+            return load(with_wrong_weight(text, weights_of(text)[number]), toolchain)
+
+        monkeypatch.setattr(code, "load", wrong)
+
+    return planted
+
+
+@pytest.mark.parametrize("against", ["tvm", "litert", "onnxruntime"])
+def test_a_network_is_equal_and_a_planted_fault_is_found_in_its_layer(
+    against: str, tmp_path: Path, plant: Callable[[int], None]
+) -> None:
+    model = models(tmp_path)[against]
+    equal = tinyai.check(model, samples=3)
+    assert (equal.equal, equal.first, equal.notes) == (True, None, ()), str(equal)
+    assert all(output.elements for output in equal.outputs)
+    assert str(equal).startswith("equal: ")
+
+    number = {"tvm": 1, "litert": 4, "onnxruntime": 1}[against]  # a transposition comes first
+    plant(0 if against == "onnxruntime" else number)
+    found = tinyai.check(model, samples=10)
+    assert not found.equal
+    assert found.first is not None
+    assert found.first.number == number
+    names = {"tvm": "layer 1", "litert": "functional_1/activation_4/Relu", "onnxruntime": "conv_c"}
+    assert found.first.name.startswith(names[against])
+    assert found.first.expected == found.first.arithmetic[-1].value != found.first.found
+    assert 0 < found.first.differing <= found.first.elements
+    facts = json.loads(found.json())
+    assert (facts["schema"], facts["equal"]) == ("tinyai.check/1", False)
+    assert facts["first"]["name"] == found.first.name
+    text = str(found)
+    assert text.startswith("different: ")
+    assert "  arithmetic of the expected value:\n    conv2d: sum of " in text
+
+
+# --- Where another program differs ---------------------------------------------------------------
+
+
+class Other:
+    """A program that computes a graph as the references do, but for one tensor, whose last element
+    is one more."""
+
+    name = "another program"
+
+    def __init__(self, graph: Graph, wrong: str) -> None:
+        self.graph, self.wrong = graph, wrong
+
+    def results(self, samples: Sequence[tuple[Array, ...]]) -> list[list[Array]]:
+        raise NotImplementedError
+
+    def tensors(self, sample: tuple[Array, ...]) -> Mapping[str, Array]:
+        values = {**self.graph.constants, **dict(zip(self.graph.inputs, sample, strict=True))}
+        shown = {}
+        for each in self.graph.nodes:
+            result = run_node(each, values)
+            values[each.output] = result
+            for source in each.sources:
+                shown[source] = result.copy()
+        shown[self.wrong].reshape(-1)[-1] ^= 1
+        return shown
+
+    def tensor_of(self, source: str) -> str | None:
+        return source
+
+
+def test_the_layer_from_which_another_program_differs_is_named() -> None:
+    graph = small_network()
+    sample = tuple(random_inputs(graph, 1))
+    integers = [
+        each for each in graph.nodes if each.sources and not graph.type(each.output).dtype.is_float
+    ]
+    wrong = integers[len(integers) // 2].sources[0]
+    found = first_other_layer(graph, Other(graph, wrong), sample)
+    assert found is not None
+    assert wrong in found.names
+    assert found.found_by == "the operators' references"
+    assert found.expected_by == "another program"
+    assert found.arithmetic[-1].value == found.found == found.expected ^ 1
+    assert found.index == tuple(
+        size - 1 for size in graph.type(graph.nodes[found.number].output).shape
+    )
+
+
+# --- LiteRT's softmax ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_where_litert_aborts_in_a_softmax_what_that_reads_is_compared_instead(name: str) -> None:
+    compared = tinyai.check(tflite_path(name), samples=3)
+    assert compared.equal
+    assert [output.elements for output in compared.outputs] == [3000, 3000]
+    (note,) = compared.notes
+    assert "abort in the model's last operator" in note
+
+
+# --- Inputs --------------------------------------------------------------------------------------
+
+
+def test_inputs_of_files_come_first(tmp_path: Path) -> None:
+    file = tmp_path / "inputs.npz"
+    images = np.random.default_rng(1).integers(-128, 128, (3, 4, 9, 8)).astype(np.int8)
+    np.savez(file, x=images)
+    single = tmp_path / "one.npy"
+    np.save(single, images[:1])
+    compared = tinyai.check(onnx_file(tmp_path), samples=0, inputs=[file, single])
+    assert compared.equal
+    assert (compared.samples, compared.given) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "found"),
+    [
+        ({"z": np.zeros((1, 4, 9, 8), np.int8)}, "arrays z"),
+        ({"x": np.zeros((1, 4, 9, 8), np.float32)}, "x: float32"),
+        ({"x": np.zeros((4, 9, 9), np.int8)}, "x: shape [4, 9, 9]"),
+        ({"x": np.zeros((1, 4, 9, 8), np.int8), "z": np.zeros(1)}, "arrays x, z"),
+        ({}, "arrays none"),
+        (None, "BadZipFile: "),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(
+    arrays: dict[str, Array] | None, found: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "inputs.npz"
+    if arrays is None:
+        file.write_bytes(b"PK\x03\x04 no zip")
+    else:
+        np.savez(file, **arrays)
+    with pytest.raises(OptionError, match="input file") as caught:
+        tinyai.check(onnx_file(tmp_path), inputs=[file])
+    assert found in str(caught.value.found)
+
+
+# --- Options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "what"),
+    [
+        ("net.tflite", {"against": "onnxruntime"}, "model to compare with onnxruntime"),
+        ("net.onnx", {"against": "litert"}, "model to compare with litert"),
+        ("net.onnx", {"against": "tensorflow"}, "program to compare with"),
+        ("net.onnx", {"samples": 0}, "samples"),
+        ("net.onnx", {"samples": -1}, "samples"),
+        ("net.tflite", {"target": Target(rounding="onnx")}, "rounding"),
+        ("net.onnx", {"target": Target(rounding="tflite"), "against": "tvm"}, "rounding"),
+        ("absent.onnx", {}, "model file"),
+    ],
+)
+def test_wrong_options_are_refused(model: str, options: dict[str, Any], what: str) -> None:
+    with pytest.raises(OptionError, match=what):
+        tinyai.check(model, **options)
+
+
+@pytest.mark.parametrize(
+    ("against", "module_name"), [("litert", "ai_edge_litert"), ("onnxruntime", "onnxruntime")]
+)
+def test_a_program_that_is_missing_is_named_with_the_extra_that_brings_it(
+    against: str, module_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = lambda name, *_: None if name == module_name else find_spec(name)  # noqa: E731
+    monkeypatch.setattr(opponents_, "find_spec", absent)
+    with pytest.raises(EnvironmentProblem, match=f"no module {module_name}") as caught:
+        tinyai.check(models(tmp_path)[against])
+    assert caught.value.hint == 'pip install "tinyai[check]"'
+
+
+# --- The command ---------------------------------------------------------------------------------
+
+
+def test_the_command_ends_with_0_where_all_is_equal_and_with_1_where_not(
+    tmp_path: Path, plant: Callable[[int], None]
+) -> None:
+    file = str(onnx_file(tmp_path))
+    equal = CliRunner().invoke(main, ["check", file, "--samples", "2"])
+    assert (equal.exit_code, equal.stderr) == (0, "")
+    assert equal.stdout.startswith("equal: ")
+    plant(0)
+    different = CliRunner().invoke(main, ["check", file, "--json"])
+    assert (different.exit_code, different.stderr) == (1, "")
+    facts = json.loads(different.stdout)
+    assert (facts["equal"], facts["first"]["name"]) == (False, "conv_c")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["net.tflite", "--rounding", "upward"], 2, "allowed: tflite"),
+        (["net.tflite", "--target", "tinyai -rounding=onnx"], 2, "allowed: tflite"),
+        (["net.onnx", "--against", "litert"], 2, "allowed: *.tflite"),
+        (["net.onnx", "--against", "mxnet"], 2, "Invalid value for '--against'"),
+        (["net.onnx", "--samples", "0"], 2, "allowed: 1 or more"),
+        (["absent.onnx"], 2, "no file"),
+        (["pyproject.toml"], 2, "allowed: *.onnx"),
+    ],
+)
+def test_the_command_tells_what_is_wrong(arguments: list[str], code: int, words: str) -> None:
+    result = CliRunner().invoke(main, ["check", *arguments])
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert words in result.stderr
+
+
+def test_a_file_that_is_no_model_ends_with_1(tmp_path: Path) -> None:
+    file = tmp_path / "net.tflite"
+    file.write_text("no model")
+    result = CliRunner().invoke(main, ["check", str(file)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "TFL3" in result.stderr
+
+
+# --- As text -------------------------------------------------------------------------------------
+
+
+def test_names_of_the_model_cannot_write_to_the_terminal() -> None:
+    layer = Layer(
+        *(0, 1, ("\x1b[31mred", "y" * 999), "conv2d", "int8[1]", "a", "b", (0,), 1, 2, 1, 1),
+        arithmetic=(Line("result of layer 0 (\x1b[31mred)", 1),),
+    )
+    whole = Comparison("m\x07.onnx", "c", "o", "onnx", 1, 0, (), layer, ("\x1b",))
+    assert not any(ord(c) < 32 and c != "\n" for c in str(whole))
+    assert max(map(len, str(whole).splitlines())) < 400
+    assert json.loads(whole.json())["first"]["names"][1] == "y" * 999

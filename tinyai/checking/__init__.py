@@ -1,0 +1,1 @@
+"""Whether compiled code computes what a framework does, and where not, which layer begins it."""

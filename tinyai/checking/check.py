@@ -1,0 +1,359 @@
+"""``tinyai.check``: compiled code beside a framework, output by output, and where these differ
+layer by layer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tinyai.checking.arithmetic import arithmetic
+from tinyai.checking.code import REFERENCE, Code, Values, compiled_code, layer_of
+from tinyai.checking.difference import difference
+from tinyai.checking.litert import AbortedError, LiteRT
+from tinyai.checking.onnxruntime import OnnxRuntime
+from tinyai.checking.opponents import Opponent, Sample, batches, need
+from tinyai.checking.result import Comparison, Layer, Line, Output
+from tinyai.checking.samples import drawn, given
+from tinyai.errors import OptionError
+from tinyai.ir import Array, DType, Graph, Node, Type
+from tinyai.network import Network
+from tinyai.ops import Elementwise
+from tinyai.reference import run_node
+from tinyai.report import safe
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.stages import stage
+from tinyai.target import Target
+
+# Whose integers are compared, and the rounding that has them.
+ROUNDINGS = {"tvm": "upward", "litert": "tflite", "onnxruntime": "onnx"}
+# Who runs a file, by how its name ends.
+OWN = {".tflite": "litert", ".onnx": "onnxruntime"}
+SAMPLES = 10
+Path_ = str | os.PathLike[str]
+
+
+def check(
+    model: Any,
+    target: Target | None = None,
+    *,
+    against: str = "",
+    samples: int = SAMPLES,
+    inputs: Sequence[Path_] = (),
+    params: dict[str, Any] | None = None,
+    input_shapes: str = "",
+    toolchain: Toolchain | None = None,
+) -> Comparison:
+    """Compile ``model`` and compare its integers with those of another program, bit for bit.
+
+    ``model`` is the path of a file, or a module of TVM's with its ``params``. ``against`` is "tvm",
+    "litert" (TFLite files, in its reference kernels) or "onnxruntime" (ONNX files); without it a
+    file's own framework, else TVM. It sets the target's rounding. ``samples`` are drawn with a
+    fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first.
+
+    Raises ``OptionError`` for an option, a model or an input that does not fit,
+    ``EnvironmentProblem`` where the other program is missing or cannot run the model,
+    ``BoundaryError`` where an operator has no code.
+    """
+    file = Path(model) if isinstance(model, str | os.PathLike) else None
+    against = opponent_of(file, against)
+    target = _target(target, against)
+    _check_samples(samples, inputs)
+    with stage("read the model"):
+        loaded = _Loaded.of(model, params, target, input_shapes)
+    network = loaded.network
+    first = given(network, [Path(each) for each in inputs])
+    opponent = _opponent(against, file, loaded)
+    with stage("compile"):
+        code = compiled_code(network, target, toolchain)
+    comparing = _Comparing(network, code, opponent)
+    comparing.run(chain(first, drawn(network, samples)))
+    return Comparison(
+        model=str(model) if file else network.name,
+        checked=code.name,
+        opponent=comparing.opponent.name,
+        rounding=target.rounding,
+        samples=len(first) + samples,
+        given=len(first),
+        outputs=tuple(comparing.outputs),
+        first=comparing.first,
+        notes=tuple(comparing.notes),
+    )
+
+
+def target_of(options: Mapping[str, str], against: str) -> Target:
+    """The target of options by name, for this machine where they name no other. Raises
+    ``OptionError`` for a rounding that is not the other program's."""
+    given = {"rounding": ROUNDINGS[against], **options}
+    if not {"isa", "arch"} & set(given):
+        given["isa"] = "native"
+    if given["rounding"] != ROUNDINGS[against]:
+        raise _other_rounding(given["rounding"], against)
+    return Target.from_options(given)
+
+
+def _target(target: Target | None, against: str) -> Target:
+    """With the rounding of the other program. Raises ``OptionError`` where it says another."""
+    target, rounding = target or Target(isa="native"), ROUNDINGS[against]
+    if target.rounding not in (Target.rounding, rounding):
+        raise _other_rounding(target.rounding, against)
+    return replace(target, rounding=rounding)
+
+
+def _other_rounding(found: str, against: str) -> OptionError:
+    return OptionError(
+        f"rounding of code to compare with {against}",
+        found=safe(found),
+        allowed=ROUNDINGS[against],
+        hint="leave it out: the program that the code is compared with sets it",
+    )
+
+
+def _check_samples(samples: int, inputs: Sequence[Path_]) -> None:
+    if samples < 0 or (samples == 0 and not inputs):
+        raise OptionError(
+            "samples", found=samples, allowed="1 or more; 0 beside input files", hint=str(SAMPLES)
+        )
+
+
+def opponent_of(file: Path | None, against: str) -> str:
+    """Whom to compare with. Raises ``OptionError`` for one that does not run the model."""
+    kind = file.suffix.lower() if file else ""
+    own = OWN.get(kind, "tvm")
+    against = against or own
+    if against not in ROUNDINGS:
+        raise OptionError(
+            "program to compare with", found=repr(against), allowed=", ".join(ROUNDINGS)
+        )
+    if against not in (own, "tvm"):
+        reads = next(suffix for suffix, name in OWN.items() if name == against)
+        raise OptionError(
+            f"model to compare with {against}",
+            found=safe(file.name) if file else "no file",
+            allowed=f"*{reads}",
+            hint=f"--against {own}",
+        )
+    return against
+
+
+@dataclass(frozen=True, eq=False)
+class _Loaded:
+    """A model as a network, and as TVM reads it."""
+
+    network: Network
+    mod: Any
+    params: Any
+
+    @classmethod
+    def of(cls, model: Any, params: Any, target: Target, input_shapes: str) -> _Loaded:
+        if isinstance(model, Graph):
+            raise OptionError(
+                "model to compare",
+                found="a tinyai.Graph",
+                allowed="what another program reads: a file or a tvm.IRModule",
+                hint="tinyai.run_graph computes a graph",
+            )
+        need("tvm", "apache-tvm", "TVM")
+        from tinyai.frontends.relay.load import load_model
+        from tinyai.frontends.relay.partition import module_of
+        from tinyai.frontends.relay.whole import network_of
+
+        network = network_of(model, target, params=params, input_shapes=input_shapes)
+        if isinstance(model, str | os.PathLike):
+            mod, params = load_model(model, input_shapes)
+        else:
+            mod, params = module_of(model, params)
+        return cls(network, mod, params)
+
+
+def _opponent(against: str, file: Path | None, loaded: _Loaded) -> Opponent:
+    names = [port.name for port in loaded.network.inputs]
+    if against == "litert" and file:
+        return LiteRT(file.read_bytes())
+    if against == "onnxruntime" and file:
+        return OnnxRuntime(file, names)
+    from tinyai.frontends.relay.oracle import TvmOwn
+
+    return TvmOwn(loaded.mod, loaded.params, names)
+
+
+class _Comparing:
+    """A comparison at work."""
+
+    def __init__(self, network: Network, code: Code, opponent: Opponent) -> None:
+        self._network, self._code, self.opponent = network, code, opponent
+        self.outputs = [Output(each.name, str(each.type), 0) for each in network.outputs]
+        self.first: Layer | None = None
+        self.notes: list[str] = []
+
+    def run(self, samples: Iterator[Sample]) -> None:
+        number = 0
+        for batch in batches(samples):
+            with stage(f"{len(batch)} samples by {self.opponent.name}"):
+                results = self._expected(batch)
+            for sample, expected in zip(batch, results, strict=True):
+                found = self._code(sample)
+                if isinstance(self.opponent, LiteRT) and self.opponent.cut:
+                    found, expected = self._with_cut(self.opponent.cut, sample, found, expected)
+                if not self._compare(number, found, expected) and self.first is None:
+                    with stage("look for the first layer that differs"):
+                        self._look(sample)
+                number += 1
+
+    def _expected(self, batch: Sequence[Sample]) -> list[list[Array]]:
+        """The other program's results. Where LiteRT aborts it is asked for what the last operator
+        reads, and that is compared as one more output."""
+        try:
+            return self.opponent.results(batch)
+        except AbortedError:
+            if not isinstance(self.opponent, LiteRT) or self.opponent.cut:
+                raise
+            cut = self.opponent.without_last()
+            found = cut.results(batch)
+            self.opponent = cut
+            (value,) = found[0]
+            assert cut.cut is not None
+            self.outputs.insert(
+                0, Output(cut.cut, str(Type(value.shape, DType(value.dtype.name))), 0)
+            )
+            self.notes.append(
+                f"{cut.name} abort in the model's last operator: compared up to what it reads, "
+                f"{cut.cut!r}; the last operator is compared with its reference"
+            )
+            return found
+
+    def _with_cut(
+        self, tensor: str, sample: Sample, found: list[Array], expected: list[Array]
+    ) -> tuple[list[Array], list[Array]]:
+        """What the last operator reads, by the references and by LiteRT, and the outputs, by the
+        code and by the references."""
+        graph = self._network.graph
+        shown = last_makers(graph, self.opponent, {tensor: expected[0]})
+        if not shown:
+            raise OptionError(
+                "tensor that the model's last operator reads",
+                found=safe(tensor),
+                allowed="one that an operator of the graph makes",
+                hint="--against tvm",
+            )
+        values, made = Values(graph, sample), graph.nodes[next(iter(shown))].output
+        ends: dict[str, Array] = {}
+        for number, node in enumerate(graph.nodes):
+            result = run_node(node, values.known)
+            if node.output in (made, *graph.outputs):
+                ends[node.output] = result
+            values.add(number, result)
+        return [ends[made], *found], [*expected, *(ends[name] for name in graph.outputs)]
+
+    def _compare(self, number: int, found: Sequence[Array], expected: Sequence[Array]) -> bool:
+        """Count what differs in one sample; whether nothing does."""
+        equal = True
+        for place, (mine, other) in enumerate(zip(found, expected, strict=True)):
+            output = self.outputs[place]
+            if (mine.shape, mine.dtype) != (other.shape, other.dtype):
+                raise OptionError(
+                    f"output {safe(output.name)} of {self.opponent.name}",
+                    found=f"{other.dtype}{list(other.shape)}",
+                    allowed=output.type,
+                    hint="--against tvm, which computes the same module",
+                )
+            wrong, count = difference(mine, other), output.elements + mine.size
+            self.outputs[place] = replace(output, elements=count)
+            if wrong:
+                equal = False
+                self.outputs[place] = _with_difference(self.outputs[place], number, wrong)
+        return equal
+
+    def _look(self, sample: Sample) -> None:
+        """For the first layer that differs: between the code and the references, which finds what
+        is wrong in the code; else between the references and the other program."""
+        self.first = self._code.first_wrong_layer(sample)
+        if self.first is None:
+            self.first = first_other_layer(self._network.graph, self.opponent, sample)
+            if self.first is None:
+                self.notes.append(
+                    "every layer computes what the operators' references say, and no tensor of "
+                    f"{self.opponent.name} that could be found again differs from them"
+                )
+
+
+def _with_difference(output: Output, sample: int, wrong: Any) -> Output:
+    more = replace(output, differing=output.differing + wrong.count)
+    if output.differing:
+        return more
+    return replace(
+        more, sample=sample, index=wrong.index, found=wrong.found, expected=wrong.expected
+    )
+
+
+def first_other_layer(graph: Graph, opponent: Opponent, sample: Sample) -> Layer | None:
+    """The first layer of a graph whose references do not give what another program makes, among
+    those that the program shows."""
+    shown = opponent.tensors(sample)
+    wanted = last_makers(graph, opponent, shown)
+    values = Values(graph, sample)
+    for number, node in enumerate(graph.nodes):
+        result = run_node(node, values.known)
+        wrong = difference(result, shown[wanted[number]]) if number in wanted else None
+        if wrong:
+            nodes = _made_at_once(graph, opponent, number)
+            lines = _chain(graph, nodes, sample, wrong.index)
+            return layer_of(graph, number, wrong, REFERENCE, opponent.name, lines)
+        values.add(number, result)
+    return None
+
+
+def last_makers(graph: Graph, opponent: Opponent, shown: Mapping[str, Array]) -> dict[int, str]:
+    """The tensors that another program shows, by the number of the last node of the source model's
+    operator that makes one; those of other types are left out."""
+    makers: dict[str, int] = {}
+    for number, node in enumerate(graph.nodes):
+        tensor = _tensor_of(opponent, node)
+        value = shown.get(tensor) if tensor else None
+        of = graph.type(node.output)
+        if (
+            tensor
+            and value is not None
+            and (value.shape, value.dtype) == (of.shape, of.dtype.numpy)
+        ):
+            makers[tensor] = number
+    return {number: tensor for tensor, number in makers.items()}
+
+
+def _tensor_of(opponent: Opponent, node: Node) -> str | None:
+    return next(filter(None, map(opponent.tensor_of, node.sources)), None)
+
+
+def _made_at_once(graph: Graph, opponent: Opponent, number: int) -> list[int]:
+    """The nodes of one layer of the source model, which compute element by element behind the
+    first, up to ``number``."""
+    numbers = {node.output: place for place, node in enumerate(graph.nodes)}
+    tensor, found = _tensor_of(opponent, graph.nodes[number]), [number]
+    while True:
+        node = graph.nodes[found[0]]
+        before = numbers.get(node.inputs[0]) if node.inputs else None
+        if (
+            before is None
+            or graph.type(node.output).shape != graph.type(node.inputs[0]).shape
+            or _tensor_of(opponent, graph.nodes[before]) != tensor
+            or not isinstance(node.op, Elementwise)
+        ):
+            return found
+        found.insert(0, before)
+
+
+def _chain(
+    graph: Graph, nodes: Sequence[int], sample: Sample, index: tuple[int, ...]
+) -> tuple[Line, ...]:
+    """The arithmetic of an element through these nodes."""
+    values = Values(graph, sample)
+    lines: list[Line] = []
+    for number, node in enumerate(graph.nodes[: nodes[-1] + 1]):
+        if number in nodes:
+            more = arithmetic(graph, node, values.known, index)
+            lines += more if number == nodes[0] else more[1:]
+        values.add(number, run_node(node, values.known))
+    return tuple(lines)

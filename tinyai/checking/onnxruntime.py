@@ -1,0 +1,87 @@
+"""ONNX files in ONNX Runtime on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinyai.checking.opponents import Sample, need
+from tinyai.ir import Array
+
+# What makes integers of anything, in QDQ and in QOperator form, and what hands integers on.
+_MAKES_INTEGERS = ("QuantizeLinear", "QLinear")
+_MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Concat", "Squeeze", "Unsqueeze", "Slice")
+
+
+class OnnxRuntime:
+    """A file. int8 activations stay int8: by default ONNX Runtime makes them uint8, and computes in
+    float what it cannot compute so."""
+
+    def __init__(self, file: Path, names: Sequence[str]) -> None:
+        self.name = need("onnxruntime", "onnxruntime", "ONNX Runtime")
+        import onnx
+
+        self._model = onnx.load(file)
+        self._names = list(names)
+        self._session = _session(self._model)
+        self._shown = _quantized(self._model.graph)
+
+    def results(self, samples: Sequence[Sample]) -> list[list[Array]]:
+        return [self._run(self._session, None, sample) for sample in samples]
+
+    def tensors(self, sample: Sample) -> Mapping[str, Array]:
+        """What is quantized, which a graph of integers has as well."""
+        import onnx
+
+        shown = onnx.ModelProto()
+        shown.CopyFrom(self._model)
+        names = list(dict.fromkeys(self._shown.values()))
+        known = {each.name for each in shown.graph.output}
+        more = [onnx.ValueInfoProto(name=name) for name in names if name not in known]
+        shown.graph.output.extend(more)
+        return dict(zip(names, self._run(_session(shown), names, sample), strict=True))
+
+    def tensor_of(self, source: str) -> str | None:
+        return self._shown.get(source)
+
+    def _run(self, session: Any, names: list[str] | None, sample: Sample) -> list[Array]:
+        found = session.run(names, dict(zip(self._names, sample, strict=True)))
+        return [np.asarray(value) for value in found]
+
+
+def _session(model: Any) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _quantized(graph: Any) -> dict[str, str]:
+    """For each node by its name the integers that are made of its result: the result itself, or
+    what the quantize makes that follows behind operators of which each is the only reader."""
+    readers: dict[str, list[Any]] = {}
+    integers: set[str] = set()
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+        moved = node.op_type in _MOVES and node.input[0] in integers
+        if moved or node.op_type.startswith(_MAKES_INTEGERS):
+            integers.update(node.output)
+    made = {name: name for name in integers}
+    for node in reversed(graph.node):
+        follow = readers.get(node.output[0], []) if node.output else []
+        if len(follow) == 1 and node.output[0] not in made and follow[0].output[0] in made:
+            made[node.output[0]] = made[follow[0].output[0]]
+    return {
+        node.name: made[node.output[0]]
+        for node in graph.node
+        if node.name and node.op_type != "DequantizeLinear" and made.keys() & node.output[:1]
+    }

@@ -1,0 +1,58 @@
+"""Programs whose results code is compared with, each behind the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from tinyai.errors import EnvironmentProblem
+from tinyai.ir import Array
+
+Sample = tuple[Array, ...]
+T = TypeVar("T")
+# Samples that are in memory at once, with their results.
+BATCH = 8
+
+
+class Opponent(Protocol):
+    """A model in another program. Samples are arrays in the order of the model's inputs.
+
+    ``results`` are the model's outputs for each sample. ``tensors`` are values on the way for one,
+    by names of the program's; ``tensor_of`` is the name of the one that the source model's operator
+    of that name makes, None where the program shows none.
+    """
+
+    name: str
+
+    def results(self, samples: Sequence[Sample]) -> list[list[Array]]: ...
+
+    def tensors(self, sample: Sample) -> Mapping[str, Array]: ...
+
+    def tensor_of(self, source: str) -> str | None: ...
+
+
+def need(module: str, package: str, program: str) -> str:
+    """The program with its version. Raises ``EnvironmentProblem`` where it is not installed."""
+    try:
+        found = find_spec(module) is not None
+    except ImportError:
+        found = False
+    if not found:
+        raise EnvironmentProblem(
+            f"{program} is missing, which the check is against",
+            found=f"no module {module}",
+            allowed=f"the package {package}",
+            hint='pip install "tinyai[check]"',
+        )
+    try:
+        return f"{program} {version(package)}"
+    except PackageNotFoundError:  # brought along by something else
+        return program
+
+
+def batches(samples: Iterator[T]) -> Iterator[list[T]]:
+    while batch := list(islice(samples, BATCH)):
+        yield batch

@@ -1,0 +1,70 @@
+"""``tinyai check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tinyai.cli.shared import (
+    MODEL,
+    Asked,
+    command,
+    json_option,
+    shapes_option,
+    target_options,
+)
+
+
+@command(
+    "check",
+    "tinyai check model.tflite",
+    "tinyai check model.onnx --against tvm --samples 100",
+    "tinyai check model.tflite --input images.npz --json",
+)
+@click.argument("file", type=click.Path())
+@click.option(
+    "--against",
+    type=click.Choice(["tvm", "litert", "onnxruntime"]),
+    help="With whom to compare.  [default: FILE's own framework]",
+)
+@click.option("--samples", default=10, show_default=True, help="Random inputs.", type=int)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Further inputs: .npz by the names of FILE's inputs, or .npy of its only one.",
+)
+@target_options
+@shapes_option
+@json_option
+@click.pass_context
+def check(
+    context: click.Context,
+    file: str,
+    against: str | None,
+    samples: int,
+    inputs: tuple[Path, ...],
+    asked: Asked,
+    input_shapes: str,
+    as_json: bool,
+) -> None:
+    """Compare the integers of FILE's code with those of another program, bit for bit.
+
+    Where they differ, the first layer that does is shown under FILE's own name, with both values
+    and the arithmetic of one element. LiteRT runs its reference kernels. The program that is
+    compared with sets the rounding.
+
+    The exit code is 0 where all values are equal, 1 where one is not or FILE cannot be compiled, 2
+    where an option is bad or the program is not installed.
+    """
+    from tinyai.checking import check as checking
+
+    against = checking.opponent_of(Path(file), against or "")
+    target = checking.target_of(asked.options, against)
+    compared = checking.check(
+        file, target, against=against, samples=samples, inputs=inputs, input_shapes=input_shapes
+    )
+    click.echo(compared.json() if as_json else str(compared))
+    context.exit(0 if compared.equal else MODEL)

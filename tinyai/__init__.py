@@ -27,30 +27,41 @@ from tinyai.target import Target
 if TYPE_CHECKING:
     from tinyai.backend import compile_graph
     from tinyai.checking.check import check
+    from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.relay.build import build
     from tinyai.frontends.relay.explain import explain
     from tinyai.frontends.relay.partition import partition_for_tinyai
     from tinyai.frontends.relay.seal import seal, unseal
     from tinyai.ir import Graph
     from tinyai.lower import graph_of, refusal_of_composite, refusal_of_operator
+    from tinyai.network import Network, Port
     from tinyai.qdq import Rewriting
     from tinyai.reference import run_graph
+    from tinyai.report import Report
+    from tinyai.runtime.library import TensorSpec
     from tinyai.runtime.runner import Runner
     from tinyai.source import Rounding
 
 __all__ = [
     "Graph",
+    "Model",
+    "Network",
+    "Port",
+    "Report",
     "Rewriting",
     "Rounding",
     "Runner",
     "Target",
+    "TensorSpec",
     "TinyAIError",
     "Toolchain",
     "build",
     "check",
+    "compile",
     "compile_graph",
     "explain",
     "graph_of",
+    "network_of",
     "partition_for_tinyai",
     "refusal_of_composite",
     "refusal_of_operator",
@@ -62,6 +73,13 @@ __all__ = [
 
 # What a front end of one's own is made with, beside ``tinyai.vocabulary``.
 _NEUTRAL = {
+    "Model": "tinyai.frontends.model",
+    "Network": "tinyai.network",
+    "Port": "tinyai.network",
+    "Report": "tinyai.report",
+    "TensorSpec": "tinyai.runtime.library",
+    "compile": "tinyai.frontends.model",
+    "network_of": "tinyai.frontends.model",
     "Graph": "tinyai.ir",
     "Rewriting": "tinyai.qdq",
     "Rounding": "tinyai.source",

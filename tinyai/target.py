@@ -156,6 +156,14 @@ class Target:
         return self.arch or _architecture_of(self.isa) or this_architecture()
 
     @classmethod
+    def of(cls, given: Target | str | None) -> Target:
+        """What a caller hands over: a target, a target string, or None for the default. Raises
+        ``OptionError`` for others."""
+        if given is None:
+            return cls()
+        return given if isinstance(given, cls) else cls.from_options(split_target(given)[0])
+
+    @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Target:
         """Target from option names and values; ``-`` in a name is ``_``.
 

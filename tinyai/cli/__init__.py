@@ -10,9 +10,11 @@ import click
 from tinyai._version import __version__
 from tinyai.cli.bench import bench
 from tinyai.cli.check import check
+from tinyai.cli.compile import compile
 from tinyai.cli.doctor import doctor
 from tinyai.cli.explain import explain
 from tinyai.cli.install_tvm import install_tvm
+from tinyai.cli.run import run
 from tinyai.cli.tune import tune
 from tinyai.cli.tvmc import tvmc
 
@@ -27,5 +29,5 @@ def main() -> None:
     """
 
 
-for _each in (check, explain, bench, tune, doctor, tvmc, install_tvm):
+for _each in (compile, run, check, explain, bench, tune, doctor, tvmc, install_tvm):
     main.add_command(_each)

@@ -61,7 +61,10 @@ def network_of(
     if isinstance(model, Graph):
         return network_of_graph(model, name)
     file = Path(model) if isinstance(model, str | os.PathLike) else None
-    mod, params = load_model(file, input_shapes) if file else module_of(model, params)
+    if file is not None and not params:
+        mod, params = load_model(file, input_shapes)
+    else:
+        mod, params = module_of(model, params)
     name = identifier(name, "name") if name else c_name(file.stem if file else "network")
     if regions(mod):
         raise OptionError(

@@ -1,0 +1,97 @@
+"""``tinyai.compile`` and ``tinyai.Model`` of model files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tinyai
+from tests.support.example_graphs import small_network
+from tests.support.paths import MODELS
+from tinyai.errors import BoundaryError, ModelError, OptionError
+from tinyai.frontends.relay.load import load_model
+from tinyai.runtime import link
+
+KWS = MODELS / "kws_ref_model.tflite"
+TARGET = "tinyai -isa=scalar -rounding=tflite"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "tinyai" / "models"
+
+
+def sample() -> np.ndarray:
+    return np.random.default_rng(0).integers(-128, 128, (1, 49, 10, 1)).astype(np.int8)
+
+
+def test_a_model_file_runs_and_its_library_is_kept(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = tinyai.Model(KWS, TARGET)
+    expected = tinyai.run_graph(tinyai.network_of(KWS, tinyai.Target.of(TARGET)).graph, [sample()])
+    assert np.array_equal(model.run(sample())[0], expected[0])
+    assert (model.inputs[0].scale, model.inputs[0].zero_point) == (0.5847029089927673, 83)
+    assert len([*cache.iterdir()]) == 1
+    # A copy of the same content and name is known, in other options it is not.
+    copy = tmp_path / KWS.name
+    copy.write_bytes(KWS.read_bytes())
+    monkeypatch.setattr(link, "compile_graph", None)
+    assert np.array_equal(tinyai.Model(copy, TARGET).run(sample())[0], expected[0])
+    with pytest.raises(TypeError):
+        tinyai.Model(copy, "tinyai -isa=scalar -rounding=onnx")
+    assert len([*cache.iterdir()]) == 1
+
+
+def test_a_module_and_a_graph_are_models_too(cache: Path) -> None:
+    mod, params = load_model(KWS)
+    file, module = tinyai.Model(KWS, TARGET), tinyai.Model(mod, TARGET, params=params)
+    assert np.array_equal(file.run(sample())[0], module.run(sample())[0])
+    graph = small_network()
+    x = np.zeros(graph.type(graph.inputs[0]).shape, np.float32)
+    expected = tinyai.run_graph(graph, [x])
+    assert np.array_equal(tinyai.Model(graph, TARGET).run(x)[0], expected[0])
+
+
+def test_integer_ends_are_asked_for(cache: Path) -> None:
+    vww = MODELS / "mcunet_vww.tflite"
+    models = [tinyai.Model(vww, TARGET, ends=ends) for ends in ("model", "int8")]
+    assert [model.inputs[0].dtype for model in models] == ["float32", "int8"]
+    image = np.random.default_rng(0).uniform(-1, 1, models[0].inputs[0].shape).astype("float32")
+    floats, integers = (model.run(image, scaled=True)[0] for model in models)
+    assert np.array_equal(floats, integers)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "kind", "told"),
+    [
+        ("none.tflite", {}, OptionError, "no file"),
+        ("bad.tflite", {}, ModelError, "TFL3"),
+        ("net.pb", {}, OptionError, "allowed:"),
+        (3, {}, OptionError, "allowed:"),
+        (None, {}, OptionError, "allowed:"),
+        (MODELS / "ad01_fp32.onnx", {}, BoundaryError, "no host"),
+        (KWS, {"target": "llvm"}, OptionError, "begins with tinyai"),
+        (KWS, {"target": 3}, OptionError, "tinyai.Target"),
+        (KWS, {"target": "tinyai -speed=9"}, OptionError, "speed"),
+        (KWS, {"ends": "float"}, OptionError, "ends of a network"),
+        (KWS, {"params": {"a": 1}}, OptionError, "params"),
+        (KWS, {"toolchain": "gcc"}, OptionError, "toolchain"),
+        (KWS, {"input_shapes": "x"}, OptionError, "input shapes"),
+        (small_network(), {"input_shapes": "x:[1]"}, OptionError, "beside a Graph"),
+    ],
+)
+def test_wrong_uses_of_model_and_compile_are_told(
+    cache: Path, tmp_path: Path, model: object, options: dict, kind: type[Exception], told: str
+) -> None:
+    (tmp_path / "bad.tflite").write_bytes(b"nothing of the kind")
+    model = tmp_path / model if isinstance(model, str) else model
+    with pytest.raises(kind, match=told):
+        tinyai.Model(model, **options)
+    with pytest.raises(kind, match=told):
+        tinyai.compile(model, tmp_path / "net.so", **options)
+    assert not (tmp_path / "net.so").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -1,0 +1,158 @@
+"""``tinyai compile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinyai.cli.shared import (
+    Asked,
+    command,
+    json_option,
+    print_json,
+    relay_for,
+    shapes_option,
+    target_options,
+)
+from tinyai.errors import OptionError
+from tinyai.stages import stage
+
+if TYPE_CHECKING:
+    from tinyai.runtime.toolchain import Toolchain
+
+
+@command(
+    "compile",
+    "tinyai compile model.tflite -o net.so",
+    "tinyai compile model.tflite -o net.so --isa scalar --rounding tflite --arena-limit 100000",
+    "tinyai compile model.onnx -o net.relay.so --target 'tinyai -threads=2, llvm'",
+)
+@click.argument("model", type=click.Path())
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path))
+@target_options
+@click.option("--name", default="", help="C identifier of the network.  [default: the file's name]")
+@click.option(
+    "--ends",
+    type=click.Choice(["model", "int8"]),
+    default="model",
+    show_default=True,
+    help="int8: without the quantize and dequantize at the ends.",
+)
+@click.option("--cc", help="C compiler with its flags.  [default: CC, or one for --arch]")
+@click.option(
+    "--strict/--no-strict",
+    default=None,
+    help="Whether an operator that would stay on the host is an error: always, but for .relay.so.",
+)
+@shapes_option
+@json_option
+def compile(
+    model: str,
+    output: Path,
+    asked: Asked,
+    name: str,
+    ends: str,
+    cc: str | None,
+    strict: bool | None,
+    input_shapes: str,
+    as_json: bool,
+) -> None:
+    """Compile MODEL (.tflite, .onnx, Relay's text as .relay or .txt) to what OUTPUT's name says.
+
+    \b
+    NAME.so        a library with a plain C interface: tinyai run, tinyai.Model
+    NAME.relay.so  TVM's library: what tinyai has no code for runs by TVM
+    NAME.tar       a C package in an archive
+    NAME, NAME/    a C package in a folder
+    """
+    from tinyai.runtime.toolchain import Toolchain
+
+    toolchain = Toolchain(cc) if cc is not None else None
+    if output.name.endswith(".relay.so"):
+        if name or ends != "model":
+            raise OptionError("options of TVM's library", found="--name, --ends", allowed="neither")
+        facts = _relay_library(model, output, asked, strict, input_shapes, toolchain)
+    elif strict is False:
+        raise OptionError(
+            "--no-strict",
+            found=f"beside {output.name}, which has no host",
+            allowed="beside NAME.relay.so alone",
+        )
+    elif output.suffix == ".so":
+        facts = _library(model, output, asked, name, ends, input_shapes, toolchain)
+    else:
+        raise OptionError(
+            "output", found=repr(str(output)), allowed="a name that ends with .so or .relay.so"
+        )
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo("\n".join(_lines(facts)))
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    """The facts for a reader: sizes, and what goes in and comes out."""
+    from tinyai.report import safe
+
+    lines = [f"{facts['output']}: {facts['kind']}, {facts['size']:,} bytes"]
+    for key in ("weight_bytes", "arena_bytes"):
+        lines += [f"  {key.removesuffix('_bytes')}: {facts[key]:,} bytes"] if key in facts else []
+    for kind in ("inputs", "outputs"):
+        for each in facts.get(kind, ()):
+            scale = f", {each['scale']:.6g} * (q - {each['zero_point']})" if each["scale"] else ""
+            shape = ",".join(map(str, each["shape"]))
+            lines.append(f"  {kind[:-1]}: {safe(each['name'], 60)} {each['dtype']}[{shape}]{scale}")
+    return lines
+
+
+def _library(
+    model: str,
+    output: Path,
+    asked: Asked,
+    name: str,
+    ends: str,
+    input_shapes: str,
+    toolchain: Toolchain | None,
+) -> dict[str, Any]:
+    from tinyai.frontends.model import compile
+    from tinyai.runtime.link import facts_of_library
+
+    compile(
+        model,
+        output,
+        asked.target,
+        name=name,
+        ends=ends,
+        input_shapes=input_shapes,
+        toolchain=toolchain,
+    )
+    return {"output": str(output), "kind": "library", **facts_of_library(output)}
+
+
+def _relay_library(
+    model: str,
+    output: Path,
+    asked: Asked,
+    strict: bool | None,
+    input_shapes: str,
+    toolchain: Toolchain | None,
+) -> dict[str, Any]:
+    from tinyai.runtime.link import check_place
+
+    check_place(output)
+    with relay_for("compile"):
+        from tinyai.frontends.relay.build import build
+        from tinyai.frontends.relay.load import load_model
+        from tinyai.frontends.relay.partition import partition_for_tinyai
+    mod, params = load_model(model, input_shapes)
+    if strict:
+        with stage("partition"):
+            partition_for_tinyai(mod, params, strict=True, **asked.options)
+    words = "".join(f" -{key}={value}" for key, value in asked.options.items())
+    with stage("relay.build and C compiler"):
+        factory = build(mod, params, target=f"tinyai{words}, {asked.host}", toolchain=toolchain)
+    with stage("export"):
+        factory.export_library(str(output))
+    return {"output": str(output), "kind": "TVM's library", "size": output.stat().st_size}

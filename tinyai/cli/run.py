@@ -1,0 +1,281 @@
+"""``tinyai run``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinyai.cli.shared import (
+    Asked,
+    command,
+    console,
+    json_option,
+    print_json,
+    shapes_option,
+    target_options,
+)
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.stages import stage
+
+if TYPE_CHECKING:
+    from tinyai.runtime.library import Array, Library, TensorSpec
+
+_PRINTED = 16  # values of an output
+
+
+@command(
+    "run",
+    "tinyai run net.so --input x.npy",
+    "tinyai run net.so --input x.npz --scaled -o outputs.npz",
+    "tinyai run model.tflite --rounding tflite --input x.npy --top 3 --labels labels.txt",
+)
+@click.argument("model", type=click.Path())
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    type=click.Path(),
+    help="An array of .npy or .png; all of .npz by name. Once an input.",
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write outputs as .npz.")
+@click.option("--scaled", is_flag=True, help="Real numbers in and out, by scale and zero point.")
+@click.option("--top", type=click.IntRange(min=1), help="The classes of the largest values.")
+@click.option("--labels", type=click.Path(), help="Names of classes: a text file, one a line.")
+@target_options
+@shapes_option
+@json_option
+def run(
+    model: str,
+    inputs: tuple[str, ...],
+    output: Path | None,
+    scaled: bool,
+    top: int | None,
+    labels: str | None,
+    asked: Asked,
+    input_shapes: str,
+    as_json: bool,
+) -> None:
+    """Run MODEL, a library of tinyai compile or a model file, which is compiled first.
+
+    Prints the outputs, or writes them to a file. A .png has the height, width and channels of the
+    input; without --scaled its bytes are taken as they are for uint8, and less 128 for int8; with
+    it, they are divided by 255.
+    """
+    from tinyai.frontends.model import LIBRARIES, Model
+
+    if output is not None and output.suffix != ".npz":
+        raise OptionError("--output", found=str(output), allowed="a name that ends with .npz")
+    names = _labels(labels, top)
+    if Path(model).suffix in LIBRARIES:
+        _no_target(asked)
+        loaded = Model(model)
+    else:
+        loaded = Model(model, asked.target, input_shapes=input_shapes)
+    arrays = _arrays(loaded, inputs, scaled)
+    with stage("run"):
+        found = loaded.run(arrays, scaled=scaled)
+    if output is not None:
+        _write(output, loaded.outputs, found)
+    if as_json:
+        print_json(_as_json(loaded.outputs, found, top, names))
+    elif output is None or top:
+        _print(loaded.outputs, found, top, names)
+
+
+def _no_target(asked: Asked) -> None:
+    if asked.options:
+        raise OptionError(
+            "options of the target beside a library",
+            found=", ".join(asked.options),
+            allowed="none: it is compiled",
+            hint="tinyai compile takes them",
+        )
+
+
+# --- Inputs --------------------------------------------------------------------------------------
+
+
+def _arrays(model: Library, files: Sequence[str], scaled: bool) -> Any:
+    """What the files hold, for ``Library.run``."""
+    if not files:
+        wanted = ", ".join(f"{each.name} {each}" for each in model.inputs)
+        raise OptionError("no --input", found="none", allowed=wanted[:300])
+    if len(files) == 1 and files[0].endswith(".npz"):
+        import numpy as np
+
+        with _readable(files[0], "arrays of numpy"), np.load(files[0]) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        names = {each.name for each in model.inputs}
+        if len(arrays) == len(names) == 1:
+            return list(arrays.values())  # there is no doubt which is which
+        return arrays
+    if len(files) != len(model.inputs):
+        names_ = ", ".join(each.name for each in model.inputs)
+        raise OptionError(
+            "number of --input", found=len(files), allowed=f"{len(model.inputs)}: {names_[:200]}"
+        )
+    return [_array(file, spec, scaled) for file, spec in zip(files, model.inputs, strict=True)]
+
+
+def _array(file: str, spec: TensorSpec, scaled: bool) -> Array:
+    if file.endswith(".npy"):
+        import numpy as np
+
+        with _readable(file, "an array of numpy"):
+            array: Array = np.load(file)
+            return array
+    if file.lower().endswith(".png"):
+        return _image(file, spec, scaled)
+    raise OptionError("--input", found=file, allowed="*.npy, *.png, or one *.npz with all inputs")
+
+
+@contextlib.contextmanager
+def _readable(file: str, what: str) -> Any:
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError):
+        raise OptionError("--input", found=f"{file}, no file", allowed="a file to read") from None
+    except PermissionError:
+        raise
+    except Exception as error:  # numpy and zipfile raise what they like
+        said = " ".join(str(error).split())[:200]
+        raise OptionError(
+            "--input", found=f"{file}: {type(error).__name__}: {said}", allowed=what
+        ) from None
+
+
+def _image(file: str, spec: TensorSpec, scaled: bool) -> Array:
+    import numpy as np
+
+    try:
+        from PIL import Image
+    except ImportError:
+        raise EnvironmentProblem(
+            "the package pillow, which reads .png files, is missing",
+            found="no such module",
+            allowed="an installed one",
+            hint='pip install "tinyai[image]"',
+        ) from None
+    shape = spec.shape
+    last, first = shape[-1:] in ((1,), (3,)), shape[1:2] in ((1,), (3,))
+    if len(shape) != 4 or shape[0] != 1 or not (last or first):
+        raise OptionError(
+            f"input {spec.name!r}", found="an image", allowed=f"{spec}", hint="*.npy or *.npz"
+        )
+    channels = shape[-1] if last else shape[1]
+    size = shape[1:3] if last else shape[2:4]
+    with _readable(file, "an image"), Image.open(file) as image:
+        if (image.height, image.width) != size:
+            raise OptionError(
+                f"--input {file}",
+                found=f"{image.height} x {image.width} pixels",
+                allowed=f"{size[0]} x {size[1]}, as {spec} says",
+                hint="scale and crop it, as the model was trained",
+            )
+        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    pixels = pixels.reshape(*size, channels)[None]
+    pixels = pixels if last else pixels.transpose(0, 3, 1, 2)
+    if scaled or spec.dtype == "float32":
+        return np.ascontiguousarray(pixels.astype(np.float32) / np.float32(255))
+    if spec.dtype == "int8":
+        return np.ascontiguousarray((pixels.astype(np.int16) - 128).astype(np.int8))
+    return np.ascontiguousarray(pixels)
+
+
+# --- Outputs -------------------------------------------------------------------------------------
+
+
+def _labels(file: str | None, top: int | None) -> list[str]:
+    if file is None:
+        return []
+    if top is None:
+        raise OptionError("--labels", found="without --top", allowed="--top K --labels FILE")
+    try:
+        return Path(file).read_text().splitlines()
+    except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError):
+        raise OptionError(
+            "--labels", found=f"{file}, no text file", allowed="a text file, one name a line"
+        ) from None
+
+
+def _write(file: Path, specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> None:
+    """The outputs by name, whole or not at all."""
+    import numpy as np
+
+    from tinyai.runtime.link import check_place
+
+    check_place(file)
+    parent = file.absolute().parent
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".tinyai-") as folder:
+        beside = Path(folder) / "outputs.npz"
+        named = {_key(i, specs): a for i, a in enumerate(arrays)}
+        np.savez(beside, **named)
+        os.replace(beside, file)
+
+
+def _key(index: int, specs: Sequence[TensorSpec]) -> str:
+    """A name that an archive can have: a model's may be a path, or another's again."""
+    name = specs[index].name
+    plain = name and name.isprintable() and "/" not in name and "\\" not in name and name != "file"
+    alone = sum(each.name == name for each in specs) == 1
+    return name if plain and alone else f"output{index}"
+
+
+def _ranked(array: Array, top: int, names: Sequence[str]) -> list[tuple[int, float, str]]:
+    import numpy as np
+
+    flat = array.reshape(-1)
+    order = np.argsort(-flat.astype(np.float64), kind="stable")[:top]
+    return [(int(i), flat[i].item(), names[int(i)] if int(i) < len(names) else "") for i in order]
+
+
+def _as_json(
+    specs: Sequence[TensorSpec], arrays: Sequence[Array], top: int | None, names: Sequence[str]
+) -> dict[str, object]:
+    rows = []
+    for spec, array in zip(specs, arrays, strict=True):
+        row: dict[str, object] = {
+            "name": spec.name,
+            "shape": array.shape,
+            "dtype": str(array.dtype),
+        }
+        if top:
+            row["top"] = [
+                {"class": i, "value": value, "label": label}
+                for i, value, label in _ranked(array, top, names)
+            ]
+        else:
+            row["values"] = array.tolist()
+        rows.append(row)
+    return {"outputs": rows}
+
+
+def _print(
+    specs: Sequence[TensorSpec], arrays: Sequence[Array], top: int | None, names: Sequence[str]
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from tinyai.report import safe
+
+    for spec, array in zip(specs, arrays, strict=True):
+        title = f"{safe(spec.name, 60)}: {array.dtype}{list(array.shape)}"
+        if top:
+            table = Table(title=Text(title), title_justify="left")
+            for head in ("class", "value", *(["label"] if names else [])):
+                table.add_column(head, justify="left" if head == "label" else "right")
+            for i, value, label in _ranked(array, top, names):
+                table.add_row(str(i), f"{value:.6g}", *([Text(safe(label))] if names else []))
+            console().print(table)
+            continue
+        flat = array.reshape(-1)
+        shown = " ".join(f"{value:.6g}" for value in flat[:_PRINTED].tolist())
+        more = f" ... ({flat.size} values: -o FILE.npz)" if flat.size > _PRINTED else ""
+        click.echo(f"{title}\n  {shown}{more}")

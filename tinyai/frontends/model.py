@@ -1,0 +1,212 @@
+"""From a model to a library, and to results in Python: what needs a front end is imported when a
+model has to be read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tinyai._version import __version__
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.runtime.library import Library
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.target import Target
+
+if TYPE_CHECKING:
+    from tinyai.network import Network
+
+# What a model may be: a path, a module of a front end's, a ``tinyai.Graph`` or ``tinyai.Network``.
+Source: TypeAlias = Any
+
+LIBRARIES = (".so", ".dylib")
+
+
+def compile(
+    model: Source,
+    output: str | os.PathLike[str],
+    target: str | Target | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    name: str = "",
+    ends: str = "model",
+    input_shapes: str = "",
+    toolchain: Toolchain | None = None,
+) -> Path:
+    """Compile the whole of ``model`` to a library with a plain C interface, which ``tinyai.Model``
+    loads without TVM. Returns its path.
+
+    ``model`` is the path of an .onnx or .tflite file or of Relay's text, a Relay module with its
+    ``params``, a ``tinyai.Graph`` or a ``tinyai.Network``. ``output`` ends with .so. ``target``
+    is a ``tinyai.Target`` or a string such as "tinyai -isa=avx2 -threads=2". ``name``, a C
+    identifier, is the entry's; without one it is made of the file's. ``ends="int8"`` leaves out the
+    quantize and dequantize at the ends. ``input_shapes`` are tvmc's, for a file that leaves them
+    open. For another architecture its cross compiler is called, if ``toolchain`` names no other.
+
+    Raises ``OptionError`` for bad options, a file that is not there or cannot be written;
+    ``ModelError`` for a model that cannot be read; ``BoundaryError``, with the report of
+    ``explain``, where an operator would stay on a host; ``LimitError`` where a limit of the target
+    is exceeded; ``ToolchainError`` where the C compiler fails; ``EnvironmentProblem`` where a model
+    has to be read and there is no TVM with Relay.
+    """
+    path = Path(output)
+    if path.suffix not in LIBRARIES or path.name.endswith(".relay.so"):
+        raise OptionError(
+            "output file",
+            found=repr(str(output)),
+            allowed="a name that ends with .so",
+            hint="tinyai.emit_c writes a C package, tinyai.build makes TVM's library",
+        )
+    from tinyai.runtime.link import check_place, toolchain_for, write_library
+
+    options = Target.of(target)
+    toolchain_for(options, toolchain).command()
+    check_place(path)
+    network = network_of(
+        model, options, params=params, name=name, ends=ends, input_shapes=input_shapes
+    )
+    write_library(network, path, options, toolchain)
+    return path
+
+
+def network_of(
+    model: Source,
+    target: Target | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    name: str = "",
+    ends: str = "model",
+    input_shapes: str = "",
+) -> Network:
+    """The whole of ``model`` as one graph with named and scaled inputs and outputs; arguments and
+    errors are those of ``compile``."""
+    from tinyai.ir import Graph
+    from tinyai.network import Network, network_of_graph
+    from tinyai.stages import stage
+
+    if isinstance(model, Graph | Network):
+        given = [
+            word
+            for word, value in (
+                ("params", params),
+                ("input_shapes", input_shapes),
+                ("ends", ends if ends != "model" else ""),
+                ("name", name if isinstance(model, Network) else ""),
+            )
+            if value
+        ]
+        if given:
+            raise OptionError(
+                f"options beside a {type(model).__name__}",
+                found=", ".join(given),
+                allowed="none: it is whole",
+            )
+        return model if isinstance(model, Network) else network_of_graph(model, name)
+    try:
+        from tinyai.frontends.relay import whole
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "to read a model tinyai needs a TVM with Relay",
+            found=" ".join(str(error).splitlines()[:1]),
+            allowed="a TVM with Relay, such as 0.17",
+            hint="tinyai install-tvm, or python -m tinyai doctor",
+        ) from None
+    with stage("model to graph"):
+        return whole.network_of(
+            model,
+            target,
+            name,
+            params=dict(params) if params else None,
+            ends=ends,
+            input_shapes=input_shapes,
+        )
+
+
+class Model(Library):
+    """A model that runs: ``tinyai.Model("net.so")`` or ``tinyai.Model("model.tflite")``.
+
+    A library is loaded, without TVM. A model (as ``tinyai.compile`` takes it, with its options) is
+    compiled for this machine first; what became of a file is kept in ``~/.cache/tinyai/models``
+    and found again by its content, the options, the compiler and tinyai's own code.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        target: str | Target | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        ends: str = "model",
+        input_shapes: str = "",
+        toolchain: Toolchain | None = None,
+    ) -> None:
+        """Raises what ``tinyai.compile`` raises, ``OptionError`` for options beside a library, and
+        ``FormatError`` for a library that is none, or of another version."""
+        is_path = isinstance(source, str | os.PathLike)
+        if is_path and Path(source).suffix in LIBRARIES:
+            if target is not None or params or ends != "model" or input_shapes or toolchain:
+                raise OptionError(
+                    "options beside a library",
+                    found="some",
+                    allowed="none: it is compiled",
+                    hint="tinyai.compile takes them",
+                )
+            super().__init__(source)
+            return
+        from tinyai.runtime.link import toolchain_for, write_library
+
+        options = Target.of(target)
+        toolchain = toolchain_for(options, toolchain)
+        with contextlib.ExitStack() as stack:
+            place = None
+            if is_path and not params:
+                said = (str(options), ends, input_shapes, *toolchain.command())
+                place = _kept(Path(source), options, said)
+            if place is None:
+                place = Path(stack.enter_context(_folder())) / "network.so"
+            if not place.is_file():
+                network = network_of(
+                    source, options, params=params, ends=ends, input_shapes=input_shapes
+                )
+                write_library(network, place, options, toolchain, here=True)
+            super().__init__(place)  # what is loaded stays, when its file goes
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tinyai-")
+
+
+def _kept(file: Path, target: Target, said: tuple[str, ...]) -> Path | None:
+    """Where the library of a file is kept; nowhere, if it cannot be."""
+    from tinyai.doctor import cpu_description, instruction_sets
+
+    if not file.is_file():
+        return None  # the front end tells
+    digest = hashlib.sha256(repr((__version__, said, file.stem, file.suffix)).encode())
+    digest.update(file.read_bytes())
+    if target.tuning and Path(target.tuning).is_file():
+        digest.update(Path(target.tuning).read_bytes())
+    digest.update(repr(instruction_sets(cpu_description())).encode())
+    digest.update(_own_code())
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(home) / "tinyai" / "models"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder / f"{digest.hexdigest()}.so" if os.access(folder, os.W_OK) else None
+
+
+def _own_code() -> bytes:
+    """Which files of tinyai's there are: other ones may make other code."""
+    root = Path(__file__).parents[1]
+    facts = [
+        (str(path.relative_to(root)), stat.st_size, stat.st_mtime_ns)
+        for path in sorted(root.rglob("*"))
+        if path.suffix in (".py", ".j2") and (stat := path.stat())
+    ]
+    return repr(facts).encode()

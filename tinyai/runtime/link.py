@@ -1,0 +1,124 @@
+"""From a network to a library that ``tinyai.runtime.library`` loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tinyai._version import __version__
+from tinyai.backend import compile_graph
+from tinyai.codegen.emit import CSource
+from tinyai.errors import OptionError
+from tinyai.network import Network, Port
+from tinyai.runtime.library import CONSTANT, FORMAT
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.stages import stage
+from tinyai.target import Target, this_architecture
+
+
+def write_library(
+    network: Network,
+    file: str | os.PathLike[str],
+    target: Target,
+    toolchain: Toolchain | None = None,
+    *,
+    here: bool = False,
+) -> None:
+    """Compile ``network`` to a library at ``file``, whole or not at all. ``here``: for this
+    machine's CPU alone.
+
+    Raises ``LimitError``, ``UnsupportedError`` or ``OptionError`` as ``compile_graph``,
+    ``ToolchainError`` where the C compiler fails, ``OSError`` where the file cannot be written.
+    """
+    path = Path(file)
+    toolchain = toolchain_for(target, toolchain)
+    toolchain.command()  # raises, before the work begins, where there is none
+    check_place(path)
+    with stage("graph to C"):
+        source = compile_graph(network.graph, target, abi="plain").source
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder, stage("C compiler"):
+        code, facts = Path(folder) / "network.c", Path(folder) / "facts.c"
+        code.write_text(source.text)
+        facts.write_text(facts_in_c(network, source, target))
+        toolchain.shared_library(path, [code, facts], here=here)
+
+
+def toolchain_for(target: Target, given: Toolchain | None) -> Toolchain:
+    """The compiler that is given, else this machine's, or the cross compiler for the target's.
+    Raises ``OptionError`` for what is no toolchain, ``ToolchainError`` where there is none."""
+    foreign = target.architecture != this_architecture()
+    return Toolchain.of(given, f"{target.architecture}-linux-gnu" if foreign else "")
+
+
+def check_place(path: Path) -> None:
+    """Raise ``OptionError`` where no file can be written, before the work begins."""
+    parent = path.absolute().parent
+    wrong = (
+        "a folder"
+        if path.is_dir()
+        else f"no folder {str(parent)!r}"
+        if not parent.is_dir()
+        else "a folder that cannot be written"
+        if not os.access(parent, os.W_OK)
+        else ""
+    )
+    if wrong:
+        raise OptionError(
+            "output file",
+            found=f"{str(path)!r}: {wrong}",
+            allowed="a file in a folder that can be written",
+        )
+
+
+def facts_in_c(network: Network, source: CSource, target: Target) -> str:
+    """What a library says of itself, as a C file with one constant."""
+    facts = {
+        "format": FORMAT,
+        "tinyai": __version__,
+        "name": network.name,
+        "entry": source.symbol,
+        "target": str(target),
+        "arena_bytes": source.arena_bytes,
+        "weight_bytes": source.weight_bytes,
+        "inputs": list(map(_port, network.inputs)),
+        "outputs": list(map(_port, network.outputs)),
+    }
+    text = json.dumps(facts, sort_keys=True)
+    parts = (text[start : start + 80] for start in range(0, len(text), 80))
+    declared = f"extern const char {CONSTANT}[];\nconst char {CONSTANT}[] ="
+    lines = "\n".join(f'    "{_escaped(part)}"' for part in parts)
+    return (
+        f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{declared}\n{lines};\n'
+        "#ifdef __cplusplus\n}\n#endif\n"
+    )
+
+
+def facts_of_library(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a library that was just written says of itself, read from its bytes: it may be for
+    another machine."""
+    content = Path(file).read_bytes()
+    start = content.index(b'{"arena_bytes": ')
+    facts: dict[str, Any] = json.loads(content[start : content.index(b"\0", start)])
+    return {"size": len(content), **facts}
+
+
+def _escaped(text: Iterable[str]) -> str:
+    """ASCII inside a string literal; no trigraph."""
+    return "".join(f"\\{each}" if each in '"\\?' else each for each in text)
+
+
+def _port(port: Port) -> dict[str, Any]:
+    quant = port.quant
+    if quant is not None and (port.type.dtype.is_float or len(quant.scale) != 1):
+        quant = None
+    return {
+        "name": port.name,
+        "shape": list(port.type.shape),
+        "dtype": str(port.type.dtype),
+        "scale": quant.scale[0] if quant else None,
+        "zero_point": quant.zero_point if quant else None,
+    }

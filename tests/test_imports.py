@@ -1,4 +1,4 @@
-"""Who may import whom: the layers of the package, TVM only behind the doors, and no test a test.
+"""Who may import whom: the layers of the package, TVM only in front ends, and no test a test.
 
 Read from the source, so that imports inside of functions count too.
 """
@@ -83,7 +83,7 @@ def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[int, str]]:
                 yield node.lineno, inner if inner in known else source
 
 
-def room(name: str) -> str | None:
+def row_of(name: str) -> str | None:
     """The row of the table that a module belongs to; packages hold all below them."""
     if name in RANKS:
         return name
@@ -95,11 +95,11 @@ def breaches(root: Path = ROOT) -> list[str]:
     """Imports that run against the ranks, as file:line and what is wrong."""
     found = []
     for path in modules(root):
-        importer = room(module_name(path, root))
+        importer = row_of(module_name(path, root))
         for line, name in imports(path, root):
             if name.split(".")[0] != "tinyai":
                 continue
-            imported = room(name)
+            imported = row_of(name)
             where = f"{path.relative_to(root.parent)}:{line}"
             if importer is None or imported is None:
                 continue  # test_every_module_has_a_rank tells
@@ -121,26 +121,26 @@ def tvm_imports(root: Path = ROOT) -> list[str]:
 
 def test_every_module_has_a_rank() -> None:
     names = {module_name(path, ROOT) for path in modules()}
-    assert {name for name in names if room(name) is None} == set(), "rows that RANKS lacks"
-    rooms = {room(name) for name in names}
-    assert {row for row in RANKS if row not in rooms} == set(), "rows without a module"
+    assert {name for name in names if row_of(name) is None} == set(), "rows that RANKS lacks"
+    rows = {row_of(name) for name in names}
+    assert {row for row in RANKS if row not in rows} == set(), "rows without a module"
 
 
 def test_imports_run_from_higher_to_lower_ranks() -> None:
     assert breaches() == []
 
 
-def test_only_the_doors_import_tvm() -> None:
+def test_only_front_ends_import_tvm() -> None:
     assert tvm_imports() == []
     for pattern in WITH_TVM:
         assert list(ROOT.glob(pattern)), pattern
 
 
-def test_nothing_behind_the_doors_imports_a_door() -> None:
-    """Not even by name: only the package itself finds the doors with importlib."""
+def test_nothing_outside_of_front_ends_imports_one() -> None:
+    """Not even by name: only the package itself finds front ends with importlib."""
     for path in modules():
         name = module_name(path, ROOT)
-        if name == "tinyai" or room(name) in (
+        if name == "tinyai" or row_of(name) in (
             "tinyai.frontends",
             "tinyai.checking",
             "tinyai.cli",

@@ -58,7 +58,7 @@ def const(value: Any, dtype: str = "int32") -> Constant:
 
 
 def call(name: str, *args: Expr, to: str = "int32[2]", **attrs: Any) -> Call:
-    """A call of Relay's, as its door reads it."""
+    """A call of Relay's, as its front end reads it."""
     return read(name, (of(to),), lambda: attrs, lambda: args)
 
 

@@ -1,9 +1,9 @@
 """Why an operator stayed on the host, what it costs there, and what to change. Knows no TVM.
 
-A door hands over the whole model in neutral form, regions and composites dissolved, with a note of
-which calls its regions hold. The reason comes from the checks that kept the operator out, asked
-once more: ``refusal_of_composite`` and ``refusal_of_operator``. Where they would take the operator,
-the reason lies in the partition.
+A front end hands over the whole model in neutral form, regions and composites dissolved, with a
+note of which calls its regions hold. The reason comes from the checks that kept the operator out,
+asked once more: ``refusal_of_composite`` and ``refusal_of_operator``. Where they would take the
+operator, the reason lies in the partition.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def _way(
     regions: list[str],
     whole: Whole,
 ) -> tuple[str, str] | None:
-    """The region that is met behind an operator of the host, and the first such operator."""
+    """The region that is met after an operator of the host, and the first such operator."""
     seen: set[tuple[Expr, bool]] = set()
     stack = [(call, "") for call in reversed(list(piece))]
     while stack:

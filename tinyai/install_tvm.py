@@ -1,6 +1,6 @@
 """Bring a TVM that still has Relay into a Python environment (Linux, x86-64).
 
-Apache TVM's own wheels start behind the release that removed Relay. The wheel of BitBLAS carries a
+Apache TVM's own wheels start after the release that removed Relay. The wheel of BitBLAS carries a
 complete TVM 0.17 with Relay, but asks for PyTorch and for CUDA's libraries. ``tinyai install-tvm``
 downloads that wheel (its sha256 is pinned), packs the TVM inside as a wheel of its own, named
 apache-tvm, and installs it. What changes on the way:

@@ -1,4 +1,4 @@
-"""The neutral graph between the doors (Relay, Relax) and the back end: typed, frozen, verified.
+"""The neutral graph between front ends and the back end: typed, frozen, verified.
 
 A ``Graph`` is a list of nodes in the order of execution. A node applies one operator (``Op``, see
 ``tinyai.ops``) and then an *epilogue*: a straight line of elementwise steps, such as the
@@ -370,7 +370,7 @@ class Node:
 
 
 def operands(steps: Iterable[Step]) -> Iterator[Operand]:
-    """What steps read, and behind each what its steps read."""
+    """What steps read, and after each what its steps read."""
     return (step.operand for step in every_step(steps) if step.operand is not None)
 
 
@@ -380,7 +380,7 @@ def operand_tensors(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def every_step(steps: Iterable[Step]) -> Iterator[Step]:
-    """The steps, and behind each those of its operand."""
+    """The steps, and after each those of its operand."""
     for step in steps:
         yield step
         if step.operand is not None:
@@ -388,7 +388,7 @@ def every_step(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 def step_types(dtype: DType, steps: Iterable[Step]) -> list[DType]:
-    """The type in front of the steps, and behind each of them."""
+    """The type in front of the steps, and after each of them."""
     return list(accumulate(steps, lambda before, step: step.result(before), initial=dtype))
 
 

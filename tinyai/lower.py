@@ -174,7 +174,7 @@ class _Trial(Walk):
 
 
 def _try_lowering(calls: Collection[Call], rounding: Rounding) -> None:
-    """Lower ``calls`` into a graph that nobody keeps; what lies outside becomes its inputs."""
+    """Lower ``calls`` into a graph that is thrown away; what lies outside becomes its inputs."""
     trial = _Trial("trial", rounding)
     for call in calls:
         with blaming(call):

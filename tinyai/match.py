@@ -1,6 +1,6 @@
 """A small pattern language over source expressions, and the matcher that fills its captures.
 
-The doors compile the same patterns to their own matcher (Relay's ``dataflow_pattern``), which cuts
+Front ends compile the same patterns to their own matcher (Relay's ``dataflow_pattern``), which cuts
 the composites out; this matcher finds the same calls again in neutral form, so that a check can
 say which call failed and why. It has what Relay's has, plus names and chains.
 """

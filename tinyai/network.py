@@ -39,7 +39,7 @@ class Network:
 
 
 def network_of_graph(graph: Graph, name: str = "") -> Network:
-    """The network of a graph that somebody made: its tensors' names are those of the ports. The
+    """The network of a graph that was made by hand: its tensors' names are those of the ports. The
     name is the graph's, if ``name`` says nothing. Raises ``OptionError`` for a ``name`` that is no
     C identifier, ``GraphError`` for a graph that breaks a rule."""
     graph = verify(replace(graph, name=identifier(name, "name") if name else c_name(graph.name)))

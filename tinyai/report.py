@@ -1,7 +1,7 @@
 """What became of a module: the operators that stayed on the host, each with its reason, and the
 regions with what they cost. Frozen values, and three ways to show them; knows no TVM.
 
-Names and values come from the user's model, so that nobody vouches for them: text and table show
+Names and values come from the user's model and are not trusted: text and table show
 unprintable characters as escapes and cut what is long; JSON holds them whole.
 """
 
@@ -162,7 +162,7 @@ def _region_from(data: Mapping[str, Any]) -> RegionRow:
     return RegionRow(**{**data, **counts, "dropped": Dropped(**data["dropped"])})
 
 
-# --- Showing what nobody vouches for -----------------------------------------------------------
+# --- Showing what is not trusted ---------------------------------------------------------------
 
 
 def safe(text: str, most: int = _VALUE) -> str:

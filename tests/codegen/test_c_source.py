@@ -434,14 +434,14 @@ def test_the_comment_of_a_layer_says_why_a_better_row_was_rejected() -> None:
     ]
     wide = (Cast(DType.INT64), Cast(DType.INT8))
     assert said_to_be_slower(MaxPool2d(WINDOW), (IMAGE,), *wide, isa="avx512vnni") == [
-        "max_pool2d_bytes_avx512vnni rejected: no vector form of steps behind the pooling",
+        "max_pool2d_bytes_avx512vnni rejected: no vector form of steps after the pooling",
         "max_pool2d_lanes_avx512vnni rejected: no vector form of int64",
     ]
 
 
 def test_the_comment_of_a_layer_says_why_its_steps_are_not_done_in_registers() -> None:
     away = (Cast(DType.INT64), Cast(DType.INT32), *TO_INT8)
-    first = "requantized from memory: no multiplication behind the bias"
+    first = "requantized from memory: no multiplication after the bias"
     for op, types in (
         (Conv2d(WINDOW), (IMAGE, KERNEL)),
         (Conv2d(WINDOW, groups=16), (IMAGE, Type((16, 3, 3, 1), DType.INT8))),

@@ -89,8 +89,8 @@ def test_a_sum_of_rescaled_branches_has_the_form() -> None:
 
 def test_other_sums_say_why_they_have_not() -> None:
     tail = Clip(-100, 90), Cast(DType.INT8)
-    assert "behind the sum" in str(Sum(Clip(-100, 90)).form())
-    assert "behind the sum" in str(Sum(*tail, Cast(DType.INT32), Relu()).form())
+    assert "after the sum" in str(Sum(Clip(-100, 90)).form())
+    assert "after the sum" in str(Sum(*tail, Cast(DType.INT32), Relu()).form())
     assert "no line" in str(Sum(*tail, scale=Relu()).form())
     by_200 = FixedPointMultiply((25 * 2**26,), (8,))
     assert "do not fit 16 bits" in str(Sum(*tail, scale=by_200).form())

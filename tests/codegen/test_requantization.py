@@ -248,7 +248,7 @@ def test_the_requantization_of_relay_quantize_has_a_vector_form(relu: bool) -> N
     ids=["a sum that could wrap", "a rounding that moves 0", "no places"],
 )
 def test_a_shift_without_a_vector_form_says_so(chain: Chain, reach: int) -> None:
-    assert chain.form(reach) == "no multiplication behind the bias"
+    assert chain.form(reach) == "no multiplication after the bias"
 
 
 def test_a_zero_point_behind_bounds_moves_the_bounds() -> None:

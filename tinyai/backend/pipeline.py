@@ -1,4 +1,4 @@
-"""The pipeline behind every door: a graph and options in, C out. Knows no TVM."""
+"""The pipeline for every front end: a graph and options in, C out. Knows no TVM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tinyai.passes import drop_idle_steps, make_unsigned, optimize
 from tinyai.target import Target
 
 # Multiply-accumulates for which a thread more is worth it: some 20 microseconds of work, where
-# sending for a thread takes 10; and for each layer, behind which threads meet, about one.
+# sending for a thread takes 10; and for each layer, after which threads meet, about one.
 MACS_OF_A_THREAD, MACS_OF_A_LAYER = 4_000_000, 250_000
 
 

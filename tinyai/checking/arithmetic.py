@@ -1,6 +1,6 @@
 """The integer arithmetic of one element, step by step: the operators' references, asked for each.
 
-Nothing is computed anew here: a layer's reference runs as it always does, and what it gives behind
+Nothing is computed anew here: a layer's reference runs as it always does, and what it gives after
 each step is read at one place.
 """
 

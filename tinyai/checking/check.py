@@ -328,7 +328,7 @@ def _tensor_of(opponent: Opponent, node: Node) -> str | None:
 
 
 def _made_at_once(graph: Graph, opponent: Opponent, number: int) -> list[int]:
-    """The nodes of one layer of the source model, which compute element by element behind the
+    """The nodes of one layer of the source model, which compute element by element after the
     first, up to ``number``."""
     numbers = {node.output: place for place, node in enumerate(graph.nodes)}
     tensor, found = _tensor_of(opponent, graph.nodes[number]), [number]

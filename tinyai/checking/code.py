@@ -78,7 +78,7 @@ class Values:
         self._graph = graph
 
     def add(self, number: int, value: Array) -> None:
-        """The result of a node; what nobody reads behind it goes away."""
+        """The result of a node; what nobody reads after it goes away."""
         node = self._graph.nodes[number]
         self.known[node.output] = value
         for name in node.reads():

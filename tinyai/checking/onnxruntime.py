@@ -66,7 +66,7 @@ def _session(model: Any) -> Any:
 
 def _quantized(graph: Any) -> dict[str, str]:
     """For each node by its name the integers that are made of its result: the result itself, or
-    what the quantize makes that follows behind operators of which each is the only reader."""
+    what the quantize makes that follows after operators of which each is the only reader."""
     readers: dict[str, list[Any]] = {}
     integers: set[str] = set()
     for node in graph.node:

@@ -18,7 +18,7 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Line:
-    """A step of one element's arithmetic: what was done, and the value behind it. ``depth`` is 1
+    """A step of one element's arithmetic: what was done, and the value after it. ``depth`` is 1
     for what an operand goes through, 0 for the element itself."""
 
     says: str

@@ -19,7 +19,7 @@ Sample = tuple[Array, ...]
 
 def given(network: Network, files: Sequence[Path]) -> list[Sample]:
     """The inputs of .npz files, by the names of the network's inputs, and of .npy files, where it
-    has one. An array may hold several samples, one behind the other along its first dimension.
+    has one. An array may hold several samples, one after the other along its first dimension.
 
     Raises ``OptionError`` for a file, name, shape or type that does not fit.
     """

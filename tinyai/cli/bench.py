@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def bench(
     file: str, asked: Asked, input_shapes: str, runs: int, layers: bool, as_json: bool
 ) -> None:
-    """Time the regions of FILE on random input, by a clock behind every layer.
+    """Time the regions of FILE on random input, by a clock after every layer.
 
     FILE is .onnx, .tflite, or Relay's text (.relay, .txt). Times are medians of all runs.
     """

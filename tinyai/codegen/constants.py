@@ -23,7 +23,7 @@ def _character(byte: int) -> str:
     return plain if " " <= plain <= "~" and plain not in '"\\?01234567' else f"\\{byte:o}"
 
 
-# Four bytes each, so that numpy can look them up; the zeros that fill up go away behind that.
+# Four bytes each, so that numpy can look them up; the zeros that fill up go away after that.
 _BYTES = np.array([_character(byte) for byte in range(256)], "S4")
 
 

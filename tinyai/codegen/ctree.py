@@ -19,7 +19,7 @@ class Statement:
     """One statement, or a comment."""
 
     def write(self, lines: list[str], indent: str) -> None:
-        """Append the lines, each behind ``indent``."""
+        """Append the lines, each after ``indent``."""
         raise NotImplementedError
 
 
@@ -97,7 +97,7 @@ class Call(Statement):
 
 @dataclass(frozen=True, init=False)
 class Block(Statement):
-    """Code in braces, behind a ``head`` such as that of a loop, if any."""
+    """Code in braces, after a ``head`` such as that of a loop, if any."""
 
     head: str
     body: tuple[Code, ...]
@@ -129,7 +129,7 @@ class While(Block):
 
 @dataclass(frozen=True, init=False)
 class If(Block):
-    """``otherwise`` is the code behind "else"."""
+    """``otherwise`` is the code after "else"."""
 
     otherwise: tuple[Code, ...]
 

@@ -49,7 +49,7 @@ def collect(found: dict[str, Definition], definition: Definition) -> None:
 
 
 def in_order(wanted: Iterable[Definition]) -> list[Definition]:
-    """The definitions and all that they need, once each, behind what they need themselves."""
+    """The definitions and all that they need, once each, after what they need themselves."""
     found: dict[str, Definition] = {}
 
     def add(definition: Definition) -> None:

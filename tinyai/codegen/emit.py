@@ -62,7 +62,7 @@ def emit(
 ) -> CSource:
     """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with "timed"
     the code tells when each layer ended. ``hooked``: compiled with ``-DTINYAI_HOOK`` it calls a
-    function of the user's behind each layer.
+    function of the user's after each layer.
 
     The file is C99 and C++17, includes nothing but the standard's headers (and the intrinsics
     where it has SIMD code; those of POSIX threads where it is written for several), and is the
@@ -174,7 +174,7 @@ class _Variant:
     served: list[Served] = field(default_factory=list)
 
     def calls(self) -> list[Code]:
-        """The calls of all nodes. Threads meet behind a node that they share and in front of it;
+        """The calls of all nodes. Threads meet after a node that they share and in front of it;
         nodes of one thread follow each other without."""
         calls = [self.call(number, node) for number, node in enumerate(self.graph.nodes)]
         if self.graph.threads == 1:
@@ -264,7 +264,7 @@ class _Variant:
         ]
 
     def _hook(self, number: int) -> Code:
-        """The call of the user's function behind a layer."""
+        """The call of the user's function after a layer."""
         name = self.graph.nodes[number].output
         return Call("TINYAI_LAYER", number, self._write(name), self.graph.stored(name).seen)
 

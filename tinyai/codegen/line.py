@@ -76,7 +76,7 @@ def _numbers(graph: Graph, chain: Sequence[Step]) -> dict[str, Array]:
 
 
 def _on_line(values: Array, a: np.float32, b: np.float32) -> Array:
-    """The line's results as a processor computes them, rounded once behind the sum. Nothing where
+    """The line's results as a processor computes them, rounded once after the sum. Nothing where
     the sum does not fit a double, so that rounding it would be rounding twice."""
     product = values.astype(np.float64) * np.float64(a)
     total = product + np.float64(b)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tinyai.codegen.isa.variant import IsaVariant
     from tinyai.codegen.kernels.table import Kernel
 
-# Bytes behind the last row of an image with a border: whole words of them may be read.
+# Bytes after the last row of an image with a border: whole words of them may be read.
 BORDER_SLACK = 128
 
 

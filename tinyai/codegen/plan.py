@@ -98,7 +98,7 @@ def _blocks(
 
 
 def _last_reads(graph: Lowered) -> dict[str, int]:
-    """Index of the last node that reads a tensor; outputs are read behind the last node."""
+    """Index of the last node that reads a tensor; outputs are read after the last node."""
     last = {name: i for i, node in enumerate(graph.nodes) for name in node.reads()}
     return last | dict.fromkeys(graph.outputs, len(graph.nodes))
 

@@ -78,7 +78,7 @@ def quantized_add_of(graph: Graph, chain: Sequence[Step], dtype: DType) -> Quant
     if x is None or y is None:
         return "a branch that is no function of 8 bits to 32"
     if tail is None:
-        return "other steps behind the sum than a zero point, bounds and a cast to 8 bits"
+        return "other steps after the sum than a zero point, bounds and a cast to 8 bits"
     f, g = branch_of(tuple(map(int, x))), branch_of(tuple(map(int, y)))
     if f is None or g is None:
         return "a branch that is no line in 16 bits"

@@ -132,7 +132,7 @@ def requantization_of(
     if step == steps.Cast(DType.FLOAT32):
         return _in_floats(graph, np.broadcast_to(bias, (channels,)), chain, numbers, reach)
     if not isinstance(step, steps.FixedPointMultiply):
-        return "no multiplication behind the bias"
+        return "no multiplication after the bias"
     if step.axis not in (None, axis):
         return f"multipliers along axis {step.axis}"
     tail = Clamp.of(graph, chain[1:])
@@ -157,7 +157,7 @@ def _sum(chain: Sequence[Step], numbers: _Numbers) -> tuple[Array, Sequence[Step
 
 
 def _relu_behind(chain: Sequence[Step]) -> Sequence[Step]:
-    """A ReLU goes behind the multiplication that it stands in front of: that keeps signs."""
+    """A ReLU goes after the multiplication that it stands in front of: that keeps signs."""
     match chain:
         case [steps.Relu() as relu, steps.FixedPointMultiply() as step, *rest] if (
             min(step.multiplier) >= 0
@@ -170,7 +170,7 @@ def _without_shift(
     bias: Array, chain: Sequence[Step], numbers: _Numbers, axis: int, reach: Array
 ) -> tuple[Array, Sequence[Step]]:
     """``x >> s``, the rounding of ``relay.quantize``, as ``((x - 2^(s-1)) * 2^30 + 2^(s+29)) >> (s
-    + 30)``, where x cannot wrap; a relu in front goes behind, if the shift leaves 0 alone. Any
+    + 30)``, where x cannot wrap; a relu in front goes after, if the shift leaves 0 alone. Any
     other chain stays as it is.
     """
     relu = [step for step in chain[:1] if isinstance(step, steps.Relu)]
@@ -335,7 +335,7 @@ def _meets_ties(largest: Array, multiplier: Array, left: Array, right: Array) ->
 def _in_floats(
     graph: Graph, bias: Array, chain: Sequence[Step], numbers: _Numbers, reach: Array
 ) -> Requantization | str:
-    """``round(float(x) * factor)``, and a zero point, bounds and a cast behind it."""
+    """``round(float(x) * factor)``, and a zero point, bounds and a cast after it."""
     factor = numbers(chain[1]) if len(chain) > 1 and isinstance(chain[1], steps.Multiply) else None
     if factor is None or tuple(chain[2:3]) != (steps.Round("even"),):
         return "floats that are not multiplied by a constant and rounded to even"

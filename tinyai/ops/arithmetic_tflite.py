@@ -122,7 +122,7 @@ RELUS = ((0.0, math.inf), (0.0, 6.0), (-1.0, 1.0))
 def relu_limits(
     bounds: tuple[float, float], source: Scale, target: Scale, found: DType, to: DType
 ) -> Steps:
-    """The bounds of a ReLU of its own (``RELUS``) behind its requantization to ``target``.
+    """The bounds of a ReLU of its own (``RELUS``) after its requantization to ``target``.
 
     TVM's importer clips before it, so ``bounds`` are on ``source``; TFLite clips after it. Refuses
     bounds of which it can not be told which ReLU they are of, where that makes a difference.

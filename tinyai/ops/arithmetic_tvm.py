@@ -137,7 +137,7 @@ def multiply_step(builder: Builder, multiplier: int, shift: int) -> Steps:
     require(-31 <= shift <= 30, "shift", shift, "-31 .. 30")
     if multiplier != 2**30:
         return (steps.FixedPointMultiply((multiplier,), (shift,)),)
-    # TVM turns the multiplier 0.5 into a shift: to the left without more, or to the right behind a
+    # TVM turns the multiplier 0.5 into a shift: to the left without more, or to the right after a
     # rounding constant that wraps in 32 bits. In between it would shift 1 by -1 places.
     if shift > 1:
         return (steps.LeftShift(operand=number(builder, shift - 1, DType.INT32)),)

@@ -25,7 +25,7 @@ class Contraction(Op):
 
     @property
     def meets_edge(self) -> bool:
-        """Whether sums have zeros from behind the edge of the data, or from between its elements:
+        """Whether sums have zeros from beyond the edge of the data, or from between its elements:
         there the data counts as its zero point."""
         return False
 

@@ -268,7 +268,7 @@ def is_wide(call: Call, lowering: Lowering) -> bool:
 
 def zero_point(call: Call, lowering: Lowering) -> int:
     """The data's zero point, for which the type of the data has to have room. The scales are left
-    to the requantization behind; they have to be some."""
+    to the requantization after it; they have to be some."""
     require_factors(call)
     value = int(one_number(call, "data_zero_point", "zero point of the data"))
     dtype = lowering.type(call["data"]).dtype

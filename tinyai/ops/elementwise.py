@@ -240,7 +240,7 @@ def lower_clip(call: Call, lowering: Lowering) -> str:
 
 
 def lower_cast(call: Call, lowering: Lowering) -> str:
-    """cast; from float to integer only behind a clip to the integer's range (else undefined)."""
+    """cast; from float to integer only after a clip to the integer's range (else undefined)."""
     source = lowering.type(call["data"]).dtype
     name = str(call.attrs["dtype"])
     require(name in set(DType), "dtype of cast", name, ", ".join(DType))

@@ -93,7 +93,7 @@ class Transpose(Move):
 
 @dataclass(frozen=True)
 class Concatenate(Move):
-    """The inputs one behind the other along ``axis``. Any type, the same for all."""
+    """The inputs one after the other along ``axis``. Any type, the same for all."""
 
     name: ClassVar[str] = "concatenate"
     dims: ClassVar[Dims] = Dims.ALIGNED
@@ -245,7 +245,7 @@ class Pad(Op):
 
 
 def _chain(call: Call, lowering: Lowering, *ops: Op) -> str:
-    """The first argument through ``ops``, one behind the other."""
+    """The first argument through ``ops``, one after the other."""
     value = lowering.tensor(call["data"])
     for op in ops:
         value = lowering.builder.add(op, [value], sources=sources(call))
@@ -286,7 +286,7 @@ def lower_concatenate(call: Call, lowering: Lowering) -> str:
 
 
 def lower_stack(call: Call, lowering: Lowering) -> str:
-    """stack: each part with one dimension more, then one behind the other."""
+    """stack: each part with one dimension more, then one after the other."""
     inputs = _parts(call, lowering)
     shape = lowering.builder.type(inputs[0]).shape
     axis = int(call.attrs["axis"]) % (len(shape) + 1)
@@ -313,7 +313,7 @@ MOST_RUNS = 64  # slices that a take may become: each is a loop of its own
 
 
 def lower_take(call: Call, lowering: Lowering) -> str:
-    """take by constant indices: a slice for each run of them at one distance, one behind the
+    """take by constant indices: a slice for each run of them at one distance, one after the
     other."""
     value, shape = lowering.tensor(call["data"]), lowering.type(call["data"]).shape
     indices = constant_of(call, "indices", "indices")
@@ -432,7 +432,7 @@ _BLOCKS = {"NCHW": "NCHYWX", "NHWC": "NHYWXC"}
 
 
 def _blocks(call: Call, image: tuple[int, ...], channels: str) -> tuple[str, str, dict[str, int]]:
-    """Dimensions of ``image``, which is in blocks, before and behind: apart, and with block and
+    """Dimensions of ``image``, which is in blocks, before and after: apart, and with block and
     channel in one, in the order of ``channels``; and how large each is."""
     layout, block = str(call.attrs["layout"]), int(call.attrs["block_size"])
     require(layout in _BLOCKS, "layout", layout, ", ".join(_BLOCKS))

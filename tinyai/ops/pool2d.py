@@ -223,7 +223,7 @@ def _running_sum(terms: Sequence[Array]) -> Array:
 
 def _counts(window: Window, shape: tuple[int, ...], include: bool) -> Array:
     """How many elements the average of each window is of, 1 at least; ``shape`` is NHWC. The border
-    counts where ``include``; what lies behind it never does."""
+    counts where ``include``; what lies beyond it never does."""
     ones = np.ones(shape, np.int32)
     if include:
         top, left, bottom, right = window.padding
@@ -311,7 +311,7 @@ class AdaptivePool2d(ImageOp):
 
 
 def adaptive_window(index: int, count: int, size: int) -> Pair:
-    """First element and the one behind the last of window ``index`` of ``count``."""
+    """First element and the one after the last of window ``index`` of ``count``."""
     return index * size // count, -(-(index + 1) * size // count)
 
 

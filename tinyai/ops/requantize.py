@@ -125,7 +125,7 @@ def _of_same_operator(requantize: Call) -> Call | None:
 
 
 def _tflite_mean(call: Call, mean: Call, lowering: Lowering, source: Scale, target: Scale) -> str:
-    """A mean and the requantization behind it, which divides and rescales at once."""
+    """A mean and the requantization after it, which divides and rescales at once."""
     total, count = reduce.add_sum(mean, lowering)
     to = fixed_type(call.type, "result").dtype
     chain = mean_steps(lowering.builder, source, target, count, to)
@@ -177,7 +177,7 @@ def _of_average(quantize: Call, lowering: Lowering) -> Call | None:
 
 def _of_dequantized(value: Expr) -> list[Call]:
     """The float functions between ``value`` and a dequantize, last first; none where no dequantize
-    is behind functions alone."""
+    is after functions alone."""
     found: dict[Call, None] = {}
     stack, dequantized = [value], False
     while stack:

@@ -22,7 +22,7 @@ def apart(op: Op, inputs: Sequence[Type]) -> tuple[Array, ...] | None:
 
 
 def joins(places: Sequence[Array]) -> bool:
-    """Whether the channels of several inputs stand one behind the other in the result."""
+    """Whether the channels of several inputs stand one after the other in the result."""
     return any(bool(np.any(place == NONE)) for place in places)
 
 

@@ -42,7 +42,7 @@ def drop_channels(graph: Graph, widths: Widths = WIDTHS) -> Graph:
     """The graph without the channels that its outputs do not need.
 
     A convolution or dense layer without a border reads a constant channel as a part of its bias;
-    with a border only where the constant is the data's zero point, for that is what stands behind
+    with a border only where the constant is the data's zero point, for that is what stands beyond
     the edge. Of equal channels one is read, by the sum of the weights. What keeps channels apart
     (depthwise layers, poolings, sums of branches, concatenations) drops a channel in its inputs and
     its result together, or not at all. Inputs and outputs of the graph stay whole.

@@ -12,7 +12,7 @@ def drop_idle_steps(graph: Graph) -> Graph:
     """Epilogues without sums with zero, casts to the type that a value has, and bounds that hold
     every value: what is left of zero points of 0 and of bounds that fusion brought together.
 
-    Behind all passes that look for a zero point.
+    After all passes that look for a zero point.
     """
     return replace(graph, nodes=tuple(_shortened(graph, node) for node in graph.nodes))
 

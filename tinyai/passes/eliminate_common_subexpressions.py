@@ -10,7 +10,7 @@ from tinyai.ir import Array, Graph, Node, rewritten
 def eliminate_common_subexpressions(graph: Graph) -> Graph:
     """Nodes with the same operator, inputs and epilogue become one, and so do equal constants.
 
-    ``tvm.relay.quantize`` casts a value once for each of its users; behind a residual fork only
+    ``tvm.relay.quantize`` casts a value once for each of its users; after a residual fork only
     the merged cast lets the convolution in front store int8. The kept node names the
     sources of all. Graph outputs keep their own nodes.
     """

@@ -1,4 +1,4 @@
-"""Signed images become unsigned ones where nobody sees it."""
+"""Signed images become unsigned ones where no reader notices."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def merge_permutes(graph: Graph) -> Graph:
     """The graph with the fewest transpositions, and of those the ones that move fewest bytes.
 
     Opposite pairs cancel; orders are pulled through what works in any order, and through a reshape
-    that flattens an image into the constant weights of the dense layers behind it. Constants are
+    that flattens an image into the constant weights of the dense layers after it. Constants are
     turned at once. Where dimensions of size 1 move only, a reshape is left.
     """
     if not any(isinstance(node.op, Transpose) for node in graph.nodes):

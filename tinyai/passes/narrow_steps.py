@@ -10,7 +10,7 @@ from tinyai.ops import steps
 
 
 def narrow_steps(graph: Graph) -> Graph:
-    """The widening of an int32 to int64 moves behind the steps that give both the same result, and
+    """The widening of an int32 to int64 moves after the steps that give both the same result, and
     away where another type follows.
 
     ``relay.quantize`` widens in front of each fixed-point multiplication, which multiplies in 64

@@ -11,7 +11,7 @@ from tinyai.passes.sink_widening import dtypes, narrowest
 
 
 def narrow_transposes(graph: Graph) -> Graph:
-    """The tail of an epilogue that widens moves behind the transposition that alone reads it.
+    """The tail of an epilogue that widens moves after the transposition that alone reads it.
 
     Networks of images leave their region so, where the host has them channels first: int8 is turned
     and then made float, a quarter of the bytes. ``merge_permutes`` moves transpositions to where a

@@ -15,7 +15,7 @@ def permute(graph: Graph) -> Graph:
     """Every operator with a layout works in ``BEST``, between transpositions of what it reads and
     writes. What its steps say of an axis, and constants, are turned.
 
-    Two such operators, one behind the other, have no transposition between them. The others are
+    Two such operators, one after the other, have no transposition between them. The others are
     left to ``merge_permutes``.
     """
     if not any(map(_is_to_turn, graph.nodes)):

@@ -56,7 +56,7 @@ def _fitting(found: Range | None, of: Type) -> Range:
 def _behind(
     graph: Graph, chain: Sequence[Step], of: Type, value: Range, known: Mapping[str, Range]
 ) -> Range:
-    """The range behind the steps of ``chain`` on a value of type ``of``."""
+    """The range after the steps of ``chain`` on a value of type ``of``."""
     for step in chain:
         operand = None
         if step.operand is not None:

@@ -1,4 +1,4 @@
-"""A look-up behind a convolution or a dense layer is a node of its own."""
+"""A look-up after a convolution or a dense layer is a node of its own."""
 
 from __future__ import annotations
 

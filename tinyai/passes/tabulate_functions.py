@@ -18,7 +18,7 @@ def tabulate_functions(graph: Graph) -> Graph:
     with a constant (1 / x).
 
     A function has no C, so it has to go wherever it stands. Once nodes are fused it may stand in an
-    operand, or behind a float that two readers share; here it is still between two tensors. And
+    operand, or after a float that two readers share; here it is still between two tensors. And
     x · sigmoid(x), of which both factors are stored as 8 bits, is one table for the convolution
     that makes x.
     """
@@ -59,7 +59,7 @@ def _as_table(graph: Graph, order: dict[str, int], node: Node) -> Node:
 
 
 def _span(graph: Graph, order: dict[str, int], last: Node) -> list[Node]:
-    """``last`` and the elementwise nodes behind it, back to tensors of 8 bits; makers first."""
+    """``last`` and the elementwise nodes after it, back to tensors of 8 bits; makers first."""
     found = {last.output}
     stack = [last]
     while stack:

@@ -1,9 +1,9 @@
 """How each float operator between quantized values is written with integers.
 
 ``RULES`` has a row for each operator that computes: it makes integers on the grid of the
-quantization behind it. ``ACCUMULATORS`` are those that make int32 sums, with what may follow before
+quantization after it. ``ACCUMULATORS`` are those that make int32 sums, with what may follow before
 the sums are requantized. ``MOVES`` only move values or pick some, ``LIMITS`` bound them: both run
-on integers behind any rule, for they commute with rounding. ``ELEMENTWISE`` operators of one
+on integers after any rule, for they commute with rounding. ``ELEMENTWISE`` operators of one
 quantized value stay float between dequantize and quantize, to become a table.
 
 Every rule refuses what it cannot do with a reason (``tinyai.source.Refusal``).
@@ -61,7 +61,7 @@ def accumulator(view: View, expr: Expr) -> Integers:
 
 
 def is_accumulator(view: View, expr: Expr) -> bool:
-    """Whether ``expr`` is a convolution or product of matrices, or a step behind one."""
+    """Whether ``expr`` is a convolution or product of matrices, or a step after one."""
     while is_call(expr, *STEPS):
         variable = [arg for arg in expr.args if not view.is_constant(arg)]
         if len(variable) != 1:
@@ -301,7 +301,7 @@ def _sums_rule(view: View, call: Call, grid: Grid) -> Expr:
 
 
 def _binary(quantized: str) -> Rule:
-    """A sum, difference or product; behind a product, a constant joins the sums instead."""
+    """A sum, difference or product; after a product, a constant joins the sums instead."""
 
     def rule(view: View, call: Call, grid: Grid) -> Expr:
         if call.op in STEPS and is_accumulator(view, call):
@@ -416,7 +416,7 @@ def _pool_attributes(call: Call) -> tuple[dict[str, Any], int | None]:
 def _onnx_average(view: View, call: Call, grid: Grid, limits: list[Call]) -> Expr:
     """An average over windows as ONNX Runtime has it: of floats, between dequantize and quantize.
 
-    Limits behind it stay in between where they cut the grid, for then its kernel is another one.
+    Limits after it stay in between where they cut the grid, for then its kernel is another one.
     """
     view.alone(call)
     value, (attrs, added) = view.integers(call["data"]), _pool_attributes(call)
@@ -566,7 +566,7 @@ def quantized(view: View, call: Call) -> Expr:
     """The integers that a quantize makes, without floats.
 
     Moves and limits are taken off from the end, the operator before them gets its rule, and they
-    follow again on integers. Behind a float parameter of the model, only they do.
+    follow again on integers. After a float parameter of the model, only they do.
     """
     grid = view.grid(call)
     behind, core = _peel(view, call.args[0])
@@ -645,7 +645,7 @@ def function_of_values(view: View, call: Call) -> Function:
     """A quantize of a function of single values, of a softmax, or of float arithmetic on
     several values, which stays float.
 
-    Moves in front of it and behind it go to the integers; then nothing but the function is between
+    Moves in front of it and after it go to the integers; then nothing but the function is between
     dequantize and quantize, and no other function reads its dequantized values. Refuses any other
     operator there.
     """

@@ -1,4 +1,4 @@
-"""Time layer by layer: the region's C with a clock behind every layer, compiled and run."""
+"""Time layer by layer: the region's C with a clock after every layer, compiled and run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def time_layers(
     *,
     runs: int = 100,
 ) -> tuple[LayerTime, ...]:
-    """Compile ``graph`` with a clock behind every layer and run it ``runs`` times on random input.
+    """Compile ``graph`` with a clock after every layer and run it ``runs`` times on random input.
 
     The clock itself costs some tens of nanoseconds a layer. Raises ``OptionError`` for less than
     one run, ``ToolchainError`` where the compiler fails.
@@ -70,7 +70,7 @@ def time_layers(
 def run_timed(compiled: Compiled, library: ctypes.CDLL, runs: int) -> tuple[Array, list[Array]]:
     """Run a library with the entry "timed" on random input, the same each time.
 
-    Nanoseconds [runs, layers + 1], before the first layer and behind each, and the outputs.
+    Nanoseconds [runs, layers + 1], before the first layer and after each, and the outputs.
     """
     graph = compiled.graph
     inputs = random_inputs(graph)

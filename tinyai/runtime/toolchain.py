@@ -34,7 +34,7 @@ class Toolchain:
 
     ``cc`` is a command (a name on the PATH or a path), words after the first are flags; without it
     the environment's ``CC`` serves, else the first of cc, gcc, clang, g++ that is there. ``flags``
-    come behind. The emitted code needs no optimization flag with gcc and the right speed of
+    come after. The emitted code needs no optimization flag with gcc and the right speed of
     others' with their ``-O3``.
     """
 

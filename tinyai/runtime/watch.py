@@ -22,7 +22,7 @@ _HOOK = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t)
 def watched(
     library: ctypes.CDLL, symbol: str, graph: Lowered, see: Callable[[int, Array], None]
 ) -> Iterator[None]:
-    """While it lasts, each call of the network calls ``see(number, result)`` behind each layer of
+    """While it lasts, each call of the network calls ``see(number, result)`` after each layer of
     ``graph``, which the library was compiled from; on one thread at a time, while others wait.
 
     What ``see`` raises is raised at the end. The hook is the library's: calls from elsewhere meet

@@ -99,7 +99,7 @@ static void tinyai_conv2d_patches_scalar_1(const int8_t *in0, const int8_t *in1,
     for (ptrdiff_t n = 0; n < 1; ++n) {
         for (ptrdiff_t q = 0; q < 16; q += 4) {
             const ptrdiff_t count = 16 - q < 4 ? 16 - q : 4;
-            /* Gather: behind the last pixel, the last one again. */
+            /* Gather: after the last pixel, the last one again. */
             for (ptrdiff_t p = 0; p < 4; ++p) {
                 const ptrdiff_t pixel = q + (p < count ? p : count - 1);
                 int16_t *to = patch + p * 24;

@@ -34,7 +34,7 @@ class Options:
     - ``flat``: neighbouring pixels fill the lanes.
     - ``flipped``: the signs of the input are turned.
     - ``masked``: the last block of channels may not be whole.
-    - ``ahead``: bytes of weights behind the next panel that are fetched in time.
+    - ``ahead``: bytes of weights after the next panel that are fetched in time.
     """
 
     raw: bool = False

@@ -25,7 +25,7 @@ NUMBERS = ("left", "multiplier", "offset", "right")
 @dataclass(frozen=True, eq=False)
 class Channels:
     """What accumulators start from, their requantization or why there is none (the sums are *raw*
-    then), and the steps that are left to do behind it, one by one."""
+    then), and the steps that are left to do after it, one by one."""
 
     start: Array
     form: Requantization | Rounded | str
@@ -124,7 +124,7 @@ class Channels:
 def _longest(
     graph: Lowered, node: Node, channels: int, axis: int, reach: Array
 ) -> tuple[Requantization | str, Chain]:
-    """The requantization that an epilogue is or begins with, and the steps behind it."""
+    """The requantization that an epilogue is or begins with, and the steps after it."""
     whole = node.epilogue
     casts = (i for i, step in enumerate(whole, 1) if isinstance(step, Cast) and step.to in NARROW)
     for end in (len(whole), next(casts, len(whole))):

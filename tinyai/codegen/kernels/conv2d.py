@@ -64,7 +64,7 @@ class Patches:
         return For(
             *("q", 0, pixels),
             let("count", f"{pixels} - q < {PATCHES} ? {pixels} - q : {PATCHES}"),
-            Comment("Gather: behind the last pixel, the last one again."),
+            Comment("Gather: after the last pixel, the last one again."),
             For(
                 *("p", 0, PATCHES),
                 let("pixel", "q + (p < count ? p : count - 1)"),

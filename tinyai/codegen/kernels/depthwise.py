@@ -56,7 +56,7 @@ class Column:
 class Stretch:
     """One or two neighbouring columns of a line of code. They are in registers together, so that
     each weight is loaded once: ``uses`` are, for a column of the window, the outputs and which of
-    the columns they see there. Some outputs ``begin`` here, and some are ``done`` behind it."""
+    the columns they see there. Some outputs ``begin`` here, and some are ``done`` after it."""
 
     columns: tuple[Column, ...]
     begin: tuple[int, ...]
@@ -178,7 +178,7 @@ class ChannelBlocks:
 
     @property
     def reaches_behind(self) -> bool:
-        """Whether 64 bytes from the last pixel on reach behind the input."""
+        """Whether 64 bytes from the last pixel on reach beyond the input."""
         return self.g.c % LANES != 0
 
     def lanes(self, values: Array) -> Array:

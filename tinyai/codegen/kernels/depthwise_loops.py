@@ -28,7 +28,7 @@ class DepthwiseLoops:
       none), and for the last one, whose lanes that count are ``mask``, at the end of a row
       ``last_mask``.
     - ``arrays``: names of the numbers of the channels that there are.
-    - ``rest``: takes the results of pixel ``x`` in ``acc`` through the steps behind the
+    - ``rest``: takes the results of pixel ``x`` in ``acc`` through the steps after the
       microkernels; None where there are none.
     - ``by_blocks``: threads share blocks of channels, otherwise rows; in so many ``pieces``.
     """

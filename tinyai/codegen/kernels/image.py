@@ -35,7 +35,7 @@ class Image:
 
 
 def image_in(graph: Lowered, node: Node, g: Geometry, *, reaches_behind: bool) -> Image:
-    """Where a convolution finds its input. ``reaches_behind`` says that it may read bytes behind
+    """Where a convolution finds its input. ``reaches_behind`` says that it may read bytes beyond
     the last one, which only a copy or a tensor with a border has."""
     stored = graph.stored(node.inputs[0])
     border = stored.border

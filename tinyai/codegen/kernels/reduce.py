@@ -62,7 +62,7 @@ def _sum_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 @dataclass(frozen=True)
 class AlongAxis:
-    """Three loops, before, along and behind the axis of a softmax. Powers are summed from the first
+    """Three loops, before, along and after the axis of a softmax. Powers are summed from the first
     on, as the reference does."""
 
     type: DType

@@ -51,7 +51,7 @@ class Kernel:
     - ``rejection`` says what a node lacks for this kernel, or None; the first row that does not
       reject it serves.
     - ``kind``: whether a node is what the kernel is for, such as a sum of two tensors. Where it is
-      not, nobody needs to hear that the kernel does not serve.
+      not, the report does not say that the kernel rejects it.
     - ``code`` is the function's body, which reads ``in0``, ``in1`` … and writes ``out``. What else
       it needs the epilogue collects: operands, arrays, definitions.
     - ``scratch`` is the bytes of working memory, aligned to 64, for a number of threads.

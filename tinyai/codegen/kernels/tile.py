@@ -42,7 +42,7 @@ from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
 # Weights that do not stay in a core's caches from call to call are fetched in time: while one panel
-# is computed, the next one and, as far as there is time, so many bytes behind it.
+# is computed, the next one and, as far as there is time, so many bytes after it.
 AHEAD = 512 * 1024
 # The most bytes of weights of outputs that are computed as one.
 TOGETHER_BYTES = 16 * 1024
@@ -297,7 +297,7 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, micro: Microkernels) 
     options = _options(graph, micro, channels, flipped=flipped)
     by_panels = t.by_panels(epilogue.threads)
     # What threads deal out among them: panels, of all groups and in each stripe where the results
-    # do not wait for steps behind them.
+    # do not wait for steps after them.
     panels, stripes = len(t.panels) * g.groups, -(-t.outputs // t.schedule.stripe)
     things = panels * stripes if by_panels else t.outputs // PIECE
     cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE

@@ -73,7 +73,7 @@ class TileLoops:
     - ``width``: outputs of a row, or of all where the image is one long row; ``out_column`` is from
       output to output.
     - ``arrays``: names of the numbers of the channels that there are.
-    - ``rest``: the steps behind the microkernels, which wait in the scratch memory; None where
+    - ``rest``: the steps after the microkernels, which wait in the scratch memory; None where
       there are none.
     - ``ahead``: bytes of weights that are fetched in time; 0 where they are near.
     - ``by_panels``: threads share panels: ``dealt`` are so many, and how many pieces each has.

@@ -113,7 +113,7 @@ class Tiling:
 
     @property
     def reaches_behind(self) -> bool:
-        """Whether the last word of a window may reach behind the input."""
+        """Whether the last word of a window may reach beyond the input."""
         width = self.g.window.kernel[1] if self.joined else 1
         return width * self.g.group_in % 4 != 0
 
@@ -169,7 +169,7 @@ class Tiling:
 
     def by_panels(self, threads: int) -> bool:
         """Whether threads share the panels, each with all outputs: where these are few, or where
-        the weights come from afar and the panels can be dealt out evenly. Otherwise a thread finds
+        no cache holds the weights and the panels can be dealt out evenly. Otherwise a thread finds
         most of its input where it wrote it itself, in its own caches."""
         tiles = self.schedule.panels * self.g.groups
         if threads == 1 or len(tiles) < threads:
@@ -323,7 +323,7 @@ def _stripes(g: Geometry, tiles: tuple[Tile, ...], *, waiting: int) -> Iterator[
             number = int(share * NEAR_BYTES) // row // several
             yield min(outputs, several * max(1, number))
         if g.k * g.group_out > FAR_BYTES and row * outputs <= WAITING_BYTES:
-            yield outputs  # weights from afar are read once
+            yield outputs  # weights that no cache holds are read once
     else:
         yield outputs
         if len(tiles) > 1:

@@ -49,7 +49,7 @@ def restore_predicates() -> None:
 
 
 class _WholeGraph(ExprMutator):  # type: ignore[misc]
-    """``compiler_begin`` behind every input of a function."""
+    """``compiler_begin`` after every input of a function."""
 
     def __init__(self, compiler: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class _WholeGraph(ExprMutator):  # type: ignore[misc]
 
 
 def annotate_whole_graph(func: relay.Function, compiler: str = "tinyai") -> relay.Function:
-    """``func`` with ``compiler_begin`` behind every input and ``compiler_end`` before the output,
+    """``func`` with ``compiler_begin`` after every input and ``compiler_end`` before the output,
     so that PartitionGraph makes one region of it."""
     body = _WholeGraph(compiler).visit(func.body)
     return relay.Function(func.params, compiler_end(body, compiler), func.ret_type)

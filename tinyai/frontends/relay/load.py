@@ -174,7 +174,7 @@ def _imported(file: Path, kind: str, shapes: Shapes) -> tuple[tvm.IRModule, dict
 
 
 def _last_line(error: Exception) -> str:
-    """TVM's errors end with what happened, behind the frames of the C++ stack."""
+    """TVM's errors end with what happened, after the frames of the C++ stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
 

@@ -1,4 +1,4 @@
-"""The Relay door: partition a module, and the hooks that ``relay.build`` calls for a region."""
+"""The Relay front end: partition a module, and the hooks that ``relay.build`` calls."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ typedef struct {
   uint16_t lanes;
 } DLDataType;
 
-/* The first element is byte_offset bytes behind `data`. Strides count elements; none means that
+/* The first element is byte_offset bytes after `data`. Strides count elements; none means that
    the tensor is dense in row-major order. */
 typedef struct {
   void *data;

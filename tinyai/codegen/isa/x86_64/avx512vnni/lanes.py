@@ -227,7 +227,7 @@ def _max_pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     if source.dtype not in NARROW:
         raise NoVector(f"pooling of {source.dtype}")
     if node.epilogue:
-        raise NoVector("steps behind the pooling")
+        raise NoVector("steps after the pooling")
     lanes = LanePooling.of(graph, node, epilogue, lanes=64)
     join = "_mm512_max_epi8" if source.dtype is DType.INT8 else "_mm512_max_epu8"
     loaded = f"_mm512_maskz_loadu_epi8(lanes, {lanes.in_index})"

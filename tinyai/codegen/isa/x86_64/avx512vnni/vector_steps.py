@@ -340,7 +340,7 @@ def _integer(step: Step, value: str, operand: str | None, dtype: DType) -> str:
 
 
 def lanes_of(axis: Axis, lanes: int = LANES) -> Declare:
-    """The mask ``lanes`` at the axis' position: all, but for those behind its end."""
+    """The mask ``lanes`` at the axis' position: all, but for those after its end."""
     suffix = "ULL" if lanes == 64 else ""
     rest = (1 << axis.count % lanes) - 1
     mask = f"{(1 << lanes) - 1:#x}{suffix}"

@@ -40,7 +40,7 @@ RANKS = {
     "tinyai.qdq": 5,
     "tinyai.patterns": 4,
     "tinyai.quantizer": 6,
-    "tinyai.lower": 5,
+    "tinyai.lowering": 5,
     "tinyai.boundary": 6,
     "tinyai.passes": 4,
     "tinyai.codegen": 5,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tinyai.frontends.relay.spelling import read, supported
 from tinyai.ir import Array
-from tinyai.lower import refusal_of_composite, refusal_of_operator
+from tinyai.lowering import refusal_of_composite, refusal_of_operator
 from tinyai.match import (
     COMMUTATIVE,
     AnyConstant,

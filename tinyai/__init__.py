@@ -25,24 +25,28 @@ from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
 if TYPE_CHECKING:
-    from tinyai.backend import compile_graph
+    from tinyai.backend import CompileSpec, compile_graph
     from tinyai.checking.check import check
+    from tinyai.frontends.bundle import lower
     from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.relay.build import build
     from tinyai.frontends.relay.explain import explain
     from tinyai.frontends.relay.partition import partition_for_tinyai
     from tinyai.frontends.relay.seal import seal, unseal
     from tinyai.ir import Graph
-    from tinyai.lower import graph_of, refusal_of_composite, refusal_of_operator
+    from tinyai.lowering import graph_of, refusal_of_composite, refusal_of_operator
     from tinyai.network import Network, Port
     from tinyai.qdq import Rewriting
     from tinyai.reference import run_graph
     from tinyai.report import Report
+    from tinyai.runtime.bundle import Bundle
     from tinyai.runtime.library import TensorSpec
     from tinyai.runtime.runner import Runner
     from tinyai.source import Rounding
 
 __all__ = [
+    "Bundle",
+    "CompileSpec",
     "Graph",
     "Model",
     "Network",
@@ -61,6 +65,7 @@ __all__ = [
     "compile_graph",
     "explain",
     "graph_of",
+    "lower",
     "network_of",
     "partition_for_tinyai",
     "refusal_of_composite",
@@ -85,10 +90,13 @@ _NEUTRAL = {
     "Rounding": "tinyai.source",
     "Runner": "tinyai.runtime.runner",
     "check": "tinyai.checking.check",
+    "Bundle": "tinyai.runtime.bundle",
+    "CompileSpec": "tinyai.backend",
     "compile_graph": "tinyai.backend",
-    "graph_of": "tinyai.lower",
-    "refusal_of_composite": "tinyai.lower",
-    "refusal_of_operator": "tinyai.lower",
+    "lower": "tinyai.frontends.bundle",
+    "graph_of": "tinyai.lowering",
+    "refusal_of_composite": "tinyai.lowering",
+    "refusal_of_operator": "tinyai.lowering",
     "run_graph": "tinyai.reference",
 }
 

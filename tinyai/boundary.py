@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tinyai.lower import refusal_of_composite, refusal_of_operator
+from tinyai.lowering import refusal_of_composite, refusal_of_operator
 from tinyai.match import match, nearest_miss, operators
 from tinyai.patterns import (
     LEFT_TO_THE_HOST,

@@ -3,7 +3,7 @@
 In the vocabulary's terms (``vocabulary.py``): front ends spell them. ``OPERATORS`` has one row an
 operator, from the operators' files in ``tinyai/ops``: a builder that lowers it to ``tinyai.ir`` or
 refuses with the clause that failed. ``PATTERNS`` has one row a
-composite, in order of preference. ``lower.py`` asks whether something of it is taken.
+composite, in order of preference. ``lowering.py`` asks whether something of it is taken.
 """
 
 from __future__ import annotations

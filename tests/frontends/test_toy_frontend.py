@@ -15,7 +15,7 @@ import pytest
 from tests.support.cases import assert_same
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Array
-from tinyai.lower import graph_of, refusal_of_operator
+from tinyai.lowering import graph_of, refusal_of_operator
 from tinyai.qdq import FloatOperator, Rewriting
 from tinyai.qdq.operands import float_calls
 from tinyai.runtime.runner import Runner

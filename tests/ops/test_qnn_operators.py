@@ -27,7 +27,7 @@ from tests.support.families.qnn import (
 )
 from tinyai.frontends.relay import partition_for_tinyai
 from tinyai.frontends.relay.source import Source
-from tinyai.lower import refusal_of_composite
+from tinyai.lowering import refusal_of_composite
 from tinyai.ops import Conv2d, Pad, Transpose
 from tinyai.ops.steps import Lookup, Prelu
 from tinyai.passes import optimize

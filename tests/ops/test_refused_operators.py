@@ -17,7 +17,7 @@ from tests.support.cases import (
 from tinyai.errors import UnsupportedError
 from tinyai.frontends.relay.source import Source
 from tinyai.ir import Graph
-from tinyai.lower import refusal_of_operator
+from tinyai.lowering import refusal_of_operator
 
 
 def variable(*shape: Any, dtype: str = "int8", name: str = "x") -> relay.Var:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tinyai.backend.named_data import NamedData
+from tinyai.backend.sharing import is_code
 from tinyai.runtime.toolchain import Toolchain
 
 
@@ -43,7 +44,9 @@ def write_library(
         sources = [folder / f"program_{number}.c" for number in range(len(programs))]
         for source, program in zip(sources, programs, strict=True):
             source.write_bytes(program)
-        if len(data):
+        for key in filter(is_code, data):
+            (folder / key).write_bytes(data[key])
+        if not all(map(is_code, data)):
             sources.append(_assembled(data, folder))
         Toolchain.of(toolchain).shared_library(output, sources, here=here)
 
@@ -52,11 +55,14 @@ def _assembled(data: NamedData, folder: Path) -> Path:
     """An assembler's file that defines each key as a name of its bytes: no compiler reads them."""
     lines = []
     for index, buffer in enumerate(data.buffers):
+        keys = sorted(k for k, number in data.keys.items() if number == index and not is_code(k))
+        if not keys:
+            continue
         file = folder / f"data_{index}.bin"
         file.write_bytes(buffer.data)
         path = str(file).replace("\\", "\\\\").replace('"', '\\"')
         lines += ['.section .rodata,"a",%progbits', f".balign {buffer.alignment}"]
-        for key in sorted(key for key, number in data.keys.items() if number == index):
+        for key in keys:
             lines += [f".globl {key}", f".hidden {key}", f".type {key}, %object"]
             lines += [f".size {key}, {len(buffer.data)}", f"{key}:"]
         lines.append(f'.incbin "{path}"')

@@ -115,6 +115,7 @@ def generate(
     *,
     abi: str | None = None,
     hooked: bool = False,
+    by_content: bool = False,
     schedules: Mapping[str, Schedule] | None = None,
 ) -> Compiled:
     """C for a graph that ``prepare`` made, which is lowered first.
@@ -125,15 +126,23 @@ def generate(
     3. ``with_borders``: images that are made with the border that their readers need.
     4. ``plan_in_place``: offsets in one arena, where concatenations are made in place.
     5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena);
-       ``hooked`` C can be watched layer by layer.
+       ``hooked`` C can be watched layer by layer; ``by_content`` its functions have names that
+       other files may share.
     """
-    tuning = read_tuning(target.tuning) if target.tuning else {}
-    lowered = with_schedules(choose_kernels(graph, target), tuning, schedules)
+    lowered = lower(graph, target, schedules)
     lowered, plan = plan_in_place(with_borders(lowered))
     verify_lowered(lowered)
     return Compiled(
-        lowered, plan, emit(lowered, plan, target, abi=abi or target.abi, hooked=hooked)
+        lowered,
+        plan,
+        emit(lowered, plan, target, abi=abi or target.abi, hooked=hooked, by_content=by_content),
     )
+
+
+def lower(graph: Graph, target: Target, schedules: Mapping[str, Schedule] | None = None) -> Lowered:
+    """The first two steps of ``generate``."""
+    tuning = read_tuning(target.tuning) if target.tuning else {}
+    return with_schedules(choose_kernels(graph, target), tuning, schedules)
 
 
 def check_limits(compiled: Compiled, target: Target) -> None:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyai.backend.debug_handles import DebugHandleMapBuilder
-from tinyai.backend.details import BackendDetails, CompileSpec, PreprocessResult
+from tinyai.backend.details import (
+    BackendDetails,
+    CompileSpec,
+    PreprocessResult,
+    Programs,
+    Results,
+    Specs,
+    check_specs,
+)
 from tinyai.backend.library import library_of
 from tinyai.backend.named_data import NamedData, NamedDataStore
-from tinyai.backend.pipeline import Compiled, check_limits, compile_graph, compile_once
-from tinyai.codegen.constants import with_declarations, with_definitions
-from tinyai.codegen.emit import CSource
+from tinyai.backend.pipeline import (
+    Compiled,
+    check_limits,
+    compile_graph,
+    compile_once,
+    generate,
+    lower,
+    prepare,
+    with_useful_threads,
+)
+from tinyai.backend.sharing import Packing, shared_pieces, stored, with_pieces
+from tinyai.codegen.constants import with_definitions
 from tinyai.codegen.lowered import Lowered
-from tinyai.errors import OptionError
+from tinyai.errors import OptionError, owning_faults
 from tinyai.ir import Graph
 from tinyai.target import OPTIONS, Target
 
@@ -21,8 +40,8 @@ from tinyai.target import OPTIONS, Target
 BINARY = "binary"
 # What is called without a runtime: an entry beside those of TVM's that a target can ask for.
 PLAIN = "plain"
-# Constants begin at a line of memory.
-ALIGNMENT = 64
+# What the key of a library that several programs share begins with.
+LIBRARY = "tinyai_library_"
 
 
 class TinyAIBackend(BackendDetails):
@@ -47,11 +66,65 @@ class TinyAIBackend(BackendDetails):
         options = BackendOptions.of(compile_specs)
         compiled = options.compiled(program)
         handles = _handles(compiled.graph)
-        code = with_declarations(compiled.source.frame).encode()
-        data = _stored(compiled.source)
+        code, data = stored(compiled.source, set())
         if options.binary:
             return PreprocessResult(library_of([code], data), handles)
         return PreprocessResult(code, handles, data)
+
+    @classmethod
+    def preprocess_multimethod(
+        cls, programs: Programs, compile_specs: Mapping[str, Sequence[Specs]]
+    ) -> Results:
+        """``preprocess`` of the programs of each method, which share what they have in common:
+        constants, and functions as named data that the C includes by name. Weights that several
+        programs have are packed as the first one packs them. Programs whose specs ask for a binary
+        are one library, also named data, and ``processed_bytes`` are its key.
+
+        Raises ``OptionError`` where a method has no specs, or not as many as programs, or two
+        programs of one library have one name, and what ``preprocess`` raises.
+        """
+        check_specs(programs, compile_specs)
+        packing = Packing()
+        places, made = [], []
+        for method, each in programs.items():
+            for program, specs in zip(each, compile_specs[method], strict=True):
+                options = BackendOptions.of(specs)
+                places.append((method, options))
+                made.append(options.compiled_beside(program, packing))
+        pieces = shared_pieces([compiled.source for compiled in made])
+        codes = [stored(compiled.source, pieces) for compiled in made]
+        binaries = [n for n, (_, options) in enumerate(places) if options.binary]
+        _check_names([made[n] for n in binaries])
+        library = _library([codes[n] for n in binaries])
+        results: Results = {method: [] for method in programs}
+        for (method, options), compiled, (code, data) in zip(places, made, codes, strict=True):
+            if options.binary:
+                code, data = next(iter(library)).encode(), library
+            results[method].append(PreprocessResult(code, _handles(compiled.graph), data))
+        return results
+
+
+def _check_names(programs: Sequence[Compiled]) -> None:
+    names = Counter(program.source.symbol for program in programs)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise OptionError(
+            "names of programs",
+            found=f"{twice[0]} {names[twice[0]]} times",
+            allowed="a name each: they become functions of one library",
+            hint='dataclasses.replace(graph, name="...")',
+        )
+
+
+def _library(codes: Sequence[tuple[bytes, NamedData]]) -> NamedData:
+    """One library of programs as named data, under the hash of its content; nothing of none."""
+    store, together = NamedDataStore(), NamedDataStore()
+    for _, data in codes:
+        together.merge(data)
+    if codes:
+        library = library_of([code for code, _ in codes], together.output())
+        store.add(f"{LIBRARY}{hashlib.sha256(library).hexdigest()[:32]}", library)
+    return store.output()
 
 
 @dataclass(frozen=True)
@@ -82,6 +155,18 @@ class BackendOptions:
             )
         return cls(Target.from_options(options), plain, binary == "1")
 
+    def compiled_beside(self, program: Graph, packing: Packing) -> Compiled:
+        """The program's C, within the target's limits, with functions named by content and weights
+        packed as those of other programs."""
+        abi = PLAIN if self.plain else self.target.abi
+        with owning_faults(f"the code of {program.name}"):
+            graph = prepare(program, self.target)
+            target = with_useful_threads(graph, self.target)
+            agreed = packing.agreed(lower(graph, target))
+            compiled = generate(graph, target, abi=abi, by_content=True, schedules=agreed)
+        check_limits(compiled, self.target)
+        return compiled
+
     def compiled(self, program: Graph) -> Compiled:
         """The program's C, within the target's limits."""
         if self.plain:
@@ -96,18 +181,12 @@ def whole_source(result: PreprocessResult) -> str:
     the data that it names is missing."""
     try:
         text = result.processed_bytes.decode()
-        return with_definitions(text, (result.data_store_output or NamedData()).__getitem__)
+        data = result.data_store_output or NamedData()
+        return with_definitions(with_pieces(text, data), data.__getitem__)
     except (KeyError, UnicodeDecodeError) as error:
         raise OptionError(
             "C of a result", found=error, allowed="C, and the data that it names"
         ) from None
-
-
-def _stored(source: CSource) -> NamedData:
-    store = NamedDataStore()
-    for constant in source.constants:
-        store.add(constant.name, constant.data, ALIGNMENT)
-    return store.output()
 
 
 def _texts(compile_specs: Sequence[CompileSpec]) -> dict[str, str]:

@@ -38,7 +38,8 @@ class Served:
 class CSource:
     """Emitted code. ``symbol`` is the entry; sizes in bytes. ``frame`` is the C with places for the
     ``constants``. ``variants`` are the instruction sets with the rows of the kernel table that
-    serve the nodes."""
+    serve the nodes. ``pieces`` are the functions and definitions that ``frame`` holds, as they
+    stand in it."""
 
     symbol: str
     frame: str
@@ -46,6 +47,7 @@ class CSource:
     weight_bytes: int
     variants: Mapping[IsaVariant, tuple[Served, ...]] = field(default_factory=dict)
     constants: tuple[Constant, ...] = ()
+    pieces: tuple[str, ...] = ()
 
     @functools.cached_property
     def text(self) -> str:
@@ -58,11 +60,18 @@ class CSource:
 
 
 def emit(
-    graph: Lowered, plan: MemoryPlan, target: Target, *, abi: str, hooked: bool = False
+    graph: Lowered,
+    plan: MemoryPlan,
+    target: Target,
+    *,
+    abi: str,
+    hooked: bool = False,
+    by_content: bool = False,
 ) -> CSource:
     """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with "timed"
     the code tells when each layer ended. ``hooked``: compiled with ``-DTINYAI_HOOK`` it calls a
-    function of the user's after each layer.
+    function of the user's after each layer. ``by_content``: functions are named by what they
+    are, not by their number in the file.
 
     The file is C99 and C++17, includes nothing but the standard's headers (and the intrinsics
     where it has SIMD code; those of POSIX threads where it is written for several), and is the
@@ -72,7 +81,10 @@ def emit(
     symbol = identifier(graph.name, "name of a region")
     inputs = [_port(graph, name) for name in graph.inputs]
     outputs = [_port(graph, name) for name in graph.outputs]
-    variants = [_Variant(graph, plan, isa, rows, constants) for isa, rows in graph.variants.items()]
+    variants = [
+        _Variant(graph, plan, isa, rows, constants, by_content=by_content)
+        for isa, rows in graph.variants.items()
+    ]
     timed = abi == "timed"
     calls = {
         "symbol": symbol,
@@ -83,6 +95,7 @@ def emit(
         "hooked": hooked,
     }
     bodies = [variant.text(calls, alone=len(variants) == 1) for variant in variants]
+    definitions = _portable(variants, graph.threads, timed=timed)
     entry = {
         **calls,
         "graph": graph,
@@ -95,7 +108,7 @@ def emit(
         **entry,
         target=str(replace(target, tuning="")),  # each layer says how it is cut up
         constants=list(constants.found.values()),
-        definitions=_portable(variants, graph.threads, timed=timed),
+        definitions=definitions,
         intrinsics=_intrinsics(variants),
         variants=list(zip([variant.isa for variant in variants], bodies, strict=True)),
         isas=[variant.isa for variant in variants],
@@ -106,7 +119,8 @@ def emit(
     served = {variant.isa: tuple(variant.served) for variant in variants}
     found = tuple(constants.found.values())
     weights = sum(each.size for each in found)
-    return CSource(symbol, frame, plan.arena_bytes, weights, served, found)
+    pieces = (*definitions, *(each for variant in variants for each in variant.pieces))
+    return CSource(symbol, frame, plan.arena_bytes, weights, served, found, pieces)
 
 
 def _portable(variants: Sequence[_Variant], threads: int, *, timed: bool) -> list[str]:
@@ -172,6 +186,7 @@ class _Variant:
     needs: dict[str, Definition] = field(default_factory=dict)
     has_intrinsics: bool = False
     served: list[Served] = field(default_factory=list)
+    by_content: bool = False
 
     def calls(self) -> list[Code]:
         """The calls of all nodes. Threads meet after a node that they share and in front of it;
@@ -233,9 +248,13 @@ class _Variant:
         body = text(self._network(timed=values["timed"], hooked=values["hooked"]), INDENT)
         suffix = "" if alone else f"_{self.isa.name}"
         network = render("network.c.j2", **values, suffix=suffix, body=body)
-        texts = [each.text for each in self.definitions if not each.portable]
-        texts += [function for _, function in self.functions.values()]
-        return render("variant.c.j2", isa=self.isa, texts=[*texts, network])
+        return render("variant.c.j2", isa=self.isa, texts=[*self.pieces, network])
+
+    @property
+    def pieces(self) -> list[str]:
+        """The microkernels, and the functions that call them."""
+        definitions = [each.text for each in self.definitions if not each.portable]
+        return definitions + [function for _, function in self.functions.values()]
 
     def _network(self, *, timed: bool, hooked: bool) -> Code:
         """The calls of all layers, and where they are timed, when each ended; where they are
@@ -302,7 +321,8 @@ class _Variant:
         key = hashlib.sha256(f"{kernel.name}{signature}{body}".encode()).hexdigest()
         if key not in self.functions:
             compiled_for = "" if kernel.isa == self.isa.name else f"_{self.isa.name}"
-            name = f"tinyai_{kernel.name}{compiled_for}_{len(self.functions)}"
+            number = key[:16] if self.by_content else len(self.functions)
+            name = f"tinyai_{kernel.name}{compiled_for}_{number}"
             title = comment_text(f"{node.op}: {self._types(node)}")
             function = f"/* {title} */\n{storage} void {name}{signature} {{\n{body}\n}}\n"
             self.functions[key] = (name, function)

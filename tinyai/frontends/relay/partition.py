@@ -32,7 +32,7 @@ from tinyai.frontends.relay.trial import (
     with_unbuilt,
     without_regions,
 )
-from tinyai.lower import refusal_of_composite, refusal_of_operator
+from tinyai.lowering import refusal_of_composite, refusal_of_operator
 from tinyai.match import (
     AnyConstant,
     Anything,

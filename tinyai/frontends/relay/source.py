@@ -13,7 +13,7 @@ from tinyai.frontends.relay.functions import region_options
 from tinyai.frontends.relay.seal import unsealed
 from tinyai.frontends.relay.spelling import read
 from tinyai.ir import Graph
-from tinyai.lower import Walk, lower_or_name
+from tinyai.lowering import Walk, lower_or_name
 from tinyai.source import (
     Call,
     Constant,

@@ -25,7 +25,7 @@ from tinyai.frontends.relay.partition import (
 )
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
 from tinyai.ir import NARROW, Graph, QParams, verify
-from tinyai.lower import refusal_of_operator
+from tinyai.lowering import refusal_of_operator
 from tinyai.network import ENDS, Network, Port, c_name, network_of_graph
 from tinyai.report import safe
 from tinyai.source import Call, Refusal, Rounding

@@ -1,0 +1,263 @@
+"""Methods that share their constants and functions, as one file: saved, loaded, compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tinyai._version import __version__
+from tinyai.backend.container import Buffer, Kind
+from tinyai.backend.library import write_library
+from tinyai.backend.named_data import NamedData
+from tinyai.backend.sharing import is_code
+from tinyai.doctor import cpu_description, instruction_sets
+from tinyai.errors import FormatError, OptionError
+from tinyai.ir import DType, QParams, Type
+from tinyai.network import Port
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.target import this_architecture
+
+SUFFIX = ".tinyai"
+_FILE = Kind(b"TINYBNDL", 1, "bundle")
+_ELF = b"\x7fELF"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to call a bundle. ``entry`` is its function in C, ``program`` what the back end made
+    of it: C, or the key of a library. ``sources`` are the source model's nodes of each layer, by
+    its number."""
+
+    name: str
+    entry: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    program: bytes
+    sources: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """``methods`` by name, and the ``data`` that they share. ``architecture`` is that of the
+    machines it runs on; ``saved_bytes`` how much larger the data would be if each method had its
+    own."""
+
+    methods: Mapping[str, Method]
+    data: NamedData
+    architecture: str
+    saved_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "methods", MappingProxyType(dict(self.methods)))
+
+    @property
+    def constant_bytes(self) -> int:
+        """Of weights, tables and other numbers, each stored once; 0 where a library holds them."""
+        return self._size_of_data(False)
+
+    @property
+    def code_bytes(self) -> int:
+        """Of what the back end made of the methods, and of the functions that they share."""
+        return sum(len(each.program) for each in self.methods.values()) + self._size_of_data(True)
+
+    def _size_of_data(self, code: bool) -> int:
+        kinds = {n: is_code(k) or _is_library(self.data[k]) for k, n in self.data.keys.items()}
+        return sum(len(b.data) for n, b in enumerate(self.data.buffers) if kinds[n] == code)
+
+    def to_bytes(self) -> bytes:
+        """All of it as one file, the same for the same methods."""
+        head = {
+            "tinyai": __version__,
+            "architecture": self.architecture,
+            "saved_bytes": self.saved_bytes,
+            "keys": dict(self.data.keys),
+            "methods": [_said(each) for each in self.methods.values()],
+        }
+        programs = [Buffer(each.program) for each in self.methods.values()]
+        return _FILE.written(head, [*programs, *self.data.buffers])
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str = "") -> Bundle:
+        """What ``to_bytes`` wrote. Raises ``FormatError`` for what was cut off, altered, written by
+        a newer tinyai, or is something else."""
+        head, buffers = _FILE.read(content, name)
+        try:
+            said = head["methods"]
+            programs, rest = buffers[: len(said)], buffers[len(said) :]
+            methods = [_method(each, buffer) for each, buffer in zip(said, programs, strict=True)]
+            saved, architecture = int(head["saved_bytes"]), str(head["architecture"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"methods of bundle {name}".strip(),
+                found=f"{type(error).__name__}: {error}",
+                allowed="what tinyai.lower makes",
+            ) from None
+        data = NamedData.of(rest, head.get("keys"), name)
+        return cls({each.name: each for each in methods}, data, architecture, saved)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write it to a file whose name ends with .tinyai, whole or not at all. Raises
+        ``OptionError`` for another name, or where no file can be."""
+        path = Path(file)
+        if path.suffix != SUFFIX:
+            raise OptionError("file of a bundle", found=str(path), allowed=f"a name with {SUFFIX}")
+        try:
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tinyai-") as folder:
+                beside = Path(folder) / path.name
+                beside.write_bytes(self.to_bytes())
+                os.replace(beside, path)
+        except OSError as error:
+            raise OptionError(
+                "file of a bundle", found=error, allowed="a folder that can be written"
+            ) from None
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> Bundle:
+        """The bundle of a file. Raises ``OptionError`` where there is none, and ``FormatError`` as
+        ``from_bytes``."""
+        try:
+            content = Path(file).read_bytes()
+        except OSError as error:
+            raise OptionError(
+                "bundle", found=error, allowed="a file that Bundle.save wrote"
+            ) from None
+        return cls.from_bytes(content, Path(file).name)
+
+    @contextlib.contextmanager
+    def libraries(self, toolchain: Toolchain | None = None) -> Iterator[dict[str, Path]]:
+        """For each method the library that has its entry, compiled for this machine if need be.
+
+        It is kept in ``~/.cache/tinyai/bundles`` under a digest of the bundle, the compiler and the
+        CPU; where that cannot be written, the files are gone behind the block. Raises
+        ``EnvironmentProblem``'s kin: ``ToolchainError`` where the compiler is missing or fails, and
+        ``OptionError`` for a bundle of another architecture.
+        """
+        if self.architecture not in (this_architecture(), "portable"):
+            raise OptionError(
+                "architecture of a bundle",
+                found=self.architecture,
+                allowed=this_architecture(),
+                hint='lower it for this machine, or with CompileSpec("isa", b"generic")',
+            )
+        with contextlib.ExitStack() as stack:
+            folder = _cache()
+            if folder is None:
+                made = tempfile.TemporaryDirectory(prefix="tinyai-")
+                folder = Path(stack.enter_context(made))
+            groups: dict[bytes, list[Method]] = {}
+            for method in self.methods.values():
+                key = method.program if _key(method.program) in self.data else b""
+                groups.setdefault(key, []).append(method)
+            found: dict[str, Path] = {}
+            for key, methods in groups.items():
+                file = self._library(key, methods, folder, toolchain)
+                found |= {method.name: file for method in methods}
+            yield found
+
+    def _library(
+        self, key: bytes, methods: Sequence[Method], folder: Path, toolchain: Toolchain | None
+    ) -> Path:
+        """The library of these methods' C, or of the data of a key, in a folder."""
+        programs = [method.program for method in methods]
+        library = self.data[_key(key)] if key else b""
+        library = library or next(filter(_is_library, programs), b"")
+        digest = hashlib.sha256(library)
+        if not library:
+            digest.update(repr((Toolchain.of(toolchain).command(), __version__)).encode())
+            digest.update(repr(instruction_sets(cpu_description())).encode())
+            for part in (*programs, self.data.to_bytes()):
+                digest.update(hashlib.sha256(part).digest())
+        file = folder / f"{digest.hexdigest()}.so"
+        if file.is_file():
+            return file
+        if library:
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".tinyai-") as made:
+                beside = Path(made) / file.name
+                beside.write_bytes(library)
+                os.replace(beside, file)
+        else:
+            write_library(file, programs, self.data, toolchain, here=True)
+        return file
+
+    def __str__(self) -> str:
+        names = ", ".join(self.methods)
+        return (
+            f"bundle of {len(self.methods)} methods ({names}): constants of "
+            f"{self.constant_bytes:,} bytes, code of {self.code_bytes:,}; "
+            f"{self.saved_bytes:,} bytes saved by sharing"
+        )
+
+
+def _is_library(data: bytes) -> bool:
+    return data.startswith(_ELF)
+
+
+def _key(program: bytes) -> str:
+    return program.decode(errors="replace") if len(program) < 200 else ""
+
+
+def _cache() -> Path | None:
+    """The folder of compiled bundles, the user's alone; None where it cannot be written."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "tinyai" / "bundles"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+# --- What a file says ----------------------------------------------------------------------------
+
+
+def _said(method: Method) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "entry": method.entry,
+        "inputs": [_port_said(each) for each in method.inputs],
+        "outputs": [_port_said(each) for each in method.outputs],
+        "sources": {str(number): list(names) for number, names in method.sources.items()},
+    }
+
+
+def _port_said(port: Port) -> dict[str, Any]:
+    said: dict[str, Any] = {"name": port.name, "dtype": str(port.type.dtype)}
+    said["shape"] = list(port.type.shape)
+    if port.quant:
+        said["scale"] = list(port.quant.scale)
+        said["zero_point"], said["axis"] = port.quant.zero_point, port.quant.axis
+    return said
+
+
+def _method(said: Mapping[str, Any], program: Buffer) -> Method:
+    """Raises one of Python's errors for what is no method."""
+    name, entry = said["name"], said["entry"]
+    if not isinstance(name, str) or not isinstance(entry, str) or not entry.isidentifier():
+        raise ValueError(f"a method {name!r} with entry {entry!r}")
+    return Method(
+        name,
+        entry,
+        tuple(map(_port, said["inputs"])),
+        tuple(map(_port, said["outputs"])),
+        program.data,
+        {int(number): tuple(map(str, names)) for number, names in said["sources"].items()},
+    )
+
+
+def _port(said: Mapping[str, Any]) -> Port:
+    shape = tuple(map(int, said["shape"]))
+    if min(shape, default=1) < 1:
+        raise ValueError(f"shape {shape}")
+    quant = None
+    if "scale" in said:
+        axis = said["axis"]
+        scale = tuple(map(float, said["scale"]))
+        quant = QParams(scale, int(said["zero_point"]), None if axis is None else int(axis))
+    return Port(str(said["name"]), Type(shape, DType(said["dtype"])), quant)

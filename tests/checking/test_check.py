@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,22 +15,31 @@ import pytest
 from click.testing import CliRunner
 
 import tinyai
+from benchmarks.onnx_networks import NETWORKS
 from tests.support.example_graphs import random_inputs, small_network
 from tests.support.onnx_models import quantized
 from tests.support.planted_faults import weights_of, with_wrong_weight
-from tests.support.prequantized import LARGE, tflite_path
+from tests.support.prequantized import LARGE, OnnxCase, tflite_path
 from tests.support.qdq_cases import convolution
 from tests.support.relay_nets import layers, module
+from tinyai.backend import compile_graph
 from tinyai.checking import code
 from tinyai.checking import opponents as opponents_
-from tinyai.checking.check import first_other_layer
+from tinyai.checking.check import ROUNDINGS, first_other_layer
 from tinyai.checking.result import Comparison, Layer, Line
 from tinyai.cli import main
-from tinyai.errors import EnvironmentProblem, OptionError
-from tinyai.ir import Array, Graph
+from tinyai.errors import EnvironmentProblem, FormatError, OptionError
+from tinyai.frontends.relay.whole import network_of
+from tinyai.ir import Array, Builder, DType, Graph, Type
+from tinyai.network import Network
+from tinyai.ops import Elementwise
+from tinyai.ops.steps import Relu
 from tinyai.reference import run_node
+from tinyai.runtime.link import facts_in_c
+from tinyai.runtime.watch import HOOK_FLAG
 from tinyai.target import Target
 
+BY_NAME = {network.name: network for network in NETWORKS}
 KWS = "kws_ref_model"
 
 
@@ -91,6 +101,97 @@ def test_a_network_is_equal_and_a_planted_fault_is_found_in_its_layer(
     text = str(found)
     assert text.startswith("different: ")
     assert "  arithmetic of the expected value:\n    conv2d: sum of " in text
+
+
+# --- Code that is built --------------------------------------------------------------------------
+
+
+def faulty_library(network: Network, target: Target, number: int, path: Path) -> Path:
+    """A library of the network's C with a wrong weight in the layer's array of this number, that
+    says of itself what the right one says."""
+    source = compile_graph(network.graph, target, abi="plain", hooked=True).source
+    code, facts = path.with_suffix(".c"), path.with_suffix(".facts.c")
+    code.write_text(with_wrong_weight(source.text, weights_of(source.text)[number]))
+    facts.write_text(facts_in_c(network, source, target))
+    tinyai.Toolchain().shared_library(path, [code, facts], HOOK_FLAG)
+    return path
+
+
+@pytest.mark.parametrize("against", ["tvm", "litert", "onnxruntime"])
+def test_a_library_is_checked_and_its_fault_found(against: str, tmp_path: Path) -> None:
+    model = models(tmp_path)[against]
+    target = Target(rounding=ROUNDINGS[against], threads=2)
+    library = tmp_path / "net.so"
+    tinyai.compile(model, library, target)
+    equal = tinyai.check(model, built=library, samples=3)
+    assert equal.equal
+    assert equal.checked == "the library net.so"
+
+    number = {"tvm": 2, "litert": 3, "onnxruntime": 0}[against]
+    wrong = faulty_library(network_of(model, target), target, number, tmp_path / "wrong.so")
+    found = tinyai.check(model, built=wrong)
+    assert not found.equal
+    assert found.first is not None
+    assert found.first.number == number + (against == "onnxruntime")
+    assert found.first.found_by == "the library wrong.so"
+    assert found.first.expected == found.first.arithmetic[-1].value != found.first.found
+
+
+def test_a_library_of_integers_is_checked_against_a_model_of_floats(tmp_path: Path) -> None:
+    model = OnnxCase(BY_NAME["squeezenet"], "qdq", "uint8").model
+    file, library = tmp_path / "net.onnx", tmp_path / "net.so"
+    onnx.save(model, file)
+    tinyai.compile(file, library, Target(rounding="onnx"), ends="int8")
+    image = np.random.default_rng(0).normal(size=(2, 3, 48, 48)).astype(np.float32)
+    np.savez(tmp_path / "images.npz", image=image)
+    compared = tinyai.check(file, built=library, samples=2, inputs=[tmp_path / "images.npz"])
+    assert compared.equal, str(compared)
+    assert [output.type for output in compared.outputs] == ["float32[1,10]"]
+
+
+def test_code_of_other_options_is_compared_without_its_layers(tmp_path: Path) -> None:
+    """Its outputs are; where its layers are is not known."""
+    file = onnx_file(tmp_path)
+    target = Target(rounding="onnx", isa="scalar")
+    library = faulty_library(network_of(file, target), target, 0, tmp_path / "net.so")
+    content, changed = library.read_bytes(), tmp_path / "changed.so"
+    changed.write_bytes(re.sub(rb'("layers": ")\w', rb"\1x", content))
+    assert changed.read_bytes() != content
+    other = tinyai.check(file, built=changed)
+    assert not other.equal
+    assert other.first is None
+    assert "its layers cannot be told apart" in other.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("built", "options", "error", "found"),
+    [
+        ("absent.so", {}, OptionError, "no file and no folder"),
+        ("text.so", {}, FormatError, "that begin with b'text'"),
+        ("text.tar", {}, FormatError, "ReadError"),
+        ("empty", {}, FormatError, "ValueError"),
+        ("net.so", {"against": "tvm"}, OptionError, "onnx"),
+        ("net.so", {"target": Target()}, OptionError, "tinyai -isa=auto"),
+        ("other.so", {}, OptionError, "int8[1,3] -> int8[1,3]"),
+    ],
+)
+def test_code_that_does_not_fit_is_refused(
+    built: str, options: dict[str, Any], error: type[Exception], found: str, tmp_path: Path
+) -> None:
+    file = onnx_file(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name in ("text.so", "text.tar"):
+        (tmp_path / name).write_text("text")
+    if built == "net.so":
+        tinyai.compile(file, tmp_path / "net.so", Target(rounding="onnx", isa="scalar"))
+    b = Builder("other")
+    x = b.input(Type((1, 3), DType.INT8))
+    graph = b.graph([b.add(Elementwise((1, 3)), [x], (Relu(),))])
+    if built == "other.so":
+        tinyai.compile(graph, tmp_path / built, Target(rounding="onnx", isa="scalar"))
+    with pytest.raises(error) as caught:
+        tinyai.check(file, built=tmp_path / built, **options)
+    assert found in str(getattr(caught.value, "found", ""))
 
 
 # --- Where another program differs ---------------------------------------------------------------

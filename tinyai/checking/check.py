@@ -3,16 +3,20 @@ layer by layer."""
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tinyai.checking.arithmetic import arithmetic
+from tinyai.checking.built import Built, Ends, load_built
 from tinyai.checking.code import REFERENCE, Code, Values, compiled_code, layer_of
 from tinyai.checking.difference import difference
+from tinyai.checking.ends import EndsOfCode
 from tinyai.checking.litert import AbortedError, LiteRT
 from tinyai.checking.onnxruntime import OnnxRuntime
 from tinyai.checking.opponents import Opponent, Sample, batches, need
@@ -40,6 +44,7 @@ def check(
     model: Any,
     target: Target | None = None,
     *,
+    built: Path_ | None = None,
     against: str = "",
     samples: int = SAMPLES,
     inputs: Sequence[Path_] = (),
@@ -49,39 +54,55 @@ def check(
 ) -> Comparison:
     """Compile ``model`` and compare its integers with those of another program, bit for bit.
 
-    ``model`` is the path of a file, or a module of TVM's with its ``params``. ``against`` is "tvm",
+    ``model`` is the path of a file, or a module of TVM's with its ``params``. ``built`` is code of
+    it that is there already, which is compared instead: a library, or a C package as a folder or
+    .tar, which is compiled by ``toolchain``. ``against`` is "tvm",
     "litert" (TFLite files, in its reference kernels) or "onnxruntime" (ONNX files); without it a
     file's own framework, else TVM. It sets the target's rounding. ``samples`` are drawn with a
     fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first.
 
-    Raises ``OptionError`` for an option, a model or an input that does not fit,
-    ``EnvironmentProblem`` where the other program is missing or cannot run the model,
-    ``BoundaryError`` where an operator has no code.
+    Raises ``OptionError`` for an option, a model or an input that does not fit, ``FormatError`` for
+    ``built`` that is no such code, ``EnvironmentProblem`` where the other program is missing or
+    cannot run the model, ``BoundaryError`` where an operator has no code.
     """
     file = Path(model) if isinstance(model, str | os.PathLike) else None
     against = opponent_of(file, against)
-    target = _target(target, against)
     _check_samples(samples, inputs)
-    with stage("read the model"):
-        loaded = _Loaded.of(model, params, target, input_shapes)
-    network = loaded.network
-    first = given(network, [Path(each) for each in inputs])
-    opponent = _opponent(against, file, loaded)
-    with stage("compile"):
-        code = compiled_code(network, target, toolchain)
-    comparing = _Comparing(network, code, opponent)
-    comparing.run(chain(first, drawn(network, samples)))
-    return Comparison(
-        model=str(model) if file else network.name,
-        checked=code.name,
-        opponent=comparing.opponent.name,
-        rounding=target.rounding,
-        samples=len(first) + samples,
-        given=len(first),
-        outputs=tuple(comparing.outputs),
-        first=comparing.first,
-        notes=tuple(comparing.notes),
-    )
+    if isinstance(model, Graph):
+        raise OptionError(
+            "model to compare",
+            found="a tinyai.Graph",
+            allowed="what another program reads: a file or a tvm.IRModule",
+            hint="tinyai.run_graph computes a graph",
+        )
+    need("tvm", "apache-tvm", "TVM")
+    read = functools.partial(_network, model, params=params, input_shapes=input_shapes)
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+        if built is None:
+            target = _target(target, against)
+            network = code_network = read(target)
+            with stage("compile"):
+                code = compiled_code(network, target, toolchain)
+        else:
+            there = load_built(Path(built), Path(folder), toolchain)
+            target = _target_of_built(there.target, target, against)
+            network, code_network = _networks(there, read)
+            code = there.code(code_network)
+        first = given(network, [Path(each) for each in inputs])
+        opponent = _opponent(against, model, network, params, input_shapes)
+        comparing = _Comparing(EndsOfCode(network, code_network), code, opponent)
+        comparing.run(first, samples)
+        return Comparison(
+            model=str(model) if file else network.name,
+            checked=code.name,
+            opponent=comparing.opponent.name,
+            rounding=target.rounding,
+            samples=len(first) + samples,
+            given=len(first),
+            outputs=tuple(comparing.outputs),
+            first=comparing.first,
+            notes=tuple(comparing.notes),
+        )
 
 
 def target_of(options: Mapping[str, str], against: str) -> Target:
@@ -139,68 +160,112 @@ def opponent_of(file: Path | None, against: str) -> str:
     return against
 
 
-@dataclass(frozen=True, eq=False)
-class _Loaded:
-    """A model as a network, and as TVM reads it."""
-
-    network: Network
-    mod: Any
-    params: Any
-
-    @classmethod
-    def of(cls, model: Any, params: Any, target: Target, input_shapes: str) -> _Loaded:
-        if isinstance(model, Graph):
-            raise OptionError(
-                "model to compare",
-                found="a tinyai.Graph",
-                allowed="what another program reads: a file or a tvm.IRModule",
-                hint="tinyai.run_graph computes a graph",
-            )
-        need("tvm", "apache-tvm", "TVM")
-        from tinyai.frontends.relay.load import load_model
-        from tinyai.frontends.relay.partition import module_of
-        from tinyai.frontends.relay.whole import network_of
-
-        network = network_of(model, target, params=params, input_shapes=input_shapes)
-        if isinstance(model, str | os.PathLike):
-            mod, params = load_model(model, input_shapes)
-        else:
-            mod, params = module_of(model, params)
-        return cls(network, mod, params)
+def _target_of_built(own: Target, target: Target | None, against: str) -> Target:
+    """The target that code was built for. Raises ``OptionError`` for another one, and for a
+    rounding that is not the other program's."""
+    if target is not None:
+        raise OptionError(
+            "options of the target beside code that is built",
+            found=str(target),
+            allowed="none: it has its own",
+            hint="leave them out, or leave out --with",
+        )
+    if own.rounding != ROUNDINGS[against]:
+        fits = next(name for name, rounding in ROUNDINGS.items() if rounding == own.rounding)
+        raise OptionError(
+            f"rounding of code to compare with {against}",
+            found=own.rounding,
+            allowed=ROUNDINGS[against],
+            hint=f"--against {fits}, or compile with --rounding {ROUNDINGS[against]}",
+        )
+    return own
 
 
-def _opponent(against: str, file: Path | None, loaded: _Loaded) -> Opponent:
-    names = [port.name for port in loaded.network.inputs]
-    if against == "litert" and file:
-        return LiteRT(file.read_bytes())
-    if against == "onnxruntime" and file:
-        return OnnxRuntime(file, names)
+def _network(
+    model: Any,
+    target: Target,
+    *,
+    params: Any,
+    input_shapes: str,
+    name: str = "",
+    ends: str = "model",
+) -> Network:
+    from tinyai.frontends.relay.whole import network_of
+
+    with stage("read the model"):
+        return network_of(model, target, name, params=params, ends=ends, input_shapes=input_shapes)
+
+
+def _networks(there: Built, read: Callable[..., Network]) -> tuple[Network, Network]:
+    """The model as a network, and that with the ends that the code has. Raises ``OptionError``
+    where there is none."""
+    network = read(there.target, name=there.name)
+    if there.fits(network):
+        return network, network
+    try:
+        other = read(there.target, name=there.name, ends="int8")
+    except OptionError:
+        other = network
+    if not there.fits(other):
+        raise OptionError(
+            "code to check",
+            found=f"{safe(str(there.path))}: {_types(there.inputs)} -> {_types(there.outputs)}",
+            allowed="code of the model: "
+            + " -> ".join(
+                _types([(port.type.shape, str(port.type.dtype)) for port in ports])
+                for ports in (network.inputs, network.outputs)
+            ),
+            hint="is it of another model?",
+        )
+    return network, other
+
+
+def _types(ends: Ends) -> str:
+    return ", ".join(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in ends[:4])
+
+
+def _opponent(
+    against: str, model: Any, network: Network, params: Any, input_shapes: str
+) -> Opponent:
+    names = [port.name for port in network.inputs]
+    if against == "litert":
+        return LiteRT(Path(model).read_bytes())
+    if against == "onnxruntime":
+        return OnnxRuntime(Path(model), names)
+    from tinyai.frontends.relay.load import load_model
     from tinyai.frontends.relay.oracle import TvmOwn
+    from tinyai.frontends.relay.partition import module_of
 
-    return TvmOwn(loaded.mod, loaded.params, names)
+    if isinstance(model, str | os.PathLike):
+        return TvmOwn(*load_model(model, input_shapes), names)
+    return TvmOwn(*module_of(model, params), names)
 
 
 class _Comparing:
     """A comparison at work."""
 
-    def __init__(self, network: Network, code: Code, opponent: Opponent) -> None:
-        self._network, self._code, self.opponent = network, code, opponent
-        self.outputs = [Output(each.name, str(each.type), 0) for each in network.outputs]
+    def __init__(self, ends: EndsOfCode, code: Code, opponent: Opponent) -> None:
+        self._ends, self._code, self.opponent = ends, code, opponent
+        self._network = ends.model
+        self.outputs = [Output(each.name, str(each.type), 0) for each in ends.model.outputs]
         self.first: Layer | None = None
         self.notes: list[str] = []
 
-    def run(self, samples: Iterator[Sample]) -> None:
-        number = 0
-        for batch in batches(samples):
+    def run(self, first: Sequence[Sample], drawn_ones: int) -> None:
+        """Compare on the first samples, of the model's, and on so many drawn ones."""
+        ends, number = self._ends, 0
+        inputs = chain(map(ends.to_code, first), drawn(ends.code, drawn_ones))
+        for inner in batches(inputs):
+            batch = [ends.to_model(each) for each in inner]
             with stage(f"{len(batch)} samples by {self.opponent.name}"):
                 results = self._expected(batch)
-            for sample, expected in zip(batch, results, strict=True):
-                found = self._code(sample)
+            for mine, sample, expected in zip(inner, batch, results, strict=True):
+                found = ends.results(self._code.run(mine))
                 if isinstance(self.opponent, LiteRT) and self.opponent.cut:
                     found, expected = self._with_cut(self.opponent.cut, sample, found, expected)
                 if not self._compare(number, found, expected) and self.first is None:
                     with stage("look for the first layer that differs"):
-                        self._look(sample)
+                        self._look(mine, sample)
                 number += 1
 
     def _expected(self, batch: Sequence[Sample]) -> list[list[Array]]:
@@ -267,10 +332,16 @@ class _Comparing:
                 self.outputs[place] = _with_difference(self.outputs[place], number, wrong)
         return equal
 
-    def _look(self, sample: Sample) -> None:
+    def _look(self, mine: Sample, sample: Sample) -> None:
         """For the first layer that differs: between the code and the references, which finds what
         is wrong in the code; else between the references and the other program."""
-        self.first = self._code.first_wrong_layer(sample)
+        if self._code.graph is None:
+            self.notes.append(
+                "the code was made by other options, from another model or by another tinyai: its "
+                "layers cannot be told apart"
+            )
+            return
+        self.first = self._code.first_wrong_layer(mine)
         if self.first is None:
             self.first = first_other_layer(self._network.graph, self.opponent, sample)
             if self.first is None:

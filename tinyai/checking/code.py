@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tinyai.backend import Compiled, compile_graph
+from tinyai.backend import compile_graph
 from tinyai.checking.arithmetic import arithmetic
 from tinyai.checking.difference import Difference, difference
-from tinyai.checking.result import Layer
-from tinyai.ir import Array, Graph, Node
+from tinyai.checking.result import Layer, Line
+from tinyai.codegen.lowered import Lowered
+from tinyai.ir import Array, Graph
 from tinyai.network import Network
 from tinyai.reference import run_node
 from tinyai.runtime.runner import aligned_bytes, check_cpu, load, pointers
@@ -25,27 +26,21 @@ REFERENCE = "the operators' references"
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """A library with the entry of ``compiled``, which it was made from; called with arrays of the
-    graph's input types, it returns its outputs."""
+    """Code under test: ``name`` says which. ``run`` computes the outputs from the inputs, through
+    ``library``, whose functions begin with ``symbol``; ``graph`` is what it was made from, None
+    where that is not known."""
 
     name: str
-    compiled: Compiled
     library: ctypes.CDLL
-
-    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
-        graph, source = self.compiled.graph, self.compiled.source
-        arrays = [np.ascontiguousarray(each) for each in inputs]
-        outputs = [np.empty(of.shape, of.dtype.numpy) for of in graph.types(graph.outputs)]
-        arena = aligned_bytes(source.arena_bytes)
-        entry = getattr(self.library, source.symbol)
-        entry.restype = ctypes.c_int32
-        entry.argtypes = [ctypes.c_void_p] * 3
-        check_cpu(entry(pointers(arrays), pointers(outputs), arena.ctypes.data))
-        return outputs
+    symbol: str
+    graph: Lowered | None
+    run: Callable[[Sequence[Array]], list[Array]]
 
     def first_wrong_layer(self, inputs: Sequence[Array]) -> Layer | None:
-        """The first layer whose result is not that of its operator's reference, if any."""
-        graph, found = self.compiled.graph, list[Layer]()
+        """The first layer whose result is not that of its operator's reference, if any. Asked where
+        the graph is known; raises ``OptionError`` where the library has no hook."""
+        graph, found = self.graph, list[Layer]()
+        assert graph is not None
         values = Values(graph, inputs)
 
         def see(number: int, result: Array) -> None:
@@ -55,17 +50,13 @@ class Code:
             expected = run_node(node, values.known)
             wrong = difference(result, expected)
             if wrong:
-                found.append(self._layer(number, wrong, values.known))
+                lines = arithmetic(graph, node, values.known, wrong.index)
+                found.append(layer_of(graph, number, wrong, self.name, REFERENCE, lines))
             values.add(number, expected)
 
-        with watched(self.library, self.compiled.source.symbol, graph, see):
-            self(inputs)
+        with watched(self.library, self.symbol, graph, see):
+            self.run(inputs)
         return found[0] if found else None
-
-    def _layer(self, number: int, wrong: Difference, values: Mapping[str, Array]) -> Layer:
-        graph = self.compiled.graph
-        lines = arithmetic(graph, graph.nodes[number], values, wrong.index)
-        return layer_of(graph, number, wrong, self.name, REFERENCE, lines)
 
 
 class Values:
@@ -92,16 +83,16 @@ def layer_of(
     wrong: Difference,
     found_by: str,
     expected_by: str,
-    lines: Sequence[object] = (),
+    lines: Sequence[Line] = (),
 ) -> Layer:
-    node: Node = graph.nodes[number]
+    node, stored = graph.nodes[number], graph.tensors[graph.nodes[number].output].stored
     of = graph.type(node.output)
     return Layer(
         number=number,
         layers=len(graph.nodes),
         names=node.sources,
         operator=str(node.op),
-        type=str(of),
+        type=f"{of} ({stored})" if stored else str(of),
         found_by=found_by,
         expected_by=expected_by,
         index=wrong.index,
@@ -109,13 +100,25 @@ def layer_of(
         expected=wrong.expected,
         differing=wrong.count,
         elements=of.elements,
-        arithmetic=tuple(lines),  # type: ignore[arg-type]
+        arithmetic=tuple(lines),
     )
 
 
 def compiled_code(network: Network, target: Target, toolchain: Toolchain | None = None) -> Code:
     """The network compiled for this machine, so that it can be watched."""
     compiled = compile_graph(network.graph, target, abi="plain", hooked=True)
+    graph, source = compiled.graph, compiled.source
     toolchain = toolchain or Toolchain()
     hooked = Toolchain(toolchain.cc, (*toolchain.flags, HOOK_FLAG))
-    return Code(f"the C of {network.name}", compiled, load(compiled.source.text, hooked))
+    library = load(source.text, hooked)
+    entry = getattr(library, source.symbol)
+    entry.restype, entry.argtypes = ctypes.c_int32, [ctypes.c_void_p] * 3
+    arena = aligned_bytes(source.arena_bytes)
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        arrays = [np.ascontiguousarray(each) for each in inputs]
+        outputs = [np.empty(of.shape, of.dtype.numpy) for of in graph.types(graph.outputs)]
+        check_cpu(entry(pointers(arrays), pointers(outputs), arena.ctypes.data))
+        return outputs
+
+    return Code(f"the C of {network.name}", library, source.symbol, graph, run)

@@ -20,6 +20,7 @@ from tinyai.cli.shared import (
     "check",
     "tinyai check model.tflite",
     "tinyai check model.onnx --against tvm --samples 100",
+    "tinyai check model.tflite --with net.so",
     "tinyai check model.tflite --input images.npz --json",
 )
 @click.argument("file", type=click.Path())
@@ -27,6 +28,12 @@ from tinyai.cli.shared import (
     "--against",
     type=click.Choice(["tvm", "litert", "onnxruntime"]),
     help="With whom to compare.  [default: FILE's own framework]",
+)
+@click.option(
+    "--with",
+    "built",
+    type=click.Path(path_type=Path),
+    help="Code that is compared instead: a library (.so), or a C package (a folder or .tar).",
 )
 @click.option("--samples", default=10, show_default=True, help="Random inputs.", type=int)
 @click.option(
@@ -44,6 +51,7 @@ def check(
     context: click.Context,
     file: str,
     against: str | None,
+    built: Path | None,
     samples: int,
     inputs: tuple[Path, ...],
     asked: Asked,
@@ -52,9 +60,9 @@ def check(
 ) -> None:
     """Compare the integers of FILE's code with those of another program, bit for bit.
 
-    Where they differ, the first layer that does is shown under FILE's own name, with both values
-    and the arithmetic of one element. LiteRT runs its reference kernels. The program that is
-    compared with sets the rounding.
+    The code is made anew, or is what --with names, of "tinyai compile". Where they differ, the
+    first layer that does is shown under FILE's own name, with both values and the arithmetic of one
+    element. LiteRT runs its reference kernels. The program that is compared with sets the rounding.
 
     The exit code is 0 where all values are equal, 1 where one is not or FILE cannot be compiled, 2
     where an option is bad or the program is not installed.
@@ -62,9 +70,14 @@ def check(
     from tinyai.checking import check as checking
 
     against = checking.opponent_of(Path(file), against or "")
-    target = checking.target_of(asked.options, against)
     compared = checking.check(
-        file, target, against=against, samples=samples, inputs=inputs, input_shapes=input_shapes
+        file,
+        checking.target_of(asked.options, against) if asked.options or not built else None,
+        built=built,
+        against=against,
+        samples=samples,
+        inputs=inputs,
+        input_shapes=input_shapes,
     )
     click.echo(compared.json() if as_json else str(compared))
     context.exit(0 if compared.equal else MODEL)

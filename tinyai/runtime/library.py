@@ -52,6 +52,7 @@ class Library:
 
     ``inputs`` and ``outputs`` are its ``TensorSpec``s in the source model's order; ``name`` is the
     network's, ``target`` what it was compiled for, ``arena_bytes`` the memory that a call needs.
+    ``facts`` is all that it says of itself, ``handle`` the library as ctypes has it.
     """
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
@@ -59,7 +60,7 @@ class Library:
         what is no library, one of something else, for another machine, or of another version."""
         path = Path(file)
         facts, handle = _loaded(path)
-        self.path = path
+        self.path, self.handle, self.facts = path, handle, facts
         self.name: str = facts["name"]
         self.target: str = facts["target"]
         self.arena_bytes: int = facts["arena_bytes"]

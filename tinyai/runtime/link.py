@@ -16,6 +16,7 @@ from tinyai.errors import OptionError
 from tinyai.network import Network, Port
 from tinyai.runtime.library import CONSTANT, FORMAT
 from tinyai.runtime.toolchain import Toolchain
+from tinyai.runtime.watch import HOOK_FLAG, layers_digest
 from tinyai.stages import stage
 from tinyai.target import Target, this_architecture
 
@@ -39,12 +40,12 @@ def write_library(
     toolchain.command()  # raises, before the work begins, where there is none
     check_place(path)
     with stage("graph to C"):
-        source = compile_graph(network.graph, target, abi="plain").source
+        source = compile_graph(network.graph, target, abi="plain", hooked=True).source
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder, stage("C compiler"):
         code, facts = Path(folder) / "network.c", Path(folder) / "facts.c"
         code.write_text(source.text)
         facts.write_text(facts_in_c(network, source, target))
-        toolchain.shared_library(path, [code, facts], here=here)
+        toolchain.shared_library(path, [code, facts], HOOK_FLAG, here=here)
 
 
 def toolchain_for(target: Target, given: Toolchain | None) -> Toolchain:
@@ -84,6 +85,7 @@ def facts_in_c(network: Network, source: CSource, target: Target) -> str:
         "target": str(target),
         "arena_bytes": source.arena_bytes,
         "weight_bytes": source.weight_bytes,
+        "layers": layers_digest(source.text),
         "inputs": list(map(_port, network.inputs)),
         "outputs": list(map(_port, network.outputs)),
     }

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from tinyai.frontends.relay.build import build
     from tinyai.frontends.relay.explain import explain
     from tinyai.frontends.relay.partition import partition_for_tinyai
+    from tinyai.frontends.relay.quantize import quantize
     from tinyai.frontends.relay.seal import seal, unseal
     from tinyai.ir import Graph
     from tinyai.lowering import graph_of, refusal_of_composite, refusal_of_operator
     from tinyai.network import Network, Port
     from tinyai.qdq import Rewriting
+    from tinyai.quantizer import QuantConfig
     from tinyai.reference import run_graph
     from tinyai.report import Report
     from tinyai.runtime.bundle import Bundle
@@ -51,6 +53,7 @@ __all__ = [
     "Model",
     "Network",
     "Port",
+    "QuantConfig",
     "Report",
     "Rewriting",
     "Rounding",
@@ -68,6 +71,7 @@ __all__ = [
     "lower",
     "network_of",
     "partition_for_tinyai",
+    "quantize",
     "refusal_of_composite",
     "refusal_of_operator",
     "register",
@@ -86,6 +90,7 @@ _NEUTRAL = {
     "compile": "tinyai.frontends.model",
     "network_of": "tinyai.frontends.model",
     "Graph": "tinyai.ir",
+    "QuantConfig": "tinyai.quantizer",
     "Rewriting": "tinyai.qdq",
     "Rounding": "tinyai.source",
     "Runner": "tinyai.runtime.runner",
@@ -104,6 +109,7 @@ _NEED_RELAY = {
     "build": "tinyai.frontends.relay.build",
     "explain": "tinyai.frontends.relay.explain",
     "partition_for_tinyai": "tinyai.frontends.relay.partition",
+    "quantize": "tinyai.frontends.relay.quantize",
     "seal": "tinyai.frontends.relay.seal",
     "unseal": "tinyai.frontends.relay.seal",
 }

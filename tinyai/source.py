@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -130,6 +130,23 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         case Field():
             return (expr.call,)
     return ()
+
+
+def rebuilt(expr: Expr, new: Sequence[Expr]) -> Expr:
+    """The same expression made from ``new``; the same object where these are its children."""
+    if all(a is b for a, b in zip(new, children(expr), strict=True)):
+        return expr
+    made = tuple(new)
+    match expr:
+        case Call():
+            return replace(expr, load_attrs=lambda: expr.attrs, load=lambda: made)
+        case Tuple() | Opaque():
+            return replace(expr, load=lambda: made)
+        case Field(index=index):
+            (call,) = made
+            assert isinstance(call, Call)
+            return call.fields[index]
+    return expr
 
 
 Node = TypeVar("Node", bound=Hashable)

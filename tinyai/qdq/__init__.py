@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tinyai.qdq.operands import Fold, View, float_calls, is_call
 from tinyai.qdq.rules import MOVES, function_of_values, quantized
-from tinyai.source import Call, Expr, Field, Opaque, Refusal, Rounding, Tuple, children
+from tinyai.source import Call, Expr, Refusal, Rounding, children, rebuilt
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,4 @@ class Rewriting:
 
     def _rebuilt(self, expr: Expr) -> Expr:
         """The same expression over what its arguments became."""
-        new = tuple(self.view.new[child] for child in children(expr))
-        if all(a is b for a, b in zip(new, children(expr), strict=True)):
-            return expr
-        match expr:
-            case Call():
-                return replace(expr, load_attrs=lambda: expr.attrs, load=lambda: new)
-            case Tuple() | Opaque():
-                return replace(expr, load=lambda: new)
-            case Field(index=index):
-                (made,) = new
-                assert isinstance(made, Call)
-                return made.fields[index]
-        return expr
+        return rebuilt(expr, [self.view.new[child] for child in children(expr)])

@@ -216,10 +216,16 @@ def _squared_error(middles: Array, counts: Array, made: Any) -> float:
 def _divergence(middles: Array, counts: Array, made: Any) -> float:
     """Kullback and Leibler's, of the values from what is left of them on the grid: each step's
     share is spread evenly over the bins that it stands for. What is cut off stays in the first and
-    the last bin of the one, but not of the other."""
+    the last bin of the one, but not of the other.
+
+    The bins around 0 do not count, for 0 is on each grid and often the most frequent value. Bins
+    differ by chance too, where values are few: what is to be expected of that is taken off.
+    """
     limits = np.iinfo(made.dtype)
     low = (limits.min - 0.5 - made.zero_point) * made.scale
     high = (limits.max + 0.5 - made.zero_point) * made.scale
+    away = np.abs(middles) > np.abs(middles).min()
+    middles, counts = middles[away], counts[away]
     inside = np.flatnonzero((middles >= low) & (middles <= high))
     if len(inside) == 0:
         return math.inf
@@ -232,4 +238,5 @@ def _divergence(middles: Array, counts: Array, made: Any) -> float:
     bins = np.bincount(steps, minlength=len(mass))
     spread = (mass / np.maximum(bins, 1))[steps]
     p, q = cut / cut.sum(), spread / spread.sum()
-    return float((p * np.log(p / q)).sum())
+    by_chance = (len(inside) - np.count_nonzero(bins)) / (2 * counts.sum())
+    return float((p * np.log(p / q)).sum() - by_chance)

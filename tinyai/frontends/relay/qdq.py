@@ -17,7 +17,7 @@ from tinyai.frontends.relay.source import Source
 from tinyai.frontends.relay.writer import Writer
 from tinyai.ir import Array
 from tinyai.qdq import FloatOperator, Rewriting
-from tinyai.qdq.operands import operator_name
+from tinyai.qdq.operands import Fold, operator_name
 from tinyai.source import TVMS_OWN, Expr, Refusal, Rounding
 
 
@@ -36,7 +36,7 @@ def integers_from_qdq(mod: tvm.IRModule, rounding: Rounding = TVMS_OWN) -> tvm.I
 def integers_of_typed(mod: tvm.IRModule, rounding: Rounding) -> tvm.IRModule:
     """``integers_from_qdq`` of a module whose types are inferred, as the result's are."""
     functions = {
-        v: _Function(f, rounding).rewritten() if _is_plain(f) and _quantizes(f) else f
+        v: _Function(f, rounding).rewritten() if is_plain(f) and _quantizes(f) else f
         for v, f in mod.functions.items()
     }
     if all(functions[v].same_as(f) for v, f in mod.functions.items()):
@@ -53,14 +53,12 @@ def float_operators(mod: tvm.IRModule, rounding: Rounding = TVMS_OWN) -> tuple[F
         for variable, func in sorted(typed.functions.items(), key=lambda f: f[0].name_hint)
         if isinstance(func, relay.Function)
         for each in (
-            _Function(func, rounding).rewriting.left()
-            if _is_plain(func)
-            else _whole(variable, func)
+            _Function(func, rounding).rewriting.left() if is_plain(func) else _whole(variable, func)
         )
     )
 
 
-def _is_plain(func: object) -> bool:
+def is_plain(func: object) -> bool:
     """Whether a function is a graph of calls: no lets, branches or inner functions."""
     kinds: list[bool] = []
     if not isinstance(func, relay.Function) or "Compiler" in (func.attrs or {}):
@@ -92,7 +90,7 @@ class _Function:
 
     def __init__(self, func: relay.Function, rounding: Rounding) -> None:
         self.func, self.source = func, Source()
-        self.rewriting = Rewriting(self.source(func.body), rounding, self._folded)
+        self.rewriting = Rewriting(self.source(func.body), rounding, folding(self.source))
 
     def rewritten(self) -> relay.Function:
         """The rewritten function; the same object where nothing was done."""
@@ -104,9 +102,15 @@ class _Function:
             func.params, body, func.ret_type, func.type_params, func.attrs, func.span
         )
 
-    def _folded(self, expr: Expr) -> Array:
-        written = next(written for written, each in self.source.made.items() if each is expr)
+
+def folding(source: Source) -> Fold:
+    """TVM's value of a constant expression that ``source`` read."""
+
+    def fold(expr: Expr) -> Array:
+        written = next(written for written, each in source.made.items() if each is expr)
         folded = relay.transform.FoldConstantExpr(written, tvm.IRModule(), fold_qnn=True)
         if not isinstance(folded, relay.Constant):
             raise Refusal("constant", operator_name(expr), "a known one")
         return np.asarray(folded.data.numpy())
+
+    return fold

@@ -112,6 +112,7 @@ def _reshape(call: Call, data: relay.Expr) -> relay.Call:
 
 
 NEW: dict[str, New] = {
+    "conv2d": _convolution(relay.nn.conv2d),
     "quantized_conv2d": _convolution(qnn.conv2d),
     "quantized_conv2d_transpose": _convolution(qnn.conv2d_transpose, "output_padding"),
     "quantized_dense": lambda call, *args: qnn.dense(*args, units=call.type.shape[-1]),

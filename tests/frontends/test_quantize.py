@@ -1,0 +1,159 @@
+"""From a float model and samples to integers: ``tinyai.quantize`` as a user calls it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relay
+
+import tinyai
+from benchmarks.digits.data import load_split
+from tests.support.oracle import oracle, runner
+from tests.support.paths import DIGITS
+from tinyai import QuantConfig
+from tinyai.errors import OptionError
+from tinyai.frontends.relay import regions
+from tinyai.frontends.relay.quantize import Quantized
+from tinyai.quantizer.data import CalibrationError
+from tinyai.quantizer.report import SCHEMA
+
+CONFIGS = {
+    "mse": QuantConfig(),
+    "minmax": QuantConfig(observer="minmax"),
+    "average": QuantConfig(observer="average"),
+    "percentile": QuantConfig(observer="percentile"),
+    "entropy": QuantConfig(observer="entropy"),
+    "powers of two": QuantConfig(power_of_two=True),
+    "symmetric uint8": QuantConfig(dtype="uint8", symmetric=True, residual="common"),
+}
+FLOAT_ACCURACY = 98.33  # benchmarks/digits/digits.json
+
+
+def samples(count: int = 64) -> Iterator[dict[str, Any]]:
+    return ({"image": image} for image in load_split().train.images[:count])
+
+
+@functools.lru_cache
+def digits(name: str) -> Quantized:
+    return tinyai.quantize(DIGITS, None, [*samples()], CONFIGS[name])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_digits_are_recognized_as_by_floats(name: str) -> None:
+    held_out = load_split().held_out
+    run = runner(tinyai.build(digits(name).module))
+    results = [int(run({"image": image[None]})[0].argmax()) for image in held_out.images]
+    accuracy = 100 * float((np.array(results) == held_out.labels).mean())
+    assert accuracy >= FLOAT_ACCURACY - (1.0 if name == "powers of two" else 0.3)
+
+
+@pytest.mark.parametrize("name", ["mse", "symmetric uint8"])
+def test_a_quantized_network_is_one_region_equal_to_tvm(name: str) -> None:
+    found = digits(name)
+    partitioned = tinyai.partition_for_tinyai(found.module, strict=True)
+    assert len(regions(partitioned)) == 1
+    run, integers = runner(tinyai.build(found.module)), found.integers()
+    for sample in (*samples(3), {"image": np.full((1, 8, 8), 9, "float32")}):
+        inputs = {"image": sample["image"][None]}
+        for ours, theirs in zip(run(inputs), oracle(integers, inputs), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_report_says_what_became_of_each_layer() -> None:
+    report = digits("mse").report
+    assert (report.samples, report.compared, report.left) == (64, 8, ())
+    assert [row.name for row in report.layers][:2] == ["input", "/stem/conv/Conv"]
+    assert {row.dtype for row in report.layers} == {"int8"}
+    for row in report.layers:
+        assert row.sqnr is not None
+        assert 25 < row.sqnr < 60
+        assert 0.5 < row.used <= 1
+        assert 0 <= row.saturated < 0.01
+    (output,) = report.outputs
+    assert output.agreement == 1
+    assert output.sqnr == report.sqnr
+    facts = json.loads(report.json())
+    assert facts["schema"] == SCHEMA
+    assert [row["name"] for row in facts["layers"]] == [row.name for row in report.layers]
+    assert "/dense/Gemm" in str(_printed(report.table()))
+    assert "result 0: SQNR" in str(report)
+
+
+def _printed(table: Any) -> str:
+    from rich.console import Console
+
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def one(body: relay.Expr) -> tvm.IRModule:
+    return tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
+
+
+def small(last: Any = relay.nn.relu) -> tvm.IRModule:
+    weight = relay.const(np.random.default_rng(0).normal(size=(4, 3, 1, 1)).astype("float32"))
+    return one(last(relay.nn.conv2d(relay.var("x", shape=(1, 3, 4, 4)), weight)))
+
+
+def values(count: int = 5) -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(1)
+    return ({"x": rng.normal(size=(1, 3, 4, 4)).astype("float32")} for _ in range(count))
+
+
+def test_the_noise_is_that_between_tvms_floats_and_our_integers() -> None:
+    sample, mod = next(values()), small()
+    found = tinyai.quantize(mod, None, [sample], QuantConfig(observer="minmax"))
+    floats = runner(relay.build(mod, target="llvm"))
+    (signal,), (integers,) = floats(sample), runner(tinyai.build(found.module))(sample)
+    noise = (signal.astype(float) - integers) ** 2
+    wanted = 10 * np.log10((signal.astype(float) ** 2).sum() / noise.sum())
+    assert found.report.sqnr == pytest.approx(wanted, abs=0.01)
+
+
+def test_samples_that_come_once_give_what_a_list_gives() -> None:
+    mod = small()
+    once = tinyai.quantize(mod, None, values())
+    listed = tinyai.quantize(mod, None, [*values()])
+    assert tvm.ir.save_json(once.module) == tvm.ir.save_json(listed.module)
+    assert once.report == listed.report
+    assert once.report.samples == once.report.compared == 5
+
+
+def test_a_sample_that_makes_nan_is_told_with_the_layer() -> None:
+    with pytest.raises(CalibrationError, match=r"float values of layer 'log'[^$]*sample 0"):
+        tinyai.quantize(small(relay.log), None, values())
+
+
+@pytest.mark.parametrize(
+    ("mod", "data", "error", "part"),
+    [
+        (small(), [], CalibrationError, "no samples"),
+        (small(), [{"y": np.zeros(3)}], CalibrationError, "allowed: x"),
+        (
+            one(relay.var("x", shape=(2,), dtype="int8") + relay.const(1, "int8")),
+            values(),
+            OptionError,
+            "int8",
+        ),
+        (one(relay.sin(relay.var("x", shape=(1, 3, 4, 4)))), values(), OptionError, "float"),
+        (
+            one(relay.nn.relu(relay.var("x", shape=(relay.Any(), 4)))),
+            values(),
+            OptionError,
+            "fixed",
+        ),
+        (7, values(), OptionError, "int"),
+    ],
+)
+def test_what_cannot_be_quantized_is_told(mod: Any, data: Any, error: Any, part: str) -> None:
+    with pytest.raises(error) as caught:
+        tinyai.quantize(mod, None, data)
+    assert part in str(caught.value)

@@ -1,0 +1,231 @@
+"""Calibration data: samples by the names of the model's inputs, one at a time, checked.
+
+A sample is a dict of an array for each input. What can be known before the long run is told before
+it: names, shapes, dtypes, what is not finite, no samples at all. Files are read sample by sample.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinyai.errors import TinyAIError
+from tinyai.quantizer.params import Array
+
+Sample = Mapping[str, Array]
+Data = Iterable[Sample] | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of the model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class CalibrationError(TinyAIError, ValueError):
+    """Calibration data that the model cannot be run on."""
+
+
+class Samples:
+    """The samples of ``data``: a list or any iterable of dicts, an .npz file, or a folder of .npy
+    files (one a sample, in order of their names; for a model with one input).
+
+    What can be read twice is checked whole when this is made, the first sample of anything else;
+    the others are checked as they come. Arrays lack or have the batch in front where the shapes
+    say so, and a file's arrays hold one sample behind the other.
+    Raises ``CalibrationError``.
+    """
+
+    def __init__(self, data: Data, inputs: Sequence[Input]) -> None:
+        self.inputs = tuple(inputs)
+        self.seen = 0  # samples of the last reading
+        self._once: Iterator[Sample] | None = None
+        self._again = self._source(data)
+        self.count: int | None = None
+        if self._again is not None:
+            self.count = sum(1 for _ in self)
+            _require_some(self.count)
+        else:
+            assert not isinstance(data, str | os.PathLike)
+            rest = iter(data)
+            first = next(rest, None)
+            _require_some(first is not None)
+            assert first is not None
+            checked = self._checked(0, first)
+            self._once = _chained(checked, rest)
+
+    def _source(self, data: Data) -> Any:
+        """What makes a new iterator over all samples, None where there is but one."""
+        if isinstance(data, str | os.PathLike):
+            path = Path(data)
+            if path.is_dir():
+                return lambda: _folder(path, self.inputs)
+            if path.suffix == ".npz" and path.is_file():
+                return lambda: _npz(path, self.inputs)
+            raise CalibrationError(
+                "calibration data",
+                found=f"{str(data)!r}",
+                allowed="an .npz file with an array for each input, or a folder of .npy files",
+                hint="numpy.savez(file, **{input: samples})",
+            )
+        if isinstance(data, Mapping) or not isinstance(data, Iterable):
+            raise CalibrationError(
+                "calibration data",
+                found=f"a {type(data).__name__}",
+                allowed="an iterable of dicts of arrays, or the path of a file or folder",
+                hint="[sample] for a single one",
+            )
+        return (lambda: iter(data)) if isinstance(data, Sequence) else None
+
+    def __iter__(self) -> Iterator[Sample]:
+        if self._again is None:
+            assert self._once is not None, "samples that come once were read before"
+            source, self._once = self._once, None
+        else:
+            source = self._again()
+        self.seen = 0
+        for number, sample in enumerate(source):
+            self.seen += 1
+            yield self._checked(number, sample)
+
+    def _checked(self, number: int, sample: Any) -> Sample:
+        where = f"calibration sample {number}"
+        if not isinstance(sample, Mapping):
+            raise CalibrationError(where, found=f"a {type(sample).__name__}", allowed="a dict")
+        names = [each.name for each in self.inputs]
+        if sample.keys() != set(names):
+            raise CalibrationError(
+                f"inputs of {where}",
+                found=", ".join(sorted(map(str, sample))) or "none",
+                allowed=", ".join(names),
+                hint="an array for each input of the model, by its name",
+            )
+        return {each.name: _array(where, each, sample[each.name]) for each in self.inputs}
+
+
+def _require_some(some: object) -> None:
+    if not some:
+        raise CalibrationError(
+            "calibration data",
+            found="no samples",
+            allowed="at least one",
+            hint="a hundred samples of what the model will see are a good start",
+        )
+
+
+def _chained(first: Sample, rest: Iterator[Sample]) -> Iterator[Sample]:
+    yield first
+    yield from rest
+
+
+def _array(where: str, of: Input, value: Any) -> Array:
+    array: Array = np.asarray(value)
+    if array.shape == of.shape[1:] and of.shape[:1] == (1,):
+        array = array[None]
+    if array.shape != of.shape:
+        raise CalibrationError(
+            f"shape of {of.name} in {where}", found=list(array.shape), allowed=list(of.shape)
+        )
+    if array.dtype != of.dtype:
+        raise CalibrationError(
+            f"dtype of {of.name} in {where}",
+            found=array.dtype,
+            allowed=of.dtype,
+            hint=f"array.astype({of.dtype!r}), if its values are those that the model expects",
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        bad = array.size - int(np.isfinite(array).sum())
+        raise CalibrationError(
+            f"values of {of.name} in {where}",
+            found=f"{bad} of {array.size} are NaN or infinite",
+            allowed="finite numbers",
+        )
+    return array
+
+
+# --- Files --------------------------------------------------------------------------------------
+
+
+def _npz(path: Path, inputs: tuple[Input, ...]) -> Iterator[Sample]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+            names = [each.name for each in inputs]
+            if members.keys() != set(names):
+                raise CalibrationError(
+                    f"arrays of {path.name}",
+                    found=", ".join(sorted(members)) or "none",
+                    allowed=", ".join(names),
+                    hint="numpy.savez(file, **{input: samples})",
+                )
+            arrays = [_rows(archive, members[each.name], each) for each in inputs]
+            for values in zip(*arrays, strict=True):
+                yield dict(zip(names, values, strict=True))
+    except (zipfile.BadZipFile, EOFError, ValueError) as error:
+        if isinstance(error, CalibrationError):
+            raise
+        raise CalibrationError(
+            f"calibration file {path.name}",
+            found=str(error),
+            allowed="an .npz file of arrays of as many samples each",
+        ) from error
+
+
+def _rows(archive: zipfile.ZipFile, member: str, of: Input) -> Iterator[Array]:
+    """The samples of an array in a file, without the others in memory."""
+    with archive.open(member) as file:
+        formats: Any = np.lib.format
+        first = formats.read_magic(file) == (1, 0)
+        read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if fortran or dtype.hasobject:
+            raise ValueError(f"{member}: an array in Fortran's order, or of objects")
+        row = _row_shape(shape, of)
+        if row is None:
+            raise CalibrationError(
+                f"shape of {of.name} in calibration data",
+                found=list(shape),
+                allowed=f"[samples,{','.join(map(str, of.shape))}], or without its batch of 1",
+            )
+        size = int(np.prod(row, dtype=np.int64)) * dtype.itemsize
+        for _ in range(shape[0]):
+            content = file.read(size)
+            if len(content) != size:
+                raise ValueError(f"{member} ends too early")
+            yield np.frombuffer(content, dtype).reshape(row)
+
+
+def _row_shape(shape: tuple[int, ...], of: Input) -> tuple[int, ...] | None:
+    """Of one sample, None where an array of this shape holds none."""
+    fits = shape[1:] == of.shape or (of.shape[:1] == (1,) and shape[1:] == of.shape[1:])
+    return shape[1:] if shape and fits else None
+
+
+def _folder(path: Path, inputs: tuple[Input, ...]) -> Iterator[Sample]:
+    files = sorted(path.glob("*.npy"))
+    if len(inputs) != 1:
+        raise CalibrationError(
+            f"calibration folder {path.name}",
+            found=f"a model of {len(inputs)} inputs",
+            allowed="one, for a folder has one file a sample",
+            hint="an .npz file with an array for each input",
+        )
+    for file in files:
+        try:
+            yield {inputs[0].name: np.load(file, allow_pickle=False)}
+        except (ValueError, EOFError) as error:
+            raise CalibrationError(
+                f"calibration file {file.name}", found=str(error), allowed="an array"
+            ) from error

@@ -1,0 +1,202 @@
+"""Factors and terms of channels go into the weights and the bias of the layer before them.
+
+Batch norm comes from front ends as a product and a sum with constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinyai.qdq.operands import Array, Fold, View, is_call, of, shape_of
+from tinyai.qdq.rules import MOVES, PRODUCTS
+from tinyai.source import TVMS_OWN, Call, Expr, Refusal, children, rebuilt
+from tinyai.vocabulary import call as made
+from tinyai.vocabulary import constant
+
+# What front ends write batch norm's factors with.
+_IN_NUMPY: dict[str, Callable[..., Array]] = {
+    **{name: getattr(np, name) for name in ("add", "subtract", "multiply", "divide")},
+    **{name: getattr(np, name) for name in ("sqrt", "negative")},
+    "rsqrt": lambda value: 1 / np.sqrt(value),
+}
+STEPS = ("multiply", "divide", "add", "subtract", "bias_add")
+
+
+def users_of(order: Sequence[Expr]) -> dict[Expr, list[Expr | None]]:
+    """Who reads an expression; None stands for who runs the model."""
+    users: dict[Expr, list[Expr | None]] = {expr: [] for expr in order}
+    users[order[-1]].append(None)
+    for expr in order:
+        for child in dict.fromkeys(children(expr)):
+            users[child].append(expr)
+    return users
+
+
+def output_channels(call: Call) -> int:
+    """The axis of a product's result along which each index has weights of its own."""
+    if "layout" in call.attrs:
+        return int((call.attrs["out_layout"] or call.attrs["layout"]).index("C"))
+    return len(shape_of(call)) - 1
+
+
+def weight_channels(call: Call) -> int | None:
+    """The axis of a product's weights that has the output channels, None where no single one has:
+    products of batches, groups of a transposed convolution, a depthwise one with several results a
+    channel."""
+    if is_call(call, "batch_matmul"):
+        return None
+    axis = call.attrs["weight_layout"].index("O") if "weight_layout" in call.attrs else 0
+    size = call["weight"].type.shape[axis]
+    return axis if size == shape_of(call)[output_channels(call)] else None
+
+
+class Constants(View):
+    """A view that computes constants of a few operators itself: a front end takes long."""
+
+    def __init__(self, root: Expr, fold: Fold | None) -> None:
+        super().__init__(root, MOVES, TVMS_OWN, fold)
+        self._values: dict[Expr, Array] = {}
+
+    def constant(self, expr: Expr) -> Array:
+        if not is_call(expr, *_IN_NUMPY) or not self.is_constant(expr):
+            return super().constant(expr)
+        if expr not in self._values:
+            with np.errstate(all="ignore"):  # what is not finite is not folded
+                self._values[expr] = _IN_NUMPY[expr.op](*map(self.constant, expr.args))
+        return self._values[expr]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """``scale * sum + shift``, a number each for a channel."""
+
+    scale: Array
+    shift: Array
+
+    def after(self, step: Call, number: Array, first: bool) -> _Line:
+        """The line and then ``step`` by ``number``, which is the step's ``first`` operand."""
+        match step.op:
+            case "multiply":
+                return _Line(self.scale * number, self.shift * number)
+            case "divide":
+                return _Line(self.scale / number, self.shift / number)
+            case "subtract" if first:
+                return _Line(-self.scale, number - self.shift)
+            case "subtract":
+                return _Line(self.scale, self.shift - number)
+        return _Line(self.scale, self.shift + number)
+
+
+class Folding:
+    """``result`` is the model with every chain of such steps folded; what has none is as it was."""
+
+    def __init__(self, root: Expr, fold: Fold | None = None) -> None:
+        self._view = Constants(root, fold)
+        self._users = users_of(self._view.order)
+        # By the last step of a chain: all of it, with what it begins with.
+        chains = {chain[-1]: chain for chain in map(self._chain, self._view.order) if chain[1:]}
+        new: dict[Expr, Expr] = {}
+        for expr in self._view.order:
+            new[expr] = rebuilt(expr, [new[child] for child in children(expr)])
+            if expr in chains:
+                new[expr] = self._folded(chains[expr], new)
+        self.result = new[root]
+
+    def _chain(self, base: Expr) -> list[Expr]:
+        """``base`` and the steps behind it that fold."""
+        chain, axis = [base], self._axis(base)
+        while axis is not None and len(users := self._users[chain[-1]]) == 1:
+            (user,) = users
+            if user is None or not is_call(user, *STEPS) or self._number(user, axis) is None:
+                break
+            chain.append(user)
+        return chain if self._worth(chain) else [base]
+
+    def _axis(self, base: Expr) -> int | None:
+        """Along which axis constants are those of channels; None where nothing folds."""
+        if self._view.is_constant(base) or len(base.types) != 1 or base.type.dtype != "float32":
+            return None
+        if is_call(base, *PRODUCTS):
+            known = self._view.is_constant(base["weight"]) and weight_channels(base) is not None
+            return output_channels(base) if known else None
+        if is_call(base, *STEPS) or None in base.type.shape or len(base.type.shape) != 4:
+            return None
+        # No weights: the factors become those of a convolution of one tap a channel.
+        for user in self._users[base]:
+            for axis in (1, 3):
+                if user is not None and is_call(user, "multiply", "divide"):
+                    number = self._number(user, axis)
+                    if number is not None and number.size > 1:
+                        return axis
+        return None
+
+    def _worth(self, chain: list[Expr]) -> bool:
+        if not is_call(chain[0], *PRODUCTS):
+            return len(chain) > 1
+        factors = [each for each in chain[1:] if is_call(each, "multiply", "divide")]
+        return bool(factors) or len(chain) > 2
+
+    def _number(self, step: Call, axis: int) -> Array | None:
+        """The constant of a step, one number or one for each channel, if that is what it has."""
+        places = [place for place, arg in enumerate(step.args) if self._view.is_constant(arg)]
+        if len(places) != 1 or (step.op == "divide" and places == [0]):
+            return None
+        try:
+            value = self._view.constant(step.args[places[0]]).astype(np.float64)
+            shape = shape_of(step)
+        except Refusal:
+            return None
+        if is_call(step, "bias_add"):
+            fits = step.attrs["axis"] % len(shape) == axis
+        else:
+            along = [len(shape) - value.ndim + d for d, n in enumerate(value.shape) if n > 1]
+            fits = along in ([], [axis])
+        kept = shape == step.args[1 - places[0]].type.shape
+        return value.reshape(-1) if fits and kept and np.isfinite(value).all() else None
+
+    def _folded(self, chain: list[Expr], new: dict[Expr, Expr]) -> Expr:
+        base, *steps = chain
+        axis = self._axis(base)
+        assert axis is not None
+        channels = base.type.shape[axis]
+        assert channels is not None
+        line = _Line(np.ones(channels), np.zeros(channels))
+        for step in steps:
+            assert isinstance(step, Call)
+            number = self._number(step, axis)
+            assert number is not None
+            line = line.after(step, number, self._view.is_constant(step.args[0]))
+        scaled = self._scaled(base, line.scale, axis, new)
+        names = (each.name for each in chain if isinstance(each, Call) and each.name)
+        shift = constant(line.shift.astype(np.float32))
+        return made("bias_add", scaled.type, scaled, shift, name=next(names, ""), axis=axis)
+
+    def _scaled(self, base: Expr, scale: Array, axis: int, new: dict[Expr, Expr]) -> Expr:
+        if not is_call(base, *PRODUCTS):
+            return _depthwise(base, new[base], scale, axis)
+        weights, along = self._view.constant(base["weight"]), weight_channels(base)
+        shape = [-1 if d == along else 1 for d in range(weights.ndim)]
+        product = constant((weights * scale.reshape(shape)).astype(np.float32))
+        return rebuilt(base, [new[base["data"]], product])
+
+
+def _depthwise(base: Expr, data: Expr, scale: Array, axis: int) -> Call:
+    """A convolution of one tap a channel."""
+    channels = len(scale)
+    shape = (channels, 1, 1, 1) if axis == 1 else (1, 1, channels, 1)
+    return made(
+        "conv2d",
+        of(shape_of(base), "float32"),
+        data,
+        constant(scale.astype(np.float32).reshape(shape)),
+        strides=(1, 1),
+        padding=(0, 0, 0, 0),
+        dilation=(1, 1),
+        groups=channels,
+        layout="NCHW" if axis == 1 else "NHWC",
+        weight_layout="OIHW" if axis == 1 else "HWOI",
+        out_layout="",
+    )

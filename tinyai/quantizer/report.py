@@ -1,0 +1,175 @@
+"""What became of the values of a model that was quantized: frozen rows, as a table and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from tinyai.qdq import FloatOperator
+from tinyai.qdq.operands import Grid
+from tinyai.quantizer.params import Array
+from tinyai.report import safe
+
+SCHEMA = "tinyai.quantization/1"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of a float value and its quantized one, sample by sample: squares of the values and of the
+    differences, how many there were, and how many lie outside of the grid."""
+
+    signal: tuple[float, ...] = ()
+    noise: tuple[float, ...] = ()
+    count: int = 0
+    outside: int = 0
+
+    def and_sample(self, values: Array, quantized: Array, grid: Grid | None) -> Sums:
+        wide, other = values.astype(np.float64), quantized.astype(np.float64)
+        return Sums(
+            (*self.signal, float((wide**2).sum())),
+            (*self.noise, float(((wide - other) ** 2).sum())),
+            self.count + wide.size,
+            self.outside + (0 if grid is None else _outside(wide, grid)),
+        )
+
+    @property
+    def sqnr(self) -> float | None:
+        """Signal to quantization noise in dB; None where there is no noise."""
+        return sqnr_of(math.fsum(self.signal), math.fsum(self.noise))
+
+
+def sqnr_of(signal: float, noise: float) -> float | None:
+    if noise == 0:
+        return None
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _outside(values: Array, grid: Grid) -> int:
+    limits = np.iinfo(grid.dtype)
+    steps = values / grid.scale + grid.zero_point
+    return int(((steps < limits.min - 0.5) | (steps > limits.max + 0.5)).sum())
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A quantized value: the layer's name in the source model and its operator.
+
+    ``sqnr`` is the ratio of signal to quantization noise in dB, the noise of the layers before
+    included; None where there is none. ``low`` and ``high`` are the least and the largest float
+    that were seen; ``used`` is the share of the grid's range between them, ``saturated`` that of
+    values outside of the grid.
+    """
+
+    name: str
+    operator: str
+    type: str
+    dtype: str
+    scale: float
+    zero_point: int
+    low: float
+    high: float
+    used: float
+    saturated: float
+    sqnr: float | None
+
+
+@dataclass(frozen=True)
+class OutputRow:
+    """A result of the model: ``agreement`` is the share of samples with the same largest value
+    along the last axis, ``largest_error`` the largest difference."""
+
+    type: str
+    sqnr: float | None
+    agreement: float
+    largest_error: float
+
+
+@dataclass(frozen=True)
+class QuantReport:
+    """``samples`` were seen to choose ranges, ``compared`` of them run by the integers that the
+    rows are about. ``left`` are operators that stay float, each with the reason."""
+
+    observer: str
+    samples: int
+    compared: int
+    layers: tuple[LayerRow, ...]
+    outputs: tuple[OutputRow, ...]
+    left: tuple[FloatOperator, ...]
+
+    @property
+    def sqnr(self) -> float | None:
+        """Of the model's results, the worst; None where they are equal."""
+        found = [each.sqnr for each in self.outputs if each.sqnr is not None]
+        return min(found, default=None)
+
+    def json(self) -> str:
+        facts = {"schema": SCHEMA} | dataclasses.asdict(self)
+        return json.dumps(_without_infinities(facts), indent=2)
+
+    def table(self) -> Table:
+        """A row a layer, in order of computation, and below it the results."""
+        table = Table(title=f"{self.samples} samples, ranges by {self.observer}")
+        table.add_column("layer", overflow="fold")
+        for name in ("operator", "range", "scale", "zero", "used", "saturated", "SQNR"):
+            table.add_column(name, justify="right" if name != "operator" else "left")
+        for row in self.layers:
+            table.add_row(
+                Text(safe(row.name, 60)),
+                Text(row.operator),
+                f"{row.low:.4g} … {row.high:.4g}",
+                f"{row.scale:.4g}",
+                str(row.zero_point),
+                f"{row.used:.0%}",
+                f"{row.saturated:.2%}",
+                decibels(row.sqnr),
+            )
+        table.add_section()
+        for number, output in enumerate(self.outputs):
+            table.add_row(f"result {number}", "", "", "", "", "", "", decibels(output.sqnr))
+        return table
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.layers)} quantized values; ranges by {self.observer}"]
+        for number, output in enumerate(self.outputs):
+            lines.append(
+                f"result {number}: SQNR {decibels(output.sqnr)}, the same largest value in "
+                f"{output.agreement:.1%} of {self.compared} samples, "
+                f"largest error {output.largest_error:.4g}"
+            )
+        lines += [f"left in float: {safe(str(each), 240)}" for each in self.left]
+        return "\n".join(lines)
+
+
+def decibels(value: float | None) -> str:
+    return "exact" if value is None else f"{value:.2f} dB"
+
+
+def output_row(of: str, values: Sequence[Array], quantized: Sequence[Array]) -> OutputRow:
+    """Of one result over all samples."""
+    sums, same, largest = Sums(), [], 0.0
+    for value, other in zip(values, quantized, strict=True):
+        sums = sums.and_sample(value, other, None)
+        largest = max(largest, float(np.abs(value.astype(np.float64) - other).max(initial=0.0)))
+        first, second = (
+            each.reshape(-1, each.shape[-1] if each.ndim else 1) for each in (value, other)
+        )
+        same += (first.argmax(axis=1) == second.argmax(axis=1)).tolist()
+    return OutputRow(of, sums.sqnr, sum(same) / max(len(same), 1), largest)
+
+
+def _without_infinities(value: object) -> object:
+    """JSON has no infinity: it becomes a string."""
+    if isinstance(value, dict):
+        return {key: _without_infinities(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinities(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

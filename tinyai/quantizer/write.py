@@ -1,0 +1,131 @@
+"""A model with quantize and dequantize around its quantized operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tinyai.qdq.operands import Grid, Integers, dequantize, is_call, name_of, quantize
+from tinyai.quantizer.folding import weight_channels
+from tinyai.quantizer.params import Array, grid, quantized_weights, weight_scales
+from tinyai.quantizer.points import Points, Role
+from tinyai.source import Call, Constant, Expr, Tuple, children, rebuilt
+from tinyai.vocabulary import call as made
+from tinyai.vocabulary import constant
+
+
+class Written:
+    """``result`` is the quantized model, ``values`` are the points' values in it."""
+
+    def __init__(self, points: Points, grids: Mapping[int, Grid]) -> None:
+        self._points, self._grids = points, {**grids, **points.fixed}
+        self._at = {point.expr: point for point in points.points}
+        # What an operator that stays float reads, and what a quantized one does.
+        self._floats: dict[Expr, Expr] = {}
+        self._pairs: dict[Expr, Expr] = {}
+        for expr in points.order:
+            self._write(expr)
+        self.result = self._floats[points.order[-1]]
+        self.values = tuple(self._pairs[point.expr] for point in points.points)
+
+    def _write(self, expr: Expr) -> None:
+        taken = self._is_taken(expr)
+        new = [(self._pairs if taken else self._floats)[child] for child in children(expr)]
+        if taken and isinstance(expr, Call):
+            new = self._with_constants(expr, new)
+        value = rebuilt(expr, new)
+        self._floats[expr] = self._pairs[expr] = value
+        if expr in self._at:
+            point = self._at[expr]
+            at, name = self._grids[point.grid], name_of(expr)
+            self._pairs[expr] = _dequantized(quantize(value, at, name), at, name)
+            if taken:
+                self._floats[expr] = self._pairs[expr]
+
+    def _is_taken(self, expr: Expr) -> bool:
+        """Whether an expression reads quantized values."""
+        if isinstance(expr, Tuple):
+            users = self._points.users[expr]
+            return bool(users) and all(u is not None and self._is_taken(u) for u in users)
+        roles = self._points.roles
+        if is_call(expr, "split"):
+            return any(field in roles for field in expr.fields)
+        return roles.get(expr) not in (None, Role.SOURCE)
+
+    def _with_constants(self, call: Call, new: list[Expr]) -> list[Expr]:
+        view, role = self._points.view, self._points.roles.get(call)
+        for place, arg in enumerate(call.args):
+            if not view.is_constant(arg) or is_call(arg, "dequantize"):
+                continue
+            if role is Role.PRODUCT and arg is call["weight"]:
+                new[place] = self._weights(call)
+            elif role is Role.RULE and is_call(call, *_BINARY):
+                new[place] = self._constant(view.constant(arg), call.name)
+        return new
+
+    def _weights(self, call: Call) -> Expr:
+        points = self._points
+        weights = points.view.constant(call["weight"])
+        axis = weight_channels(call) if points.config.per_channel else None
+        scales = weight_scales(
+            weights,
+            axis,
+            bias=self._bias(call),
+            input_scale=self._scale_of(call["data"]),
+            power_of_two=points.config.power_of_two,
+        )
+        steps = constant(quantized_weights(weights, scales, axis))
+        return made(
+            "dequantize",
+            call["weight"].type,
+            steps,
+            constant(scales if axis is not None else scales[0]),
+            constant(np.zeros(len(scales) if axis is not None else (), np.int32)),
+            name=call.name,
+            axis=-1 if axis is None else axis,
+        )
+
+    def _bias(self, product: Call) -> Array | None:
+        """What is added to the sums, one number a channel, where it is in that form."""
+        expr: Expr = product
+        while len(users := self._points.users[expr]) == 1 and users[0] is not None:
+            (expr,) = users  # type: ignore[assignment]
+            if self._points.roles.get(expr) is not Role.STEP:
+                return None
+            if is_call(expr, "add", "bias_add"):
+                known = next(arg for arg in expr.args if self._points.view.is_constant(arg))
+                return self._points.view.constant(known)
+        return None
+
+    def _scale_of(self, expr: Expr) -> float:
+        """Of a quantized operand; 1 where it is not known before its own integers are."""
+        pair = self._pairs[expr]
+        scale = pair["input_scale"] if is_call(pair, "dequantize") else pair
+        return float(scale.value.reshape(-1)[0]) if isinstance(scale, Constant) else 1.0
+
+    def _constant(self, values: Array, name: str) -> Expr:
+        """A constant operand of a sum or product of tensors, on a grid of its own."""
+        config = self._points.config
+        at = grid(
+            float(values.min()),
+            float(values.max()),
+            config.dtype,
+            symmetric=config.symmetric,
+            power_of_two=config.power_of_two,
+        )
+        return _dequantized(constant(at.quantize(values)), at, name)
+
+
+_BINARY = ("add", "subtract", "multiply")
+
+
+def _dequantized(integers: Expr, at: Grid, name: str) -> Call:
+    return dequantize(Integers(integers, (at.scale,), (at.zero_point,)), name)
+
+
+def with_results(root: Expr, others: Sequence[Expr]) -> Tuple:
+    """``root``, or the tensors of a tuple, and then ``others``."""
+    own = root.fields if isinstance(root, Tuple) else (root,)
+    fields = (*own, *others)
+    return Tuple(tuple(each.type for each in fields), load=lambda: fields)

@@ -14,6 +14,7 @@ from tinyai.cli.compile import compile
 from tinyai.cli.doctor import doctor
 from tinyai.cli.explain import explain
 from tinyai.cli.install_tvm import install_tvm
+from tinyai.cli.ops import ops
 from tinyai.cli.run import run
 from tinyai.cli.tune import tune
 from tinyai.cli.tvmc import tvmc
@@ -29,5 +30,5 @@ def main() -> None:
     """
 
 
-for _each in (compile, run, check, explain, bench, tune, doctor, tvmc, install_tvm):
+for _each in (compile, run, check, ops, explain, bench, tune, doctor, tvmc, install_tvm):
     main.add_command(_each)

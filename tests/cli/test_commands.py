@@ -1,0 +1,368 @@
+"""The commands: examples run; wrong uses end with a message, a code, and nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import tinyai
+from tests.support.paths import DIGITS, MODELS, ROOT
+from tinyai.cli import main
+from tinyai.cli.ops import markdown, support
+from tinyai.cli.shared import Command
+from tinyai.errors import DefectError
+
+KWS = MODELS / "kws_ref_model.tflite"
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what examples name."""
+    folder = tmp_path_factory.mktemp("commands")
+    shutil.copy(KWS, folder / "model.tflite")
+    shutil.copy(DIGITS, folder / "model.onnx")
+    tinyai.compile(KWS, folder / "net.so", "tinyai -isa=scalar -rounding=tflite")
+    rng = np.random.default_rng(0)
+    x = rng.integers(-128, 128, (1, 49, 10, 1)).astype(np.int8)
+    np.save(folder / "x.npy", x)
+    np.savez(folder / "x.npz", input_1=x)
+    (folder / "labels.txt").write_text("".join(f"word {i}\n" for i in range(12)))
+    return folder
+
+
+@pytest.fixture
+def inside(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, as the current folder, with a cache of its own."""
+    folder = tmp_path / "here"
+    shutil.copytree(filled, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+# --- Help ----------------------------------------------------------------------------------------
+
+# A download, and what has tests of its own.
+NOT_RUN = ("install-tvm", "check")
+EXAMPLES = [
+    (name, example)
+    for name, command in sorted(main.commands.items())
+    for example in getattr(command, "examples", ())
+]
+
+
+def test_every_command_has_an_example_in_its_help_and_a_place_in_the_list() -> None:
+    whole = run("--help").output
+    for name, command in main.commands.items():
+        assert isinstance(command, Command)
+        assert command.examples, name
+        assert f"\n  {name} " in whole
+        if name != "tvmc":  # whose help is TVM's
+            text = run(name, "--help").output
+            assert all(f"\n  {example}\n" in text for example in command.examples)
+
+
+@pytest.mark.filterwarnings("ignore")  # TVM's own, of its driver
+@pytest.mark.parametrize(
+    ("name", "example"), [each for each in EXAMPLES if each[0] not in NOT_RUN], ids=lambda e: e
+)
+def test_examples_run(inside: Path, name: str, example: str) -> None:
+    words = shlex.split(example)
+    assert words[:2] == ["tinyai", name]
+    result = run(*words[1:])
+    expected = 1 if "--strict" in words else 0  # the digits network is one of floats
+    assert result.exit_code == expected, result.output
+    for flag in ("-o", "--output"):
+        if flag in words:
+            assert (inside / words[words.index(flag) + 1]).exists()
+
+
+@pytest.mark.parametrize("name", ["compile", "bench", "tune", "explain", "run"])
+def test_options_of_the_target_are_flags_with_a_word_of_help(name: str) -> None:
+    text = run(name, "--help").output
+    for option in ("isa", "arch", "threads", "rounding", "arena-limit", "weight-limit", "tuning"):
+        assert re.search(rf"\n  --{option} [A-Z]+ +\w", text), option
+
+
+def test_json_is_what_every_command_prints_where_it_is_asked_for(inside: Path) -> None:
+    for command in (
+        "compile model.tflite -o a.so --isa scalar --json",
+        "run net.so -i x.npy --json",
+        "ops --json",
+        "explain model.tflite --json",
+        "doctor --json",
+    ):
+        result = run(*command.split())
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)
+
+
+def test_verbose_tells_stages_and_times(inside: Path) -> None:
+    result = run("compile", "-v", "model.tflite", "-o", "a.so", "--isa", "scalar")
+    assert result.exit_code == 0
+    told = re.findall(r"^ +\d+\.\d{3} s  (.+)$", result.stderr, re.MULTILINE)
+    assert told == ["read model.tflite", "model to graph", "graph to C", "C compiler"]
+    assert run("compile", "model.tflite", "-o", "a.so", "--isa", "scalar").stderr == ""
+
+
+# --- Results -------------------------------------------------------------------------------------
+
+
+def test_run_prints_and_writes_what_the_model_computes(inside: Path) -> None:
+    x = np.load("x.npy")
+    (expected,) = tinyai.Model("net.so").run(x)
+    values = json.loads(run("run", "net.so", "-i", "x.npy", "--json").stdout)["outputs"][0]
+    assert values["values"] == expected.tolist()
+    assert run("run", "net.so", "-i", "x.npz", "-o", "y.npz", "--scaled").exit_code == 0
+    with np.load("y.npz") as written:
+        (real,) = tinyai.Model("net.so").run(x, scaled=True)
+        assert np.array_equal(written["Identity"], real)
+    top = json.loads(
+        run("run", "net.so", "-i", "x.npy", "--top", 2, "--labels", "labels.txt", "--json").stdout
+    )["outputs"][0]["top"]
+    order = np.argsort(-expected[0].astype(int), kind="stable")[:2]
+    assert [each["label"] for each in top] == [f"word {i}" for i in order]
+    assert [each["value"] for each in top] == expected[0][order].tolist()
+
+
+def test_an_image_is_an_input(inside: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (49, 10)).astype(np.uint8)
+    image.fromarray(pixels).save("x.png")
+    (expected,) = tinyai.Model("net.so").run(
+        (pixels.astype(int) - 128).astype(np.int8)[None, ..., None]
+    )
+    found = json.loads(run("run", "net.so", "-i", "x.png", "--json").stdout)["outputs"][0]
+    assert found["values"] == expected.tolist()
+    image.fromarray(pixels[1:]).save("x.png")
+    result = run("run", "net.so", "-i", "x.png")
+    assert result.exit_code == 2
+    assert "48 x 10 pixels" in result.stderr
+
+
+def test_tvms_library_runs_by_tvm(inside: Path) -> None:
+    import tvm
+    from tvm.contrib import graph_executor
+
+    result = run("compile", "model.tflite", "-o", "net.relay.so", "--isa", "scalar")
+    assert result.exit_code == 0, result.output
+    module = graph_executor.GraphModule(
+        tvm.runtime.load_module("net.relay.so")["default"](tvm.cpu())
+    )
+    x = np.load("x.npy")
+    module.run(input_1=x)
+    run("compile", "model.tflite", "-o", "other.so", "--isa", "scalar")
+    assert np.array_equal(module.get_output(0).numpy(), tinyai.Model("other.so").run(x)[0])
+
+
+def test_the_table_of_the_readme_is_that_of_the_command() -> None:
+    assert markdown(support()) in (ROOT / "README.md").read_text()
+    assert run("ops", "--format", "markdown").stdout.strip() == markdown(support())
+
+
+def test_the_table_says_what_the_checks_take() -> None:
+    rows = {row.operator: row for row in support()}
+    assert all(rows[name].integers for name in ("conv2d", "add", "pad", "maximum", "quantize"))
+    assert not any(rows[name].integers for name in ("sigmoid", "softmax", "divide", "prelu"))
+    assert rows["reshape"].relay == ("expand_dims", "nn.batch_flatten", "reshape", "squeeze")
+
+
+# --- Wrong uses ----------------------------------------------------------------------------------
+
+
+def make(**files: bytes | None) -> Callable[[], None]:
+    """Write files, ``_`` for a dot; None removes one, and b"/" makes a folder."""
+
+    def write() -> None:
+        for name, content in files.items():
+            path = Path(name.replace("_", "."))
+            if content is None:
+                path.unlink()
+            elif content == b"/":
+                path.mkdir()
+            else:
+                path.write_bytes(content)
+
+    return write
+
+
+def nothing() -> None:
+    pass
+
+
+WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
+    ("compile", 2, "Missing argument", nothing),
+    ("compile model.tflite", 2, "Missing option '--output'", nothing),
+    ("compile none.tflite -o a.so", 2, "none.tflite, no file", nothing),
+    ("compile . -o a.so", 2, "allowed: *.onnx, *.tflite", nothing),
+    ("compile x.npy -o a.so", 2, "allowed: *.onnx, *.tflite", nothing),
+    ("compile bad.tflite -o a.so", 1, "TFL3 from byte 4 on", make(bad_tflite=b"nothing")),
+    ("compile bad.tflite -o a.so", 1, "model file", make(bad_tflite=KWS.read_bytes()[:20_000])),
+    ("compile bad.onnx -o a.so", 1, "a whole .onnx file", make(bad_onnx=b"nothing")),
+    ("compile bad.relay -o a.so", 1, "importer for Relay", make(bad_relay=b"def @main(")),
+    ("compile bad.txt -o a.so", 1, "importer for Relay", make(bad_txt=b"\xff\xfe")),
+    ("compile model.onnx -o a.so", 1, "no host for the rest", nothing),
+    ("compile model.onnx -o a.relay.so --strict", 1, "strict: operators", nothing),
+    ("compile model.onnx -o a.so --no-strict", 2, "which has no host", nothing),
+    ("compile model.tflite -o a.exe", 2, "output", nothing),
+    ("compile model.tflite -o none/a.so", 2, "no folder", nothing),
+    ("compile model.tflite -o labels.txt/a.so", 2, "no folder", nothing),
+    ("compile model.tflite -o a.so", 2, "a folder", make(a_so=b"/")),
+    ("compile model.tflite -o a.relay.so", 2, "a folder", make(a_relay_so=b"/")),
+    ("compile model.tflite -o a.so --speed 9", 2, "No such option", nothing),
+    ("compile model.tflite -o a.so --isa fast", 2, "option 'isa'", nothing),
+    ("compile model.tflite -o a.so --arch z80", 2, "option 'arch'", nothing),
+    ("compile model.tflite -o a.so --arch aarch64 --isa avx2", 2, "option 'isa'", nothing),
+    ("compile model.tflite -o a.so --threads 0", 2, "option 'threads'", nothing),
+    ("compile model.tflite -o a.so --threads two", 2, "option 'threads'", nothing),
+    ("compile model.tflite -o a.so --rounding down", 2, "option 'rounding'", nothing),
+    ("compile model.tflite -o a.so --arena-limit -1", 2, "option 'arena_limit'", nothing),
+    ("compile model.tflite -o a.so --arena-limit 10", 1, "arena of a region", nothing),
+    ("compile model.tflite -o a.so --weight-limit 10", 1, "weights of a region", nothing),
+    ("compile model.tflite -o a.so --tuning none.json", 2, "none.json", nothing),
+    ("compile model.tflite -o a.so --tuning x.npy", 2, "tuning", nothing),
+    ("compile model.tflite -o a.so --target llvm", 2, "begins with tinyai", nothing),
+    ("compile model.tflite -o a.so --target 'tinyai -x=1'", 2, "unknown option", nothing),
+    ("compile model.tflite -o a.so --target 'tinyai -isa'", 2, "-name=value", nothing),
+    ("compile model.tflite -o a.so --cc no-such-compiler", 2, "no C compiler", nothing),
+    ("compile model.tflite -o a.so --cc false", 2, "the C compiler failed", nothing),
+    ("compile model.tflite -o a.so --cc 'gcc --no-such-flag'", 2, "no-such-flag", nothing),
+    ("compile model.tflite -o a.so --name 3d", 2, "no digit first", nothing),
+    ("compile model.tflite -o a.so --name 'a b'", 2, "letters, digits and _", nothing),
+    ("compile model.tflite -o a.so --ends int4", 2, "int4", nothing),
+    ("compile model.onnx -o a.so --ends int8", 2, "ends='int8'", nothing),
+    ("compile model.tflite -o a.so --input-shapes x", 2, "input shapes", nothing),
+    ("compile model.tflite -o a.so --input-shapes y:[1]", 2, "as many dimensions", nothing),
+    ("run", 2, "Missing argument", nothing),
+    ("run net.so", 2, "no --input", nothing),
+    ("run none.so -i x.npy", 2, "none.so, no file", nothing),
+    ("run bad.so -i x.npy", 1, "begin with b'hello'", make(bad_so=b"hello")),
+    ("run net.so -i none.npy", 2, "none.npy, no file", nothing),
+    ("run net.so -i labels.txt", 2, "*.npy, *.png", nothing),
+    ("run net.so -i bad.npy", 2, "bad.npy: ", make(bad_npy=b"hello")),
+    ("run net.so -i bad.npz", 2, "bad.npz: ", make(bad_npz=b"hello")),
+    ("run net.so -i bad.png", 2, "bad.png: ", make(bad_png=b"hello")),
+    ("run net.so -i x.npy -i x.npy", 2, "number of --input", nothing),
+    ("run net.so -i x.npy -o y.txt", 2, "ends with .npz", nothing),
+    ("run net.so -i x.npy -o none/y.npz", 2, "no folder", nothing),
+    ("run net.so -i x.npy --labels labels.txt", 2, "without --top", nothing),
+    ("run net.so -i x.npy --top 0", 2, "--top", nothing),
+    ("run net.so -i x.npy --top 1 --labels none.txt", 2, "no text file", nothing),
+    ("run net.so -i x.npy --isa scalar", 2, "beside a library", nothing),
+    ("run net.so -i y.npy", 2, "int8[1,49,10,1]", lambda: np.save("y.npy", np.zeros(3, "int8"))),
+    ("run net.so -i y.npy", 2, "scaled=True", lambda: np.save("y.npy", np.zeros((1, 49, 10, 1)))),
+    ("run net.so -i y.npz", 2, "'input_1'", lambda: np.savez("y.npz", a=[1], b=[2])),
+    ("explain none.onnx", 2, "no file", nothing),
+    ("explain model.tflite --format xml", 2, "xml", nothing),
+    ("bench model.tflite --runs 0", 2, "--runs", nothing),
+    ("bench model.onnx", 1, "a float model", nothing),
+    ("tune model.tflite", 2, "Missing option '--output'", nothing),
+    ("tune model.tflite -o none/t.json --seconds 0", 2, "none", nothing),
+    ("ops model.tflite", 2, "unexpected extra argument", nothing),
+    ("paint", 2, "No such command", nothing),
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # TVM's importers'
+@pytest.mark.parametrize(
+    ("command", "code", "told", "begin"), WRONG, ids=lambda each: str(each)[:60]
+)
+def test_wrong_uses_are_told_on_a_screen_and_leave_nothing(
+    inside: Path, command: str, code: int, told: str, begin: Callable[[], None]
+) -> None:
+    begin()
+    before = {path: path.stat().st_mtime_ns for path in inside.rglob("*")}
+    result = run(*shlex.split(command))
+    assert result.exit_code == code, result.output
+    assert told in result.stderr
+    lines = result.stderr.splitlines()
+    assert len(lines) <= 24
+    assert sum(1 + len(line) // 100 for line in lines) <= 40
+    assert "Traceback" not in result.output
+    assert {path: path.stat().st_mtime_ns for path in inside.rglob("*")} == before
+
+
+def test_a_fault_of_our_own_is_told_with_what_to_report(
+    inside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("a thing")
+
+    from tinyai.runtime import link
+
+    monkeypatch.setattr(link, "compile_graph", fail)
+    result = run("compile", "model.tflite", "-o", "a.so")
+    assert result.exit_code == 3
+    assert "a fault of tinyai's own in link.py" in result.stderr
+    assert "KeyError: 'a thing'" in result.stderr
+    assert "Please report it" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Traceback" in run("compile", "-v", "model.tflite", "-o", "a.so").stderr
+    monkeypatch.setattr(link, "compile_graph", lambda *_, **__: raised(DefectError("of a pass")))
+    assert run("compile", "model.tflite", "-o", "a.so").exit_code == 3
+    assert not (inside / "a.so").exists()
+
+
+def files(folder: Path) -> list[Path]:
+    """Without the folder that TVM makes when it is imported."""
+    return sorted(path for path in folder.iterdir() if path.name != ".pkl_memoize_py3")
+
+
+def raised(error: Exception) -> None:
+    raise error
+
+
+def process(inside: Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tinyai", *arguments],
+        cwd=inside,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        **settings,  # type: ignore[call-overload]
+    )
+
+
+def test_ctrl_c_while_the_compiler_runs_leaves_nothing(inside: Path) -> None:
+    cc = inside / "slow-cc"
+    cc.write_text("#!/bin/sh\nkill -INT $PPID\nsleep 1\n")
+    cc.chmod(0o755)
+    before = files(inside)
+    with_handler = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    done = process(
+        inside, "compile", "model.tflite", "-o", "a.so", "--cc", str(cc), preexec_fn=with_handler
+    )
+    assert (done.returncode, done.stderr) == (130, "Aborted!\n")
+    assert files(inside) == before
+
+
+def test_a_full_disk_is_told_and_leaves_what_was_there(inside: Path) -> None:
+    (inside / "a.so").write_bytes(b"what was there")
+    before = files(inside)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))  # noqa: E731
+    done = process(
+        inside, "compile", "model.tflite", "-o", "a.so", "--isa", "scalar", preexec_fn=limit
+    )
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) <= 24
+    assert "a file cannot be written" in done.stderr
+    assert files(inside) == before
+    assert (inside / "a.so").read_bytes() == b"what was there"

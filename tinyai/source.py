@@ -69,7 +69,7 @@ class Call(Expr):
 
     ``name`` is that of the source model's node, ``spelling`` what its language calls the operator,
     if that is something else: for messages. An operator that the vocabulary does not have goes by
-    the source language's name, with the attributes as they stand there.
+    the source language's name, with the attributes as they are there.
     """
 
     op: str = field(kw_only=True)

@@ -1,4 +1,4 @@
-"""What is being done, for who wants to watch: the commands' ``-v``. Costs nothing else."""
+"""What is being done, for those who want to watch: the commands' ``-v``. Costs nothing else."""
 
 from __future__ import annotations
 

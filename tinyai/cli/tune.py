@@ -44,7 +44,7 @@ def tune(
     """Measure on this machine how the layers of FILE are best cut up.
 
     FILE is .onnx, .tflite, or Relay's text (.relay, .txt). The schedules go to a JSON file for the
-    option --tuning, after each layer; layers that stand in it already are not measured again, so
+    option --tuning, after each layer; layers that are in it already are not measured again, so
     that a run that was stopped goes on.
     """
     measured = _measured(file, output, asked, input_shapes, seconds)

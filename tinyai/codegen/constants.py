@@ -116,11 +116,6 @@ def with_definitions(text: str, data: Callable[[str], bytes]) -> str:
     return _PLACE.sub(defined, text.replace(_APART, "", 1))
 
 
-def constants_of(text: str) -> list[str]:
-    """The names of the constants that C has places for."""
-    return [name for _, name in _PLACE.findall(text)]
-
-
 def _strings(value: Array) -> Iterator[str]:
     data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     for start in range(0, data.size, _PER_LINE[1]):

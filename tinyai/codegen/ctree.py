@@ -23,7 +23,7 @@ class Statement:
         raise NotImplementedError
 
 
-# What stands in a block: text is a statement as it is, its semicolon included, or an empty line.
+# What is in a block: text is a statement as it is, its semicolon included, or an empty line.
 Code = Statement | str | None | Iterable["Code"]
 
 

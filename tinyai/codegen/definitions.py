@@ -20,10 +20,10 @@ class _Nothing:
 @dataclass(frozen=True)
 class Definition:
     """C that is known by ``name``: the text of a template, which also gets the name, or of one
-    ``macro`` of it. Its arguments are the fields of a frozen dataclass. What it ``needs`` stands in
+    ``macro`` of it. Its arguments are the fields of a frozen dataclass. What it ``needs`` is in
     front of it.
 
-    ``portable`` ones stand in the file once; others in the variant of each instruction set that
+    ``portable`` ones are in the file once; others in the variant of each instruction set that
     needs them, for it is compiled to that set's instructions.
     """
 

@@ -39,7 +39,7 @@ class CSource:
     """Emitted code. ``symbol`` is the entry; sizes in bytes. ``frame`` is the C with places for the
     ``constants``. ``variants`` are the instruction sets with the rows of the kernel table that
     serve the nodes. ``pieces`` are the functions and definitions that ``frame`` holds, as they
-    stand in it."""
+    are in it."""
 
     symbol: str
     frame: str

@@ -1,7 +1,7 @@
 """How layers are cut up: by their kernels' cost models, or as a tuning file says.
 
 A tuning file is JSON: ``version``, ``machine`` (where it was measured, for the reader), and
-``layers``, a schedule for each by what the layer is. Layers of other networks may stand in it.
+``layers``, a schedule for each by what the layer is. Layers of other networks may be in it.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
         if lowering.type(inner["data"]).dtype is to:
             source = scale_of(inner, "input")
             return add_onnx_softmax(functions[0], lowering, inner["data"], source, target)
-    if isinstance(how, OnnxArithmetic) and (average := _of_average(call, lowering)):
+    if isinstance(how, OnnxArithmetic) and (average := _of_average(call)):
         total = add_onnx_average(average, lowering, by_columns=False)
         chain = how.quantize_average(lowering.builder, target, to)
         of, names = lowering.builder.type(total), (*sources(average), *sources(call))
@@ -162,7 +162,7 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
     return apply(call, lowering, call["data"], *chain, quant=target.qparams)
 
 
-def _of_average(quantize: Call, lowering: Lowering) -> Call | None:
+def _of_average(quantize: Call) -> Call | None:
     """The average pooling that ``quantize`` is of, where ONNX Runtime runs both and the dequantize
     below as its QLinearAveragePool: of two types it runs them one by one."""
     average = quantize["data"]

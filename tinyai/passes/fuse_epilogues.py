@@ -25,7 +25,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
         if isinstance(node.op, Elementwise):
             node = _fuse(graph, _swap(graph, node, made, uses), made, uses)
         made[node.output] = node
-    return replace(graph, nodes=tuple(_absorb_operands(graph, made, uses).values()))
+    return replace(graph, nodes=tuple(_absorb_operands(made, uses).values()))
 
 
 def _fuse(graph: Graph, node: Node, made: dict[str, Node], uses: Mapping[str, int]) -> Node:
@@ -73,9 +73,7 @@ def _is_kernel(node: Node) -> bool:
     return not isinstance(node.op, Elementwise)
 
 
-def _absorb_operands(
-    graph: Graph, made: dict[str, Node], uses: Mapping[str, int]
-) -> dict[str, Node]:
+def _absorb_operands(made: dict[str, Node], uses: Mapping[str, int]) -> dict[str, Node]:
     """Elementwise nodes that are read once, as an operand, become steps of that operand."""
     operands = {name for node in made.values() for name in operand_tensors(node.epilogue)}
     absorbed = {

@@ -17,7 +17,7 @@ def tabulate_functions(graph: Graph) -> Graph:
     in that tensor, where the nodes hold a ``Function``, reach the tensor by several ways or begin
     with a constant (1 / x).
 
-    A function has no C, so it has to go wherever it stands. Once nodes are fused it may stand in an
+    A function has no C, so it has to go wherever it stands. Once nodes are fused it may be in an
     operand, or after a float that two readers share; here it is still between two tensors. And
     x · sigmoid(x), of which both factors are stored as 8 bits, is one table for the convolution
     that makes x.

@@ -75,7 +75,7 @@ def tune_layers(
     track: Track = iter,
 ) -> tuple[Measured, ...]:
     """Measure the distinct layers of ``graphs`` that have a choice, each for about ``seconds`` (of
-    running, without compiling), and write ``file`` after each. Layers that stand in it already are
+    running, without compiling), and write ``file`` after each. Layers that are in it already are
     left out. ``track`` is passed the layers, to show how far it is.
 
     Raises ``OptionError`` for bad ``seconds`` and where the file is no tuning file, is of another

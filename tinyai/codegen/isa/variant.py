@@ -35,7 +35,7 @@ class IsaVariant:
     - ``architecture``: None where any machine runs it.
     - ``features``: what the compiler may use and the CPU must have; ``options`` are more words for
       the compiler's target.
-    - ``question``: C that must stand in front of the expressions of ``fits``.
+    - ``question``: C that must be in front of the expressions of ``fits``.
     - ``unsigned``: its products are those of unsigned by signed bytes, so that images are best
       stored unsigned; else those of signed bytes.
     """

@@ -3,7 +3,7 @@
 The input is read as rows of bytes, four at a time: of a window's row the bytes of all its columns
 are neighbours in NHWC. Weights are packed into panels of up to four blocks of 16 channels: for
 every four bytes of the window, 64 bytes of weights a block. A panel is one call of a *microkernel*,
-which layers share; what a layer is, stands in the arguments.
+which layers share; what differs between them is in its arguments.
 
 Where a block has room for the channels of several outputs, that many neighbours are computed as one
 output: their windows overlap, and the requantization of a block serves all of them.

@@ -52,7 +52,7 @@ def load_model(
     ``input_shapes`` are tvmc's: ``"data:[1,3,32,32] other:[1,8]"``, "" for those of the file.
     ``kind`` is one of ``IMPORTED`` or ``RELAY_TEXT``, "" for the one that the name ends with.
     Relay's text is what ``mod.astext()`` gives, with the constants that it holds; TVM prints scales
-    that stand in it with six digits.
+    that are in it with six digits.
     Raises ``OptionError`` for no such file, another kind or bad shapes, ``ModelError`` for a file
     that cannot be read or imported. A file is refused too where it contradicts itself (a weight of
     more or fewer bytes than its shape says, an index to nothing, a value that is read before it is

@@ -98,7 +98,7 @@ OWN_OPTIONS = ("target", "mod_name", "prune", "strict", "sealed")
 
 
 def of_target(options: Mapping[str, object]) -> dict[str, object]:
-    """``options`` without the arguments that are ``partition_for_tinyai``'s own, which may stand in
+    """``options`` without the arguments that are ``partition_for_tinyai``'s own, which may be in
     a target string too; those of ``target`` among them."""
     target = options.get("target")
     said: dict[str, object] = {} if target is None else {**split_target(target)[0]}  # type: ignore[arg-type]

@@ -147,7 +147,7 @@ def _for_host(target: str, args: argparse.Namespace) -> str:
 
 @contextlib.contextmanager
 def _whole(output: Path) -> Iterator[Path]:
-    """A path in a folder beside ``output``; what stands there in the end comes to its place."""
+    """A path in a folder beside ``output``; what is there in the end comes to its place."""
     parent = output.absolute().parent
     try:
         if output.is_dir():
@@ -162,5 +162,5 @@ def _whole(output: Path) -> Iterator[Path]:
         ) from None
     with folder:
         yield Path(folder.name) / output.name
-        for path in Path(folder.name).iterdir():  # dumps stand beside it
+        for path in Path(folder.name).iterdir():  # dumps are beside it
             os.replace(path, parent / path.name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import tinyai
 from tests.support.example_graphs import NETWORKS, random_inputs
-from tests.support.paths import MODELS
+from tests.support.paths import MODELS, ROOT
 from tests.support.relay_nets import layers, module
 from tinyai.backend import (
     CompileSpec,
@@ -25,13 +26,12 @@ from tinyai.backend import (
 )
 from tinyai.backend.sharing import is_code, saved_bytes
 from tinyai.errors import BoundaryError, FormatError, OptionError
-from tinyai.ir import Array, Builder, DType, Graph, Type
+from tinyai.ir import Builder, DType, Graph, Type
 from tinyai.network import network_of_graph
 from tinyai.ops import Conv2d
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
 from tinyai.runtime.bundle import Bundle
-from tinyai.runtime.runner import aligned_bytes, pointers
 
 PLAIN = CompileSpec("abi", b"plain")
 GENERIC = CompileSpec("isa", b"generic")
@@ -112,18 +112,6 @@ def test_programs_of_one_name_in_one_library_are_an_error() -> None:
 # --- Bundles -------------------------------------------------------------------------------------
 
 
-def called(bundle: Bundle, name: str, inputs: list[Array]) -> list[Array]:
-    method = bundle.methods[name]
-    with bundle.libraries() as libraries:
-        library = ctypes.CDLL(str(libraries[name]))
-    outputs = [np.empty(p.type.shape, p.type.dtype.numpy) for p in method.outputs]
-    arena = aligned_bytes(ctypes.c_int64.in_dll(library, f"{method.entry}_arena_bytes").value)
-    entry = getattr(library, method.entry)
-    entry.argtypes = [ctypes.c_void_p] * 3
-    assert entry(pointers(inputs), pointers(outputs), arena.ctypes.data) == 0
-    return outputs
-
-
 @pytest.fixture(autouse=True)
 def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -145,13 +133,61 @@ def test_a_bundle_is_saved_loaded_and_computes_what_its_methods_mean(
     for name, graph in graphs.items():
         inputs = random_inputs(graph, 5)
         for found, expected in zip(
-            called(again, name, inputs), run_graph(graph, inputs), strict=True
+            tinyai.Model(file, method=name)(inputs), run_graph(graph, inputs), strict=True
         ):
             assert np.array_equal(found, expected)
     names = [port.name for port in again.methods["net"].inputs]
     assert names == [port.name for port in methods["net"].inputs]
     assert "bundle of 3 methods (few rows, many, net)" in str(again)
     assert (again.constant_bytes == 0) == (BINARY in specs)
+
+
+ELSEWHERE = """
+import sys
+sys.modules["tvm"] = None  # import tvm raises ModuleNotFoundError
+import numpy as np, tinyai
+file, inputs, outputs = sys.argv[1:]
+found = {}
+for name, x in np.load(inputs).items():
+    found[name] = tinyai.Model(file, method=name)(x)[0]
+np.savez(outputs, **found)
+"""
+
+
+@pytest.mark.parametrize("specs", [[GENERIC], [BINARY]], ids=["c", "binary"])
+def test_methods_run_in_a_process_without_tvm(specs: list[CompileSpec], tmp_path: Path) -> None:
+    graphs = {"few rows": pointwise("few", 1), "many": pointwise("many", 16), "net": network()}
+    bundle = tinyai.lower(graphs, specs)
+    bundle.save(tmp_path / "net.tinyai")
+    inputs = {name: random_inputs(graph, 5)[0] for name, graph in graphs.items()}
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    files = [str(tmp_path / name) for name in ("net.tinyai", "inputs.npz", "outputs.npz")]
+    command = [sys.executable, "-c", ELSEWHERE, *files]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert process.returncode == 0, process.stderr
+    found = np.load(tmp_path / "outputs.npz")
+    for name, graph in graphs.items():
+        assert np.array_equal(found[name], run_graph(graph, [inputs[name]])[0])
+
+
+def test_a_model_of_a_bundle_says_what_it_wants(tmp_path: Path) -> None:
+    file = tmp_path / "net.tinyai"
+    tinyai.lower({"one": network(), "two": pointwise("two", 1)}, [GENERIC]).save(file)
+    model = tinyai.Model(file, method="one")
+    (port,) = network_of_graph(network()).inputs
+    assert [(each.name, each.shape) for each in model.inputs] == [(port.name, port.type.shape)]
+    for act, said in (
+        (lambda: tinyai.Model(file), "method of a bundle\n  found:   ''\n  allowed: 'one', 'two'"),
+        (lambda: tinyai.Model(file, method="three"), "found:   'three'"),
+        (lambda: tinyai.Model(file, "tinyai", method="one"), "options beside a bundle"),
+        (lambda: tinyai.Model("net.so", method="one"), "allowed: none beside a single network"),
+    ):
+        with pytest.raises(OptionError) as caught:
+            act()
+        assert said in str(caught.value)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(FormatError):
+        tinyai.Model(file, method="one")
 
 
 def test_what_was_compiled_is_kept_for_the_next_load(tmp_path: Path) -> None:

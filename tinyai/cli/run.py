@@ -48,6 +48,7 @@ _PRINTED = 16  # values of an output
 @click.option("--scaled", is_flag=True, help="Real numbers in and out, by scale and zero point.")
 @click.option("--top", type=click.IntRange(min=1), help="The classes of the largest values.")
 @click.option("--labels", type=click.Path(), help="Names of classes: a text file, one a line.")
+@click.option("--method", default="", help="Of a bundle, where it has several.")
 @target_options
 @shapes_option
 @json_option
@@ -61,21 +62,23 @@ def run(
     asked: Asked,
     input_shapes: str,
     as_json: bool,
+    method: str,
 ) -> None:
-    """Run MODEL, a library of tinyai compile or a model file, which is compiled first.
+    """Run MODEL: a library of tinyai compile, a bundle of tinyai.lower (.tinyai), or a model file,
+    which is compiled first.
 
     Prints the outputs, or writes them to a file. A .png has the height, width and channels of the
     input; without --scaled its bytes are taken as they are for uint8, and less 128 for int8; with
     it, they are divided by 255.
     """
-    from tinyai.frontends.model import LIBRARIES, Model
+    from tinyai.frontends.model import BUNDLE, LIBRARIES, Model
 
     if output is not None and output.suffix != ".npz":
         raise OptionError("--output", found=str(output), allowed="a name that ends with .npz")
     names = _labels(labels, top)
-    if Path(model).suffix in LIBRARIES:
+    if Path(model).suffix in (*LIBRARIES, BUNDLE):
         _no_target(asked)
-        loaded = Model(model)
+        loaded = Model(model, method=method)
     else:
         loaded = Model(model, asked.target, input_shapes=input_shapes)
     arrays = _arrays(loaded, inputs, scaled)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Source: TypeAlias = Any
 
 LIBRARIES = (".so", ".dylib")
+BUNDLE = ".tinyai"
 
 
 def compile(
@@ -127,11 +128,14 @@ def network_of(
 
 
 class Model(Library):
-    """A model that runs: ``tinyai.Model("net.so")`` or ``tinyai.Model("model.tflite")``.
+    """A model that runs: ``tinyai.Model("net.so")``, ``tinyai.Model("net.tinyai", method="one")``
+    or ``tinyai.Model("model.tflite")``.
 
-    A library is loaded, without TVM. A model (as ``tinyai.compile`` takes it, with its options) is
-    compiled for this machine first; what became of a file is kept in ``~/.cache/tinyai/models``
-    and found again by its content, the options, the compiler and tinyai's own code.
+    A library is loaded, without TVM. So is a method of a bundle of ``tinyai.lower``, whose C is
+    compiled for this machine the first time, by ``toolchain``; where a bundle has one method it
+    need not be named. A model (as ``tinyai.compile`` takes it, with its options) is compiled for
+    this machine first; what became of a file is kept in ``~/.cache/tinyai/models`` and found again
+    by its content, the options, the compiler and tinyai's own code.
     """
 
     def __init__(
@@ -143,12 +147,30 @@ class Model(Library):
         ends: str = "model",
         input_shapes: str = "",
         toolchain: Toolchain | None = None,
+        method: str = "",
     ) -> None:
         """Raises what ``tinyai.compile`` raises, ``OptionError`` for options beside a library, and
         ``FormatError`` for a library that is none, or of another version."""
         is_path = isinstance(source, str | os.PathLike)
-        if is_path and Path(source).suffix in LIBRARIES:
-            if target is not None or params or ends != "model" or input_shapes or toolchain:
+        suffix = Path(source).suffix if is_path else ""
+        asked = target is not None or params or ends != "model" or input_shapes
+        if method and suffix != BUNDLE:
+            raise OptionError("method", found=repr(method), allowed="none beside a single network")
+        if suffix == BUNDLE:
+            if asked:
+                raise OptionError(
+                    "options beside a bundle",
+                    found="some",
+                    allowed="a method and a toolchain: the rest was decided when it was lowered",
+                    hint="tinyai.lower takes compile specs",
+                )
+            from tinyai.runtime.bundle import Bundle, loaded_method
+
+            with loaded_method(Bundle.load(source), method, toolchain) as found:
+                self._take(*found)
+            return
+        if suffix in LIBRARIES:
+            if asked or toolchain:
                 raise OptionError(
                     "options beside a library",
                     found="some",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import tempfile
@@ -212,6 +213,44 @@ def _cache() -> Path | None:
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK) else None
+
+
+@contextlib.contextmanager
+def loaded_method(
+    bundle: Bundle, name: str = "", toolchain: Toolchain | None = None
+) -> Iterator[tuple[Path, dict[str, Any], ctypes.CDLL]]:
+    """The file of a method's library, what ``Library`` wants to know of it, and the library. The
+    only method need not be named. Raises ``OptionError`` for a name that there is not, and what
+    ``libraries`` raises."""
+    name = name or (next(iter(bundle.methods)) if len(bundle.methods) == 1 else "")
+    method = bundle.methods.get(name)
+    if method is None:
+        allowed = ", ".join(map(repr, bundle.methods))
+        raise OptionError("method of a bundle", found=repr(name), allowed=allowed)
+    with bundle.libraries(toolchain) as libraries:
+        file = libraries[name]
+        handle = ctypes.CDLL(str(file))
+        facts = {
+            "name": name,
+            "entry": method.entry,
+            "target": f"tinyai -arch={bundle.architecture}",
+            "arena_bytes": ctypes.c_int64.in_dll(handle, f"{method.entry}_arena_bytes").value,
+            "inputs": [_spec(port) for port in method.inputs],
+            "outputs": [_spec(port) for port in method.outputs],
+        }
+        yield file, facts, handle
+
+
+def _spec(port: Port) -> dict[str, Any]:
+    """A port as ``Library`` knows it: scale and zero point where they are one for all."""
+    single = port.quant if port.quant and len(port.quant.scale) == 1 else None
+    return {
+        "name": port.name,
+        "shape": port.type.shape,
+        "dtype": str(port.type.dtype),
+        "scale": single.scale[0] if single else None,
+        "zero_point": single.zero_point if single else None,
+    }
 
 
 # --- What a file says ----------------------------------------------------------------------------

@@ -59,7 +59,10 @@ class Library:
         """Load a library. Raises ``OptionError`` where there is no such file, ``FormatError`` for
         what is no library, one of something else, for another machine, or of another version."""
         path = Path(file)
-        facts, handle = _loaded(path)
+        self._take(path, *_loaded(path))
+
+    def _take(self, path: Path, facts: dict[str, Any], handle: ctypes.CDLL) -> None:
+        """Become what a library, or a part of one, says of itself."""
         self.path, self.handle, self.facts = path, handle, facts
         self.name: str = facts["name"]
         self.target: str = facts["target"]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tinyai.ir import Graph
     from tinyai.lowering import graph_of, refusal_of_composite, refusal_of_operator
     from tinyai.network import Network, Port
+    from tinyai.package import Package, emit_c, package_of
     from tinyai.qdq import Rewriting
     from tinyai.quantizer import QuantConfig
     from tinyai.reference import run_graph
@@ -52,6 +53,7 @@ __all__ = [
     "Graph",
     "Model",
     "Network",
+    "Package",
     "Port",
     "QuantConfig",
     "Report",
@@ -66,10 +68,12 @@ __all__ = [
     "check",
     "compile",
     "compile_graph",
+    "emit_c",
     "explain",
     "graph_of",
     "lower",
     "network_of",
+    "package_of",
     "partition_for_tinyai",
     "quantize",
     "refusal_of_composite",
@@ -87,7 +91,10 @@ _NEUTRAL = {
     "Port": "tinyai.network",
     "Report": "tinyai.report",
     "TensorSpec": "tinyai.runtime.library",
+    "Package": "tinyai.package",
     "compile": "tinyai.frontends.model",
+    "emit_c": "tinyai.package",
+    "package_of": "tinyai.package",
     "network_of": "tinyai.frontends.model",
     "Graph": "tinyai.ir",
     "QuantConfig": "tinyai.quantizer",

@@ -329,7 +329,8 @@ def constants() -> dict[str, Array]:
 def test_constants_are_the_same_bytes_behind_the_compiler(compiler: str, tmp_path: Path) -> None:
     arrays = constants()
     lines = ["#include <stdint.h>", "#include <stdio.h>"]
-    lines.append(files("tinyai.codegen").joinpath("templates/constants.h.j2").read_text())
+    for template in ("language.h.j2", "constants.h.j2"):
+        lines.append(files("tinyai.codegen").joinpath("templates", template).read_text())
     lines[-1] = lines[-1].split("#}\n", 1)[1]
     lines += [Constant.of(name, value).definition for name, value in arrays.items()]
     lines.append("int main(void) {")

@@ -23,9 +23,8 @@ from tinyai.codegen import concatenate_in_place
 from tinyai.codegen.concatenate_in_place import in_place
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.kernels import KERNELS
-from tinyai.codegen.lowered import Choice, Lowered, verify_lowered
+from tinyai.codegen.lowered import ALIGNMENT, Choice, Lowered, verify_lowered
 from tinyai.codegen.plan import (
-    ALIGNMENT,
     Block,
     Location,
     MemoryPlan,

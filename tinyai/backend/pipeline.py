@@ -14,7 +14,7 @@ from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.emit import CSource, emit
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.kernels import choose_kernels
-from tinyai.codegen.lowered import Lowered, Schedule, verify_lowered
+from tinyai.codegen.lowered import Lowered, Schedule, for_package, verify_lowered
 from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.errors import LimitError, owning_faults
@@ -37,24 +37,40 @@ class Compiled:
 
 
 def compile_graph(
-    graph: Graph, target: Target, *, abi: str | None = None, hooked: bool = False
+    graph: Graph,
+    target: Target,
+    *,
+    abi: str | None = None,
+    hooked: bool = False,
+    ports_in_arena: bool = False,
 ) -> Compiled:
     """The pipeline: ``prepare``, then ``generate`` for as many threads as have work.
 
     Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
     or does not fit; ``DefectError`` for whatever else goes wrong.
     """
-    compiled = _compiled(graph, target, abi, hooked=hooked)
+    compiled = _compiled(graph, target, abi, hooked=hooked, ports_in_arena=ports_in_arena)
     check_limits(compiled, target)
     return compiled
 
 
 def _compiled(
-    graph: Graph, target: Target, abi: str | None = None, *, hooked: bool = False
+    graph: Graph,
+    target: Target,
+    abi: str | None = None,
+    *,
+    hooked: bool = False,
+    ports_in_arena: bool = False,
 ) -> Compiled:
     with owning_faults(f"the code of {graph.name}"):
         graph = prepare(graph, target)
-        return generate(graph, with_useful_threads(graph, target), abi=abi, hooked=hooked)
+        return generate(
+            graph,
+            with_useful_threads(graph, target),
+            abi=abi,
+            hooked=hooked,
+            ports_in_arena=ports_in_arena,
+        )
 
 
 # What was compiled and may be asked for again, the oldest first, by its key.
@@ -116,6 +132,7 @@ def generate(
     abi: str | None = None,
     hooked: bool = False,
     by_content: bool = False,
+    ports_in_arena: bool = False,
     schedules: Mapping[str, Schedule] | None = None,
 ) -> Compiled:
     """C for a graph that ``prepare`` made, which is lowered first.
@@ -125,11 +142,14 @@ def generate(
        cost model.
     3. ``with_borders``: images that are made with the border that their readers need.
     4. ``plan_in_place``: offsets in one arena, where concatenations are made in place.
-    5. ``emit``: C, with the entry of ``abi``: the target's, or "plain" (pointers and an arena);
-       ``hooked`` C can be watched layer by layer; ``by_content`` its functions have names that
-       other files may share.
+    5. ``emit``: C, with the entry of ``abi``: the target's, "plain" (pointers and an arena), or
+       "package" (that of a C package, whose inputs and outputs may live in the arena:
+       ``ports_in_arena``); ``hooked`` C can be watched layer by layer; ``by_content`` its functions
+       have names that other files may share.
     """
     lowered = lower(graph, target, schedules)
+    if abi == "package":
+        lowered = for_package(lowered, ports_in_arena=ports_in_arena)
     lowered, plan = plan_in_place(with_borders(lowered))
     verify_lowered(lowered)
     return Compiled(

@@ -66,6 +66,11 @@ class Constant:
     def elements(self) -> str:
         if self._is_literal:
             return "\n".join(("", *_strings(self.value)))
+        return self.numbers
+
+    @property
+    def numbers(self) -> str:
+        """Its elements one by one: no literal, and no zero behind the last one."""
         return " {\n" + ",\n".join(_numbers(self.value, self._dtype)) + "\n}"
 
     @property

@@ -12,7 +12,7 @@ from tinyai.codegen.c import C_TYPES, comment_text, identifier
 from tinyai.codegen.constants import Constant, with_definitions
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
-from tinyai.codegen.helpers import CALLER, NOW
+from tinyai.codegen.helpers import CALLER, MATH, NOW
 from tinyai.codegen.isa.variant import Architecture, IsaVariant
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.work_stealing import team
@@ -28,10 +28,12 @@ from tinyai.target import Target
 @dataclass(frozen=True)
 class Served:
     """The row of the kernel table that serves a node, and why it is slower than such nodes can be:
-    better rows that were rejected, and what the row itself could not do in registers."""
+    better rows that were rejected, and what the row itself could not do in registers. ``math``:
+    whether it calls functions of the C library's such as expf."""
 
     kernel: str
     slower: tuple[str, ...] = ()
+    math: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class CSource:
     """Emitted code. ``symbol`` is the entry; sizes in bytes. ``frame`` is the C with places for the
     ``constants``. ``variants`` are the instruction sets with the rows of the kernel table that
     serve the nodes. ``pieces`` are the functions and definitions that ``frame`` holds, as they
-    are in it."""
+    are in it. ``weights`` is the file of its own that a package has for its constants."""
 
     symbol: str
     frame: str
@@ -48,6 +50,7 @@ class CSource:
     variants: Mapping[IsaVariant, tuple[Served, ...]] = field(default_factory=dict)
     constants: tuple[Constant, ...] = ()
     pieces: tuple[str, ...] = ()
+    weights: str = ""
 
     @functools.cached_property
     def text(self) -> str:
@@ -77,10 +80,12 @@ def emit(
     where it has SIMD code; those of POSIX threads where it is written for several), and is the
     same, byte for byte, for the same arguments.
     """
-    constants = _Constants()
     symbol = identifier(graph.name, "name of a region")
-    inputs = [_port(graph, name) for name in graph.inputs]
-    outputs = [_port(graph, name) for name in graph.outputs]
+    package = abi == "package"
+    constants = _Constants(symbol if package else "")
+    ports = [_port(graph, plan, name) for name in (*graph.inputs, *graph.outputs)]
+    split = 0 if graph.ports_in_arena else len(graph.inputs)
+    inputs, outputs = ports[:split], [] if graph.ports_in_arena else ports[split:]
     variants = [
         _Variant(graph, plan, isa, rows, constants, by_content=by_content)
         for isa, rows in graph.variants.items()
@@ -88,6 +93,10 @@ def emit(
     timed = abi == "timed"
     calls = {
         "symbol": symbol,
+        "network": f"{symbol}_{'network' if package else 'run'}",
+        "package": package,
+        "portable": package and all(isa.architecture is None for isa in graph.variants),
+        "ports": ports,
         "inputs": inputs,
         "outputs": outputs,
         "threads": graph.threads,
@@ -103,11 +112,15 @@ def emit(
         "macs": graph.macs(),
         "forced": variants[0].isa.features if len(variants) == 1 else (),
     }
+    found = tuple(constants.found.values())
+    described = {
+        "target": str(replace(target, tuning="")),  # each layer says how it is cut up
+        "constants": found,
+    }
     frame = render(
         "file.c.j2",
         **entry,
-        target=str(replace(target, tuning="")),  # each layer says how it is cut up
-        constants=list(constants.found.values()),
+        **described,
         definitions=definitions,
         intrinsics=_intrinsics(variants),
         variants=list(zip([variant.isa for variant in variants], bodies, strict=True)),
@@ -117,10 +130,10 @@ def emit(
         entry=tidy(render(f"entry_{abi}.c.j2", **entry)),
     )
     served = {variant.isa: tuple(variant.served) for variant in variants}
-    found = tuple(constants.found.values())
     weights = sum(each.size for each in found)
     pieces = (*definitions, *(each for variant in variants for each in variant.pieces))
-    return CSource(symbol, frame, plan.arena_bytes, weights, served, found, pieces)
+    apart = tidy(render("weights.c.j2", **entry, **described)) if package else ""
+    return CSource(symbol, frame, plan.arena_bytes, weights, served, found, pieces, apart)
 
 
 def _portable(variants: Sequence[_Variant], threads: int, *, timed: bool) -> list[str]:
@@ -143,31 +156,37 @@ def _intrinsics(variants: Sequence[_Variant]) -> Architecture | None:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output as the entry's templates need it."""
+    """An input or output as the entry's templates need it; ``offset`` in the arena, where it lives
+    there."""
 
     c_type: str
     shape: tuple[int, ...]
     code: int
     bits: int
     text: str
+    offset: int
 
 
-def _port(graph: Graph, name: str) -> Port:
+def _port(graph: Graph, plan: MemoryPlan, name: str) -> Port:
     of = graph.type(name)
     kind = 2 if of.dtype.is_float else int(of.dtype.startswith("u"))  # DLDataTypeCode
-    return Port(C_TYPES[of.dtype], of.shape, kind, 8 * of.dtype.bytes, str(of))
+    offset = plan.locations[name].index
+    return Port(C_TYPES[of.dtype], of.shape, kind, 8 * of.dtype.bytes, str(of), offset)
 
 
 @dataclass
 class _Constants:
-    """The arrays of a file, stored once however many kernels read them, named by content."""
+    """The arrays of a file, stored once however many kernels read them, named by content: so that
+    files of regions may share them, or with the ``prefix`` of a package, so that its code and
+    weights of another one do not link."""
 
+    prefix: str = ""
     found: dict[str, Constant] = field(default_factory=dict)
 
     def add(self, value: Array) -> str:
         """Name of the array in C."""
         key = hashlib.sha256(f"{value.dtype}".encode() + value.tobytes()).hexdigest()
-        name = f"tinyai_constant_{key[:32]}"
+        name = f"{self.prefix or 'tinyai'}_constant_{key[: 16 if self.prefix else 32]}"
         if name not in self.found:
             self.found[name] = Constant.of(name, value)
         return name
@@ -212,7 +231,8 @@ class _Variant:
         epilogue = Epilogue(self.graph, node, threads if shared else 1)
         body = text(kernel.code(self.graph, node, epilogue), INDENT)
         slower = (*choice.rejected, *epilogue.slower)
-        self.served.append(Served(kernel.name, slower))
+        math = MATH in in_order(epilogue.needs.values())
+        self.served.append(Served(kernel.name, slower, math))
         scratch = node.output in self.plan.scratch
         storage = epilogue.need(CALLER) if epilogue.calls_only else "static"
         for each in epilogue.needs.values():
@@ -279,7 +299,7 @@ class _Variant:
             ],
             "(void)arena;",
             "(void)thread;" if self.graph.threads > 1 else None,
-            [f"(void)in{number};" for number in inputs],
+            [f"(void)in{number};" for number in inputs if not self.graph.ports_in_arena],
         ]
 
     def _hook(self, number: int) -> Code:
@@ -386,7 +406,10 @@ class _Variant:
 
     def _address(self, tensor: str, location: Location, const: str) -> str:
         if location.space is Space.ARENA:
-            return f"({const}{self._c_type(tensor)} *)(arena + {location.index})"
+            # By void *, for the arena is aligned and its pointer's type does not say so.
+            wide = self.graph.type(tensor).dtype.bytes > 1
+            untyped = f"({const}void *)" if wide else ""
+            return f"({const}{self._c_type(tensor)} *){untyped}(arena + {location.index})"
         name = f"{'in' if location.space is Space.INPUT else 'out'}{location.index}"
         first = location.offset // self.graph.type(tensor).dtype.bytes
         return f"{name} + {first}" if first else name

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 # Bytes after the last row of an image with a border: whole words of them may be read.
 BORDER_SLACK = 128
+# Of the arena and of what lies in it, in bytes: of a line of memory, or where no vector instruction
+# reads it, of the largest element.
+ALIGNMENT, LEAST_ALIGNMENT = 64, 8
 
 
 @dataclass(frozen=True)
@@ -180,12 +183,16 @@ class Lowered(Graph):
     - ``threads``: how many the code is written for; one where no kernel has work for more.
     - ``schedules`` of the nodes whose kernels leave a choice.
     - ``storage`` of the tensors that are not stored one element after the other.
+    - ``alignment`` of the arena and of each tensor in it, in bytes.
+    - ``ports_in_arena``: inputs and outputs live in the arena too, not with the caller.
     """
 
     variants: Variants = field(default_factory=dict)
     threads: int = 1
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     storage: Mapping[str, Storage] = field(default_factory=dict)
+    alignment: int = ALIGNMENT
+    ports_in_arena: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -280,6 +287,14 @@ def print_lowered(graph: Lowered) -> str:
             facts.append(f"stored {storage}")
         lines.append(f"  %{node.output}: {'; '.join(filter(None, facts)) or 'nothing decided'}")
     return "\n".join([*lines, "}"])
+
+
+def for_package(graph: Lowered, *, ports_in_arena: bool = False) -> Lowered:
+    """The graph as a C package has it: where no instruction set of any architecture is used, its
+    arena needs the alignment of the largest element alone."""
+    portable = all(isa.architecture is None for isa in graph.variants)
+    alignment = LEAST_ALIGNMENT if portable else ALIGNMENT
+    return replace(graph, alignment=alignment, ports_in_arena=ports_in_arena)
 
 
 def verify_lowered(graph: Lowered) -> Lowered:

@@ -2,7 +2,8 @@
 
 Tensors share the arena by lifetime. A reshape is the same memory under another type; a node may
 write over an operand that it reads last, element by element; a tensor that is a subview of another
-one is a piece of its memory. Graph inputs and outputs live with the caller.
+one is a piece of its memory. Graph inputs and outputs live with the caller, or in the arena as
+well.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from itertools import accumulate
 from tinyai.codegen.lowered import Lowered
 from tinyai.ir import Node
 from tinyai.ops import Elementwise, Reshape
-
-ALIGNMENT = 64
 
 
 class Space(enum.Enum):
@@ -40,7 +39,8 @@ class Location:
 
 @dataclass(frozen=True)
 class Block:
-    """Bytes of the arena that are in use from node ``first`` to node ``last``, both included."""
+    """Bytes of the arena that are in use from node ``first`` to node ``last``, both included; from
+    -1 on where they are in use before the first one."""
 
     name: str
     bytes: int
@@ -165,7 +165,7 @@ def _host_of_reshape(graph: Lowered, node: Node, homes: Mapping[str, _Home]) -> 
 
 def _outside(graph: Lowered, homes: dict[str, _Home]) -> dict[str, Location]:
     """Locations of what is not in the arena. A tensor whose memory a graph output shares lives
-    with that output from the start."""
+    with that output from the start; in the arena, where the graph's outputs do."""
     locations = {name: Location(Space.CONSTANT) for name in graph.constants}
     root_space: dict[str, Location] = {
         name: Location(Space.INPUT, i) for i, name in enumerate(graph.inputs)
@@ -174,6 +174,8 @@ def _outside(graph: Lowered, homes: dict[str, _Home]) -> dict[str, Location]:
         if homes[name].root in root_space:  # the memory belongs to someone else: the node copies
             homes[name] = _Home(name)
         root_space[homes[name].root] = Location(Space.OUTPUT, i)
+    if graph.ports_in_arena:
+        return locations
     for name, home in homes.items():
         if home.root in root_space:
             locations[name] = replace(root_space[home.root], offset=home.offset)
@@ -185,11 +187,15 @@ def _tensor_blocks(
 ) -> list[Block]:
     last = _last_reads(graph)
     blocks: dict[str, Block] = {}
+    for name in graph.inputs:
+        if name not in outside:
+            size = _aligned(graph, graph.type(name).bytes)
+            blocks[name] = Block(name, size, -1, last.get(name, -1))
     for index, node in enumerate(graph.nodes):
         if node.output in outside:
             continue
         root, end = homes[node.output].root, last.get(node.output, index)
-        size = _aligned(graph.stored(root).bytes)
+        size = _aligned(graph, graph.stored(root).bytes)
         block = blocks.get(root, Block(root, size, index, end))
         blocks[root] = replace(block, last=max(block.last, end))
     return list(blocks.values())
@@ -201,14 +207,14 @@ def _scratch_name(output: str) -> str:
 
 def _scratch_blocks(graph: Lowered, scratch_bytes: Mapping[str, int]) -> list[Block]:
     return [
-        Block(_scratch_name(node.output), _aligned(scratch_bytes[node.output]), index, index)
+        Block(_scratch_name(node.output), _aligned(graph, scratch_bytes[node.output]), index, index)
         for index, node in enumerate(graph.nodes)
         if scratch_bytes.get(node.output)
     ]
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def _aligned(graph: Lowered, size: int) -> int:
+    return -(-size // graph.alignment) * graph.alignment
 
 
 # The name settles ties, so that the order of the blocks does not matter.

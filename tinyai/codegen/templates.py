@@ -1,4 +1,5 @@
-"""The templates of the folders ``templates``, rendered: of all instruction sets, and of each."""
+"""The templates of the folders ``templates``, rendered: of all instruction sets, of each, and of
+C packages."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def _cache() -> _Compiled | None:
 
 
 _TEMPLATES = Environment(
-    loader=FileSystemLoader(sorted(Path(__file__).parent.glob("**/templates"))),
+    loader=FileSystemLoader(sorted(Path(__file__).parents[1].glob("**/templates"))),
     undefined=StrictUndefined,
     bytecode_cache=_cache(),
     auto_reload=False,

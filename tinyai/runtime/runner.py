@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.backend import compile_graph
-from tinyai.codegen.plan import ALIGNMENT
+from tinyai.codegen.lowered import ALIGNMENT
 from tinyai.doctor import cpu_name
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.ir import Array, Graph, Type

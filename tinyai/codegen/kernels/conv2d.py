@@ -51,7 +51,8 @@ class Patches:
     def code(self, epilogue: Epilogue) -> Code:
         g = self.g
         groups = For("g", 0, g.groups, self._pixels(epilogue)) if g.groups > 1 else None
-        acc = f"({C_TYPES[g.sums]} *)((char *)scratch + {PATCHES * g.k * DType.INT16.bytes})"
+        offset = PATCHES * g.k * DType.INT16.bytes
+        acc = f"({C_TYPES[g.sums]} *)(void *)((char *)scratch + {offset})"
         return [
             Declare("int16_t *const", "patch", "(int16_t *)scratch"),
             Declare(f"{C_TYPES[g.sums]} *const", "acc", acc),

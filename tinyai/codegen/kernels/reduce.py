@@ -54,7 +54,12 @@ def _sum_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     return nest(
         loops.kept,
         Declare("uint32_t", "total", 0),
-        nest(loops.reduced, Assign("total", f"(uint32_t)in0[{loops.in_index}]", "+=")),
+        nest(
+            loops.reduced,
+            # By a name: gcc warns of a sign where the cast stands in the sum.
+            Declare("const uint32_t", "value", f"(uint32_t)in0[{loops.in_index}]"),
+            Assign("total", "value", "+="),
+        ),
         Declare("const int32_t", "acc", "(int32_t)total"),
         epilogue.write("acc", DType.INT32, loops.places),
     )

@@ -1,0 +1,328 @@
+"""Network -> package: its C, and the files around it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files as resources
+from typing import Any
+
+import numpy as np
+
+from tinyai._version import __version__
+from tinyai.backend import Compiled, compile_graph
+from tinyai.codegen.borders import with_borders
+from tinyai.codegen.c import C_TYPES, comment_text, literal
+from tinyai.codegen.concatenate_in_place import plan_in_place
+from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.plan import Space
+from tinyai.codegen.templates import render, tidy
+from tinyai.errors import OptionError
+from tinyai.frontends.model import Source, network_of
+from tinyai.ir import Array, DType, Type
+from tinyai.network import Network, Port
+from tinyai.package.measure import measure
+from tinyai.package.report import LayerRow, PackageReport, PortRow, TensorRow
+from tinyai.package.value import Package
+from tinyai.reference import run_graph
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.target import Target
+
+_PER_LINE = {1: 24, 2: 16, 4: 12, 8: 6}
+# What C says already: a name that makes one of these with "_t".
+_STANDARD = frozenset(
+    f"{sign}{kind}{bits}"
+    for sign in ("", "u")
+    for kind in ("int", "int_least", "int_fast")
+    for bits in (8, 16, 32, 64)
+) | {"intptr", "uintptr", "intmax", "uintmax", "size", "ssize", "ptrdiff", "wchar", "max_align"}
+_STANDARD |= {"time", "clock", "off", "pid", "char16", "char32", "nullptr", "tinyai"}
+
+
+def emit_c(
+    model: Source,
+    folder: str | os.PathLike[str],
+    target: Target | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    name: str = "",
+    ends: str = "model",
+    input_shapes: str = "",
+    ports_in_arena: bool = False,
+    sample: Sequence[Array] | None = None,
+    toolchain: Toolchain | None = None,
+) -> Package:
+    """Write ``model`` as a C package into ``folder``, for whatever machine ``target`` says;
+    ``Target(isa="scalar")`` is portable C.
+
+    ``model`` is what ``tinyai.compile`` takes: the path of a TFLite, ONNX or Relay file, a Relay
+    module with its ``params``, a graph or a network.
+    ``name``, a C identifier, begins all symbols; without one it is made of the file's. With
+    ``ends="int8"`` floats that are quantized first, and dequantized last, are not: inputs and
+    outputs are integers. ``package_of`` explains the others.
+
+    Raises ``BoundaryError`` where a part of the model would stay on a host, ``OptionError`` for bad
+    options, files and folders, ``LimitError`` where it needs more memory than the target allows.
+    """
+    target = target or Target()
+    network = network_of(
+        model, target, params=params, name=name, ends=ends, input_shapes=input_shapes
+    )
+    package = package_of(
+        network, target, ports_in_arena=ports_in_arena, sample=sample, toolchain=toolchain
+    )
+    package.write(folder)
+    return package
+
+
+def package_of(
+    network: Network,
+    target: Target | None = None,
+    *,
+    ports_in_arena: bool = False,
+    sample: Sequence[Array] | None = None,
+    toolchain: Toolchain | None = None,
+) -> Package:
+    """The package of a network, not written yet.
+
+    - ``ports_in_arena``: inputs and outputs live in the arena, where NAME_input() and NAME_output()
+      say.
+    - ``sample``: inputs for NAME_test.c, dense arrays of the inputs' types; random ones if None.
+    - ``toolchain``: what measures code and stack for the report; this machine's if None.
+    """
+    target = target or Target()
+    if target.threads != 1:
+        raise OptionError(
+            "option 'threads' of a C package",
+            found=target.threads,
+            allowed="1: a package brings no threads of its own",
+            hint="an instance for each thread of yours",
+        )
+    network = _renamed(network)
+    compiled = compile_graph(
+        network.graph, target, abi="package", hooked=True, ports_in_arena=ports_in_arena
+    )
+    inputs = _sample(network, sample)
+    outputs = run_graph(network.graph, inputs)
+    made = _Making(network, target, compiled, inputs, outputs, sample is not None)
+    return made.package(Toolchain.of(toolchain))
+
+
+def _renamed(network: Network) -> Network:
+    """The network under a name that C has not yet."""
+    name = f"net_{network.name}" if network.name in _STANDARD else network.name
+    return replace(network, name=name, graph=replace(network.graph, name=name))
+
+
+def _sample(network: Network, sample: Sequence[Array] | None) -> list[Array]:
+    """Inputs to test with: those given, checked, or others that are the same each time."""
+    if sample is None:
+        rng = np.random.default_rng(0)
+        return [_random(rng, port) for port in network.inputs]
+    if len(sample) != len(network.inputs):
+        raise OptionError("sample", found=f"{len(sample)} inputs", allowed=len(network.inputs))
+    for port, value in zip(network.inputs, sample, strict=True):
+        expected = port.type
+        if (value.shape, value.dtype) != (expected.shape, expected.dtype.numpy):
+            raise OptionError(
+                f"sample for input {port.name!r}",
+                found=f"{value.dtype}{list(value.shape)}",
+                allowed=expected,
+            )
+    return [np.ascontiguousarray(value) for value in sample]
+
+
+def _random(rng: np.random.Generator, port: Port) -> Array:
+    of = port.type
+    if of.dtype.is_float:
+        return rng.normal(size=of.shape).astype(np.float32)
+    low, high = of.dtype.range
+    return rng.integers(low, high, of.shape, of.dtype.numpy, endpoint=True)
+
+
+@dataclass(frozen=True)
+class _Making:
+    """A package in the making."""
+
+    network: Network
+    target: Target
+    compiled: Compiled
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+    sampled: bool
+
+    @property
+    def _graph(self) -> Lowered:
+        return self.compiled.graph
+
+    @property
+    def _portable(self) -> bool:
+        return all(isa.architecture is None for isa in self._graph.variants)
+
+    def package(self, toolchain: Toolchain) -> Package:
+        name, source = self.network.name, self.compiled.source
+        values = self._values()
+        plain = render("package.h.j2", **values, hash="0" * 64)
+        digest = hashlib.sha256("\0".join((plain, source.text, source.weights)).encode())
+        values["hash"] = digest.hexdigest()
+        code = {
+            f"{name}.h": tidy(render("package.h.j2", **values)),
+            f"{name}.c": source.text,
+            f"{name}_weights.c": source.weights,
+            f"{name}_test.c": self._test(values),
+            "Makefile": tidy(render("Makefile.j2", **values)),
+            "CMakeLists.txt": tidy(render("CMakeLists.txt.j2", **values)),
+            "README.md": tidy(render("README.md.j2", **values)),
+        }
+        files = {file: text.encode() for file, text in code.items()}
+        files["LICENSE"] = resources("tinyai.package").joinpath("LICENSE.txt").read_bytes()
+        report = self._report(values["hash"])
+        report = replace(report, measured=measure(name, files, toolchain))
+        files[f"{name}_report.txt"] = str(report).encode()
+        files[f"{name}_report.json"] = report.json().encode()
+        return Package(name, files, report)
+
+    def _values(self) -> dict[str, Any]:
+        """What the templates say."""
+        graph, source, name = self._graph, self.compiled.source, self.network.name
+        return {
+            "name": name,
+            "NAME": name.upper(),
+            "version": __version__,
+            "portable": self._portable,
+            "layers": len(graph.nodes),
+            "macs": f"{graph.macs():,}",
+            "weight_bytes": source.weight_bytes,
+            "arena_bytes": source.arena_bytes,
+            "alignment": graph.alignment,
+            "ports_in_arena": graph.ports_in_arena,
+            "math": any(row.math for row in self._layers()),
+            "inputs": [self._port("input", *each) for each in enumerate(self.network.inputs)],
+            "outputs": [self._port("output", *each) for each in enumerate(self.network.outputs)],
+        }
+
+    def _port(self, kind: str, number: int, port: Port) -> dict[str, Any]:
+        of, quant = port.type, port.quant
+        return {
+            "kind": kind,
+            "number": number,
+            "name": comment_text(port.name, 80),
+            "macro": f"{self.network.name.upper()}_{kind.upper()}{number}",
+            "type": C_TYPES[of.dtype],
+            "is_float": of.dtype.is_float,
+            "shape": of.shape,
+            "bytes": of.bytes,
+            "elements": of.bytes // of.dtype.bytes,
+            "scales": [_scale(scale) for scale in quant.scale] if quant else [],
+            "zero_point": quant.zero_point if quant else None,
+            "axis": quant.axis if quant else None,
+        }
+
+    def _test(self, values: Mapping[str, Any]) -> str:
+        ends = {
+            kind: [
+                {**port, "elements_text": _numbers(array)}
+                for port, array in zip(values[kind], arrays, strict=True)
+            ]
+            for kind, arrays in (("inputs", self.inputs), ("outputs", self.outputs))
+        }
+        said = "a real one" if self.sampled else "random numbers"
+        return tidy(render("test.c.j2", **{**values, **ends}, source=said))
+
+    # --- The report ------------------------------------------------------------------------------
+
+    def _report(self, digest: str) -> PackageReport:
+        graph, plan, source = self._graph, self.compiled.plan, self.compiled.source
+        return PackageReport(
+            name=self.network.name,
+            version=__version__,
+            hash=digest,
+            target=str(replace(self.target, tuning="")),
+            portable=self._portable,
+            macs=graph.macs(),
+            weight_bytes=source.weight_bytes,
+            arena_bytes=source.arena_bytes,
+            arena_lower_bound=plan.lower_bound,
+            arena_alignment=graph.alignment,
+            inputs=tuple(map(_port_row, self.network.inputs)),
+            outputs=tuple(map(_port_row, self.network.outputs)),
+            layers=tuple(self._layers()),
+            tensors=tuple(self._tensors()),
+            ports_saved=self._saved(),
+            dropped=graph.dropped,
+        )
+
+    def _layers(self) -> list[LayerRow]:
+        graph = self._graph
+        served = next(iter(self.compiled.source.variants.values()))
+        return [
+            LayerRow(
+                number=number,
+                operator=node.op.name,
+                sources=node.sources,
+                result=str(graph.type(node.output)),
+                kernel=row.kernel,
+                macs=node.op.macs(*graph.types(node.inputs)),
+                math=row.math,
+                slower=row.slower,
+            )
+            for number, (node, row) in enumerate(zip(graph.nodes, served, strict=True))
+        ]
+
+    def _tensors(self) -> list[TensorRow]:
+        """Inputs, the results of the layers, and their working memory."""
+        graph, plan = self._graph, self.compiled.plan
+        end = len(graph.nodes)
+        number = {node.output: i for i, node in enumerate(graph.nodes)}
+        number |= dict.fromkeys(graph.inputs, -1)
+        last = {name: i for i, node in enumerate(graph.nodes) for name in node.reads()}
+        last |= dict.fromkeys(graph.outputs, end)
+        names = {name: f"input {i}" for i, name in enumerate(graph.inputs)}
+        names |= {node.output: f"result {i}" for i, node in enumerate(graph.nodes)}
+        rows = []
+        for name, shown in names.items():
+            place, stored = plan.locations[name], graph.stored(name)
+            offset = place.index if place.space is Space.ARENA else place.offset
+            size, first = stored.bytes, number[name]
+            life = (first, last.get(name, first))
+            rows.append(TensorRow(shown, str(stored.type), place.space.value, offset, size, *life))
+        scratch = graph.scratch_bytes()
+        for name, offset in plan.scratch.items():
+            at = number[name]
+            shown = f"scratch of {at}"
+            rows.append(TensorRow(shown, "scratch", "arena", offset, scratch[name], at, at))
+        return rows
+
+    def _saved(self) -> int | None:
+        """What inputs and outputs in the arena save; None where they are outside."""
+        graph = self._graph
+        if not graph.ports_in_arena:
+            return None
+        outside = replace(graph, ports_in_arena=False, storage={})
+        _, plan = plan_in_place(with_borders(outside))
+        ports = (*self.network.inputs, *self.network.outputs)
+        apart = plan.arena_bytes + sum(port.type.bytes for port in ports)
+        return apart - self.compiled.plan.arena_bytes
+
+
+def _port_row(port: Port) -> PortRow:
+    of, quant = port.type, port.quant
+    row = PortRow(port.name, C_TYPES[of.dtype], of.shape, of.bytes)
+    if quant is None:
+        return row
+    return replace(row, scale=quant.scale, zero_point=quant.zero_point, axis=quant.axis)
+
+
+def _scale(scale: float) -> str:
+    """The shortest decimal that C reads as this number: a float where it is one, else a double."""
+    single = np.float32(scale)
+    return literal(single, DType.FLOAT32) if float(single) == scale else repr(float(scale))
+
+
+def _numbers(value: Array) -> str:
+    dtype = Type(value.shape, DType(value.dtype.name)).dtype
+    texts = [literal(x, dtype) for x in value.reshape(-1).tolist()]
+    step = _PER_LINE[dtype.bytes]
+    return ",\n".join(", ".join(texts[i : i + step]) for i in range(0, len(texts), step))

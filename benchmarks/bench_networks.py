@@ -215,7 +215,7 @@ def set_inputs(interpreter: Interpreter, values: Values) -> None:
 
 
 def _first_operators(content: bytes, count: int) -> bytes:
-    """The TFLite file cut behind an operator, whose result becomes its output."""
+    """The TFLite file cut after an operator, whose result becomes its output."""
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     (graph,) = model.subgraphs
     graph.operators = graph.operators[:count]

@@ -34,7 +34,7 @@ BUILD = ROOT / "build"
 CALIBRATION_IMAGES = 64
 MEBI = 2**20
 SAMPLING_SECONDS = 0.02
-# The pass multiplies the scale that ends a region into the weights of a float layer behind it, and
+# The pass multiplies the scale that ends a region into the weights of a float layer after it, and
 # that rounds differently; without it TVM computes the floats as the module is written.
 DISABLED_PASSES = ("FoldScaleAxis",)
 

@@ -1028,7 +1028,7 @@ def test_a_constant_of_an_unknown_dtype_is_refused() -> None:
 
 
 def requantized(x: Expr) -> Call:
-    """The chain of ``tvm.relay.quantize`` behind an accumulator."""
+    """The chain of ``tvm.relay.quantize`` after an accumulator."""
     text = str(x.type)
     shape = text[text.index("[") :]
     x = call("add", x, const(64), to=text)

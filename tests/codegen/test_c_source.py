@@ -114,7 +114,7 @@ def interesting_values(dtype: DType) -> Array:
 
 
 def test_literals_of_every_type_survive_the_compiler(compiler: str, tmp_path: Path) -> None:
-    """Each literal twice: alone, and behind a minus sign."""
+    """Each literal twice: alone, and after a minus sign."""
     types = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
     types |= {"int64": "int64_t", "float32": "float"}
     lines = ["#include <stdint.h>", "#include <stdio.h>", "int main(void) {"]
@@ -465,7 +465,7 @@ RUN = ["scalar", "generic", "avx2", "avxvnni", "avx512vnni"]
 
 @functools.cache
 def compiled_examples(epilogue: str, isa: str) -> Compiled:
-    """Behind "nothing" every example; behind an epilogue every third, which is enough to meet each
+    """After "nothing" every example; after an epilogue every third, which is enough to meet each
     template with each kind of step."""
     examples = all_examples()
     examples = examples if epilogue == "nothing" else examples[::3]

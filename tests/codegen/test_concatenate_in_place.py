@@ -131,7 +131,7 @@ def planes() -> Graph:
 
 
 def boxes() -> Graph:
-    """What detectors end with: maps of several sizes as one list, behind a reshape each."""
+    """What detectors end with: maps of several sizes as one list, after a reshape each."""
     b = Builder("boxes")
     net = Qnn(b, "NHWC", np.random.default_rng(6))
     x = net.conv(b.input(IMAGE), 16, 3, "stem")

@@ -1,4 +1,4 @@
-"""The hook behind each layer: what it shows, and that without its macro nothing is left of it."""
+"""The hook after each layer: what it shows, and that without its macro nothing is left of it."""
 
 from __future__ import annotations
 

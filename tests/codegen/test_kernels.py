@@ -1,5 +1,5 @@
 """Every row of the kernel table equals the numpy reference of its operator, bit for bit, on every
-example of the operator and behind every kind of epilogue."""
+example of the operator and after every kind of epilogue."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ WRONG = {
         "storage of %t6",
         "bytes 447 to 1823",
     ),
-    "a subview that ends behind its whole": (
+    "a subview that ends after its whole": (
         subview(offset=481),
         "storage of %t6",
         "bytes 481 to 1857",

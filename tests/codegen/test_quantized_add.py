@@ -63,7 +63,7 @@ def test_a_slope_of_one_needs_no_product() -> None:
 
 
 class Sum:
-    """A graph of one node: two branches of int8[256], and steps behind their sum."""
+    """A graph of one node: two branches of int8[256], and steps after their sum."""
 
     def __init__(self, *behind: Step, scale: Step | None = None):
         b = Builder("sum")

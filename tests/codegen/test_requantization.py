@@ -28,7 +28,7 @@ TAIL = (Clip(-127, 127), Cast(DType.INT8))
 
 
 class Chain:
-    """Steps behind sums of three channels; numbers in them become constants of one graph."""
+    """Steps after sums of three channels; numbers in them become constants of one graph."""
 
     def __init__(self) -> None:
         self.builder = Builder("chain")

@@ -177,7 +177,7 @@ def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:
 def test_a_thread_that_waits_computes_pieces_of_one_that_is_late(
     isa: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The first thread sleeps at the beginning of each layer and behind every piece of it."""
+    """The first thread sleeps at the beginning of each layer and after every piece of it."""
     require_isa(isa)
     monkeypatch.setattr(work_stealing, "CYCLES", 1)
     monkeypatch.setattr(tile, "PIECE", 1)

@@ -207,7 +207,7 @@ def test_an_int4_tensor():
 def test_an_odd_layout_is_told_by_the_composite_that_fits_around_it():
     row = only(report_of_planted("odd layout"), "nn.conv2d")
     assert (row.reason.row_kind, row.reason.row) == ("composite", "conv2d")
-    assert row.reason.calls == 6, "the requantization behind it, though a region holds it"
+    assert row.reason.calls == 6, "the requantization after it, though a region holds it"
     assert clause(row) == ("data layout", "NCHW4c", "NHWC, NCHW")
     assert row.reason.at == ""
     assert row.macs == 8 * 8 * 4 * 36

@@ -83,7 +83,7 @@ def tvmc_model(mod):
 
 @pytest.fixture
 def garbage_collected():
-    """What a test leaves behind is collected before the next one begins."""
+    """What a test leaves over is collected before the next one begins."""
     yield
     gc.collect()
 

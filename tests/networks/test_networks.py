@@ -228,7 +228,7 @@ def test_a_saved_module_gives_the_same_c_in_a_new_process(network, tmp_path):
 
 def forum_prefix() -> tvm.IRModule:
     """The beginning of a quantized NHWC MobileNet, as a user wrote it down: padding, quantization,
-    a convolution with its requantization and a batch norm in integers, and, behind
+    a convolution with its requantization and a batch norm in integers, and, after
     ``annotation.stop_fusion``, a depthwise convolution."""
     rng = np.random.default_rng(3)
 

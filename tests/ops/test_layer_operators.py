@@ -25,7 +25,7 @@ test_reference_and_compiled_code_equal_tvm = SUITE.test()
 
 
 def test_an_average_of_no_elements_is_zero() -> None:
-    """With ``ceil_mode`` a window may begin behind the border: TVM divides by zero there."""
+    """With ``ceil_mode`` a window may begin beyond the border: TVM divides by zero there."""
     builder = Builder("empty_window")
     x = builder.input(Type((1, 6, 9, 1), DType.INT32))
     window = Window((2, 2), (3, 4), ceil_mode=True)

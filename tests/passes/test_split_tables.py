@@ -1,4 +1,4 @@
-"""Look-ups behind convolutions are nodes of their own."""
+"""Look-ups after convolutions are nodes of their own."""
 
 from __future__ import annotations
 

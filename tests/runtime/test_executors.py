@@ -50,7 +50,7 @@ def network(name):
         scores = relay.cast(relay.nn.batch_flatten(nets.residual()), "float32")
         body = relay.nn.softmax(relay.multiply(scores, relay.const(0.05)))
         return relay.transform.InferType()(nets.module(body))
-    if name == "digits_region":  # without the float layer behind it
+    if name == "digits_region":  # without the float layer after it
         return networks.as_plain_module(nets.only_region(partitioned("digits")))
     (found,) = (each for each in networks.NETWORKS if each.name == name)
     return networks.quantized(found)
@@ -68,7 +68,7 @@ def expected(name, host):
     """TVM's outputs for the samples, on the same host: its exp differs between llvm and C.
 
     FoldScaleAxis would multiply the scale of digits' last layer, which ends a region, into float
-    weights behind it. That is as right, but no longer the same sum.
+    weights after it. That is as right, but no longer the same sum.
     """
 
     def make():

@@ -1,4 +1,4 @@
-"""Graphs compiled and run through ctypes, and the compiler call behind it."""
+"""Graphs compiled and run through ctypes, and the compiler call beneath it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of every operator's examples, with every kind of epilogue behind them. Needs no TVM."""
+"""Graphs of every operator's examples, with every kind of epilogue after them. Needs no TVM."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _nothing(site: Site) -> Iterator[Step]:
 
 
 def _requantize(site: Site) -> Iterator[Step]:
-    """What tvm.relay.quantize leaves behind a convolution."""
+    """What tvm.relay.quantize leaves after a convolution."""
     yield from site.to(DType.INT32)
     yield Add(operand=site.constant(-5000, 5000, DType.INT32))
     yield Relu()
@@ -175,7 +175,7 @@ def _multiplied(site: Site, rounding: str) -> Iterator[Step]:
 
 
 def _qnn(site: Site, dtype: DType = DType.INT8) -> Iterator[Step]:
-    """What qnn.requantize leaves behind a convolution: numbers of each channel, a zero point."""
+    """What qnn.requantize leaves after a convolution: numbers of each channel, a zero point."""
     yield from _multiplied(site, "upward")
     low, high = dtype.range
     yield Add(operand=site.constant(low + 9, low + 9, DType.INT32, channels=False))
@@ -190,7 +190,7 @@ def _qnn_unsigned(site: Site) -> Iterator[Step]:
 
 
 def _tflite(site: Site, low: int = -128) -> Iterator[Step]:
-    """What TFLite's arithmetic leaves behind a convolution: rounded twice, a zero point of -9."""
+    """What TFLite's arithmetic leaves after a convolution: rounded twice, a zero point of -9."""
     yield from _multiplied(site, "tflite")
     yield Add(operand=site.constant(-9, -9, DType.INT32, channels=False))
     yield Clip(low, 127)
@@ -203,7 +203,7 @@ def tflite_relu(site: Site) -> Iterator[Step]:
 
 
 def _onnx(site: Site) -> Iterator[Step]:
-    """What ONNX Runtime's arithmetic leaves behind a convolution: floats, halves to even."""
+    """What ONNX Runtime's arithmetic leaves after a convolution: floats, halves to even."""
     yield from site.to(DType.INT32)
     yield Add(operand=site.constant(-5000, 5000, DType.INT32))
     yield Cast(DType.FLOAT32)
@@ -249,13 +249,13 @@ def onnx_sum(site: Site) -> Iterator[Step]:
 
 
 def tflite_branches(site: Site) -> Iterator[Step]:
-    """TFLite's sum behind its convolution."""
+    """TFLite's sum after its convolution."""
     yield from _tflite(site)
     yield from tflite_sum(replace(site, value=Type(site.value.shape, DType.INT8)))
 
 
 def onnx_branches(site: Site) -> Iterator[Step]:
-    """ONNX Runtime's sum behind its convolution."""
+    """ONNX Runtime's sum after its convolution."""
     yield from _onnx(site)
     yield from onnx_sum(replace(site, value=Type(site.value.shape, DType.UINT8)))
 
@@ -288,7 +288,7 @@ def _rescaled_sum(site: Site) -> Iterator[Step]:
 
 
 def branches(site: Site) -> Iterator[Step]:
-    """The same behind a quantized convolution."""
+    """The same after a quantized convolution."""
     yield from _qnn(site)
     yield from _rescaled_sum(replace(site, value=Type(site.value.shape, DType.INT8)))
 
@@ -389,7 +389,7 @@ FOR_FLOATS = ("nothing", "exit", "entry")
 
 def examples_graph(examples: Iterable[Example], epilogue: str) -> Graph:
     """One graph in which every example is a node and an output of its own, with the epilogue
-    behind it where the operator takes one. What takes none comes with "nothing" only."""
+    after it where the operator takes one. What takes none comes with "nothing" only."""
     builder = Builder(f"examples_{epilogue.replace(' ', '_')}")
     rng = np.random.default_rng(7)
     outputs: list[str] = []

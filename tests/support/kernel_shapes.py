@@ -43,7 +43,7 @@ from tinyai.target import Target
 
 # Shapes in one C file; a row meets one file in `make test`, four in `make test-all`.
 A_FILE = 50
-# Numbers of channels at, before and behind whole vectors and panels.
+# Numbers of channels at, before and after whole vectors and panels.
 CHANNELS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 80, 96)
 WIDE = (*CHANNELS, 112, 127, 128, 129, 144, 192, 200)
 # Epilogues that SIMD rows have a form of, and one that only scalar steps have.

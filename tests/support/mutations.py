@@ -220,7 +220,7 @@ def tensor_names(rng: Rng, flat: Flat) -> None:
     fields = flat.with_field(flat.tensors, 3)
     name = pick(rng, HOSTILE_NAMES)
     for number, field in enumerate(fields if rng.integers(4) else [pick(rng, fields)]):
-        # In front or behind a number: what is cut off differs.
+        # Before or after a number: what is cut off differs.
         text = (f"{name}{number}" if rng.integers(2) else f"{number}{name}").encode()
         flat.replace(field, len(text), text)
 

@@ -1,7 +1,7 @@
 """Small quantized ONNX models, written as onnxruntime.quantization writes them.
 
 A model is its float nodes; ``quantized`` puts DequantizeLinear in front of every input and constant
-and QuantizeLinear behind every output, with ranges that it measures with ONNX Runtime.
+and QuantizeLinear after every output, with ranges that it measures with ONNX Runtime.
 """
 
 from __future__ import annotations

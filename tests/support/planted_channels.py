@@ -41,7 +41,7 @@ HEIGHT, WIDTH = 7, 6
 
 @dataclass
 class Planter:
-    """Draws layers one behind the other, all quantized at random scales and zero points."""
+    """Draws layers one after the other, all quantized at random scales and zero points."""
 
     rng: np.random.Generator
     how: Arithmetic
@@ -247,7 +247,7 @@ class Planter:
 
 
 def planted(seed: int, arithmetic: str, most: int = 9, layers: int = 9) -> Graph:
-    """A network of so many layers of at most ``most`` channels (twice as many behind some)."""
+    """A network of so many layers of at most ``most`` channels (twice as many after some)."""
     p = Planter(np.random.default_rng(seed), ARITHMETICS[arithmetic], most)
     pool = [p.conv(p.input(1, HEIGHT, WIDTH, 3))]
     singles = [p.conv, p.conv, p.conv, p.depthwise, p.depthwise, p.grouped, p.transposed]

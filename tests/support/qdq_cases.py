@@ -45,7 +45,7 @@ def single(
 def convolution(
     weights: tuple[int, ...], *, axis: int | None, bias: bool = True, relu: Any = None, **attrs: Any
 ) -> Model:
-    """A Conv with Relu or Clip behind it, if ``relu`` is a name."""
+    """A Conv with Relu or Clip after it, if ``relu`` is a name."""
     name = "c" if relu else "y"
     nodes = [node("Conv", "x w b" if bias else "x w", name, **attrs)]
     if relu:

@@ -356,7 +356,7 @@ def _scales_of_weights(m: Maker, channels: int) -> tuple[float, ...]:
 
 def _scale_argument(scales: tuple[float, ...], per_channel: bool = True) -> relay.Constant:
     """The weights' scale as the operator takes it. Its type wants another number of scales than
-    channels for groups of several inputs; the requantization behind has them all the same."""
+    channels for groups of several inputs; the requantization after it has them all the same."""
     return const(scales if per_channel and len(scales) > 1 else scales[0], "float32")
 
 
@@ -1070,7 +1070,7 @@ LIVE = tuple(kind for kind in KINDS if not kind.operator or kind.operator in sup
 
 
 def random_graph(seed: int, most: int = 12) -> RandomGraph:
-    """One to ``most`` operators behind one or two inputs."""
+    """One to ``most`` operators after one or two inputs."""
     m = Maker(np.random.default_rng(seed))
     m.pool += [entry(m) for _ in range(m.pick((1, 1, 2)))]
     for _ in range(m.integer(1, most if m.chance(0.3) else 3)):
@@ -1105,7 +1105,7 @@ def _outputs(m: Maker) -> tuple[int, ...]:
 
 
 def _float_exit(m: Maker, x: int) -> int:
-    """Dequantized; at times a softmax behind it, which is the host's."""
+    """Dequantized; at times a softmax after it, which is the host's."""
     of = m.of(x)
     y = m.add(replace(of, dtype="float32"), _dequantize(of), x)
     if m.chance(0.8):

@@ -48,7 +48,7 @@ def requantize(x, shift=9, stop_fusion=True):
 
 
 def layers(count=2, x=None):
-    """Convolutions with requantization, ``annotation.stop_fusion`` behind each."""
+    """Convolutions with requantization, ``annotation.stop_fusion`` after each."""
     y = data() if x is None else x
     for seed in range(count):
         y = requantize(conv(y, seed))

@@ -44,7 +44,7 @@ class Samples:
 
     What can be read twice is checked whole when this is made, the first sample of anything else;
     the others are checked as they come. Arrays lack or have the batch in front where the shapes
-    say so, and a file's arrays hold one sample behind the other.
+    say so, and a file's arrays hold one sample after the other.
     Raises ``CalibrationError``.
     """
 

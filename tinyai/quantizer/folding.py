@@ -106,7 +106,7 @@ class Folding:
         self.result = new[root]
 
     def _chain(self, base: Expr) -> list[Expr]:
-        """``base`` and the steps behind it that fold."""
+        """``base`` and the steps after it that fold."""
         chain, axis = [base], self._axis(base)
         while axis is not None and len(users := self._users[chain[-1]]) == 1:
             (user,) = users

@@ -2,7 +2,7 @@
 
 The rows that write such models with integers (``tinyai/qdq/rules.py``) decide: an operator is taken
 where it has one, and a value gets a quantize and a dequantize unless its row takes it together with
-the operator behind it, as sums with their bias and their bounds, or a chain that becomes one table.
+the operator after it, as sums with their bias and their bounds, or a chain that becomes one table.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Points:
     # --- points ---
 
     def _goes_on(self, expr: Expr) -> bool:
-        """Whether a value is taken together with the operator behind it."""
+        """Whether a value is taken together with the operator after it."""
         role = self.roles[expr]
         if role is Role.SOURCE or isinstance(expr, Field):  # all parts of a split are rounded
             return False

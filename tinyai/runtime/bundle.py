@@ -136,7 +136,7 @@ class Bundle:
         """For each method the library that has its entry, compiled for this machine if need be.
 
         It is kept in ``~/.cache/tinyai/bundles`` under a digest of the bundle, the compiler and the
-        CPU; where that cannot be written, the files are gone behind the block. Raises
+        CPU; where that cannot be written, the files are gone after the block. Raises
         ``EnvironmentProblem``'s kin: ``ToolchainError`` where the compiler is missing or fails, and
         ``OptionError`` for a bundle of another architecture.
         """

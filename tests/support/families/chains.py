@@ -46,7 +46,7 @@ def edge_family() -> Family:
         lambda x: quantize(x, np.linspace(0.1, 40, 41), -127, 127, "int8"),
     )
     family.add(
-        "quantize behind a float pad",
+        "quantize after a float pad",
         Input((1, 4, 5, 3), "float32", floats=FLOATS),
         lambda x: quantize(
             relay.nn.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)), 0.75), 16.0, -127, 127, "int8"

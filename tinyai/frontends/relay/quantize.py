@@ -74,7 +74,7 @@ def quantize(
     points = Points(model.root, config, model.fold)
     _require_points(points, model)
     samples = Samples(calibration, model.inputs)
-    # Every value that is quantized, behind the results.
+    # Every value that is quantized, after the results.
     floats = _Run(model.written(with_results(model.root, [p.expr for p in points.points])))
     first: list[Sample] = []
     seen = _observed(floats, points, samples, first, compared, progress)
@@ -163,7 +163,7 @@ class _Run:
         return _results(self._executor, sample)
 
     def of_points(self, sample: Sample, points: Points) -> Iterator[tuple[Point, Array]]:
-        """The points' values, which come behind the model's results."""
+        """The points' values, which come after the model's results."""
         self._executor.run(**sample)
         first = self._executor.get_num_outputs() - len(points.points)
         for place, point in enumerate(points.points, first):

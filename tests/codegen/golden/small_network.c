@@ -95,7 +95,7 @@ static void tinyai_elementwise_scalar_0(const float *in0, int8_t *out) {
 /* conv2d(window=3x3 padding 1 1 1 1): int8[1,4,4,2], int8[2,3,3,2] -> int8[1,4,4,2] */
 static void tinyai_conv2d_patches_scalar_1(const int8_t *in0, const int8_t *in1, const int32_t *p0, const int8_t *p1, int8_t *out, void *scratch) {
     int16_t *const patch = (int16_t *)scratch;
-    int32_t *const acc = (int32_t *)((char *)scratch + 192);
+    int32_t *const acc = (int32_t *)(void *)((char *)scratch + 192);
     for (ptrdiff_t n = 0; n < 1; ++n) {
         for (ptrdiff_t q = 0; q < 16; q += 4) {
             const ptrdiff_t count = 16 - q < 4 ? 16 - q : 4;

@@ -111,6 +111,7 @@ class Microkernels:
     - ``name``: what rows of the kernel table that are made of them have as ``Kernel.isa``.
     - ``tall``: tile microkernels are for a number of outputs each; else one takes any number.
     - ``fetches``: tile microkernels fetch weights in time, where they are told how far ahead.
+    - ``words``: of four bytes of a channel's weights that are neighbours in a panel.
     - ``rounds``: instructions round products and shifts.
     - ``fewest``: channels of which depthwise microkernels are worth their while; where there are
       fewer, neighbouring pixels fill the lanes.
@@ -125,6 +126,7 @@ class Microkernels:
     depthwise: DepthwiseMicrokernel
     tall: bool = False
     fetches: bool = False
+    words: int = 1
     rounds: bool = False
     fewest: int = 64
     half: bool = False

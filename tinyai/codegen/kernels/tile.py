@@ -121,8 +121,10 @@ def _waiting(channels: Channels) -> int:
     return channels.rest.start.bytes if channels.stepped else 0
 
 
-def pack(graph: Lowered, node: Node, weight: Array) -> Array:
-    """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up."""
+def pack(graph: Lowered, node: Node, weight: Array, *, words: int = 1) -> Array:
+    """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up. Of a row
+    of the window so many ``words`` of four bytes are neighbours, and what is left at its end
+    follows word by word."""
     t = tiling_of(graph, node)
     number = t.g.oc // weight.shape[0]
     if number > 1:  # the windows of outputs that are computed as one
@@ -130,16 +132,27 @@ def pack(graph: Lowered, node: Node, weight: Array) -> Array:
         ends = [(i * along, (number - 1 - i) * along) for i in range(number)]
         weight = np.concatenate([np.pad(weight, ((0, 0), (0, 0), each, (0, 0))) for each in ends])
     rows, columns = t.g.window.kernel[0], t.columns
-    taps = weight.reshape(t.g.groups, t.g.group_out, rows, columns, -1)
-    taps = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, 0), (0, t.bytes - taps.shape[-1])))
-    taps = taps.reshape(t.g.groups, t.g.group_out, t.k // 4, 4)
-    taps = np.pad(taps, ((0, 0), (0, t.channels - t.g.group_out), (0, 0), (0, 0)))
+    taps = weight.reshape(t.g.groups, t.g.group_out, rows * columns, -1)
+    filled = (0, t.channels - t.g.group_out), (0, 0), (0, t.bytes - taps.shape[-1])
+    taps = np.pad(taps, ((0, 0), *filled))
     parts = [
-        taps[group, panel.channel : panel.channel + LANES * panel.blocks].transpose(1, 0, 2)
+        _panel(taps[group, panel.channel : panel.channel + LANES * panel.blocks], 4 * words)
         for group in range(t.g.groups)
         for panel in t.panels
     ]
-    return np.concatenate([part.reshape(-1) for part in parts])
+    return np.concatenate(parts)
+
+
+def _panel(taps: Array, together: int) -> Array:
+    """[channels, rows, bytes] -> [rows][bytes / together, channels, together], and words of what is
+    left at the end of a row."""
+    channels, rows, count = taps.shape
+    whole = count - count % together
+    parts = []
+    for piece, size in ((taps[:, :, :whole], together), (taps[:, :, whole:], 4)):
+        words = piece.reshape(channels, rows, piece.shape[2] // size, size).transpose(1, 2, 0, 3)
+        parts.append(words.reshape(rows, -1))
+    return np.concatenate(parts, axis=1).reshape(-1)
 
 
 def _by_block(t: Tiling, values: Array) -> Array:
@@ -349,7 +362,7 @@ KERNELS = tuple(
         scratch=scratch,
         takes=_takes,
         split=True,
-        pack={1: pack},
+        pack={1: functools.partial(pack, words=micro.words)},
         candidates=candidates,
         schedule_rejection=schedule_rejection,
     )

@@ -57,6 +57,7 @@ def tile(
     options: Options,
     isa: str = NAME,
     products: Definition = _DOT,
+    template: str = f"tile_{NAME}.c.j2",
 ) -> str:
     """Any number of outputs, 16 channels of them at a time; whether the last block is whole is
     asked at run time. In the variant of ``isa``, whose ``products`` they are made of."""
@@ -75,7 +76,7 @@ def tile(
     )
     text = TileText(**vars(options), many=many, blocks=blocks, unrolled=unrolled, point=point)
     needs = (TILE_ARGS, STRING_H, products, *endings(options, isa))
-    return epilogue.need(Definition(name, f"tile_{isa}.c.j2", needs, arguments=text))
+    return epilogue.need(Definition(name, template, needs, arguments=text))
 
 
 def depthwise(

@@ -148,11 +148,12 @@ def _panel(taps: Array, together: int) -> Array:
     left at the end of a row."""
     channels, rows, count = taps.shape
     whole = count - count % together
-    parts = []
+    parts: list[Array] = []
     for piece, size in ((taps[:, :, :whole], together), (taps[:, :, whole:], 4)):
         words = piece.reshape(channels, rows, piece.shape[2] // size, size).transpose(1, 2, 0, 3)
         parts.append(words.reshape(rows, -1))
-    return np.concatenate(parts, axis=1).reshape(-1)
+    packed: Array = np.concatenate(parts, axis=1).reshape(-1)
+    return packed
 
 
 def _by_block(t: Tiling, values: Array) -> Array:

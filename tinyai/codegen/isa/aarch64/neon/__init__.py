@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,12 @@ VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (NAME,))
 
 @dataclass(frozen=True, kw_only=True)
 class TileText(Options):
-    """Of ``many`` outputs, or of one. ``pairs``: the sum of two products fits 16 bits."""
+    """Of ``many`` outputs, or of one. Windows may be one ``point``, of bytes that so many, up to
+    32, divide (0 where they are more). ``pairs``: the sum of two products fits 16 bits."""
 
     many: bool
     blocks: int
+    point: int
     pairs: bool
 
 
@@ -36,6 +39,7 @@ class TileText(Options):
 class DepthwiseText(Options):
     window: Window
     groups: int
+    pixels: int
     pairs: bool
 
 
@@ -44,18 +48,23 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     asked at run time."""
     options = replace(options, masked=False, ahead=0)
     many, pairs = t.outputs > 1, _pairs(epilogue)
-    height = ("many" if many else "one", "pairs" if pairs else "")
+    point = math.gcd(t.bytes, 32) if t.g.window.kernel[0] * t.columns == 1 else 0
+    height = ("many" if many else "one", "pairs" if pairs else "", f"by{point}" if point else "")
     name = name_of("tile", *height, f"{16 * blocks}", *options.chosen, NAME)
-    text = TileText(**vars(options), many=many, blocks=blocks, pairs=pairs)
+    text = TileText(**vars(options), many=many, blocks=blocks, point=point, pairs=pairs)
     needs = (TILE_ARGS, STRING_H, _PRODUCTS, *endings(options, NAME))
     return epilogue.need(Definition(name, "tile_neon.c.j2", needs, arguments=text))
 
 
 def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
-    """One output at a time, 16 channels of it."""
+    """16 channels at a time of one output, or of two whose windows overlap."""
     pairs = _pairs(epilogue)
-    name = name_of("depthwise", *s.said(), "pairs" if pairs else "", *options.chosen, NAME)
-    text = DepthwiseText(**vars(options), window=s.window, groups=s.groups, pairs=pairs)
+    pixels = 1 if s.flat or s.g.ow == 1 or s.window.dilation[1] > 1 else 2
+    said = (*s.said(), f"by{pixels}", "pairs" if pairs else "")
+    name = name_of("depthwise", *said, *options.chosen, NAME)
+    text = DepthwiseText(
+        **vars(options), window=s.window, groups=s.groups, pixels=pixels, pairs=pairs
+    )
     return epilogue.need(
         Definition(
             name, "depthwise_neon.c.j2", (DEPTHWISE_ARGS, *endings(options, NAME)), arguments=text

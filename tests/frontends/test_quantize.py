@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+from click.testing import CliRunner
 from tvm import relay
 
 import tinyai
@@ -17,9 +19,11 @@ from benchmarks.digits.data import load_split
 from tests.support.oracle import oracle, runner
 from tests.support.paths import DIGITS
 from tinyai import QuantConfig
+from tinyai.cli import main
 from tinyai.errors import OptionError
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.quantize import Quantized
+from tinyai.frontends.relay.text import text_of
 from tinyai.quantizer.data import CalibrationError
 from tinyai.quantizer.report import SCHEMA
 
@@ -157,3 +161,55 @@ def test_what_cannot_be_quantized_is_told(mod: Any, data: Any, error: Any, part:
     with pytest.raises(error) as caught:
         tinyai.quantize(mod, None, data)
     assert part in str(caught.value)
+
+
+# --- The command ---------------------------------------------------------------------------------
+
+
+def command(*arguments: Any) -> Any:
+    return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+def test_the_command_writes_a_module_that_the_other_commands_compile(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", image=load_split().train.images[:16])
+    asked = ("quantize", DIGITS, "--calibrate", tmp_path / "data.npz", "--observer", "minmax")
+    done = command(*asked, "-o", tmp_path / "digits.relay", "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["observer"], report["samples"]) == ("minmax", 16)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["data.npz", "digits.relay"]
+    wanted = tinyai.quantize(
+        DIGITS, None, [*samples(16)], QuantConfig(observer="minmax"), compared=1
+    )
+    inputs = {"image": load_split().held_out.images[:1]}
+    (integers,) = runner(tinyai.build(wanted.module))(inputs)
+    (ours,) = runner(tinyai.build(tmp_path / "digits.relay"))(inputs)
+    np.testing.assert_array_equal(ours, integers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("--calibrate", "nowhere.npz", "-o", "out.relay"), "nowhere.npz"),
+        (("--calibrate", "nowhere.npz", "-o", "out.onnx"), "ends with .relay"),
+        (("--calibrate", "nowhere.npz", "-o", "no/folder/out.relay"), "a folder that there is"),
+        (("--calibrate", "x", "-o", "out.relay", "--observer", "guess"), "minmax or average"),
+    ],
+)
+def test_the_command_tells_what_is_wrong(arguments: tuple[str, ...], part: str) -> None:
+    done = command("quantize", DIGITS, *arguments)
+    assert done.exit_code == 2
+    assert part in done.stderr
+    assert not Path("out.relay").exists()
+
+
+def test_a_name_that_would_end_a_comment_does_not_come_into_the_text() -> None:
+    conv = small()["main"].body.args[0]
+    span = relay.Span(relay.SourceName('a*/ "b\n'), 0, 0, 0, 0)
+    named = one(relay.nn.relu(relay.Call(conv.op, conv.args, conv.attrs, None, span)))
+    mod = relay.transform.InferType()(named)
+    again = relay.transform.InferType()(relay.fromtext(text_of(mod)))
+    assert tvm.ir.structural_equal(mod, again)
+    hostile = one(relay.nn.relu(relay.var("a b */ \n", shape=(1, 3))))
+    with pytest.raises(OptionError, match="Relay's text"):
+        text_of(relay.transform.InferType()(hostile))

@@ -15,6 +15,7 @@ from tinyai.cli.doctor import doctor
 from tinyai.cli.explain import explain
 from tinyai.cli.install_tvm import install_tvm
 from tinyai.cli.ops import ops
+from tinyai.cli.quantize import quantize
 from tinyai.cli.run import run
 from tinyai.cli.tune import tune
 from tinyai.cli.tvmc import tvmc
@@ -30,5 +31,8 @@ def main() -> None:
     """
 
 
-for _each in (compile, run, check, ops, explain, bench, tune, doctor, tvmc, install_tvm):
+for _each in (
+    *(compile, quantize, run, check, ops),
+    *(explain, bench, tune, doctor, tvmc, install_tvm),
+):
     main.add_command(_each)

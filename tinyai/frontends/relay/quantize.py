@@ -66,7 +66,7 @@ def quantize(
     arrays by the names of the inputs, an .npz file of arrays with all samples, or a folder of .npy
     files. Batch norm is folded; TVM's CPU build runs the float model, a sample at a time. The first
     ``compared`` samples run by the integers too, for the report. ``progress`` shows a bar on
-    standard error. The argument is not changed.
+    standard error, where that is a terminal. The argument is not changed.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
     """
     config = config or QuantConfig()
@@ -214,13 +214,14 @@ def _observed(
 def _bar(
     samples: Iterable[Sample], count: int | None, progress: bool
 ) -> Iterator[Iterable[Sample]]:
-    if not progress:
-        yield samples
-        return
     from rich.console import Console
     from rich.progress import track
 
-    yield track(samples, "calibrating", total=count, console=Console(file=sys.stderr))
+    console = Console(file=sys.stderr)
+    if not progress or not console.is_terminal:
+        yield samples
+        return
+    yield track(samples, "calibrating", total=count, console=console)
 
 
 def _grids(points: Points, seen: dict[int, Seen]) -> dict[int, Grid]:

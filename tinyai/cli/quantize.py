@@ -1,0 +1,105 @@
+"""``tinyai quantize``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tinyai.cli.shared import command, console, json_option, relay_for, shapes_option
+from tinyai.errors import OptionError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HELP = {
+    "dtype": "int8 or uint8: of activations.",
+    "symmetric": "Zero points in the middle.",
+    "observer": "minmax, average, percentile, mse or entropy: what chooses ranges.",
+    "momentum": "Of observer average: what stays at a sample.",
+    "percentile": "Of observer percentile: what stays within, in per cent.",
+    "per_channel": "A scale for each channel of weights.",
+    "power_of_two": "Scales that are powers of two.",
+    "residual": "own or common: scales of a sum's operands and result.",
+    "shared_averages": "An average has its input's scale.",
+    "operators": "Quantize this operator, and others that are named so, alone.",
+    "float_operators": "Leave an operator in float, by tinyai's name.",
+    "float_layers": "Leave a layer in float, by the model's name.",
+    "float_first": "Leave the first layer with weights in float.",
+    "float_last": "Leave the last layer with weights in float.",
+}
+
+
+def config_options(function: F) -> F:
+    """A flag for each field of ``QuantConfig``; the function gets it as ``config``."""
+    from tinyai.quantizer.config import QuantConfig
+
+    fields = dataclasses.fields(QuantConfig)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = {each.name: kwargs.pop(each.name) for each in fields}
+        return function(*args, config=QuantConfig(**given), **kwargs)
+
+    decorated: Any = run
+    for each in reversed(fields):
+        flag, default = f"--{each.name.replace('_', '-')}", each.default
+        many, settings = isinstance(default, tuple), {"show_default": default != ()}
+        if isinstance(default, bool):
+            flag += f"/--no-{each.name.replace('_', '-')}"
+        decorated = click.option(
+            flag, each.name, default=default, multiple=many, help=_HELP[each.name], **settings
+        )(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+@command(
+    "quantize",
+    "tinyai quantize model.onnx --calibrate samples.npz -o model.relay",
+    "tinyai quantize model.tflite --calibrate folder/ -o model.relay --observer percentile",
+    "tinyai compile model.relay -o model.so",
+)
+@click.argument("model", type=click.Path())
+@click.option(
+    "--calibrate",
+    required=True,
+    type=click.Path(),
+    help="Samples: .npz with an array for each input, or a folder of .npy files, one a sample.",
+)
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path))
+@config_options
+@shapes_option
+@json_option
+def quantize(
+    model: str, calibrate: str, output: Path, config: Any, input_shapes: str, as_json: bool
+) -> None:
+    """Quantize the float MODEL (.onnx, .tflite, Relay's text) by the values on samples.
+
+    OUTPUT (.relay) is Relay's text with quantize and dequantize, and the weights, which the other
+    commands read. Printed is a row a layer: its range, scale, and ratio of signal to noise.
+    """
+    if output.suffix != ".relay":
+        raise OptionError("output", found=str(output), allowed="a name that ends with .relay")
+    if not output.parent.is_dir():
+        raise OptionError("output", found=str(output), allowed="a file in a folder that there is")
+    with relay_for("quantize"):
+        from tinyai.frontends.relay.load import load_model
+        from tinyai.frontends.relay.quantize import quantize
+        from tinyai.frontends.relay.text import text_of
+    mod, params = load_model(model, input_shapes)
+    quantized = quantize(mod, params, calibrate, config, progress=True)
+    text = text_of(quantized.module)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-") as folder:
+        beside = Path(folder) / output.name
+        beside.write_text(text)
+        os.replace(beside, output)
+    if as_json:
+        click.echo(quantized.report.json())
+    else:
+        console().print(quantized.report.table())
+        click.echo(str(quantized.report))

@@ -157,6 +157,17 @@ def test_an_image_is_an_input(inside: Path) -> None:
     assert "48 x 10 pixels" in result.stderr
 
 
+@pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None, reason="no cross compiler")
+@pytest.mark.skipif(os.uname().machine == "aarch64", reason="this machine is one")
+def test_a_library_for_another_machine_is_compiled_by_its_compiler(inside: Path) -> None:
+    result = run("compile", "model.tflite", "-o", "arm.so", "--arch", "aarch64")
+    assert result.exit_code == 0, result.output
+    assert "input: input_1 int8[1,49,10,1], 0.584703 * (q -83)" in result.stdout
+    result = run("run", "arm.so", "-i", "x.npy")
+    assert result.exit_code == 1
+    assert "a library for AArch64" in result.stderr
+
+
 def test_tvms_library_runs_by_tvm(inside: Path) -> None:
     import tvm
     from tvm.contrib import graph_executor

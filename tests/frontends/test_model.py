@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,21 @@ def test_a_model_file_runs_and_its_library_is_kept(
     assert np.array_equal(tinyai.Model(copy, TARGET).run(sample())[0], expected[0])
     with pytest.raises(TypeError):
         tinyai.Model(copy, "tinyai -isa=scalar -rounding=onnx")
-    assert len([*cache.iterdir()]) == 1
+    (kept,) = cache.iterdir()
+    # What was cut off is made anew.
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parents[1]))
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:1000])
+    assert np.array_equal(tinyai.Model(copy, TARGET).run(sample())[0], expected[0])
+    assert kept.read_bytes() == whole
+
+
+def test_only_the_newest_libraries_are_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["tinyai.frontends.model"], "_MOST_KEPT", 2)
+    for number in range(3):
+        tinyai.Model(KWS, f"{TARGET} -arena_limit={10**6 + number}")
+    assert len([*cache.iterdir()]) == 2
 
 
 def test_a_module_and_a_graph_are_models_too(cache: Path) -> None:
@@ -73,7 +88,7 @@ def test_integer_ends_are_asked_for(cache: Path) -> None:
         ("net.pb", {}, OptionError, "allowed:"),
         (3, {}, OptionError, "allowed:"),
         (None, {}, OptionError, "allowed:"),
-        (MODELS / "ad01_fp32.onnx", {}, BoundaryError, "no host"),
+        (MODELS / "ad01_fp32.onnx", {}, BoundaryError, "a float model"),
         (KWS, {"target": "llvm"}, OptionError, "begins with tinyai"),
         (KWS, {"target": 3}, OptionError, "tinyai.Target"),
         (KWS, {"target": "tinyai -speed=9"}, OptionError, "speed"),

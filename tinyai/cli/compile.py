@@ -101,7 +101,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         lines += [f"  {key.removesuffix('_bytes')}: {facts[key]:,} bytes"] if key in facts else []
     for kind in ("inputs", "outputs"):
         for each in facts.get(kind, ()):
-            scale = f", {each['scale']:.6g} * (q - {each['zero_point']})" if each["scale"] else ""
+            scale = f", {each['scale']:.6g} * (q {-each['zero_point']:+d})" if each["scale"] else ""
             shape = ",".join(map(str, each["shape"]))
             lines.append(f"  {kind[:-1]}: {safe(each['name'], 60)} {each['dtype']}[{shape}]{scale}")
     return lines

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinyai._version import __version__
-from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Source: TypeAlias = Any
 
 LIBRARIES = (".so", ".dylib")
+_MOST_KEPT = 64  # libraries of model files
 BUNDLE = ".tinyai"
 
 
@@ -190,12 +191,16 @@ class Model(Library):
                 place = _kept(Path(source), options, said)
             if place is None:
                 place = Path(stack.enter_context(_folder())) / "network.so"
-            if not place.is_file():
-                network = network_of(
-                    source, options, params=params, ends=ends, input_shapes=input_shapes
-                )
-                write_library(network, place, options, toolchain, here=True)
+            if place.is_file():
+                with contextlib.suppress(FormatError):  # cut off or altered: it is made anew
+                    super().__init__(place)
+                    return
+            network = network_of(
+                source, options, params=params, ends=ends, input_shapes=input_shapes
+            )
+            write_library(network, place, options, toolchain, here=True)
             super().__init__(place)  # what is loaded stays, when its file goes
+            _drop_old(place.parent)
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
@@ -208,8 +213,11 @@ def _kept(file: Path, target: Target, said: tuple[str, ...]) -> Path | None:
 
     if not file.is_file():
         return None  # the front end tells
+    content = file.read_bytes()
+    if file.suffix.lower() == ".onnx" and b"location" in content:
+        return None  # its weights may lie in other files
     digest = hashlib.sha256(repr((__version__, said, file.stem, file.suffix)).encode())
-    digest.update(file.read_bytes())
+    digest.update(content)
     if target.tuning and Path(target.tuning).is_file():
         digest.update(Path(target.tuning).read_bytes())
     digest.update(repr(instruction_sets(cpu_description())).encode())
@@ -221,6 +229,14 @@ def _kept(file: Path, target: Target, said: tuple[str, ...]) -> Path | None:
     except OSError:
         return None
     return folder / f"{digest.hexdigest()}.so" if os.access(folder, os.W_OK) else None
+
+
+def _drop_old(folder: Path) -> None:
+    """Only the newest libraries are kept. Others may do the same meanwhile."""
+    with contextlib.suppress(OSError):
+        found = [(path.stat().st_mtime_ns, path) for path in folder.glob("*.so")]
+        for _, path in sorted(found)[:-_MOST_KEPT]:
+            path.unlink()
 
 
 def _own_code() -> bytes:

@@ -48,7 +48,7 @@ def region_graphs(
     if not found:
         raise ModelError(
             "model to measure",
-            found=_found(partitioned),
+            found=contents(partitioned),
             allowed="one of which tinyai takes a part",
             hint="python -m tinyai explain FILE tells why each operator stays on the host",
         )
@@ -58,7 +58,7 @@ def region_graphs(
     }
 
 
-def _found(mod: tvm.IRModule) -> str:
+def contents(mod: tvm.IRModule) -> str:
     """What a module is of which tinyai takes nothing: float, most often."""
     dtypes: set[str] = set()
 

@@ -14,6 +14,7 @@ from tvm.relay.expr_functor import ExprMutator
 
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError
+from tinyai.frontends.relay.bench import contents
 from tinyai.frontends.relay.explain import explain
 from tinyai.frontends.relay.functions import deep_recursion
 from tinyai.frontends.relay.load import FilePorts, Shapes, load_model, ports_of_file
@@ -98,12 +99,17 @@ def _boundary(
 ) -> BoundaryError:
     options = {name: getattr(target, name) for name in ("rounding", "isa", "arch")}
     name = f" {safe(call.name, 60)!r}" if call.name else ""
+    held, hint = contents(relay.transform.InferType()(mod)), "what the report says of each operator"
+    if held.startswith("a float model"):
+        hint = "quantize the model to int8 first, by its framework's tools"
     return BoundaryError(
         "not all of the model can be compiled, and there is no host for the rest",
         report=explain(mod, params, **options),
-        found=f"{call.spelled}{name}: {refusal.clause}: {safe(refusal.found)}",
+        found=held
+        if held.startswith("a float model")
+        else f"{call.spelled}{name}: {refusal.clause}: {safe(refusal.found)}",
         allowed=safe(refusal.allowed),
-        hint="what the report says of each operator; tinyai.build runs the rest by TVM",
+        hint=f"{hint}; tinyai.build, or -o NAME.relay.so, leaves the rest to TVM",
     )
 
 

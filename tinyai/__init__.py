@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.relay.build import build
     from tinyai.frontends.relay.explain import explain
+    from tinyai.frontends.relay.own import partition_for, register_backend
     from tinyai.frontends.relay.partition import partition_for_tinyai
     from tinyai.frontends.relay.quantize import quantize
     from tinyai.frontends.relay.seal import seal, unseal
@@ -74,11 +75,13 @@ __all__ = [
     "lower",
     "network_of",
     "package_of",
+    "partition_for",
     "partition_for_tinyai",
     "quantize",
     "refusal_of_composite",
     "refusal_of_operator",
     "register",
+    "register_backend",
     "run_graph",
     "seal",
     "unseal",
@@ -117,6 +120,8 @@ _NEED_RELAY = {
     "explain": "tinyai.frontends.relay.explain",
     "partition_for_tinyai": "tinyai.frontends.relay.partition",
     "quantize": "tinyai.frontends.relay.quantize",
+    "partition_for": "tinyai.frontends.relay.own",
+    "register_backend": "tinyai.frontends.relay.own",
     "seal": "tinyai.frontends.relay.seal",
     "unseal": "tinyai.frontends.relay.seal",
 }

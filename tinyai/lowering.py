@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Builder, Graph, Node, every_step
 from tinyai.match import match
-from tinyai.ops import Elementwise, steps
+from tinyai.ops import Elementwise, operator_row, steps
 from tinyai.passes import optimize
-from tinyai.patterns import OPERATORS, PatternRow, refusal_of_unknown
+from tinyai.patterns import PatternRow, refusal_of_unknown
 from tinyai.source import (
     TVMS_OWN,
     Call,
@@ -35,7 +35,7 @@ def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
 
     Returns the tensors of the call and of its fields; a tuple stands for the first of them.
     """
-    row = OPERATORS.get(call.op)
+    row = operator_row(call.op)
     if row is None:
         raise refusal_of_unknown(call)
     expected = [fixed_type(of, "result") for of in call.types]

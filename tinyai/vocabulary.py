@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.ir import Array
-from tinyai.ops import OPERATORS
+from tinyai.ops import operator_row
 from tinyai.ops.conv2d import CONVOLUTION
 from tinyai.ops.pool2d import POOLING
 from tinyai.source import Call, Constant, Expr, SourceType
@@ -52,7 +52,7 @@ FLOATS: Mapping[str, Signature] = MappingProxyType(
 
 def signature(operator: str) -> Signature | None:
     """None for an operator that the vocabulary does not have."""
-    row = OPERATORS.get(operator)
+    row = operator_row(operator)
     return Signature.of(row.operands, row.attributes) if row else FLOATS.get(operator)
 
 

@@ -14,7 +14,7 @@ from tinyai.backend.pipeline import (
     prepare,
     with_useful_threads,
 )
-from tinyai.backend.tinyai_backend import TinyAIBackend, whole_source
+from tinyai.backend.tinyai_backend import TinyAIBackend, preprocess_with, whole_source
 
 __all__ = [
     "MACS_OF_A_THREAD",
@@ -31,6 +31,7 @@ __all__ = [
     "compile_once",
     "generate",
     "prepare",
+    "preprocess_with",
     "whole_source",
     "with_useful_threads",
 ]

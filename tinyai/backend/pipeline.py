@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from tinyai.codegen.borders import with_borders
 from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.emit import CSource, emit
 from tinyai.codegen.isa import variants_of
-from tinyai.codegen.kernels import choose_kernels
+from tinyai.codegen.kernels import Kernel, choose_kernels
 from tinyai.codegen.lowered import Lowered, Schedule, for_package, verify_lowered
 from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
@@ -134,10 +134,12 @@ def generate(
     by_content: bool = False,
     ports_in_arena: bool = False,
     schedules: Mapping[str, Schedule] | None = None,
+    kernels: Sequence[Kernel] = (),
 ) -> Compiled:
     """C for a graph that ``prepare`` made, which is lowered first.
 
-    1. ``choose_kernels``: a row of the kernel table for each node and instruction set.
+    1. ``choose_kernels``: a row of ``kernels`` or of the kernel table for each node and
+       instruction set.
     2. ``with_schedules``: how layers are cut up, by ``schedules``, the target's tuning file or a
        cost model.
     3. ``with_borders``: images that are made with the border that their readers need.
@@ -147,7 +149,7 @@ def generate(
        ``ports_in_arena``); ``hooked`` C can be watched layer by layer; ``by_content`` its functions
        have names that other files may share.
     """
-    lowered = lower(graph, target, schedules)
+    lowered = lower(graph, target, schedules, kernels)
     if abi == "package":
         lowered = for_package(lowered, ports_in_arena=ports_in_arena)
     lowered, plan = plan_in_place(with_borders(lowered))
@@ -159,10 +161,15 @@ def generate(
     )
 
 
-def lower(graph: Graph, target: Target, schedules: Mapping[str, Schedule] | None = None) -> Lowered:
+def lower(
+    graph: Graph,
+    target: Target,
+    schedules: Mapping[str, Schedule] | None = None,
+    kernels: Sequence[Kernel] = (),
+) -> Lowered:
     """The first two steps of ``generate``."""
     tuning = read_tuning(target.tuning) if target.tuning else {}
-    return with_schedules(choose_kernels(graph, target), tuning, schedules)
+    return with_schedules(choose_kernels(graph, target, kernels), tuning, schedules)
 
 
 def check_limits(compiled: Compiled, target: Target) -> None:

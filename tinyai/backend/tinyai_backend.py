@@ -31,6 +31,7 @@ from tinyai.backend.pipeline import (
 )
 from tinyai.backend.sharing import Packing, shared_pieces, stored, with_pieces
 from tinyai.codegen.constants import with_definitions
+from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.lowered import Lowered
 from tinyai.errors import OptionError, owning_faults
 from tinyai.ir import Graph
@@ -63,13 +64,7 @@ class TinyAIBackend(BackendDetails):
         Raises what ``compile_graph`` raises, ``OptionError`` for specs that it does not know or
         cannot read, and ``ToolchainError`` where the C compiler fails.
         """
-        options = BackendOptions.of(compile_specs)
-        compiled = options.compiled(program)
-        handles = _handles(compiled.graph)
-        code, data = stored(compiled.source, set())
-        if options.binary:
-            return PreprocessResult(library_of([code], data), handles)
-        return PreprocessResult(code, handles, data)
+        return preprocess_with(program, compile_specs)
 
     @classmethod
     def preprocess_multimethod(
@@ -102,6 +97,19 @@ class TinyAIBackend(BackendDetails):
                 code, data = next(iter(library)).encode(), library
             results[method].append(PreprocessResult(code, _handles(compiled.graph), data))
         return results
+
+
+def preprocess_with(
+    program: Graph, compile_specs: Sequence[CompileSpec], kernels: Sequence[Kernel] = ()
+) -> PreprocessResult:
+    """``TinyAIBackend.preprocess``, where ``kernels`` of another back end go before tinyai's."""
+    options = BackendOptions.of(compile_specs)
+    compiled = options.compiled_with(program, kernels) if kernels else options.compiled(program)
+    handles = _handles(compiled.graph)
+    code, data = stored(compiled.source, set())
+    if options.binary:
+        return PreprocessResult(library_of([code], data), handles)
+    return PreprocessResult(code, handles, data)
 
 
 def _check_names(programs: Sequence[Compiled]) -> None:
@@ -164,6 +172,16 @@ class BackendOptions:
             target = with_useful_threads(graph, self.target)
             agreed = packing.agreed(lower(graph, target))
             compiled = generate(graph, target, abi=abi, by_content=True, schedules=agreed)
+        check_limits(compiled, self.target)
+        return compiled
+
+    def compiled_with(self, program: Graph, kernels: Sequence[Kernel]) -> Compiled:
+        """The program's C, within the target's limits, with other kernels before tinyai's."""
+        abi = PLAIN if self.plain else self.target.abi
+        with owning_faults(f"the code of {program.name}"):
+            graph = prepare(program, self.target)
+            target = with_useful_threads(graph, self.target)
+            compiled = generate(graph, target, abi=abi, kernels=kernels)
         check_limits(compiled, self.target)
         return compiled
 

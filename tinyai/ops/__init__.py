@@ -7,6 +7,9 @@ each source operator, are in those of all. What is imported by name here is for 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from importlib import import_module
 from inspect import isabstract, isclass
 from pkgutil import iter_modules
@@ -44,6 +47,8 @@ __all__ = [
     "Sum",
     "TableSoftmax",
     "Transpose",
+    "operator_row",
+    "operators_added",
 ]
 
 _FILES = tuple(import_module(f"{__name__}.{file.name}") for file in iter_modules(__path__))
@@ -61,3 +66,20 @@ OPS: tuple[type[Op], ...] = tuple(
 OPERATORS: dict[str, OperatorRow] = {
     name: row for file in _FILES for name, row in getattr(file, "OPERATORS", {}).items()
 }
+# Those of another back end, while it is at work.
+_ADDED: ContextVar[Mapping[str, OperatorRow]] = ContextVar("_ADDED", default={})  # noqa: B039
+
+
+def operator_row(name: str) -> OperatorRow | None:
+    """The row of a source operator; None where it has none."""
+    return _ADDED.get().get(name) or OPERATORS.get(name)
+
+
+@contextlib.contextmanager
+def operators_added(rows: Mapping[str, OperatorRow]) -> Iterator[None]:
+    """Inside of the block these operators have builders too, before those of the same name."""
+    token = _ADDED.set({**_ADDED.get(), **rows})
+    try:
+        yield
+    finally:
+        _ADDED.reset(token)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tinyai.codegen.isa import rows, variants_of
 from tinyai.codegen.isa.variant import IsaVariant
@@ -41,18 +41,18 @@ KERNELS: tuple[Kernel, ...] = (
 )
 
 
-def choose_kernels(graph: Graph, target: Target) -> Lowered:
+def choose_kernels(graph: Graph, target: Target, own: Sequence[Kernel] = ()) -> Lowered:
     """The graph with the kernel of each node for each instruction set of the target, and the
-    threads that there is work for."""
+    threads that there is work for. Rows of another back end's ``own`` go before all others."""
     dense = Lowered.of(graph)
     variants = {
-        isa: {node.output: choose(dense, node, isa) for node in graph.nodes}
+        isa: {node.output: choose(dense, node, isa, own) for node in graph.nodes}
         for isa in variants_of(target)
     }
     return Lowered.of(graph, variants, target.threads)
 
 
-def choose(graph: Lowered, node: Node, isa: IsaVariant) -> Choice:
+def choose(graph: Lowered, node: Node, isa: IsaVariant, own: Sequence[Kernel] = ()) -> Choice:
     """The first row for the node's operator and the instruction set that does not reject it.
     Rejected are those of the node's kind in front of it.
 
@@ -60,7 +60,7 @@ def choose(graph: Lowered, node: Node, isa: IsaVariant) -> Choice:
     """
     all_rows: list[str] = []
     rejected: list[str] = []
-    for kernel in _rows(node, isa):
+    for kernel in _rows(node, isa, own):
         rejection = kernel.rejection(graph, node)
         if rejection is None:
             return Choice(kernel, tuple(rejected))
@@ -75,10 +75,11 @@ def choose(graph: Lowered, node: Node, isa: IsaVariant) -> Choice:
     )
 
 
-def _rows(node: Node, isa: IsaVariant) -> Iterator[Kernel]:
+def _rows(node: Node, isa: IsaVariant, own: Sequence[Kernel]) -> Iterator[Kernel]:
     """The rows for the node's operator and the instruction set, the preferred first."""
-    for row in isa.rows:
-        yield from (each for each in KERNELS if each.op is type(node.op) and each.isa == row)
+    for table in (own, KERNELS):
+        for row in isa.rows:
+            yield from (each for each in table if each.op is type(node.op) and each.isa == row)
 
 
 __all__ = ["KERNELS", "Kernel", "choose", "choose_kernels"]

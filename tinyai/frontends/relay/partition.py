@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import tvm
 from tvm import relay
@@ -32,6 +33,7 @@ from tinyai.frontends.relay.trial import (
     with_unbuilt,
     without_regions,
 )
+from tinyai.ir import Graph
 from tinyai.lowering import refusal_of_composite, refusal_of_operator
 from tinyai.match import (
     AnyConstant,
@@ -50,7 +52,10 @@ from tinyai.patterns import (
     computes,
 )
 from tinyai.source import TVMS_OWN, Call, Rounding
-from tinyai.target import COMPILER, Target, split_target
+from tinyai.target import COMPILER, SPECS, Target, split_target
+
+# Compile specs by the names of regions.
+SpecsOfRegions: TypeAlias = Mapping[str, Sequence[CompileSpec]]
 
 CONVOLUTIONS = {"conv2d", "quantized_conv2d", "quantized_conv2d_transpose"}
 
@@ -64,29 +69,39 @@ def partition_for_tinyai(
     prune: bool | str = True,
     strict: bool | str = False,
     sealed: bool | str = False,
+    compile_specs: Sequence[CompileSpec] | SpecsOfRegions | str = (),
     **options: object,
 ) -> tvm.IRModule:
     """Cut the parts of ``mod`` that tinyai takes into functions with ``Compiler="tinyai"``.
 
     ``mod`` may be the path of an .onnx or .tflite file, which is loaded. ``params`` are bound as
     constants: a pattern needs its weights. ``options`` are fields of ``tinyai.Target`` as values or
-    strings, ``target`` is all of them; each becomes an attribute of every region. A region
-    that computes nothing goes back to the host unless ``prune`` is False, and what turns out to
-    have no C, with a ``DefectWarning`` where that is a fault of tinyai's own. ``mod_name`` begins
-    the regions' symbols. ``sealed`` leaves the composites as ``tinyai.seal`` makes them: the
-    quicker way to a ``relay.build``. A module that has regions of tinyai's already is returned as
-    it is, and so are regions of other compilers. The argument is not changed.
+    strings, ``target`` is all of them; ``compile_specs`` are options too, for all regions or by a
+    region's name for one, where they overrule the others. A region that computes nothing goes back
+    to the host unless ``prune`` is False, and what turns out to have no C, with a ``DefectWarning``
+    where that is a fault of tinyai's own. ``mod_name`` begins the regions' symbols. ``sealed``
+    leaves the composites as ``tinyai.seal`` makes them: the quicker way to a ``relay.build``. A
+    module that has regions of tinyai's already is returned as it is, and so are regions of other
+    compilers. The argument is not changed.
     Raises ``OptionError`` for an unknown option or a ``mod_name`` that is no C identifier; under
     ``strict`` ``BoundaryError``, with the report of ``tinyai.explain``, where an operator that
     computes stays on the host.
     """
     if target is not None:
-        own = {"mod_name": mod_name, "prune": prune, "strict": strict, "sealed": sealed}
-        said: dict[str, Any] = own | split_target(target)[0] | options
+        own: dict[str, Any] = {"mod_name": mod_name, "prune": prune, "strict": strict}
+        own |= {"sealed": sealed, "compile_specs": compile_specs}
+        said = own | split_target(target)[0] | options
         return partition_for_tinyai(mod, params, **said)
     mod, params = module_of(mod, params)
     whole, keep_sealed = _boolean("strict", strict), _boolean("sealed", sealed)
-    partitioned = _partition(mod, params, mod_name, prune, options, keep_sealed)
+    if isinstance(compile_specs, str):
+        allowed = "CompileSpec values; in a target string options are -name=value"
+        raise OptionError("compile specs", found=repr(compile_specs), allowed=allowed)
+    apart = compile_specs if isinstance(compile_specs, Mapping) else {}
+    if not isinstance(compile_specs, Mapping):
+        options = options_with(compile_specs, options)
+    _check_roundings(apart, options)
+    partitioned = _partition(mod, params, mod_name, prune, options, apart, keep_sealed)
     if whole:
         from tinyai.frontends.relay.explain import check_boundary
 
@@ -94,7 +109,40 @@ def partition_for_tinyai(
     return partitioned
 
 
-OWN_OPTIONS = ("target", "mod_name", "prune", "strict", "sealed")
+OWN_OPTIONS = ("target", "mod_name", "prune", "strict", "sealed", "compile_specs")
+
+
+def options_with(specs: Sequence[CompileSpec], options: Mapping[str, object]) -> dict[str, object]:
+    """``options``, and what compile specs for all regions say. Raises ``OptionError`` for what is
+    said twice."""
+    said: dict[str, object] = {spec.key: _text(spec) for spec in specs}
+    twice = sorted(said.keys() & options.keys())
+    if twice or len(said) != len(specs):
+        keys = twice or sorted(spec.key for spec in specs)
+        raise OptionError("compile specs", found=f"{', '.join(keys)}, twice", allowed="once")
+    return {**options, **said}
+
+
+def _check_roundings(apart: SpecsOfRegions, options: Mapping[str, object]) -> None:
+    """Which operators a region holds depends on the rounding."""
+    for region, specs in apart.items():
+        if any(spec.key == "rounding" for spec in specs):
+            raise OptionError(
+                f"compile spec 'rounding' of region {region}",
+                found="one of its own",
+                allowed=f"that of all regions: {options.get('rounding', Target.rounding)}",
+            )
+
+
+def _check_regions(apart: SpecsOfRegions, found: Mapping[tvm.ir.GlobalVar, Any]) -> None:
+    names = [variable.name_hint for variable in found]
+    unknown = sorted(set(apart) - set(names))
+    if unknown:
+        raise OptionError(
+            "compile specs of regions",
+            found=", ".join(unknown),
+            allowed=", ".join(names) or "none: there is no region",
+        )
 
 
 def of_target(options: Mapping[str, object]) -> dict[str, object]:
@@ -151,6 +199,7 @@ def _partition(
     mod_name: str,
     prune: bool | str,
     options: Mapping[str, object],
+    apart: SpecsOfRegions,
     sealed: bool,
 ) -> tvm.IRModule:
     target = Target.from_options(options)
@@ -161,7 +210,7 @@ def _partition(
     rounding = replace(rounding_of(None), mode=target.rounding)
     with deep_recursion():
         mod = with_composites(with_integers(mod, params, rounding), rounding=rounding)
-        mod = _buildable_regions(mod, mod_name, target, rounding, keep_idle=keep_idle)
+        mod = _buildable_regions(mod, mod_name, target, rounding, apart, keep_idle=keep_idle)
     return mod if sealed else unseal(mod)
 
 
@@ -170,27 +219,39 @@ def with_integers(
 ) -> tvm.IRModule:
     """``mod`` as composites are looked for in it: parameters bound, no let bindings, integers where
     it quantizes, types inferred. The argument is not changed."""
+    return integers_of_typed(with_constants(mod, params), rounding)
+
+
+def with_constants(mod: tvm.IRModule, params: dict[str, Any] | None) -> tvm.IRModule:
+    """``mod`` with its parameters bound, without let bindings, its types inferred."""
     mod = tvm.IRModule(mod.functions, mod.type_definitions, mod.attrs)
     if params:
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     if any(_has_let(func) for func in mod.functions.values()):
         # PartitionGraph cannot follow a region through let bindings.
         mod = relay.transform.ToGraphNormalForm()(relay.transform.InferType()(mod))
-    return integers_of_typed(relay.transform.InferType()(mod), rounding)
+    return relay.transform.InferType()(mod)
 
 
 def _buildable_regions(
-    mod: tvm.IRModule, mod_name: str, target: Target, rounding: Rounding, *, keep_idle: bool
+    mod: tvm.IRModule,
+    mod_name: str,
+    target: Target,
+    rounding: Rounding,
+    apart: SpecsOfRegions,
+    *,
+    keep_idle: bool,
 ) -> tvm.IRModule:
     """A module of composites in regions that can be built: what cannot stays on the host."""
     unbuilt: list[Unbuilt] = []
     while True:
         cut = annotated_regions(mod, mod_name, rounding)
         cut = cut if keep_idle else _inline_idle_regions(cut)
-        cut = _with_attributes(cut, target)
+        cut = _with_attributes(cut, target, apart)
         found = regions(cut)
         leaving = [part for func in found.values() for part in unbuildable(func)]
         if not leaving:
+            _check_regions(apart, found)
             return with_unbuilt(dissolved(cut), unbuilt) if unbuilt else cut
         unbuilt += [why for _, why in leaving]
         mod = without_regions(cut, found, [call for call, _ in leaving])
@@ -225,22 +286,36 @@ def with_composites(
     return mod
 
 
+def composites_of(
+    mod: tvm.IRModule, patterns: tuple[PatternRow, ...], *, compiler: str
+) -> tvm.IRModule:
+    """The composites of a module whose types are inferred, for another compiler."""
+    mod = relay.transform.FoldConstant()(mod)
+    table = pattern_table(_for_module(patterns, mod), compiler=compiler)
+    return relay.transform.MergeComposite(table)(mod)
+
+
 def annotated_regions(
     mod: tvm.IRModule, mod_name: str, rounding: Rounding = TVMS_OWN
 ) -> tvm.IRModule:
     """The regions of a module of composites, and of single operators between them."""
     register_operators()
+    token = _ANNOTATED_FOR.set(rounding)
+    try:
+        return annotated_by(COMPILER, mod, mod_name)
+    finally:
+        _ANNOTATED_FOR.reset(token)
+
+
+def annotated_by(compiler: str, mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:
+    """The regions of a compiler, in a module of its composites."""
     symbols = _symbols_of_others(mod)
     passes = [
-        relay.transform.AnnotateTarget([COMPILER]),
+        relay.transform.AnnotateTarget([compiler]),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),
     ]
-    token = _ANNOTATED_FOR.set(rounding)
-    try:
-        return _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
-    finally:
-        _ANNOTATED_FOR.reset(token)
+    return _restore_symbols(tvm.transform.Sequential(passes)(mod), symbols)
 
 
 def _up_to_convolutions(rows: tuple[PatternRow, ...]) -> list[tuple[PatternRow, ...]]:
@@ -283,7 +358,12 @@ def _for_module(rows: tuple[PatternRow, ...], mod: tvm.IRModule) -> tuple[Patter
 
 def regions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relay.Function]:
     """The functions of ``mod`` that tinyai compiles, by their variable, sorted by name."""
-    found = {v: f for v, f in mod.functions.items() if _compiler(f) == COMPILER}
+    return regions_of(mod, COMPILER)
+
+
+def regions_of(mod: tvm.IRModule, compiler: str) -> dict[tvm.ir.GlobalVar, relay.Function]:
+    """The functions of ``mod`` for a compiler, by their variable, sorted by name."""
+    found = {v: f for v, f in mod.functions.items() if _compiler(f) == compiler}
     return dict(sorted(found.items(), key=lambda item: item[0].name_hint))
 
 
@@ -308,20 +388,41 @@ def _boolean(name: str, value: bool | str) -> bool:
     return words[str(value).lower()]
 
 
-def _with_attributes(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Compile specs as an attribute of every region: the hook sees nothing but the function."""
-    for variable, func in regions(mod).items():
-        for key, value in target.attributes().items():
-            func = func.with_attr(key, value)
-        mod.update_func(variable, func)
+def _with_attributes(mod: tvm.IRModule, target: Target, apart: SpecsOfRegions) -> tvm.IRModule:
+    """Compile specs as an attribute of every region: the hook sees nothing but the function.
+    Those of regions ``apart`` overrule the target's."""
+
+    def specs(region: str) -> list[CompileSpec]:
+        own = {spec.key: _text(spec) for spec in apart.get(region, ())}
+        options = Target.from_options(target.options() | own).options()
+        return [CompileSpec(name, text.encode()) for name, text in options.items()]
+
+    return with_specs(mod, regions(mod), specs)
+
+
+def with_specs(
+    mod: tvm.IRModule,
+    found: Mapping[tvm.ir.GlobalVar, relay.Function],
+    specs: Callable[[str], Sequence[CompileSpec]],
+) -> tvm.IRModule:
+    """``mod``, whose regions carry what ``specs`` says of each by its name."""
+    for variable, func in found.items():
+        said = {spec.key: _text(spec) for spec in specs(variable.name_hint)}
+        mod.update_func(variable, func.with_attr(SPECS, json.dumps(said, sort_keys=True)))
     return mod
+
+
+def _text(spec: CompileSpec) -> str:
+    return spec.value.decode(errors="surrogateescape")
 
 
 # --- Patterns and predicates -------------------------------------------------------------------
 
 
 def pattern_table(
-    rows: tuple[PatternRow, ...] = PATTERNS, rounding: Rounding = TVMS_OWN
+    rows: tuple[PatternRow, ...] = PATTERNS,
+    rounding: Rounding = TVMS_OWN,
+    compiler: str = COMPILER,
 ) -> list[tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]]:
     """The composites as TVM's MergeComposite takes them: name, pattern, check."""
 
@@ -329,7 +430,7 @@ def pattern_table(
         return refusal_of_composite(row, Source()(root), rounding) is None
 
     return [
-        (f"{COMPILER}.{row.name}", _compiled(row), functools.partial(check, row)) for row in rows
+        (f"{compiler}.{row.name}", _compiled(row), functools.partial(check, row)) for row in rows
     ]
 
 
@@ -395,17 +496,22 @@ def _takes(expr: relay.Expr) -> bool:
 
 def compile_region(func: relay.Function) -> tvm.runtime.Module:
     """``relay.ext.tinyai``: the C source module of one region."""
-    module = _c_source_module(func)
+    module = compile_with(lambda *args: whole_source(TinyAIBackend.preprocess(*args)), func)
     _give_memory_back()
     return module
 
 
-def _c_source_module(func: relay.Function) -> tvm.runtime.Module:
-    specs = [CompileSpec(name, text.encode()) for name, text in region_options(func).items()]
+def compile_with(
+    code_of: Callable[[Graph, Sequence[CompileSpec]], str], func: relay.Function
+) -> tvm.runtime.Module:
+    """The C source module of a region: what ``code_of`` says of its graph and compile specs."""
+    specs = [
+        CompileSpec(name, text.encode(errors="surrogateescape"))
+        for name, text in region_options(func).items()
+    ]
     graph = graph_from_region(func)
-    source = whole_source(TinyAIBackend.preprocess(graph, specs))
     create = tvm.get_global_func("runtime.CSourceModuleCreate")
-    return create(source, "c", [graph.name], [])
+    return create(code_of(graph, specs), "c", [graph.name], [])
 
 
 def _give_memory_back() -> None:

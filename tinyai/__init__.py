@@ -27,6 +27,7 @@ from tinyai.target import Target
 if TYPE_CHECKING:
     from tinyai.backend import CompileSpec, compile_graph
     from tinyai.checking.check import check
+    from tinyai.checking.result import Comparison
     from tinyai.frontends.bundle import lower
     from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.relay.build import build
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bundle",
+    "Comparison",
     "CompileSpec",
     "Graph",
     "Model",
@@ -104,6 +106,7 @@ _NEUTRAL = {
     "Rewriting": "tinyai.qdq",
     "Rounding": "tinyai.source",
     "Runner": "tinyai.runtime.runner",
+    "Comparison": "tinyai.checking.result",
     "check": "tinyai.checking.check",
     "Bundle": "tinyai.runtime.bundle",
     "CompileSpec": "tinyai.backend",

@@ -18,7 +18,7 @@ import tinyai
 from benchmarks.onnx_networks import NETWORKS
 from tests.support.example_graphs import random_inputs, small_network
 from tests.support.onnx_models import quantized
-from tests.support.planted_faults import weights_of, with_wrong_weight
+from tests.support.planted_faults import weights_of, with_wrong_number, with_wrong_weight
 from tests.support.prequantized import LARGE, OnnxCase, tflite_path
 from tests.support.qdq_cases import convolution
 from tests.support.relay_nets import layers, module
@@ -134,6 +134,28 @@ def test_a_library_is_checked_and_its_fault_found(against: str, tmp_path: Path) 
     assert found.first is not None
     assert found.first.number == number + (against == "onnxruntime")
     assert found.first.found_by == "the library wrong.so"
+    assert found.first.expected == found.first.arithmetic[-1].value != found.first.found
+
+
+@pytest.mark.parametrize(("isa", "ports_in_arena"), [("scalar", True), ("native", False)])
+def test_a_package_is_compiled_and_checked_and_its_fault_found(
+    isa: str, ports_in_arena: bool, tmp_path: Path
+) -> None:
+    model, folder, archive = tflite_path(KWS), tmp_path / "kws", tmp_path / "kws.tar"
+    target = Target(rounding="tflite", isa=isa)
+    package = tinyai.emit_c(model, folder, target, ports_in_arena=ports_in_arena)
+    package.write_tar(archive)
+    for built in (folder, archive):
+        equal = tinyai.check(model, built=built, samples=3)
+        assert equal.equal
+        assert equal.checked == f"the C package {built.name}"
+
+    weights = folder / f"{package.name}_weights.c"
+    weights.write_text(with_wrong_number(weights.read_text(), 4))
+    found = tinyai.check(model, built=folder)
+    assert not found.equal
+    assert found.first is not None
+    assert found.first.name.startswith("functional_1/activation_4/Relu")
     assert found.first.expected == found.first.arithmetic[-1].value != found.first.found
 
 
@@ -315,16 +337,21 @@ def test_wrong_options_are_refused(model: str, options: dict[str, Any], what: st
 
 
 @pytest.mark.parametrize(
-    ("against", "module_name"), [("litert", "ai_edge_litert"), ("onnxruntime", "onnxruntime")]
+    ("against", "module_name", "hint"),
+    [
+        ("litert", "ai_edge_litert", 'pip install "tinyai[check]"'),
+        ("onnxruntime", "onnxruntime", 'pip install "tinyai[check]"'),
+        ("tvm", "tvm.relay", "tinyai install-tvm"),
+    ],
 )
-def test_a_program_that_is_missing_is_named_with_the_extra_that_brings_it(
-    against: str, module_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_program_that_is_missing_is_named_with_what_brings_it(
+    against: str, module_name: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = lambda name, *_: None if name == module_name else find_spec(name)  # noqa: E731
     monkeypatch.setattr(opponents_, "find_spec", absent)
     with pytest.raises(EnvironmentProblem, match=f"no module {module_name}") as caught:
         tinyai.check(models(tmp_path)[against])
-    assert caught.value.hint == 'pip install "tinyai[check]"'
+    assert caught.value.hint == hint
 
 
 # --- The command ---------------------------------------------------------------------------------

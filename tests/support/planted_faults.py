@@ -25,3 +25,12 @@ def with_wrong_weight(text: str, array: str) -> str:
     wrong = _WEIGHTS.sub(changed, text)
     assert wrong != text
     return wrong
+
+
+def with_wrong_number(text: str, number: int) -> str:
+    """The weights of a C package with another value in place of the first one of an array of int8,
+    the one of this number."""
+    arrays = list(re.finditer(r"^const int8_t \w+\[\d+\] = \{\n(-?\d+)", text, re.MULTILINE))
+    start, end = arrays[number].span(1)
+    byte = (int(text[start:end]) & 0xFF) ^ 0x55
+    return f"{text[:start]}{byte - 256 if byte > 127 else byte}{text[end:]}"

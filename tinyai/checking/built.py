@@ -105,9 +105,10 @@ def _library(path: Path) -> Built:
 
 
 class _Instance(ctypes.Structure):
-    """NAME_t."""
+    """NAME_t, and what its pointer points to."""
 
     _fields_ = (("arena", ctypes.c_void_p), ("ready", ctypes.c_uint32))
+    memory: Array
 
 
 def _unpacked(path: Path, folder: Path) -> Path:
@@ -165,6 +166,7 @@ def _runner(
 ) -> Callable[[Sequence[Array]], list[Array]]:
     """A function that calls NAME_run on an instance of its own."""
     instance, arena = _Instance(), aligned_bytes(size)
+    instance.memory = arena
     start = getattr(library, f"{name}_init")
     start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     _check(name, start(ctypes.byref(instance), arena.ctypes.data, size))

@@ -75,7 +75,7 @@ def check(
             allowed="what another program reads: a file or a tvm.IRModule",
             hint="tinyai.run_graph computes a graph",
         )
-    need("tvm", "apache-tvm", "TVM")
+    need("tvm.relay", "apache-tvm", "TVM", "tinyai install-tvm")
     read = functools.partial(_network, model, params=params, input_shapes=input_shapes)
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         if built is None:

@@ -34,18 +34,18 @@ class Opponent(Protocol):
     def tensor_of(self, source: str) -> str | None: ...
 
 
-def need(module: str, package: str, program: str) -> str:
+def need(module: str, package: str, program: str, hint: str = 'pip install "tinyai[check]"') -> str:
     """The program with its version. Raises ``EnvironmentProblem`` where it is not installed."""
     try:
         found = find_spec(module) is not None
-    except ImportError:
+    except Exception:  # what is broken raises what it likes
         found = False
     if not found:
         raise EnvironmentProblem(
             f"{program} is missing, which the check is against",
             found=f"no module {module}",
             allowed=f"the package {package}",
-            hint='pip install "tinyai[check]"',
+            hint=hint,
         )
     try:
         return f"{program} {version(package)}"

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.arm_instructions import loop_share, measured, pointwise
 from benchmarks.qemu import count
 from tests.support.machines import not_emulated
 from tinyai.errors import ToolchainError
+from tinyai.target import Target
 
 # add is 0b1001 0001 with an immediate: x0 += 1.
 ADD_ONE = (0xFFFFFFFF, 0x91000400)
@@ -54,3 +56,15 @@ def test_a_program_that_fails_is_an_error_that_says_so(program: list[str]) -> No
         count([program[0], "-no-such-option", program[1]])
     with pytest.raises(ToolchainError, match="did not run"):
         count(["qemu-of-no-machine", program[1]])
+
+
+def test_a_pointwise_layer_runs_a_product_for_as_many_multiply_accumulates_as_it_has(
+    program: list[str],
+) -> None:
+    target = Target(isa="dotprod")
+    row = measured("pointwise", pointwise(64), target)
+    tiles = row.counts.of("tinyai_tile")
+    outputs = -(-14 * 14 // 5) * 5  # tiles of five
+    assert tiles.fitting == outputs * 64 * 64 // 16
+    assert row.counts.instructions > tiles.instructions > tiles.fitting
+    assert 0.85 < loop_share(target) < 1

@@ -27,6 +27,7 @@ RANKS = {
     "tinyai.interrupts": 0,
     "tinyai.install_tvm": 1,
     "tinyai.dropped": 0,
+    "tinyai.files": 0,
     "tinyai.stages": 0,
     "tinyai.traits": 0,
     "tinyai.ir": 1,

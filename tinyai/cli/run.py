@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ from tinyai.cli.shared import (
     target_options,
 )
 from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.files import written_whole
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
@@ -215,12 +214,8 @@ def _write(file: Path, specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> 
     from tinyai.runtime.link import check_place
 
     check_place(file)
-    parent = file.absolute().parent
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".tinyai-") as folder:
-        beside = Path(folder) / "outputs.npz"
-        named = {_key(i, specs): a for i, a in enumerate(arrays)}
-        np.savez(beside, **named)
-        os.replace(beside, file)
+    with written_whole(file) as beside, beside.open("wb") as archive:
+        np.savez(archive, **{_key(i, specs): a for i, a in enumerate(arrays)})
 
 
 def _key(index: int, specs: Sequence[TensorSpec]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from tinyai.codegen.lowered import Lowered, Schedule, Tile
 from tinyai.errors import OptionError
+from tinyai.files import written_whole
 from tinyai.ir import Graph, Node
 from tinyai.ops.contraction import Contraction
 from tinyai.target import instruction_set_named
@@ -116,10 +116,8 @@ def write_tuning(file: Path, tuning: Tuning, machine: str) -> None:
     """Write a tuning file, whole or not at all; the same text for the same arguments."""
     layers = {key: _entry(tuning[key]) for key in sorted(tuning)}
     content = {"version": VERSION, "machine": machine, "layers": layers}
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".tinyai-") as folder:
-        beside = Path(folder) / file.name
+    with written_whole(file) as beside:
         beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        os.replace(beside, file)
 
 
 def _entry(schedule: Schedule) -> dict[str, Any]:

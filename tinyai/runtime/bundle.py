@@ -20,6 +20,7 @@ from tinyai.backend.named_data import NamedData
 from tinyai.backend.sharing import is_code
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import FormatError, OptionError
+from tinyai.files import written_whole
 from tinyai.ir import DType, QParams, Type
 from tinyai.network import Port
 from tinyai.runtime.toolchain import Toolchain
@@ -110,10 +111,8 @@ class Bundle:
         if path.suffix != SUFFIX:
             raise OptionError("file of a bundle", found=str(path), allowed=f"a name with {SUFFIX}")
         try:
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tinyai-") as folder:
-                beside = Path(folder) / path.name
+            with written_whole(path) as beside:
                 beside.write_bytes(self.to_bytes())
-                os.replace(beside, path)
         except OSError as error:
             raise OptionError(
                 "file of a bundle", found=error, allowed="a folder that can be written"
@@ -179,10 +178,8 @@ class Bundle:
         if file.is_file():
             return file
         if library:
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".tinyai-") as made:
-                beside = Path(made) / file.name
+            with written_whole(file) as beside:
                 beside.write_bytes(library)
-                os.replace(beside, file)
         else:
             write_library(file, programs, self.data, toolchain, here=True)
         return file

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import OptionError, ToolchainError
+from tinyai.files import written_whole
 
 DEFAULT_COMPILERS = ("cc", "gcc", "clang", "g++")
 _LONGEST_MESSAGE = 4000
@@ -129,11 +129,9 @@ class Toolchain:
         runs is compiled. ``kept`` holds objects that need not be compiled again, and takes new
         ones.
         """
-        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-") as folder:
-            beside = Path(folder) / output.name
-            files = self._files(sources, Path(folder), options, here, kept)
+        with written_whole(output) as beside:
+            files = self._files(sources, beside.parent, options, here, kept)
             self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options, "-lm", "-pthread"])
-            os.replace(beside, output)
 
     def _files(
         self,

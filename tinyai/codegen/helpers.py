@@ -11,13 +11,18 @@ def _helper(name: str, *needs: Definition, macro: str = "") -> Definition:
     return Definition(name, "helpers.h.j2", needs, macro or name, portable=True)
 
 
+# Patches that share a pass over the weights, at most: four accumulators fit the registers.
+PATCHES = 4
+
+
 @dataclass(frozen=True)
 class DotPatches:
-    """Products of patches by weights of a type in C, added up in another one."""
+    """Products of so many patches by weights of a type in C, added up in another one."""
 
     name: str
     weight: str
     sum: str
+    patches: int
 
 
 STRING_H = _helper("string.h", macro="string_h")
@@ -42,8 +47,9 @@ FIXED_POINT = {
 }
 
 
-def dot_patches(weight: str, total: str) -> Definition:
+def dot_patches(weight: str, total: str, patches: int) -> Definition:
     wide = "" if weight == "int8_t" else "_wide"
-    name = f"tinyai_dot_patches{wide}{'_in_64_bits' if total == 'int64_t' else ''}"
+    few = "" if patches == PATCHES else f"_{patches}"
+    name = f"tinyai_dot_patches{few}{wide}{'_in_64_bits' if total == 'int64_t' else ''}"
     dot = _helper(name, macro="tinyai_dot_patches")
-    return replace(dot, arguments=DotPatches(name, weight, total))
+    return replace(dot, arguments=DotPatches(name, weight, total, patches))

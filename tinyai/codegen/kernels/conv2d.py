@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES, less
 from tinyai.codegen.ctree import Assign, Call, Code, Comment, Declare, For, If, let, nest
-from tinyai.codegen.helpers import dot_patches
+from tinyai.codegen.helpers import PATCHES, dot_patches
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.geometry import VECTOR, Geometry, output_axes
 from tinyai.codegen.kernels.table import Kernel, result_at_strides
@@ -18,9 +18,6 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Array, DType, Node, Op
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC, Window
-
-# Patches that share one pass over the weights: four accumulators a channel fit the registers.
-PATCHES = 4
 
 
 def _patch_pack(graph: Lowered, node: Node, weight: Array) -> Array:
@@ -31,7 +28,12 @@ def _patch_pack(graph: Lowered, node: Node, weight: Array) -> Array:
 
 def _patch_scratch(graph: Lowered, node: Node, threads: int) -> int:
     g = Geometry.of(graph, node)
-    return PATCHES * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
+    return _patches(g) * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
+
+
+def _patches(g: Geometry) -> int:
+    """Patches of a pass. A layer of fewer pixels, as a dense one of one row, has no more."""
+    return min(PATCHES, g.oh * g.ow)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Patches:
     def code(self, epilogue: Epilogue) -> Code:
         g = self.g
         groups = For("g", 0, g.groups, self._pixels(epilogue)) if g.groups > 1 else None
-        offset = PATCHES * g.k * DType.INT16.bytes
+        offset = _patches(g) * g.k * DType.INT16.bytes
         acc = f"({C_TYPES[g.sums]} *)(void *)((char *)scratch + {offset})"
         return [
             Declare("int16_t *const", "patch", "(int16_t *)scratch"),
@@ -60,14 +62,14 @@ class Patches:
         ]
 
     def _pixels(self, epilogue: Epilogue) -> Code:
-        g, pixels = self.g, self.g.oh * self.g.ow
+        g, pixels, patches = self.g, self.g.oh * self.g.ow, _patches(self.g)
         group = f" + g * {g.group_out * g.k}" if g.groups > 1 else ""
         return For(
             *("q", 0, pixels),
-            let("count", f"{pixels} - q < {PATCHES} ? {pixels} - q : {PATCHES}"),
+            let("count", f"{pixels} - q < {patches} ? {pixels} - q : {patches}"),
             Comment("Gather: after the last pixel, the last one again."),
             For(
-                *("p", 0, PATCHES),
+                *("p", 0, patches),
                 let("pixel", "q + (p < count ? p : count - 1)"),
                 Declare("int16_t *", "to", f"patch + p * {g.k}"),
                 self._pixel() if self.direct else self._window(),
@@ -78,7 +80,7 @@ class Patches:
             Call(self.dot, "patch", f"in1{group}", g.k, g.group_out, "acc"),
             Comment("Epilogue and store."),
             self._results(epilogue),
-            step=PATCHES,
+            step=patches,
         )
 
     def _pixel(self) -> Code:
@@ -141,7 +143,7 @@ class Patches:
 
 def _patch_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     g = Geometry.of(graph, node)
-    dot = epilogue.need(dot_patches(C_TYPES[g.weight], C_TYPES[g.sums]))
+    dot = epilogue.need(dot_patches(C_TYPES[g.weight], C_TYPES[g.sums], _patches(g)))
     return Patches(g, node.op, dot).code(epilogue)
 
 

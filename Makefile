@@ -12,7 +12,7 @@ INPUTS := pyproject.toml tests/requirements.txt tinyai/install_tvm.py $(shell fi
 export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full bench test test-all lint format wheel clean pytest pytest-all
+.PHONY: help env demo demo-full bench test test-all lint format mcu wheel clean pytest pytest-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,9 @@ demo-full: env ## the same with MobileNetV1 224, which takes minutes
 
 bench: env ## compare speed with LiteRT, ONNX Runtime and TVM; BENCH="--help" shows the options
 	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+mcu: env ## run C packages on microcontrollers that QEMU plays; docs/microcontrollers.md gets the tables
+	$(BIN)/python -m benchmarks.mcu.run $(MCU)
 
 test: lint pytest ## format, lint, types and the tests that are not slow
 

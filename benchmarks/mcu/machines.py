@@ -49,6 +49,11 @@ class Machine:
         """Another program of the compiler's family."""
         return f"{self.compiler.removesuffix('gcc')}{name}"
 
+    def board(self) -> list[Path]:
+        """What every program is linked with."""
+        sources = [_HERE / "board.c", _HERE / "print.c"]
+        return [*sources, *([_FREESTANDING / "memory.c"] if self.freestanding else [])]
+
     def missing(self) -> list[str]:
         """Commands that are not installed."""
         return [name for name in (self.compiler, self.emulator[0]) if shutil.which(name) is None]
@@ -112,7 +117,8 @@ def measure(machine: Machine, package: Path, name: str, level: str) -> Measured:
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         build = _Build(machine, Path(folder), level)
         objects = [build.object(source) for source in sorted(package.glob("*.c"))]
-        once, twice = (build.run(objects, name, runs) for runs in (1, 2))
+        board = [build.object(source, *_BOARD) for source in machine.board()]
+        once, twice = (build.run([*objects, *board], name, runs) for runs in (1, 2))
         more = [each for each in twice.without(once).functions if each.instructions]
         return Measured(
             Counts(tuple(each for each in more if not each.name.startswith("__wrap_"))),
@@ -138,12 +144,8 @@ class _Build:
     def run(self, objects: Sequence[Path], name: str, runs: int) -> Counts:
         """What a program that calls the package so often executes."""
         program = self.folder / f"runs{runs}"
-        sources = [_HERE / "board.c", _HERE / "print.c"]
-        if self.machine.freestanding:
-            sources.append(_FREESTANDING / "memory.c")
-        board = [self.object(each, *_BOARD) for each in sources]
         calls = [f"-DRUN={name}_run", f"-DRUNS={runs}"]
-        board.append(self.object(_HERE / "measure.c", *_BOARD, *calls))
+        objects = [*objects, self.object(_HERE / "measure.c", *_BOARD, *calls)]
         places = [
             f"-Wl,--defsym={key}={value:#x}"
             for key, value in (
@@ -161,7 +163,7 @@ class _Build:
         ]
         if self.machine.freestanding:
             options += ["-nostdlib"]
-        files = [*map(str, (*board, *objects)), "-lgcc", "-o", str(program)]
+        files = [*map(str, objects), "-lgcc", "-o", str(program)]
         _run([self.machine.compiler, *self.machine.flags, *options, *files])
         found = count([*self._emulator, "-kernel", str(program)], timeout=_SECONDS)
         if "OK" not in found.output.splitlines():

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mcu.machines import MACHINES, Machine, measure
+from benchmarks.mcu import run
+from benchmarks.mcu.machines import MACHINES, Machine, Size, measure
+from tests.support.prequantized import tflite_path
 from tests.support.skipped import LACKS
 from tinyai.errors import ToolchainError
 
 each_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
 
+QUICK = ("Cortex-M4", "RV32IMAC")
 # As a package is: a function of its name that takes an instance, an input and an output.
 RUN = """
 #include <stdint.h>
@@ -115,3 +118,38 @@ def test_a_package_that_does_not_compile_is_an_error_that_shows_the_compilers_wo
     (tmp_path / "net.c").write_text("int net_run(void) { return nothing; }\n")
     with pytest.raises(ToolchainError, match="'nothing' undeclared"):
         measure(MACHINES[0], tmp_path, "net", "-O2")
+
+
+def check_page(network: run.Network, machines: list[Machine], folder: Path) -> None:
+    """A network computes the same on machines as here, and takes what the page says."""
+    tflite_path(network.file)
+    for machine in machines:
+        require(machine)
+    macs = run.package(network, folder).report.macs
+    measured = list(run.rows(network, folder, machines))
+    sizes = [each.sizes for row in measured for each in row.measured]
+    for size in (
+        by_name[of] for by_name in sizes for of in (network.name, f"{network.name}_weights")
+    ):
+        assert size == Size(size.text, 0, 0)
+    page = run.PAGE.read_text().splitlines()
+    if f"Made with {', '.join(run.tools())}." not in page:
+        pytest.skip(f"the page was not made with {', '.join(run.tools())}")
+    for row in measured:
+        line = f"| {' | '.join(run.cells(row, macs))} |"
+        assert line in page, "what the C takes has changed: run `make mcu`, and look at it"
+
+
+def test_keyword_spotting_computes_the_same_there_and_takes_what_the_page_says(
+    tmp_path: Path,
+) -> None:
+    (network,) = (each for each in run.NETWORKS if each.name == "kws")
+    check_page(network, [each for each in MACHINES if each.name in QUICK], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", run.NETWORKS, ids=lambda network: network.name)
+def test_a_network_computes_the_same_everywhere_and_takes_what_the_page_says(
+    network: run.Network, tmp_path: Path
+) -> None:
+    check_page(network, list(MACHINES), tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+FOLDERS = "tinyai", "tests", "benchmarks"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # A row of the glossary: a term, its meaning, its file and maybe a name in it.
 ROW = re.compile(r"^\| ([^|`]+) \| ([^|]+)\. \| `([^`]+)`(?:: `(\w+)`)? \|$")
@@ -58,3 +59,10 @@ def test_links_between_pages_lead_to_files_and_sections(page: Path) -> None:
         target = page.parent / file if file else page
         assert target.exists(), file
         assert not section or section in sections(target), f"{file}#{section}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_files_and_templates_that_a_page_names_are_there(page: Path) -> None:
+    files = [path for name in FOLDERS for path in (ROOT / name).rglob("*.*")]
+    for named in re.findall(r"`([\w./]+\.(?:py|j2))`", page.read_text()):
+        assert any(f"/{path}".endswith(f"/{named}") for path in files), named

@@ -47,8 +47,20 @@ def done(folder: Path, *command: str) -> str:
     return run.stdout
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
+def blocks(language: str, section: str = SECTION) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+
+
+def test_three_commands_lead_from_a_tflite_file_to_a_c_program(folder: Path) -> None:
+    for tool in ("make", "cc"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    section = README.partition("\n## C without TVM\n")[2].partition("\n## ")[0]
+    (commands,) = blocks("sh", section)
+    assert len(commands.splitlines()) == 3
+    out = done(folder, "sh", "-ec", commands)
+    assert "\nOK\n" in out
+    assert re.search(r"^arena +17,536 bytes", out, re.MULTILINE)
 
 
 def test_two_commands_lead_from_a_tflite_file_to_results(folder: Path) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     "compile",
     "tinyai compile model.tflite -o net.so",
     "tinyai compile model.tflite -o net.so --isa scalar --rounding tflite --arena-limit 100000",
+    "tinyai compile model.tflite -o folder --isa scalar --rounding tflite",
     "tinyai compile model.onnx -o net.relay.so --target 'tinyai -threads=2, llvm'",
 )
 @click.argument("model", type=click.Path())
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     default="model",
     show_default=True,
     help="int8: without the quantize and dequantize at the ends.",
+)
+@click.option(
+    "--ports-in-arena",
+    is_flag=True,
+    help="C package: inputs and outputs live in the arena, where NAME_input() says.",
 )
 @click.option("--cc", help="C compiler with its flags.  [default: CC, or one for --arch]")
 @click.option(
@@ -54,6 +60,7 @@ def compile(
     asked: Asked,
     name: str,
     ends: str,
+    ports_in_arena: bool,
     cc: str | None,
     strict: bool | None,
     input_shapes: str,
@@ -70,6 +77,10 @@ def compile(
     from tinyai.runtime.toolchain import Toolchain
 
     toolchain = Toolchain(cc) if cc is not None else None
+    if ports_in_arena and output.suffix not in ("", ".tar"):
+        raise OptionError(
+            "--ports-in-arena", found=f"beside {output.name}", allowed="beside a C package"
+        )
     if output.name.endswith(".relay.so"):
         if name or ends != "model":
             raise OptionError("options of TVM's library", found="--name, --ends", allowed="neither")
@@ -82,9 +93,15 @@ def compile(
         )
     elif output.suffix == ".so":
         facts = _library(model, output, asked, name, ends, input_shapes, toolchain)
+    elif output.suffix in ("", ".tar"):
+        facts = _package(
+            model, output, asked, name, ends, input_shapes, toolchain, ports_in_arena=ports_in_arena
+        )
     else:
         raise OptionError(
-            "output", found=repr(str(output)), allowed="a name that ends with .so or .relay.so"
+            "output",
+            found=repr(str(output)),
+            allowed="a name that ends with .so, .relay.so or .tar; without an ending, a folder",
         )
     if as_json:
         print_json(facts)
@@ -129,6 +146,37 @@ def _library(
         toolchain=toolchain,
     )
     return {"output": str(output), "kind": "library", **facts_of_library(output)}
+
+
+def _package(
+    model: str,
+    output: Path,
+    asked: Asked,
+    name: str,
+    ends: str,
+    input_shapes: str,
+    toolchain: Toolchain | None,
+    *,
+    ports_in_arena: bool,
+) -> dict[str, Any]:
+    """The facts are the report's, ports in the words of ``_lines``."""
+    from tinyai.frontends.model import network_of
+    from tinyai.package import package_of
+
+    network = network_of(model, asked.target, name=name, ends=ends, input_shapes=input_shapes)
+    package = package_of(network, asked.target, ports_in_arena=ports_in_arena, toolchain=toolchain)
+    if output.suffix:
+        package.write_tar(output)
+    else:
+        package.write(output)
+    report = package.report.to_dict()
+    for kind in ("inputs", "outputs"):
+        for port in report[kind]:
+            scale = port["scale"]
+            port["dtype"] = port["c_type"].removesuffix("_t")
+            port["scale"] = scale[0] if len(scale) == 1 else None
+    size = sum(map(len, package.files.values()))
+    return {"output": str(output), "kind": "C package", "size": size, **report}
 
 
 def _relay_library(

@@ -1,9 +1,10 @@
 """Float ONNX networks with seeded random weights, and their quantization by ONNX Runtime.
 
 Each builder returns a model of opset 13: NCHW, batch 1, input ``image`` [1, 3, size, size]. There
-is no BatchNormalization: its factors are in the weights, as after an export for inference. The
-weights are drawn as He et al. propose, so that activations stay alive in deep networks. Small
-sizes and widths suit tests; the defaults are the sizes of the papers.
+is no BatchNormalization: its factors are in the weights, as after an export for inference; with
+``norm=True`` it is there, where a builder has that, and convolutions have no bias. The weights are
+drawn as He et al. propose, so that activations stay alive in deep networks. Small sizes and widths
+suit tests; the defaults are the sizes of the papers.
 
     model = mobilenet_v2(size=32, width=0.25)
     quantized = quantize(model, form="qdq", activation="uint8", per_channel=True)
@@ -54,8 +55,8 @@ class Value:
 class Net:
     """A model under construction: every method adds a layer and returns its output."""
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name = name
+    def __init__(self, name: str, size: int, norm: bool = False) -> None:
+        self.name, self.norm = name, norm
         self.rng = np.random.default_rng(0)
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
@@ -103,12 +104,21 @@ class Net:
         weights = deviation * self.rng.standard_normal(shape)
         if groups == 1:  # else the mean of the activations outgrows what differs between images
             weights -= weights.mean(axis=(1, 2, 3), keepdims=True)
-        parameters = self.weight(weights.astype(np.float32)), self.draw((channels,), 0.1)
+        parameters = [self.weight(weights.astype(np.float32))]
+        parameters += [] if self.norm else [self.draw((channels,), 0.1)]
         pad = kernel // 2
         sizes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
         y = self.node("Conv", x.name, *parameters, group=groups, **sizes)
+        y = self.normalized(y, channels) if self.norm else y
         size = (x.size + 2 * pad - kernel) // stride + 1
         return self.activate(Value(y, channels, size), activation)
+
+    def normalized(self, y: str, channels: int) -> str:
+        """Batch norm as after a training: no two channels have the same numbers."""
+        scale, variance = (self.rng.uniform(0.5, 1.5, channels) for _ in range(2))
+        shift, mean = (0.1 * self.rng.standard_normal(channels) for _ in range(2))
+        numbers = [self.weight(each.astype(np.float32)) for each in (scale, shift, mean, variance)]
+        return self.node("BatchNormalization", y, *numbers)
 
     def upsample(self, x: Value, channels: int) -> Value:
         """Transposed convolution to twice the size; each output pixel has one input pixel."""
@@ -210,9 +220,10 @@ def mobilenet_v1(
     width: float = 1.0,
     blocks: Sequence[Sequence[int]] = MOBILENET_V1,
     classes: int = 1000,
+    norm: bool = False,
 ) -> onnx.ModelProto:
     """Depthwise separable convolutions with relu6 (Howard et al., 2017)."""
-    net = Net("mobilenet_v1", size)
+    net = Net("mobilenet_v1", size, norm)
     x = net.conv(net.image, _scaled(32, width), 3, stride=2, activation="relu6", gain=STEM_GAIN)
     for channels, stride in blocks:
         x = net.conv(x, x.channels, 3, stride=stride, groups=x.channels, activation="relu6")
@@ -225,9 +236,10 @@ def mobilenet_v2(
     width: float = 1.0,
     stages: Sequence[Stage] = MOBILENET_V2,
     classes: int = 1000,
+    norm: bool = False,
 ) -> onnx.ModelProto:
     """Inverted residuals with relu6 and linear ends (Sandler et al., 2018)."""
-    return _inverted("mobilenet_v2", stages, size, width, classes)
+    return _inverted("mobilenet_v2", stages, size, width, classes, norm)
 
 
 def efficientnet_lite0(
@@ -235,15 +247,16 @@ def efficientnet_lite0(
     width: float = 1.0,
     stages: Sequence[Stage] = EFFICIENTNET_LITE0,
     classes: int = 1000,
+    norm: bool = False,
 ) -> onnx.ModelProto:
     """EfficientNet-Lite0: no squeeze-and-excite, relu6; symmetric padding at strides."""
-    return _inverted("efficientnet_lite0", stages, size, width, classes)
+    return _inverted("efficientnet_lite0", stages, size, width, classes, norm)
 
 
 def _inverted(
-    name: str, stages: Sequence[Stage], size: int, width: float, classes: int
+    name: str, stages: Sequence[Stage], size: int, width: float, classes: int, norm: bool
 ) -> onnx.ModelProto:
-    net = Net(name, size)
+    net = Net(name, size, norm)
     x = net.conv(net.image, _scaled(32, width), 3, stride=2, activation="relu6", gain=STEM_GAIN)
     for stage in stages:
         for block in range(stage.blocks):
@@ -272,9 +285,10 @@ def resnet50(
     width: float = 1.0,
     blocks: Sequence[int] = (3, 4, 6, 3),
     classes: int = 1000,
+    norm: bool = False,
 ) -> onnx.ModelProto:
     """Bottlenecks with the stride in the 3×3 layer (He et al., 2016; "v1.5")."""
-    net = Net("resnet50", size)
+    net = Net("resnet50", size, norm)
     x = net.conv(net.image, _scaled(64, width), 7, stride=2, activation="relu")
     x = net.max_pool(x, 3, pad=1)
     for stage, count in enumerate(blocks):
@@ -292,14 +306,41 @@ def _bottleneck(net: Net, x: Value, channels: int, stride: int, project: bool) -
     return net.activate(net.add(y, shortcut), "relu")
 
 
+def resnet18(
+    size: int = 224,
+    width: float = 1.0,
+    blocks: Sequence[int] = (2, 2, 2, 2),
+    classes: int = 1000,
+    norm: bool = False,
+) -> onnx.ModelProto:
+    """Blocks of two 3×3 layers (He et al., 2016)."""
+    net = Net("resnet18", size, norm)
+    x = net.conv(net.image, _scaled(64, width), 7, stride=2, activation="relu")
+    x = net.max_pool(x, 3, pad=1)
+    for stage, count in enumerate(blocks):
+        for block in range(count):
+            stride = 2 if stage > 0 and block == 0 else 1
+            x = _basic(net, x, _scaled(64 * 2**stage, width), stride)
+    return net.classify(x, classes)
+
+
+def _basic(net: Net, x: Value, channels: int, stride: int) -> Value:
+    y = net.conv(x, channels, 3, stride=stride, activation="relu")
+    y = net.conv(y, channels, 3, gain=RESIDUAL_GAIN)
+    same = stride == 1 and x.channels == channels
+    shortcut = x if same else net.conv(x, channels, stride=stride)
+    return net.activate(net.add(y, shortcut), "relu")
+
+
 def squeezenet(
     size: int = 224,
     width: float = 1.0,
     fires: Sequence[Sequence[int]] = ((16, 16), (32, 32), (48, 48, 64, 64)),
     classes: int = 1000,
+    norm: bool = False,
 ) -> onnx.ModelProto:
     """SqueezeNet 1.1 (Iandola et al., 2016): fire modules, a convolution as the classifier."""
-    net = Net("squeezenet", size)
+    net = Net("squeezenet", size, norm)
     x = net.conv(net.image, _scaled(64, width), 3, stride=2, activation="relu")
     for stage in fires:
         x = net.max_pool(x, 3)

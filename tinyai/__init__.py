@@ -20,7 +20,18 @@ from typing import TYPE_CHECKING, Any
 from wrapt.importer import when_imported
 
 from tinyai._version import __version__ as __version__
-from tinyai.errors import EnvironmentProblem, TinyAIError
+from tinyai.errors import (
+    BoundaryError,
+    DefectError,
+    EnvironmentProblem,
+    FormatError,
+    LimitError,
+    ModelError,
+    OptionError,
+    TinyAIError,
+    ToolchainError,
+    UnsupportedError,
+)
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
@@ -50,12 +61,19 @@ if TYPE_CHECKING:
     from tinyai.source import Rounding
 
 __all__ = [
+    "BoundaryError",
     "Bundle",
     "Comparison",
     "CompileSpec",
+    "DefectError",
+    "EnvironmentProblem",
+    "FormatError",
     "Graph",
+    "LimitError",
     "Model",
+    "ModelError",
     "Network",
+    "OptionError",
     "Package",
     "Port",
     "QuantConfig",
@@ -67,6 +85,8 @@ __all__ = [
     "TensorSpec",
     "TinyAIError",
     "Toolchain",
+    "ToolchainError",
+    "UnsupportedError",
     "build",
     "check",
     "compile",

@@ -340,6 +340,19 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name != ".pkl_memoize_py3")
 
 
+@pytest.mark.parametrize("command", ["compile model.tflite -o a.so", "ops", "explain model.tflite"])
+def test_without_a_tvm_a_model_cannot_be_read(
+    inside: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("whole", "spelling", "explain"):
+        monkeypatch.setitem(sys.modules, f"tinyai.frontends.relay.{name}", None)
+        monkeypatch.delattr(f"tinyai.frontends.relay.{name}", raising=False)
+    result = run(*command.split())
+    assert result.exit_code == 2
+    assert "a TVM with Relay" in result.stderr
+    assert not (inside / "a.so").exists()
+
+
 def raised(error: Exception) -> None:
     raise error
 

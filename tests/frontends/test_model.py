@@ -71,6 +71,27 @@ def test_a_module_and_a_graph_are_models_too(cache: Path) -> None:
     assert np.array_equal(tinyai.Model(graph, TARGET).run(x)[0], expected[0])
 
 
+def test_targets_are_values_or_strings_everywhere(tmp_path: Path) -> None:
+    graph, target = small_network(), tinyai.Target(isa="scalar")
+    x = np.ones(graph.type(graph.inputs[0]).shape, np.float32)
+    for asked in (target, "tinyai -isa=scalar"):
+        assert tinyai.compile_graph(graph, asked, abi="plain").source.text == (
+            tinyai.compile_graph(graph, target, abi="plain").source.text
+        )
+        assert tinyai.Runner(graph, asked)(x)
+        package = tinyai.emit_c(graph, tmp_path / "package", asked)
+        assert package.files == tinyai.emit_c(graph, tmp_path / "package", target).files
+        assert tinyai.Model(tinyai.compile(graph, tmp_path / "net.so", asked)).run(x)
+        assert tinyai.network_of(KWS, asked).graph.nodes
+        assert not tinyai.explain(KWS, target=asked).computing
+    for call in (tinyai.compile_graph, tinyai.Runner, tinyai.network_of):
+        with pytest.raises(OptionError, match="target"):
+            call(KWS if call is tinyai.network_of else graph, 3)
+    with pytest.raises(OptionError, match="target"):
+        tinyai.emit_c(graph, tmp_path / "other", 3)  # type: ignore[arg-type]
+    assert not (tmp_path / "other").exists()
+
+
 def test_integer_ends_are_asked_for(cache: Path) -> None:
     vww = MODELS / "mcunet_vww.tflite"
     models = [tinyai.Model(vww, TARGET, ends=ends) for ends in ("model", "int8")]

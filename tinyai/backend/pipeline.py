@@ -38,7 +38,7 @@ class Compiled:
 
 def compile_graph(
     graph: Graph,
-    target: Target,
+    target: str | Target,
     *,
     abi: str | None = None,
     hooked: bool = False,
@@ -49,6 +49,7 @@ def compile_graph(
     Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
     or does not fit; ``DefectError`` for whatever else goes wrong.
     """
+    target = Target.of(target)
     compiled = _compiled(graph, target, abi, hooked=hooked, ports_in_arena=ports_in_arena)
     check_limits(compiled, target)
     return compiled

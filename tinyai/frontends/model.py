@@ -77,7 +77,7 @@ def compile(
 
 def network_of(
     model: Source,
-    target: Target | None = None,
+    target: str | Target | None = None,
     *,
     params: Mapping[str, Any] | None = None,
     name: str = "",

@@ -44,7 +44,7 @@ _STANDARD |= {"time", "clock", "off", "pid", "char16", "char32", "nullptr", "tin
 def emit_c(
     model: Source,
     folder: str | os.PathLike[str],
-    target: Target | None = None,
+    target: str | Target | None = None,
     *,
     params: Mapping[str, Any] | None = None,
     name: str = "",
@@ -66,7 +66,7 @@ def emit_c(
     Raises ``BoundaryError`` where a part of the model would stay on a host, ``OptionError`` for bad
     options, files and folders, ``LimitError`` where it needs more memory than the target allows.
     """
-    target = target or Target()
+    target = Target.of(target)
     network = network_of(
         model, target, params=params, name=name, ends=ends, input_shapes=input_shapes
     )
@@ -79,7 +79,7 @@ def emit_c(
 
 def package_of(
     network: Network,
-    target: Target | None = None,
+    target: str | Target | None = None,
     *,
     ports_in_arena: bool = False,
     sample: Sequence[Array] | None = None,
@@ -92,7 +92,7 @@ def package_of(
     - ``sample``: inputs for NAME_test.c, dense arrays of the inputs' types; random ones if None.
     - ``toolchain``: what measures code and stack for the report; this machine's if None.
     """
-    target = target or Target()
+    target = Target.of(target)
     if target.threads != 1:
         raise OptionError(
             "option 'threads' of a C package",

@@ -45,7 +45,7 @@ class LayerTime:
 
 def time_layers(
     graph: Graph,
-    target: Target | None = None,
+    target: str | Target | None = None,
     toolchain: Toolchain | None = None,
     *,
     runs: int = 100,
@@ -57,7 +57,7 @@ def time_layers(
     """
     if runs < 1:
         raise OptionError("runs", found=runs, allowed="1 or more")
-    compiled = compile_graph(graph, target or Target(), abi="timed")
+    compiled = compile_graph(graph, Target.of(target), abi="timed")
     times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
     served = compiled.source.variants[runs_here(compiled.source.variants)]
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3

@@ -53,10 +53,10 @@ class Runner:
     def __init__(
         self,
         graph: Graph,
-        target: Target | None = None,
+        target: str | Target | None = None,
         toolchain: Toolchain | None = None,
     ) -> None:
-        compiled = compile_graph(graph, target or Target(), abi="plain")
+        compiled = compile_graph(graph, Target.of(target), abi="plain")
         self.source = compiled.source
         self.inputs = graph.types(graph.inputs)
         self.outputs = graph.types(graph.outputs)

@@ -37,7 +37,7 @@ Quants = Sequence[QParams | None]
 
 def network_of(
     model: str | os.PathLike[str] | tvm.IRModule | Graph,
-    target: Target | None = None,
+    target: str | Target | None = None,
     name: str = "",
     *,
     params: dict[str, Any] | None = None,
@@ -56,7 +56,7 @@ def network_of(
     as integers; ``BoundaryError``, with the report of ``explain``, where an operator would stay on
     the host.
     """
-    target = target or Target()
+    target = Target.of(target)
     if ends not in ENDS:
         raise OptionError("ends of a network", found=repr(ends), allowed=", ".join(ENDS))
     if isinstance(model, Graph):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,8 +131,8 @@ def _lines(report: PackageReport) -> Iterator[str]:
     if report.dropped.channels:
         yield f"left out: {report.dropped}"
     yield ""
-    yield from _columns([("port", "type", "shape", "bytes", "scale", "zero point", "name")])
-    yield from _ports(report)
+    heads = ("", "type", "shape", "bytes", "scale", "zero point", "name")
+    yield from _columns([heads, *_ports(report)])
     yield ""
     yield "layers (multiply-accumulates of a run)"
     rows = [
@@ -170,7 +170,7 @@ def _known(size: int | None) -> str:
     return "unknown" if size is None else f"{size:,} bytes"
 
 
-def _ports(report: PackageReport) -> Iterable[str]:
+def _ports(report: PackageReport) -> Iterator[tuple[str, ...]]:
     ports = [(f"input {n}", each) for n, each in enumerate(report.inputs)]
     ports += [(f"output {n}", each) for n, each in enumerate(report.outputs)]
     for label, each in ports:
@@ -178,7 +178,7 @@ def _ports(report: PackageReport) -> Iterable[str]:
         scale = f"{each.scale[0]!r}" if len(each.scale) == 1 else f"{len(each.scale)} scales"
         zero = "" if each.zero_point is None else str(each.zero_point)
         facts = (label, each.c_type, shape, f"{each.bytes:,}", scale if each.scale else "", zero)
-        yield "  ".join((*facts, safe(each.name, _NAME)))
+        yield *facts, safe(each.name, _NAME)
 
 
 def _named(row: LayerRow) -> str:

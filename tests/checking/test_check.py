@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -100,7 +101,7 @@ def test_a_network_is_equal_and_a_planted_fault_is_found_in_its_layer(
     assert facts["first"]["name"] == found.first.name
     text = str(found)
     assert text.startswith("different: ")
-    assert "  arithmetic of the expected value:\n    conv2d: sum of " in text
+    assert "  arithmetic, by the operators' references:\n    conv2d: sum of " in text
 
 
 # --- Code that is built --------------------------------------------------------------------------
@@ -402,10 +403,12 @@ def test_a_file_that_is_no_model_ends_with_1(tmp_path: Path) -> None:
 
 def test_names_of_the_model_cannot_write_to_the_terminal() -> None:
     layer = Layer(
-        *(0, 1, ("\x1b[31mred", "y" * 999), "conv2d", "int8[1]", "a", "b", (0,), 1, 2, 1, 1),
+        *(0, 1, ("\x1b[31mred", "y" * 999), "conv2d", "float32[1]", "a", "b"),
+        *((0,), math.inf, math.nan, 1, 1),
         arithmetic=(Line("result of layer 0 (\x1b[31mred)", 1),),
     )
     whole = Comparison("m\x07.onnx", "c", "o", "onnx", 1, 0, (), layer, ("\x1b",))
     assert not any(ord(c) < 32 and c != "\n" for c in str(whole))
     assert max(map(len, str(whole).splitlines())) < 400
-    assert json.loads(whole.json())["first"]["names"][1] == "y" * 999
+    first = json.loads(whole.json(), parse_constant=pytest.fail)["first"]
+    assert (first["names"][1], first["found"], first["expected"]) == ("y" * 999, "inf", "nan")

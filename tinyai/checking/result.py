@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
+from typing import Any
 
 from tinyai.report import safe
 
 SCHEMA = "tinyai.check/1"
 Number = int | float
+
+
+def _plain(value: Any) -> Any:
+    """The same with numbers that JSON has: text for infinities and what is no number."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -36,8 +47,8 @@ class Layer:
     ``number`` counts layers from 0 in the order of execution, of ``layers``; ``names`` are the
     source model's, ``operator`` and ``type`` what the layer computes. ``found_by`` made the value
     ``found`` and ``expected_by`` the value ``expected``, at ``index``, the first of ``differing``
-    elements of ``elements``. ``arithmetic`` leads to ``expected`` by the operators' references; it
-    is empty where these are not one of the two sides.
+    elements of ``elements``. One of the two is the operators' references, and ``arithmetic`` leads
+    to their value.
     """
 
     number: int
@@ -71,7 +82,7 @@ class Layer:
             f"  expected:   {self.expected} by {self.expected_by}",
         ]
         if self.arithmetic:
-            lines.append("  arithmetic of the expected value:")
+            lines.append("  arithmetic, by the operators' references:")
             lines += [f"    {safe(str(line), 160)}" for line in self.arithmetic]
         return "\n".join(lines)
 
@@ -129,7 +140,7 @@ class Comparison:
         facts = {"schema": SCHEMA, "equal": self.equal, **dataclasses.asdict(self)}
         if self.first:
             facts["first"] = {"name": self.first.name, **facts["first"]}
-        return json.dumps(facts, indent=2)
+        return json.dumps(_plain(facts), indent=2)
 
     def __str__(self) -> str:
         head = "equal" if self.equal else "different"

@@ -4,7 +4,7 @@ epilogues."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -85,7 +85,7 @@ def serves(kernel: Kernel, graph: Graph, node: Node) -> bool:
 def force_kernel(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
     """Every node gets this row."""
 
-    def forced(graph: Graph, target: Target) -> Lowered:
+    def forced(graph: Graph, target: Target, own: Sequence[Kernel] = ()) -> Lowered:
         choices = {node.output: Choice(kernel) for node in graph.nodes}
         return Lowered.of(graph, dict.fromkeys(variants_of(target), choices), target.threads)
 

@@ -199,6 +199,10 @@ def test_what_was_compiled_is_kept_for_the_next_load(tmp_path: Path) -> None:
     with bundle.libraries() as second:
         assert second == first
     assert second["net"].stat().st_mtime_ns == time
+    whole = first["net"].read_bytes()
+    first["net"].write_bytes(whole[:-100])
+    with bundle.libraries() as third:
+        assert third["net"].stat().st_size == len(whole)
 
 
 def test_a_bundle_that_was_altered_or_cut_off_is_refused(tmp_path: Path) -> None:

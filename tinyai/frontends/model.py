@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinyai._version import __version__
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
+from tinyai.runtime.kept import drop_old, kept_folder
 from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 Source: TypeAlias = Any
 
 LIBRARIES = (".so", ".dylib")
-_MOST_KEPT = 64  # libraries of model files
 BUNDLE = ".tinyai"
 
 
@@ -200,7 +200,7 @@ class Model(Library):
             )
             write_library(network, place, options, toolchain, here=True)
             super().__init__(place)  # what is loaded stays, when its file goes
-            _drop_old(place.parent)
+            drop_old(place.parent)
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
@@ -222,21 +222,8 @@ def _kept(file: Path, target: Target, said: tuple[str, ...]) -> Path | None:
         digest.update(Path(target.tuning).read_bytes())
     digest.update(repr(instruction_sets(cpu_description())).encode())
     digest.update(_own_code())
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(home) / "tinyai" / "models"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder / f"{digest.hexdigest()}.so" if os.access(folder, os.W_OK) else None
-
-
-def _drop_old(folder: Path) -> None:
-    """Only the newest libraries are kept. Others may do the same meanwhile."""
-    with contextlib.suppress(OSError):
-        found = [(path.stat().st_mtime_ns, path) for path in folder.glob("*.so")]
-        for _, path in sorted(found)[:-_MOST_KEPT]:
-            path.unlink()
+    folder = kept_folder("models")
+    return folder and folder / f"{digest.hexdigest()}.so"
 
 
 def _own_code() -> bytes:

@@ -23,6 +23,8 @@ from tinyai.errors import FormatError, OptionError
 from tinyai.files import written_whole
 from tinyai.ir import DType, QParams, Type
 from tinyai.network import Port
+from tinyai.runtime.kept import drop_old, kept_folder
+from tinyai.runtime.library import check_elf
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import this_architecture
 
@@ -147,7 +149,7 @@ class Bundle:
                 hint='lower it for this machine, or with CompileSpec("isa", b"generic")',
             )
         with contextlib.ExitStack() as stack:
-            folder = _cache()
+            folder = kept_folder("bundles")
             if folder is None:
                 made = tempfile.TemporaryDirectory(prefix="tinyai-")
                 folder = Path(stack.enter_context(made))
@@ -176,12 +178,15 @@ class Bundle:
                 digest.update(hashlib.sha256(part).digest())
         file = folder / f"{digest.hexdigest()}.so"
         if file.is_file():
-            return file
+            with contextlib.suppress(FormatError):  # cut off: it is made anew
+                check_elf(file)
+                return file
         if library:
             with written_whole(file) as beside:
                 beside.write_bytes(library)
         else:
             write_library(file, programs, self.data, toolchain, here=True)
+        drop_old(folder)
         return file
 
     def __str__(self) -> str:
@@ -199,17 +204,6 @@ def _is_library(data: bytes) -> bool:
 
 def _key(program: bytes) -> str:
     return program.decode(errors="replace") if len(program) < 200 else ""
-
-
-def _cache() -> Path | None:
-    """The folder of compiled bundles, the user's alone; None where it cannot be written."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "tinyai" / "bundles"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder if os.access(folder, os.W_OK) else None
 
 
 @contextlib.contextmanager

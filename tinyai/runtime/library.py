@@ -266,7 +266,7 @@ def _loaded(path: Path) -> tuple[dict[str, Any], ctypes.CDLL]:
             allowed="a library that tinyai compile wrote",
             hint="tinyai compile MODEL -o net.so",
         )
-    _check_elf(path)
+    check_elf(path)
     try:
         handle = ctypes.CDLL(_spelled(path))
     except OSError as error:
@@ -304,8 +304,9 @@ def _no_library(path: Path, found: str) -> FormatError:
     )
 
 
-def _check_elf(path: Path) -> None:
-    """What the loader tells badly, or not at all: it maps a file that was cut off, and dies."""
+def check_elf(path: Path) -> None:
+    """Raise ``FormatError`` for what the loader tells badly, or not at all: it maps a file that was
+    cut off, and dies."""
     with path.open("rb") as file:
         head = file.read(64)
         size = os.fstat(file.fileno()).st_size

@@ -60,7 +60,7 @@ def run(*arguments: object) -> Result:
 # --- Help ----------------------------------------------------------------------------------------
 
 # A download, and what has tests of its own.
-NOT_RUN = ("install-tvm", "check")
+NOT_RUN = ("install-tvm", "check", "quantize")
 EXAMPLES = [
     (name, example)
     for name, command in sorted(main.commands.items())
@@ -92,6 +92,22 @@ def test_examples_run(inside: Path, name: str, example: str) -> None:
     for flag in ("-o", "--output"):
         if flag in words:
             assert (inside / words[words.index(flag) + 1]).exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # TVM's importers'
+def test_the_examples_of_quantize_run_one_after_the_other(inside: Path) -> None:
+    """On float models, with samples."""
+    shutil.copy(MODELS / "ad01_fp32.tflite", "model.tflite")
+    rng = np.random.default_rng(0)
+    np.savez("samples.npz", image=rng.random((2, 1, 1, 8, 8), np.float32))
+    Path("folder").mkdir()
+    for number in range(2):
+        np.save(f"folder/{number}.npy", rng.random((1, 640), np.float32))
+    command = main.commands["quantize"]
+    assert isinstance(command, Command)
+    for example in command.examples:
+        result = run(*shlex.split(example)[1:])
+        assert result.exit_code == 0, f"{example}: {result.output}"
 
 
 @pytest.mark.parametrize("name", ["compile", "bench", "tune", "explain", "run"])
@@ -265,6 +281,10 @@ WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
     ("compile model.onnx -o a.so --ends int8", 2, "ends='int8'", nothing),
     ("compile model.tflite -o a.so --input-shapes x", 2, "input shapes", nothing),
     ("compile model.tflite -o a.so --input-shapes y:[1]", 2, "as many dimensions", nothing),
+    ("compile model.tflite -o net --threads 2", 2, "option 'threads' of a C package", nothing),
+    ("compile model.tflite -o net.tar --arena-limit 10", 1, "arena of a region", nothing),
+    ("compile model.onnx -o net", 1, "a float model", nothing),
+    ("compile model.tflite -o labels.txt/net", 2, "labels.txt", nothing),
     ("run", 2, "Missing argument", nothing),
     ("run net.so", 2, "no --input", nothing),
     ("run none.so -i x.npy", 2, "none.so, no file", nothing),

@@ -329,6 +329,7 @@ def test_inputs_that_do_not_fit_are_refused(
         ("net.onnx", {"samples": -1}, "samples"),
         ("net.tflite", {"target": Target(rounding="onnx")}, "rounding"),
         ("net.onnx", {"target": Target(rounding="tflite"), "against": "tvm"}, "rounding"),
+        ("net.onnx", {"target": "tinyai -rounding=upward"}, "rounding"),
         ("absent.onnx", {}, "model file"),
     ],
 )

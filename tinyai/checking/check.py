@@ -30,7 +30,7 @@ from tinyai.reference import run_node
 from tinyai.report import safe
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.stages import stage
-from tinyai.target import Target
+from tinyai.target import Target, split_target
 
 # Whose integers are compared, and the rounding that has them.
 ROUNDINGS = {"tvm": "upward", "litert": "tflite", "onnxruntime": "onnx"}
@@ -42,7 +42,7 @@ Path_ = str | os.PathLike[str]
 
 def check(
     model: Any,
-    target: Target | None = None,
+    target: str | Target | None = None,
     *,
     built: Path_ | None = None,
     against: str = "",
@@ -116,8 +116,10 @@ def target_of(options: Mapping[str, str], against: str) -> Target:
     return Target.from_options(given)
 
 
-def _target(target: Target | None, against: str) -> Target:
+def _target(target: str | Target | None, against: str) -> Target:
     """With the rounding of the other program. Raises ``OptionError`` where it says another."""
+    if isinstance(target, str):
+        return target_of(split_target(target)[0], against)
     target, rounding = target or Target(isa="native"), ROUNDINGS[against]
     if target.rounding not in (Target.rounding, rounding):
         raise _other_rounding(target.rounding, against)
@@ -160,7 +162,7 @@ def opponent_of(file: Path | None, against: str) -> str:
     return against
 
 
-def _target_of_built(own: Target, target: Target | None, against: str) -> Target:
+def _target_of_built(own: Target, target: str | Target | None, against: str) -> Target:
     """The target that code was built for. Raises ``OptionError`` for another one, and for a
     rounding that is not the other program's."""
     if target is not None:

@@ -39,6 +39,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x = rng.integers(-128, 128, (1, 49, 10, 1)).astype(np.int8)
     np.save(folder / "x.npy", x)
     np.savez(folder / "x.npz", input_1=x)
+    np.savez(folder / "samples.npz", image=rng.random((4, 1, 8, 8), np.float32))
     (folder / "labels.txt").write_text("".join(f"word {i}\n" for i in range(12)))
     return folder
 

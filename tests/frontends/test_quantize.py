@@ -187,6 +187,20 @@ def test_the_command_writes_a_module_that_the_other_commands_compile(tmp_path: P
     np.testing.assert_array_equal(ours, integers)
 
 
+def test_a_float_model_is_compiled_by_samples(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", image=load_split().train.images[:16])
+    done = command(
+        *("compile", DIGITS, "--calibrate", tmp_path / "data.npz"), "-o", tmp_path / "digits.so"
+    )
+    assert done.exit_code == 0, done.output
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["data.npz", "digits.so"]
+    image = load_split().held_out.images[:1]
+    wanted = tinyai.quantize(DIGITS, None, [*samples(16)], compared=1).module
+    (integers,) = runner(tinyai.build(wanted))({"image": image})
+    (ours,) = tinyai.Model(tmp_path / "digits.so").run(image)
+    np.testing.assert_array_equal(ours, integers)
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

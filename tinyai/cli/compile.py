@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinyai.cli.quantize import quantized_first
 from tinyai.cli.shared import (
     Asked,
     command,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     "tinyai compile model.tflite -o net.so",
     "tinyai compile model.tflite -o net.so --isa scalar --rounding tflite --arena-limit 100000",
     "tinyai compile model.tflite -o folder --isa scalar --rounding tflite",
+    "tinyai compile model.onnx --calibrate samples.npz -o net.so",
     "tinyai compile model.onnx -o net.relay.so --target 'tinyai -threads=2, llvm'",
 )
 @click.argument("model", type=click.Path())
@@ -40,6 +42,11 @@ if TYPE_CHECKING:
     default="model",
     show_default=True,
     help="int8: without the quantize and dequantize at the ends.",
+)
+@click.option(
+    "--calibrate",
+    type=click.Path(),
+    help="Quantize a float MODEL first, by samples: an .npz or a folder, as of tinyai quantize.",
 )
 @click.option(
     "--ports-in-arena",
@@ -60,6 +67,7 @@ def compile(
     asked: Asked,
     name: str,
     ends: str,
+    calibrate: str | None,
     ports_in_arena: bool,
     cc: str | None,
     strict: bool | None,
@@ -81,28 +89,38 @@ def compile(
         raise OptionError(
             "--ports-in-arena", found=f"beside {output.name}", allowed="beside a C package"
         )
-    if output.name.endswith(".relay.so"):
-        if name or ends != "model":
-            raise OptionError("options of TVM's library", found="--name, --ends", allowed="neither")
-        facts = _relay_library(model, output, asked, strict, input_shapes, toolchain)
-    elif strict is False:
-        raise OptionError(
-            "--no-strict",
-            found=f"beside {output.name}, which has no host",
-            allowed="beside NAME.relay.so alone",
-        )
-    elif output.suffix == ".so":
-        facts = _library(model, output, asked, name, ends, input_shapes, toolchain)
-    elif output.suffix in ("", ".tar"):
-        facts = _package(
-            model, output, asked, name, ends, input_shapes, toolchain, ports_in_arena=ports_in_arena
-        )
-    else:
-        raise OptionError(
-            "output",
-            found=repr(str(output)),
-            allowed="a name that ends with .so, .relay.so or .tar; without an ending, a folder",
-        )
+    with quantized_first(model, calibrate, input_shapes) as (model, input_shapes):
+        if output.name.endswith(".relay.so"):
+            if name or ends != "model":
+                raise OptionError(
+                    "options of TVM's library", found="--name, --ends", allowed="neither"
+                )
+            facts = _relay_library(model, output, asked, strict, input_shapes, toolchain)
+        elif strict is False:
+            raise OptionError(
+                "--no-strict",
+                found=f"beside {output.name}, which has no host",
+                allowed="beside NAME.relay.so alone",
+            )
+        elif output.suffix == ".so":
+            facts = _library(model, output, asked, name, ends, input_shapes, toolchain)
+        elif output.suffix in ("", ".tar"):
+            facts = _package(
+                model,
+                output,
+                asked,
+                name,
+                ends,
+                input_shapes,
+                toolchain,
+                ports_in_arena=ports_in_arena,
+            )
+        else:
+            raise OptionError(
+                "output",
+                found=repr(str(output)),
+                allowed="a name that ends with .so, .relay.so or .tar; without an ending, a folder",
+            )
     if as_json:
         print_json(facts)
     else:

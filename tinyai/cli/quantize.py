@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tinyai.cli.shared import command, console, json_option, relay_for, shapes_option
 from tinyai.errors import OptionError
+
+if TYPE_CHECKING:
+    from tinyai.frontends.relay.quantize import Quantized
+    from tinyai.quantizer.config import QuantConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,9 +65,7 @@ def config_options(function: F) -> F:
 
 @command(
     "quantize",
-    "tinyai quantize model.onnx --calibrate samples.npz -o model.relay",
-    "tinyai quantize model.tflite --calibrate folder/ -o model.relay --observer percentile",
-    "tinyai compile model.relay -o model.so",
+    "tinyai quantize model.onnx --calibrate samples.npz -o model.relay --observer percentile",
 )
 @click.argument("model", type=click.Path())
 @click.option(
@@ -87,6 +90,18 @@ def quantize(
         raise OptionError("output", found=str(output), allowed="a name that ends with .relay")
     if not output.parent.is_dir():
         raise OptionError("output", found=str(output), allowed="a file in a folder that there is")
+    quantized = write_quantized(model, calibrate, output, config, input_shapes)
+    if as_json:
+        click.echo(quantized.report.json())
+    else:
+        console().print(quantized.report.table())
+        click.echo(str(quantized.report))
+
+
+def write_quantized(
+    model: str, calibrate: str, output: Path, config: QuantConfig, input_shapes: str
+) -> Quantized:
+    """Quantize a model file and write it as Relay's text, whole or not at all."""
     with relay_for("quantize"):
         from tinyai.frontends.relay.load import load_model
         from tinyai.frontends.relay.quantize import quantize
@@ -98,8 +113,21 @@ def quantize(
         beside = Path(folder) / output.name
         beside.write_text(text)
         os.replace(beside, output)
-    if as_json:
-        click.echo(quantized.report.json())
-    else:
-        console().print(quantized.report.table())
-        click.echo(str(quantized.report))
+    return quantized
+
+
+@contextlib.contextmanager
+def quantized_first(
+    model: str, calibrate: str | None, input_shapes: str
+) -> Iterator[tuple[str, str]]:
+    """The model file to compile and the shapes of its inputs: ``model``, or what is quantized of it
+    by the samples ``calibrate``."""
+    if calibrate is None:
+        yield model, input_shapes
+        return
+    from tinyai.quantizer.config import QuantConfig
+
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+        made = Path(folder) / f"{Path(model).stem}.relay"
+        write_quantized(model, calibrate, made, QuantConfig(), input_shapes)
+        yield str(made), ""

@@ -101,7 +101,7 @@ def _boundary(
     name = f" {safe(call.name, 60)!r}" if call.name else ""
     held, hint = contents(relay.transform.InferType()(mod)), "what the report says of each operator"
     if held.startswith("a float model"):
-        hint = "quantize the model to int8 first, by its framework's tools"
+        hint = "quantize the model first: tinyai quantize, --calibrate, or its framework's tools"
     return BoundaryError(
         "not all of the model can be compiled, and there is no host for the rest",
         report=explain(mod, params, **options),

@@ -36,7 +36,7 @@ from benchmarks.peers import versions
 from benchmarks.timing import geometric_mean
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.report import safe
-from tinyai.runtime.peak import vnni_peak
+from tinyai.runtime.peak import product_peak
 from tinyai.target import ROUNDINGS, Target
 
 PICTURE = workloads.ROOT / "docs" / "bench.svg"
@@ -191,7 +191,7 @@ def bench(
     console: Console,
 ) -> int:
     """Measure every case on every number of threads; print, write ``output``; the exit code."""
-    peaks = {count: vnni_peak(count) for count in threads}
+    peaks = {count: product_peak(count) for count in threads}
     rows = []
     for number, case in enumerate(cases):
         for count in threads:

@@ -358,9 +358,9 @@ def test_the_geometric_mean_of_a_ratio_and_its_inverse_is_one() -> None:
 
 def test_without_vnni_the_peak_is_not_known_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "instruction_sets", lambda _: ("scalar", "avx2"))
-    peak.vnni_peak.cache_clear()
-    assert peak.vnni_peak(1) == (None, "this CPU has no AVX512-VNNI")
-    peak.vnni_peak.cache_clear()
+    peak.product_peak.cache_clear()
+    assert peak.product_peak(1) == (None, "this CPU has no AVX512-VNNI")
+    peak.product_peak.cache_clear()
 
 
 def test_the_picture_is_whole_and_the_same_each_time(shown, tmp_path: Path) -> None:

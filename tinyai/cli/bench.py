@@ -45,9 +45,9 @@ def bench(
         )
         return
     from tinyai.runtime.layers import times_table
-    from tinyai.runtime.peak import vnni_peak
+    from tinyai.runtime.peak import product_peak
 
-    peak, _ = vnni_peak(Target.from_options(asked.options).threads)
+    peak, _ = product_peak(Target.from_options(asked.options).threads)
     for name, row in times.items():
         console().print(times_table(name, row, layers=layers, peak=peak))
 

@@ -10,7 +10,7 @@ so a weight is stored once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 
 from tinyai.codegen.isa.microkernels import Microkernels
@@ -36,6 +36,24 @@ _SETS = {architecture: _found(architecture) for architecture in ARCHITECTURES}
 MICROKERNELS: tuple[Microkernels, ...] = tuple(
     each for sets in _SETS.values() for found in sets.values() for each in found.microkernels
 )
+
+# What a loop that waits does, and where it can: on each architecture.
+PAUSES: tuple[tuple[str, str], ...] = tuple(
+    sorted(
+        {
+            (each.alone.architecture.spins, each.alone.architecture.pause)
+            for sets in _SETS.values()
+            for each in sets.values()
+            if each.alone.architecture
+        },
+        reverse=True,
+    )
+)
+
+
+def instruction_sets_of(architecture: str = "") -> Mapping[str, InstructionSet]:
+    """Those of an architecture, or of this machine's, by name, the strongest first."""
+    return _SETS[architecture or Target().architecture]
 
 
 def variants_of(target: Target) -> tuple[IsaVariant, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ class Architecture:
     """What instruction sets of one family of CPUs share: the preprocessor's ``guard`` around their
     code, the ``header`` of the compiler's intrinsics, the expression by which C asks whether the
     CPU ``has`` a feature, with the header that this needs (``asks``), and what gcc calls a target
-    with these features."""
+    with these features. Where ``spins`` holds, a loop that waits does ``pause``."""
 
     name: str
     guard: str
@@ -25,6 +26,8 @@ class Architecture:
     has: Callable[[str], str]
     asks: str = ""
     gcc: Callable[[tuple[str, ...]], str] = ",".join
+    spins: str = ""
+    pause: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,24 @@ class IsaVariant:
 
 
 @dataclass(frozen=True)
+class Peak:
+    """A C ``program`` that measures how many multiply-accumulates of an instruction set the cores
+    make in a second, at most; and the set's ``name`` for people."""
+
+    name: str
+    program: Path
+
+
+@dataclass(frozen=True)
 class InstructionSet:
     """What a folder is, whose name is a value of the option ``isa``.
 
     ``alone`` is the variant of a file that is for it alone, ``among`` its variant of a file for
-    every machine of the architecture; None where such a file does without.
+    every machine of the architecture; None where such a file does without. ``peak``: None where
+    nobody measures it.
     """
 
     alone: IsaVariant
     among: IsaVariant | None = None
     microkernels: tuple[Microkernels, ...] = ()
+    peak: Peak | None = None

@@ -2,8 +2,9 @@
 
 A *schedule* cuts the channels of a layer into panels, says how many outputs meet a panel at a time,
 how many outputs are computed for all panels before the next ones, and whether the products of a
-window are written out. ``schedules`` lists those worth a try, the cheapest first by a model of an
-x86-64 core with AVX512-VNNI, in cycles:
+window are written out. ``schedules`` lists those worth a try, the cheapest first by a model of a
+core with 32 registers of 64 bytes, in cycles. One model serves all instruction sets, whose variants
+in a file share schedules and packed weights:
 
 - A product of registers or a load takes ``SLOT``. For every four bytes of the window, a tile of p
   outputs by b blocks of 16 channels loads b weights and p values and makes p · b products; but a

@@ -14,6 +14,7 @@ from tinyai.codegen.ctree import Block, Code, Declare, let
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import NOW
 from tinyai.codegen.index import Axis
+from tinyai.codegen.isa import PAUSES
 from tinyai.codegen.steps import Epilogue
 
 # Pieces of a share at most, and their cycles at least.
@@ -27,6 +28,7 @@ CACHE_LINE = 64
 @dataclass(frozen=True)
 class Team:
     threads: int
+    pauses: tuple[tuple[str, str], ...] = PAUSES
 
 
 def team(threads: int) -> Definition:

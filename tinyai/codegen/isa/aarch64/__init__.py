@@ -30,4 +30,6 @@ AARCH64 = Architecture(
     _has,
     asks="sys/auxv.h",
     gcc=_gcc,
+    spins="defined(__aarch64__)",
+    pause='__asm__ __volatile__("yield");',
 )

@@ -29,10 +29,10 @@ _DOT = Definition("dot_dotprod", "dot_dotprod.c.j2")
 
 @dataclass(frozen=True, kw_only=True)
 class TileText(Options):
-    """Of ``many`` outputs, or of one. Windows are ``unrolled`` (rows, and words of a row), or are
+    """Of so many ``pixels`` at a time. Windows are ``unrolled`` (rows, and words of a row), or are
     one ``point``, of bytes that so many, up to 32, divide (0 where they are more)."""
 
-    many: bool
+    pixels: int
     blocks: int
     unrolled: tuple[int, int] | None
     point: int
@@ -58,11 +58,14 @@ def tile(
     isa: str = NAME,
     products: Definition = _DOT,
     template: str = f"tile_{NAME}.c.j2",
+    heights: tuple[int, int] = (5, 1),
 ) -> str:
     """Any number of outputs, 16 channels of them at a time; whether the last block is whole is
-    asked at run time. In the variant of ``isa``, whose ``products`` they are made of."""
+    asked at run time. In the variant of ``isa``, whose ``products`` they are made of; ``heights``
+    are how many outputs there are at a time, where they are many and where there is one."""
     options = replace(options, masked=False, ahead=0)
     many = t.outputs > 1
+    height = heights[0] if many else heights[1]
     rows, words = t.g.window.kernel[0], t.bytes // 4
     unrolled = (rows, words) if t.columns == 1 and rows * words <= WRITTEN_OUT else None
     point = math.gcd(t.bytes, 32) if rows * t.columns == 1 and not unrolled else 0
@@ -74,7 +77,7 @@ def tile(
         f"{rows}x{words}" if unrolled else f"by{point}" if point else "",
         isa,
     )
-    text = TileText(**vars(options), many=many, blocks=blocks, unrolled=unrolled, point=point)
+    text = TileText(**vars(options), pixels=height, blocks=blocks, unrolled=unrolled, point=point)
     needs = (TILE_ARGS, STRING_H, products, *endings(options, isa))
     return epilogue.need(Definition(name, template, needs, arguments=text))
 

@@ -16,7 +16,7 @@ from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 NAME, SHARED = "i8mm", "i8mm_shared"
 VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (dotprod.NAME, NAME))
 _PRODUCTS = Definition("products_i8mm", "products_i8mm.c.j2")
-_TILE = partial(dotprod.tile, isa=NAME, products=_PRODUCTS)
+_TILE = partial(dotprod.tile, isa=NAME, products=_PRODUCTS, heights=(6, 2))
 _MICROKERNELS = Microkernels(
     NAME,
     partial(_TILE, template="tile_paired_i8mm.c.j2"),

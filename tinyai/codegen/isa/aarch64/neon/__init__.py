@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from tinyai.codegen.kernels.tiling import Tiling
 
 NAME = "neon"
+# Outputs of a tile, where there are many.
+MANY = 2
 _PRODUCTS = Definition("products_neon", "products_neon.c.j2")
 VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (NAME,))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileText(Options):
-    """Of ``many`` outputs, or of one. Windows may be one ``point``, of bytes that so many, up to
-    32, divide (0 where they are more). ``pairs``: the sum of two products fits 16 bits."""
+    """Of so many outputs (``pixels``) at a time. Windows may be one ``point``, of bytes that so
+    many, up to 32, divide (0 where they are more). ``pairs``: the sum of two products fits 16
+    bits."""
 
-    many: bool
+    pixels: int
     blocks: int
     point: int
     pairs: bool
@@ -49,9 +52,11 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     options = replace(options, masked=False, ahead=0)
     many, pairs = t.outputs > 1, _pairs(epilogue)
     point = math.gcd(t.bytes, 32) if t.g.window.kernel[0] * t.columns == 1 else 0
-    height = ("many" if many else "one", "pairs" if pairs else "", f"by{point}" if point else "")
-    name = name_of("tile", *height, f"{16 * blocks}", *options.chosen, NAME)
-    text = TileText(**vars(options), many=many, blocks=blocks, point=point, pairs=pairs)
+    said = ("many" if many else "one", "pairs" if pairs else "", f"by{point}" if point else "")
+    name = name_of("tile", *said, f"{16 * blocks}", *options.chosen, NAME)
+    text = TileText(
+        **vars(options), pixels=MANY if many else 1, blocks=blocks, point=point, pairs=pairs
+    )
     needs = (TILE_ARGS, STRING_H, _PRODUCTS, *endings(options, NAME))
     return epilogue.need(Definition(name, "tile_neon.c.j2", needs, arguments=text))
 

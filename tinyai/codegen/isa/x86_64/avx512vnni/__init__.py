@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 from tinyai.codegen.isa.microkernels import Microkernels, Sums
-from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
+from tinyai.codegen.isa.variant import InstructionSet, IsaVariant, Peak
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.avx512vnni.depthwise import depthwise
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER
@@ -39,4 +40,9 @@ MICROKERNELS = Microkernels(
     ),
     transpose=functools.partial(transpose, isa=NAME),
 )
-SET = InstructionSet(alone=VARIANT, among=VARIANT, microkernels=(MICROKERNELS,))
+SET = InstructionSet(
+    alone=VARIANT,
+    among=VARIANT,
+    microkernels=(MICROKERNELS,),
+    peak=Peak("AVX512-VNNI", Path(__file__).with_name("peak.c")),
+)

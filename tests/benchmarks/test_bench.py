@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_read_is_a_row_with_its_problem(tmp_path: Path) ->
     broken.write_bytes(b"nothing of the kind")
     row = bench_measure.measured(Case("broken", "tflite", broken), 1, settings(tmp_path))
     assert row.figures is None
-    assert (row.problem or "").startswith("OptionError: model file")
+    assert (row.problem or "").startswith("ModelError: model file")
 
 
 def test_wrong_results_are_never_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -318,7 +318,7 @@ WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
 
 @pytest.mark.filterwarnings("ignore")  # TVM's importers'
 @pytest.mark.parametrize(
-    ("command", "code", "told", "begin"), WRONG, ids=lambda each: str(each)[:60]
+    ("command", "code", "told", "begin"), WRONG, ids=[f"{row[0]}: {row[2]}"[:90] for row in WRONG]
 )
 def test_wrong_uses_are_told_on_a_screen_and_leave_nothing(
     inside: Path, command: str, code: int, told: str, begin: Callable[[], None]

@@ -139,6 +139,18 @@ def test_verbose_tells_stages_and_times(inside: Path) -> None:
     assert run("compile", "model.tflite", "-o", "a.so", "--isa", "scalar").stderr == ""
 
 
+def test_compile_tells_sizes_ends_and_whose_integers_they_are(inside: Path) -> None:
+    told = run("compile", "model.tflite", "-o", "a.so", "--isa", "scalar").stdout
+    assert re.search(r"^a\.so: library, [\d,]+ bytes\n  weights: 27,248 bytes\n", told)
+    assert "\n  input: input_1 int8[1,49,10,1], 0.584703 * (q - 83)\n" in told
+    assert "\n  output: Identity int8[1,12], 0.00390625 * (q + 128)\n" in told
+    assert told.endswith("  rounding: upward; --rounding tflite gives TFLite's integers\n")
+    assert (
+        "rounding"
+        not in run(*["compile", "model.tflite", "-o", "a.so", "--rounding", "tflite"]).stdout
+    )
+
+
 # --- Results -------------------------------------------------------------------------------------
 
 
@@ -179,7 +191,7 @@ def test_an_image_is_an_input(inside: Path) -> None:
 def test_a_library_for_another_machine_is_compiled_by_its_compiler(inside: Path) -> None:
     result = run("compile", "model.tflite", "-o", "arm.so", "--arch", "aarch64")
     assert result.exit_code == 0, result.output
-    assert "input: input_1 int8[1,49,10,1], 0.584703 * (q -83)" in result.stdout
+    assert "input: input_1 int8[1,49,10,1], 0.584703 * (q - 83)" in result.stdout
     result = run("run", "arm.so", "-i", "x.npy")
     assert result.exit_code == 1
     assert "a library for AArch64" in result.stderr

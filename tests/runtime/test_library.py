@@ -77,6 +77,13 @@ def test_scaled_calls_take_and_give_real_numbers(built: Path) -> None:
         model.run(np.full_like(real, np.nan), scaled=True)
 
 
+def test_a_scaled_call_takes_integers_of_the_inputs_own_dtype_as_they_are(built: Path) -> None:
+    model, (x,) = tinyai.Model(built), inputs(1)
+    real = (x.astype(np.float64) - 3) * 0.5
+    (found,), (expected,) = model.run(x, scaled=True), model.run(real, scaled=True)
+    assert np.array_equal(found, expected)
+
+
 def test_calls_in_threads_do_not_meet(built: Path) -> None:
     model, many = tinyai.Model(built), inputs(64)
     expected = [model.run(x)[0] for x in many]

@@ -124,7 +124,7 @@ def compile(
     if as_json:
         print_json(facts)
     else:
-        click.echo("\n".join(_lines(facts)))
+        click.echo("\n".join(_lines(facts) + _whose_integers(model, asked.target.rounding)))
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -132,14 +132,24 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     from tinyai.report import safe
 
     lines = [f"{facts['output']}: {facts['kind']}, {facts['size']:,} bytes"]
-    for key in ("weight_bytes", "arena_bytes"):
-        lines += [f"  {key.removesuffix('_bytes')}: {facts[key]:,} bytes"] if key in facts else []
+    for key, what in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
+        lines += [f"  {what}: {facts[key]:,} bytes"] if key in facts else []
     for kind in ("inputs", "outputs"):
         for each in facts.get(kind, ()):
-            scale = f", {each['scale']:.6g} * (q {-each['zero_point']:+d})" if each["scale"] else ""
+            sign, zero = "+" if (each["zero_point"] or 0) < 0 else "-", abs(each["zero_point"] or 0)
+            scale = f", {each['scale']:.6g} * (q {sign} {zero})" if each["scale"] else ""
             shape = ",".join(map(str, each["shape"]))
             lines.append(f"  {kind[:-1]}: {safe(each['name'], 60)} {each['dtype']}[{shape}]{scale}")
     return lines
+
+
+def _whose_integers(model: str, rounding: str) -> list[str]:
+    """Whose arithmetic it is, for who has a file of another framework in mind."""
+    frameworks = {".tflite": ("tflite", "TFLite"), ".onnx": ("onnx", "ONNX Runtime")}
+    own, framework = frameworks.get(Path(model).suffix.lower(), (rounding, ""))
+    if own == rounding:
+        return []
+    return [f"  rounding: {rounding}; --rounding {own} gives {framework}'s integers"]
 
 
 def _library(

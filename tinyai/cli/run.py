@@ -68,7 +68,8 @@ def run(
 
     Prints the outputs, or writes them to a file. A .png has the height, width and channels of the
     input; without --scaled its bytes are taken as they are for uint8, and less 128 for int8; with
-    it, they are divided by 255.
+    it, they are divided by 255. Under --scaled too, integers of the input's own dtype are taken as
+    they are.
     """
     from tinyai.frontends.model import BUNDLE, LIBRARIES, Model
 
@@ -266,7 +267,8 @@ def _print(
     for spec, array in zip(specs, arrays, strict=True):
         title = f"{safe(spec.name, 60)}: {array.dtype}{list(array.shape)}"
         if top:
-            table = Table(title=Text(title), title_justify="left")
+            click.echo(title)
+            table = Table()
             for head in ("class", "value", *(["label"] if names else [])):
                 table.add_column(head, justify="left" if head == "label" else "right")
             for i, value, label in _ranked(array, top, names):

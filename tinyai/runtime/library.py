@@ -81,8 +81,9 @@ class Library:
 
         ``x`` is the array of the only input, or a list or tuple of all in the order of ``inputs``,
         or a dict of them by name; shapes and dtypes are those of ``inputs``. With ``scaled`` inputs
-        are real numbers of any dtype and outputs float32: scale and zero point are applied where
-        they are known, rounding to the nearest integer, halves to the even one, and bounding.
+        are real numbers and outputs float32: scale and zero point are applied where they are known,
+        rounding to the nearest integer, halves to the even one, and bounding. An input of the dtype
+        that it has in ``inputs`` is taken as it is: it is quantized already.
 
         Calls may overlap in threads: each has an arena of its own, which is kept for later calls.
         Raises ``OptionError`` for what is no such input, ``EnvironmentProblem`` where the CPU
@@ -211,11 +212,11 @@ def _quantized(value: Any, spec: TensorSpec) -> Array:
     dtype = np.dtype(spec.dtype)
     if array.dtype.kind not in "fiub" or array.shape != spec.shape:
         raise _misfit(array, spec)
+    if array.dtype == dtype:
+        return array
     if dtype.kind == "f":
         return np.asarray(array.astype(dtype))
     if spec.scale is None:
-        if array.dtype == dtype:
-            return array
         raise OptionError(
             f"input {spec.name!r}",
             found=f"{array.dtype}, and no scale is known",

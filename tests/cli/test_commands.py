@@ -34,7 +34,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("commands")
     shutil.copy(KWS, folder / "model.tflite")
     shutil.copy(DIGITS, folder / "model.onnx")
-    tinyai.compile(KWS, folder / "net.so", "tinyai -isa=scalar -rounding=tflite")
+    target = "tinyai -isa=scalar -rounding=tflite"
+    tinyai.compile(KWS, folder / "net.so", target)
+    package = tinyai.emit_c(KWS, tmp_path_factory.mktemp("package"), target)
+    package.write_tar(folder / "net.tar")
     rng = np.random.default_rng(0)
     x = rng.integers(-128, 128, (1, 49, 10, 1)).astype(np.int8)
     np.save(folder / "x.npy", x)
@@ -314,6 +317,13 @@ WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
     ("run net.so -i x.npy --top 0", 2, "--top", nothing),
     ("run net.so -i x.npy --top 1 --labels none.txt", 2, "no text file", nothing),
     ("run net.so -i x.npy --isa scalar", 2, "beside a library", nothing),
+    ("run net.tar -i x.npy --isa scalar", 2, "beside a library or package", nothing),
+    ("run net.tar -i x.npy --input-shapes x:[1]", 2, "options beside a C package", nothing),
+    ("run net.tar -i x.npy --method one", 2, "beside a single network", nothing),
+    ("run none.tar -i x.npy", 2, "none.tar, no file and no folder", nothing),
+    ("run bad.tar -i x.npy", 1, "bad.tar: ReadError", make(bad_tar=b"hello")),
+    ("run empty -i x.npy", 1, "empty: no files *_report.json", make(empty=b"/")),
+    ("run net.tar -i y.npy", 2, "int8[1,49,10,1]", lambda: np.save("y.npy", np.zeros(3, "int8"))),
     ("run net.so -i y.npy", 2, "int8[1,49,10,1]", lambda: np.save("y.npy", np.zeros(3, "int8"))),
     ("run net.so -i y.npy", 2, "scaled=True", lambda: np.save("y.npy", np.zeros((1, 49, 10, 1)))),
     ("run net.so -i y.npz", 2, "'input_1'", lambda: np.savez("y.npz", a=[1], b=[2])),

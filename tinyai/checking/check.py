@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -77,32 +76,31 @@ def check(
         )
     need("tvm.relay", "apache-tvm", "TVM", "tinyai install-tvm")
     read = functools.partial(_network, model, params=params, input_shapes=input_shapes)
-    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
-        if built is None:
-            target = _target(target, against)
-            network = code_network = read(target)
-            with stage("compile"):
-                code = compiled_code(network, target, toolchain)
-        else:
-            there = load_built(Path(built), Path(folder), toolchain)
-            target = _target_of_built(there.target, target, against)
-            network, code_network = _networks(there, read)
-            code = there.code(code_network)
-        first = given(network, [Path(each) for each in inputs])
-        opponent = _opponent(against, model, network, params, input_shapes)
-        comparing = _Comparing(EndsOfCode(network, code_network), code, opponent)
-        comparing.run(first, samples)
-        return Comparison(
-            model=str(model) if file else network.name,
-            checked=code.name,
-            opponent=comparing.opponent.name,
-            rounding=target.rounding,
-            samples=len(first) + samples,
-            given=len(first),
-            outputs=tuple(comparing.outputs),
-            first=comparing.first,
-            notes=tuple(comparing.notes),
-        )
+    if built is None:
+        target = _target(target, against)
+        network = code_network = read(target)
+        with stage("compile"):
+            code = compiled_code(network, target, toolchain)
+    else:
+        there = load_built(Path(built), toolchain)
+        target = _target_of_built(there.target, target, against)
+        network, code_network = _networks(there, read)
+        code = there.code(code_network)
+    first = given(network, [Path(each) for each in inputs])
+    opponent = _opponent(against, model, network, params, input_shapes)
+    comparing = _Comparing(EndsOfCode(network, code_network), code, opponent)
+    comparing.run(first, samples)
+    return Comparison(
+        model=str(model) if file else network.name,
+        checked=code.name,
+        opponent=comparing.opponent.name,
+        rounding=target.rounding,
+        samples=len(first) + samples,
+        given=len(first),
+        outputs=tuple(comparing.outputs),
+        first=comparing.first,
+        notes=tuple(comparing.notes),
+    )
 
 
 def target_of(options: Mapping[str, str], against: str) -> Target:

@@ -32,6 +32,7 @@ _PRINTED = 16  # values of an output
     "run",
     "tinyai run net.so --input x.npy",
     "tinyai run net.so --input x.npz --scaled -o outputs.npz",
+    "tinyai run net.tar --input x.npy",
     "tinyai run model.tflite --rounding tflite --input x.npy --top 3 --labels labels.txt",
 )
 @click.argument("model", type=click.Path())
@@ -63,24 +64,23 @@ def run(
     as_json: bool,
     method: str,
 ) -> None:
-    """Run MODEL: a library of tinyai compile, a bundle of tinyai.lower (.tinyai), or a model file,
-    which is compiled first.
+    """Run MODEL: a library (.so) or C package (a folder or .tar) of tinyai compile, a bundle of
+    tinyai.lower (.tinyai), or a model file. What is no library is compiled first.
 
     Prints the outputs, or writes them to a file. A .png has the height, width and channels of the
     input; without --scaled its bytes are taken as they are for uint8, and less 128 for int8; with
     it, they are divided by 255. Under --scaled too, integers of the input's own dtype are taken as
     they are.
     """
-    from tinyai.frontends.model import BUNDLE, LIBRARIES, Model
+    from tinyai.frontends.model import Model, is_compiled
 
     if output is not None and output.suffix != ".npz":
         raise OptionError("--output", found=str(output), allowed="a name that ends with .npz")
     names = _labels(labels, top)
-    if Path(model).suffix in (*LIBRARIES, BUNDLE):
+    target = None if is_compiled(Path(model)) else asked.target
+    if target is None:
         _no_target(asked)
-        loaded = Model(model, method=method)
-    else:
-        loaded = Model(model, asked.target, input_shapes=input_shapes)
+    loaded = Model(model, target, input_shapes=input_shapes, method=method)
     arrays = _arrays(loaded, inputs, scaled)
     with stage("run"):
         found = loaded.run(arrays, scaled=scaled)
@@ -95,7 +95,7 @@ def run(
 def _no_target(asked: Asked) -> None:
     if asked.options:
         raise OptionError(
-            "options of the target beside a library",
+            "options of the target beside a library or package",
             found=", ".join(asked.options),
             allowed="none: it is compiled",
             hint="tinyai compile takes them",

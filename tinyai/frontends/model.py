@@ -15,6 +15,7 @@ from tinyai._version import __version__
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.runtime.kept import drop_old, kept_folder
 from tinyai.runtime.library import Library
+from tinyai.runtime.package import is_package, library_of_package
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
@@ -128,15 +129,21 @@ def network_of(
         )
 
 
-class Model(Library):
-    """A model that runs: ``tinyai.Model("net.so")``, ``tinyai.Model("net.tinyai", method="one")``
-    or ``tinyai.Model("model.tflite")``.
+def is_compiled(path: Path) -> bool:
+    """Whether a path is what was compiled, where ``Model`` takes no options of a target."""
+    return path.suffix in (*LIBRARIES, BUNDLE) or is_package(path)
 
-    A library is loaded, without TVM. So is a method of a bundle of ``tinyai.lower``, whose C is
-    compiled for this machine the first time, by ``toolchain``; where a bundle has one method it
-    need not be named. A model (as ``tinyai.compile`` takes it, with its options) is compiled for
-    this machine first; what became of a file is kept in ``~/.cache/tinyai/models`` and found again
-    by its content, the options, the compiler and tinyai's own code.
+
+class Model(Library):
+    """A model that runs: ``tinyai.Model("net.so")``, ``tinyai.Model("net.tar")``,
+    ``tinyai.Model("net.tinyai", method="one")`` or ``tinyai.Model("model.tflite")``.
+
+    A library is loaded, without TVM. So are a C package (a folder or .tar) and a method of a bundle
+    of ``tinyai.lower``, whose C is compiled for this machine the first time, by ``toolchain``;
+    where a bundle has one method it need not be named. A model (as ``tinyai.compile`` takes it,
+    with its options) is compiled for this machine first; what became of a file is kept in
+    ``~/.cache/tinyai/models`` and found again by its content, the options, the compiler and
+    tinyai's own code.
     """
 
     def __init__(
@@ -151,7 +158,7 @@ class Model(Library):
         method: str = "",
     ) -> None:
         """Raises what ``tinyai.compile`` raises, ``OptionError`` for options beside a library, and
-        ``FormatError`` for a library that is none, or of another version."""
+        ``FormatError`` for a library or C package that is none, or of another version."""
         is_path = isinstance(source, str | os.PathLike)
         suffix = Path(source).suffix if is_path else ""
         asked = target is not None or params or ends != "model" or input_shapes
@@ -169,6 +176,17 @@ class Model(Library):
 
             with loaded_method(Bundle.load(source), method, toolchain) as found:
                 self._take(*found)
+            return
+        if is_path and is_package(Path(source)):
+            if asked:
+                raise OptionError(
+                    "options beside a C package",
+                    found="some",
+                    allowed="a toolchain: the rest was decided when it was written",
+                    hint="tinyai.emit_c takes them",
+                )
+            with library_of_package(Path(source), toolchain) as library:
+                super().__init__(library)
             return
         if suffix in LIBRARIES:
             if asked or toolchain:

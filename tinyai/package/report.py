@@ -10,8 +10,8 @@ from typing import Any
 
 from tinyai.dropped import NOTHING, Dropped
 from tinyai.report import safe
+from tinyai.runtime.package import SCHEMA
 
-SCHEMA = "tinyai.package/1"
 # Longest name that the text shows, in characters.
 _NAME = 60
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,11 @@ def facts_in_c(network: Network, source: CSource, target: Target) -> str:
         "inputs": list(map(_port, network.inputs)),
         "outputs": list(map(_port, network.outputs)),
     }
+    return constant_in_c(facts)
+
+
+def constant_in_c(facts: Mapping[str, Any]) -> str:
+    """The constant that a library says facts of itself by."""
     text = json.dumps(facts, sort_keys=True)
     parts = (text[start : start + 80] for start in range(0, len(text), 80))
     declared = f"extern const char {CONSTANT}[];\nconst char {CONSTANT}[] ="

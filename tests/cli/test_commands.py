@@ -57,6 +57,9 @@ def inside(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return folder
 
 
+SCALAR = ("--isa", "scalar", "--rounding", "tflite")
+
+
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [*map(str, arguments)])
 
@@ -174,6 +177,19 @@ def test_run_prints_and_writes_what_the_model_computes(inside: Path) -> None:
     assert [each["value"] for each in top] == expected[0][order].tolist()
 
 
+def test_a_package_is_tested_with_the_sample_that_is_given(inside: Path) -> None:
+    for file in ("x.npy", "x.npz"):
+        made = run("compile", "model.tflite", "-o", "net", *SCALAR, "--sample", file)
+        assert made.exit_code == 0, made.output
+        (test,) = Path("net").glob("*_test.c")
+        text = test.read_text()
+        body = re.search(r"int8_t input0\[\w+\] = \{([^}]*)\}", text)
+        assert body, text[:2000]
+        assert [int(each) for each in body[1].split(",") if each.strip()] == [
+            *np.load("x.npy").flat
+        ]
+
+
 def test_an_image_is_an_input(inside: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, (49, 10)).astype(np.uint8)
@@ -269,6 +285,14 @@ WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
     ("compile model.tflite -o .", 2, "which tinyai did not write", make(Makefile=b"all:")),
     ("compile model.tflite -o net --threads 2", 2, "for each thread of yours", nothing),
     ("compile model.tflite -o a.so --ports-in-arena", 2, "beside a C package", nothing),
+    ("compile model.tflite -o a.so --sample x.npy", 2, "beside a C package", nothing),
+    ("compile model.tflite -o net --sample none.npy", 2, "FileNotFoundError", nothing),
+    (
+        "compile model.tflite -o net --sample y.npy",
+        2,
+        "2 samples",
+        lambda: np.save("y.npy", np.zeros((2, 49, 10, 1), "int8")),
+    ),
     ("compile model.tflite -o none/a.so", 2, "no folder", nothing),
     ("compile model.tflite -o labels.txt/a.so", 2, "no folder", nothing),
     ("compile model.tflite -o a.so", 2, "a folder", make(a_so=b"/")),

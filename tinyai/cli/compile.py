@@ -21,6 +21,8 @@ from tinyai.errors import OptionError
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
+    from tinyai.ir import Array
+    from tinyai.network import Network
     from tinyai.runtime.toolchain import Toolchain
 
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     "compile",
     "tinyai compile model.tflite -o net.so",
     "tinyai compile model.tflite -o net.so --isa scalar --rounding tflite --arena-limit 100000",
-    "tinyai compile model.tflite -o folder --isa scalar --rounding tflite",
+    "tinyai compile model.tflite -o folder --isa scalar --rounding tflite --sample x.npy",
     "tinyai compile model.onnx --calibrate samples.npz -o net.so",
     "tinyai compile model.onnx -o net.relay.so --target 'tinyai -threads=2, llvm'",
 )
@@ -53,6 +55,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="C package: inputs and outputs live in the arena, where NAME_input() says.",
 )
+@click.option(
+    "--sample",
+    type=click.Path(path_type=Path),
+    help="C package: the input of NAME_test.c, .npz by the names of MODEL's inputs, or .npy.",
+)
 @click.option("--cc", help="C compiler with its flags.  [default: CC, or one for --arch]")
 @click.option(
     "--strict/--no-strict",
@@ -69,6 +76,7 @@ def compile(
     ends: str,
     calibrate: str | None,
     ports_in_arena: bool,
+    sample: Path | None,
     cc: str | None,
     strict: bool | None,
     input_shapes: str,
@@ -85,10 +93,9 @@ def compile(
     from tinyai.runtime.toolchain import Toolchain
 
     toolchain = Toolchain(cc) if cc is not None else None
-    if ports_in_arena and output.suffix not in ("", ".tar"):
-        raise OptionError(
-            "--ports-in-arena", found=f"beside {output.name}", allowed="beside a C package"
-        )
+    for flag, given in (("--ports-in-arena", ports_in_arena), ("--sample", sample)):
+        if given and output.suffix not in ("", ".tar"):
+            raise OptionError(flag, found=f"beside {output.name}", allowed="beside a C package")
     with quantized_first(model, calibrate, input_shapes) as (model, input_shapes):
         if output.name.endswith(".relay.so"):
             if name or ends != "model":
@@ -114,6 +121,7 @@ def compile(
                 input_shapes,
                 toolchain,
                 ports_in_arena=ports_in_arena,
+                sample=sample,
             )
         else:
             raise OptionError(
@@ -186,13 +194,20 @@ def _package(
     toolchain: Toolchain | None,
     *,
     ports_in_arena: bool,
+    sample: Path | None,
 ) -> dict[str, Any]:
     """The facts are the report's, ports in the words of ``_lines``."""
     from tinyai.frontends.model import network_of
     from tinyai.package import package_of
 
     network = network_of(model, asked.target, name=name, ends=ends, input_shapes=input_shapes)
-    package = package_of(network, asked.target, ports_in_arena=ports_in_arena, toolchain=toolchain)
+    package = package_of(
+        network,
+        asked.target,
+        ports_in_arena=ports_in_arena,
+        sample=_sample(network, sample) if sample else None,
+        toolchain=toolchain,
+    )
     if output.suffix:
         package.write_tar(output)
     else:
@@ -205,6 +220,16 @@ def _package(
             port["scale"] = scale[0] if len(scale) == 1 else None
     size = sum(map(len, package.files.values()))
     return {"output": str(output), "kind": "C package", "size": size, **report}
+
+
+def _sample(network: Network, file: Path) -> list[Array]:
+    """The one sample in a file."""
+    from tinyai.checking.samples import given
+
+    samples = given(network, [file])
+    if len(samples) != 1:
+        raise OptionError("--sample", found=f"{file}: {len(samples)} samples", allowed="one")
+    return list(samples[0])
 
 
 def _relay_library(

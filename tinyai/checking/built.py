@@ -12,11 +12,12 @@ from tinyai.backend import compile_graph
 from tinyai.checking.code import Code
 from tinyai.codegen.lowered import Lowered
 from tinyai.errors import OptionError
+from tinyai.frontends.model import is_package
 from tinyai.ir import Array
 from tinyai.network import Network
 from tinyai.report import safe
 from tinyai.runtime.library import Library
-from tinyai.runtime.package import is_package, library_of_package
+from tinyai.runtime.package import library_of_package
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.runtime.watch import layers_digest
 from tinyai.target import Target

@@ -15,7 +15,6 @@ from tinyai._version import __version__
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.runtime.kept import drop_old, kept_folder
 from tinyai.runtime.library import Library
-from tinyai.runtime.package import is_package, library_of_package
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
@@ -27,6 +26,7 @@ Source: TypeAlias = Any
 
 LIBRARIES = (".so", ".dylib")
 BUNDLE = ".tinyai"
+ARCHIVE = ".tar"  # of a C package
 
 
 def compile(
@@ -129,6 +129,11 @@ def network_of(
         )
 
 
+def is_package(path: Path) -> bool:
+    """Whether a path is to be read as a C package: an archive, or a folder."""
+    return path.suffix == ARCHIVE or path.is_dir()
+
+
 def is_compiled(path: Path) -> bool:
     """Whether a path is what was compiled, where ``Model`` takes no options of a target."""
     return path.suffix in (*LIBRARIES, BUNDLE) or is_package(path)
@@ -185,6 +190,8 @@ class Model(Library):
                     allowed="a toolchain: the rest was decided when it was written",
                     hint="tinyai.emit_c takes them",
                 )
+            from tinyai.runtime.package import library_of_package
+
             with library_of_package(Path(source), toolchain) as library:
                 super().__init__(library)
             return

@@ -28,18 +28,12 @@ from tinyai.runtime.watch import HOOK_FLAG, layers_digest
 from tinyai.stages import stage
 from tinyai.target import Target, this_architecture
 
-ARCHIVE = ".tar"
 # Of NAME_report.json: another one for other keys or meanings.
 SCHEMA = "tinyai.package/1"
 _REPORT = "_report.json"
 _ENTRY = "tinyai_package_entry"
 _OWN = "facts-and-entry.c"  # no file of a package: those begin with an identifier
 _DTYPES = {c_type: dtype for dtype, c_type in C_TYPES.items()}
-
-
-def is_package(path: Path) -> bool:
-    """Whether a path is to be read as a C package: an archive, or a folder."""
-    return path.suffix == ARCHIVE or path.is_dir()
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ class LayerRow:
 class TensorRow:
     """Where a tensor lives: "arena", "input", "output" (the caller's memory) or "constant"; its
     ``offset`` there in bytes, and from which layer to which one (-1: before the first; as many as
-    there are layers: behind the last). ``bytes`` are those of its place, borders included.
+    there are layers: after the last). ``bytes`` are those of its place, borders included.
     Working memory of a layer is a tensor too, of ``type`` "scratch"."""
 
     name: str

@@ -5,17 +5,21 @@ PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3),python
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 READY := .venv/.ready
-BEGUN := .venv/.begun
 INPUTS := pyproject.toml tests/requirements.txt tinyai/install_tvm.py $(shell find tinyai/tvm_include -type f)
+
+# ExecuTorch wants a newer numpy than TVM: it has an environment of its own.
+EXECUTORCH := .venv-executorch
+EXECUTORCH_INPUTS := pyproject.toml $(addprefix tests/executorch/,requirements.txt torch_build.py)
 
 # Without it TVM looks for tuning logs on the network at every build.
 export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo demo-full bench test test-all lint format mcu wheel clean pytest pytest-all
+.PHONY: executorch executorch-env
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 # The lock keeps two makes from building the same environment at once.
 env: ## make .venv: a TVM with Relay, the pinned packages, tinyai
@@ -32,6 +36,13 @@ bench: env ## compare speed with LiteRT, ONNX Runtime and TVM; BENCH="--help" sh
 
 mcu: env ## run C packages on microcontrollers that QEMU plays; docs/microcontrollers.md gets the tables
 	$(BIN)/python -m benchmarks.mcu.run $(MCU)
+
+executorch-env: ## make .venv-executorch: torch, ExecuTorch, the pinned packages, tinyai
+	@flock Makefile $(MAKE) --no-print-directory --silent $(EXECUTORCH)/.ready
+
+# In a process of its own: the environment of TVM has no torch, and this one has no TVM.
+executorch: executorch-env ## the tests of the ExecuTorch front end
+	$(EXECUTORCH)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/executorch
 
 test: lint pytest ## format, lint, types and the tests that are not slow
 
@@ -65,27 +76,38 @@ clean: ## remove output and caches; the environment stays
 # input which changes meanwhile counts. An environment that was begun and not finished starts anew;
 # one that is not ours is left alone.
 $(READY): $(INPUTS)
+$(EXECUTORCH)/.ready: $(EXECUTORCH_INPUTS)
+$(READY) $(EXECUTORCH)/.ready:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { \
 	  echo 'No fitting Python.'; \
 	  echo "  found:   $$($(PYTHON) --version 2>&1) ($(PYTHON))"; \
 	  echo '  allowed: Python 3.11 or 3.12'; \
 	  echo '  try:     apt install python3 python3-venv, or make PYTHON=/path/to/python3.11'; \
 	  exit 1; } >&2
-	@test -e $(READY) || test ! -e $(BEGUN) || rm -rf .venv
-	@test -e $(READY) || test ! -e .venv || { \
+	@test -e $@ || test ! -e $(@D)/.begun || rm -rf $(@D)
+	@test -e $@ || test ! -e $(@D) || { \
 	  echo 'The environment cannot be made.'; \
-	  echo '  found:   a folder .venv that this Makefile did not make'; \
+	  echo '  found:   a folder $(@D) that this Makefile did not make'; \
 	  echo '  allowed: none, or one of its own'; \
 	  echo '  try:     move it away, or run your own tools in it without make'; \
 	  exit 1; } >&2
-	@mkdir -p .venv && touch $(BEGUN) && rm -f $(READY)
-	@test -e $(BIN)/python || $(PYTHON) -m venv --prompt tinyai .venv || { \
+	@mkdir -p $(@D) && touch $(@D)/.begun && rm -f $@
+	@test -e $(@D)/bin/python || $(PYTHON) -m venv --prompt tinyai $(@D) || { \
 	  echo 'Without the module venv there is no environment. Try: apt install python3-venv'; \
 	  exit 1; } >&2
-	@echo 'env: installing the pinned packages'
-	@$(PIP) install --requirement tests/requirements.txt
-	@$(PIP) install --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m tinyai install-tvm --no-deps
-	@$(PIP) check
-	@mv $(BEGUN) $(READY)
-	@echo 'env: ready'
+	@echo '$(@D): installing the pinned packages'
+	@$(PACKAGES)
+	@mv $(@D)/.begun $@
+	@echo '$(@D): ready'
+
+# How packages come into each of them.
+$(READY): PACKAGES = $(PIP) install --requirement tests/requirements.txt && \
+  $(PIP) install --no-deps --no-build-isolation --editable . && \
+  $(BIN)/python -m tinyai install-tvm --no-deps && \
+  $(PIP) check
+
+# ExecuTorch asks for much that only its other back ends use: what is needed is pinned, all of it.
+$(EXECUTORCH)/.ready: PIP = $(EXECUTORCH)/bin/python -m pip --disable-pip-version-check --quiet
+$(EXECUTORCH)/.ready: PACKAGES = $(EXECUTORCH)/bin/python tests/executorch/torch_build.py && \
+  $(PIP) install --no-deps --requirement tests/executorch/requirements.txt && \
+  $(PIP) install --no-deps --no-build-isolation --editable .

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import importlib.metadata
 import io
+import itertools
 import json
 import os
 import re
@@ -14,7 +15,9 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,13 +28,25 @@ from tinyai import install_tvm
 from tinyai.errors import EnvironmentProblem
 
 SOURCE_WHEEL = "bitblas-0.1.0.post1-py3-none-manylinux1_x86_64.whl"
-# What the environment depends on: a change of one brings it up to date.
-INPUTS = [
-    "pyproject.toml",
-    "tests/requirements.txt",
-    "tinyai/install_tvm.py",
-    "tinyai/tvm_include/README",
-]
+# What each environment depends on: a change of one brings it up to date.
+INPUTS = {
+    "env": [
+        "pyproject.toml",
+        "tests/requirements.txt",
+        "tinyai/install_tvm.py",
+        "tinyai/tvm_include/README",
+    ],
+    "executorch-env": [
+        "pyproject.toml",
+        "tests/executorch/requirements.txt",
+        "tests/executorch/torch_build.py",
+    ],
+}
+FOLDERS = {"env": ".venv", "executorch-env": ".venv-executorch"}
+STEPS = {
+    "env": ["-m venv", "--requirement", "install-tvm", "--editable", "--quiet check"],
+    "executorch-env": ["-m venv", "torch_build.py", "--requirement", "--editable"],
+}
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 FAKE_LIBRARY = """
@@ -593,112 +608,136 @@ def test_packed_tvm_is_installed_once(offer: Path, tmp_path: Path) -> None:
 # virtual environment is asked for, and fails in the step that is named by FAIL.
 FAKE_PYTHON = """#!/bin/sh
 echo "$@" >> log
+for last; do :; done
 case "$*" in
   *"$FAIL"*) exit 1 ;;
-  *"-m venv"*) sleep 0.2; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+  *"-m venv"*) sleep 0.2; mkdir -p "$last/bin"; cp "$0" "$last/bin/python" ;;
 esac
 """
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A folder with what the Makefile's environment depends on, and a stand-in for Python."""
+@dataclass(frozen=True)
+class Checkout:
+    """A folder with what the Makefile's environments depend on, and a stand-in for Python; one of
+    its targets, and the folder that this makes."""
+
+    folder: Path
+    target: str
+
+    @property
+    def environment(self) -> Path:
+        return self.folder / FOLDERS[self.target]
+
+    def make(self, fail: str = "never") -> subprocess.CompletedProcess[str]:
+        """Run the target with the stand-in for Python, which fails in the step ``fail``."""
+        # A make that runs the tests hands its own flags on.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+        return subprocess.run(
+            ["make", self.target, "PYTHON=./python"],
+            cwd=self.folder,
+            env=environment | {"FAIL": fail},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def steps(self) -> int:
+        """How many times Python was run so far."""
+        return len((self.folder / "log").read_text().splitlines())
+
+
+@pytest.fixture(params=FOLDERS)
+def checkout(tmp_path: Path, request: pytest.FixtureRequest) -> Checkout:
     folder = tmp_path / "checkout"
-    for name in ("Makefile", *INPUTS):
+    for name in ("Makefile", *(name for names in INPUTS.values() for name in names)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "python").write_text(FAKE_PYTHON)
     (folder / "python").chmod(0o755)
-    return folder
+    return Checkout(folder, request.param)
 
 
-def make(checkout: Path, *arguments: str, fail: str = "never") -> subprocess.CompletedProcess[str]:
-    """Run ``make env`` with the stand-in for Python, which fails in the step ``fail``."""
-    # A make that runs the tests hands its own flags on.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-    return subprocess.run(
-        ["make", "env", "PYTHON=./python", *arguments],
-        cwd=checkout,
-        env=environment | {"FAIL": fail},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def steps(checkout: Path) -> int:
-    """How many times Python was run so far."""
-    return len((checkout / "log").read_text().splitlines())
-
-
-def test_second_make_does_nothing(checkout: Path) -> None:
-    assert make(checkout).returncode == 0
-    done = steps(checkout)
+def test_second_make_does_nothing(checkout: Checkout) -> None:
+    assert checkout.make().returncode == 0
+    done = checkout.steps()
     assert done > 3
-    assert make(checkout).returncode == 0
-    assert steps(checkout) == done
+    assert checkout.make().returncode == 0
+    assert checkout.steps() == done
 
 
-@pytest.mark.parametrize(
-    "step", ["-m venv", "--requirement", "install-tvm", "--editable", "--quiet check"]
-)
-def test_half_built_environment_starts_anew(checkout: Path, step: str) -> None:
-    assert make(checkout, fail=step).returncode != 0
-    assert not (checkout / ".venv/.ready").exists()
-    (checkout / ".venv/debris").touch()
-    assert make(checkout).returncode == 0
-    assert not (checkout / ".venv/debris").exists()
-    assert (checkout / ".venv/.ready").exists()
+def test_half_built_environment_starts_anew(checkout: Checkout) -> None:
+    for step in STEPS[checkout.target]:
+        shutil.rmtree(checkout.environment, ignore_errors=True)
+        assert checkout.make(fail=step).returncode != 0, step
+        assert not (checkout.environment / ".ready").exists(), step
+        (checkout.environment / "debris").touch()
+        assert checkout.make().returncode == 0, step
+        assert not (checkout.environment / "debris").exists(), step
+        assert (checkout.environment / ".ready").exists(), step
 
 
-@pytest.mark.parametrize("name", INPUTS)
-def test_changed_input_brings_the_environment_up_to_date(checkout: Path, name: str) -> None:
-    make(checkout)
-    (checkout / ".venv/kept").touch()
-    done = steps(checkout)
-    later = time.time() + 10
-    os.utime(checkout / name, (later, later))
-    assert make(checkout).returncode == 0
-    assert steps(checkout) > done
-    assert (checkout / ".venv/kept").exists()
+def test_changed_input_brings_the_environment_up_to_date(checkout: Checkout) -> None:
+    checkout.make()
+    (checkout.environment / "kept").touch()
+    for later, name in enumerate(INPUTS[checkout.target], 1):
+        done = checkout.steps()
+        changed = time.time() + 10 * later
+        os.utime(checkout.folder / name, (changed, changed))
+        assert checkout.make().returncode == 0
+        assert checkout.steps() > done, name
+        assert (checkout.environment / "kept").exists()
 
 
-def test_environment_that_make_did_not_make_is_left_alone(checkout: Path) -> None:
-    (checkout / ".venv").mkdir()
-    (checkout / ".venv/mine").touch()
-    process = make(checkout)
+def test_environment_that_make_did_not_make_is_left_alone(checkout: Checkout) -> None:
+    checkout.environment.mkdir()
+    (checkout.environment / "mine").touch()
+    process = checkout.make()
     assert process.returncode != 0
-    assert "found:   a folder .venv that this Makefile did not make" in process.stderr
-    assert (checkout / ".venv/mine").exists()
+    found = f"found:   a folder {checkout.environment.name} that this Makefile did not make"
+    assert found in process.stderr
+    assert (checkout.environment / "mine").exists()
 
 
-def test_two_makes_at_once_build_one_environment(checkout: Path) -> None:
-    threads = [threading.Thread(target=make, args=(checkout,)) for _ in range(2)]
+def test_two_makes_at_once_build_one_environment(checkout: Checkout) -> None:
+    threads = [threading.Thread(target=checkout.make) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (checkout / "log").read_text().count("-m venv") == 1
-    assert (checkout / ".venv/.ready").exists()
+    assert (checkout.folder / "log").read_text().count("-m venv") == 1
+    assert (checkout.environment / ".ready").exists()
 
 
-def test_unfit_python_is_named_with_what_is_allowed(checkout: Path) -> None:
-    process = make(checkout, fail="sys.version_info")
+def test_unfit_python_is_named_with_what_is_allowed(checkout: Checkout) -> None:
+    process = checkout.make(fail="sys.version_info")
     assert process.returncode != 0
     assert "allowed: Python 3.11 or 3.12" in process.stderr
     assert "PYTHON=/path/to/python3.11" in process.stderr
-    assert not (checkout / ".venv").exists()
+    assert not checkout.environment.exists()
+
+
+def exact_pins(file: str) -> dict[str, str]:
+    """The version of each distribution of a file of requirements, which must all be exact."""
+    from packaging.requirements import Requirement
+
+    lines = (ROOT / file).read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    versions = {pin.name.lower().replace("_", "-"): str(pin.specifier) for pin in pins}
+    assert all(version.startswith("==") for version in versions.values())
+    return {name: version.removeprefix("==") for name, version in versions.items()}
 
 
 def test_pins_meet_the_ranges_of_the_project() -> None:
     """What pip check cannot see: the extra ``test`` is nobody's requirement."""
     from packaging.requirements import Requirement
 
-    lines = (ROOT / "tests/requirements.txt").read_text().splitlines()
-    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    versions = {pin.name.lower().replace("_", "-"): str(pin.specifier) for pin in pins}
-    assert all(version.startswith("==") for version in versions.values())
-    for text in importlib.metadata.requires("tinyai") or []:
-        wanted = Requirement(text)
-        if wanted.name not in ("apache-tvm", "tinyai"):
-            assert versions[wanted.name.lower()].removeprefix("==") in wanted.specifier, text
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    executorch = [*project["dependencies"], *extras.pop("executorch")]
+    ranges = [*project["dependencies"], *itertools.chain(*extras.values())]
+    files = {"tests/requirements.txt": ranges, "tests/executorch/requirements.txt": executorch}
+    for file, texts in files.items():
+        versions = exact_pins(file)
+        for wanted in map(Requirement, texts):
+            if wanted.name not in ("apache-tvm", "tinyai"):
+                assert versions[wanted.name.lower()] in wanted.specifier, wanted

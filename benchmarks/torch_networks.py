@@ -7,6 +7,7 @@ patterns with noise, so that its first choice is clear.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -165,7 +166,7 @@ def _autoencoder() -> nn.Module:
     """MLPerf Tiny's for the sounds of machines."""
     widths = [640, *[128] * 4, 8, *[128] * 4]
     layers: list[nn.Module] = []
-    for of, to in zip(widths, widths[1:], strict=False):
+    for of, to in itertools.pairwise(widths):
         layers += [nn.Linear(of, to), nn.BatchNorm1d(to), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(128, 640))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -16,13 +17,17 @@ from click.testing import CliRunner
 import tinyai
 from tests.support.example_graphs import small_network
 from tests.support.paths import DIGITS
+from tinyai.backend import compile_graph
 from tinyai.cli import main
 from tinyai.errors import OptionError
 from tinyai.ir import Builder, DType, Type
 from tinyai.ops import Conv2d, Elementwise, Reshape
 from tinyai.ops.steps import Relu
 from tinyai.ops.window import Window
-from tinyai.runtime.layers import LayerTime, time_layers, times_table
+from tinyai.reference import run_graph
+from tinyai.runtime.layers import LayerTime, random_inputs, time_layers, times_table
+from tinyai.runtime.runner import aligned_bytes, load, pointers
+from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
 
@@ -55,6 +60,25 @@ def test_a_layer_names_its_row_and_why_no_better_one_serves() -> None:
     assert told[1:] == ["conv: conv2d_tile_generic rejected: data of int16"]
     assert times_table("r", times, layers=False).caption is None
     assert times_table("r", times[1:]).caption is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_traced_entry_tells_times_only_where_it_is_asked(threads: int) -> None:
+    graph = small_network()
+    compiled = compile_graph(graph, Target(isa="scalar", threads=threads), abi="traced")
+    entry = getattr(load(compiled.source.text, Toolchain()), compiled.source.symbol)
+    inputs = random_inputs(compiled.graph)
+    arena = aligned_bytes(compiled.source.arena_bytes)
+    expected = [each.tobytes() for each in run_graph(graph, inputs)]
+    times = np.zeros(len(compiled.graph.nodes) + 1, np.int64)
+    assert entry(None, None, None, None) == 0  # answers without a computation
+    for place in (None, times.ctypes.data):
+        outputs = [np.empty(of.shape, of.dtype.numpy) for of in graph.types(graph.outputs)]
+        memory = ctypes.c_void_p(arena.ctypes.data)
+        assert entry(pointers(inputs), pointers(outputs), memory, ctypes.c_void_p(place)) == 0
+        assert [each.tobytes() for each in outputs] == expected
+    assert times[0] > 0
+    assert (np.diff(times) >= 0).all()
 
 
 def test_no_run_is_no_time() -> None:

@@ -145,10 +145,10 @@ def generate(
        cost model.
     3. ``with_borders``: images that are made with the border that their readers need.
     4. ``plan_in_place``: offsets in one arena, where concatenations are made in place.
-    5. ``emit``: C, with the entry of ``abi``: the target's, "plain" (pointers and an arena), or
-       "package" (that of a C package, whose inputs and outputs may live in the arena:
-       ``ports_in_arena``); ``hooked`` C can be watched layer by layer; ``by_content`` its functions
-       have names that other files may share.
+    5. ``emit``: C, with the entry of ``abi``: the target's, "plain" (pointers and an arena),
+       "traced" (the same, and times of layers), or "package" (that of a C package, whose inputs
+       and outputs may live in the arena: ``ports_in_arena``); ``hooked`` C can be watched layer by
+       layer; ``by_content`` its functions have names that other files may share.
     """
     lowered = lower(graph, target, schedules, kernels)
     if abi == "package":

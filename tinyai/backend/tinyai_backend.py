@@ -39,8 +39,9 @@ from tinyai.target import OPTIONS, Target
 
 # The option of the back end that is none of the target.
 BINARY = "binary"
-# What is called without a runtime: an entry beside those of TVM's that a target can ask for.
-PLAIN = "plain"
+# Entries beside those of TVM's that a target can ask for: what is called without a runtime, and the
+# same that tells when each layer ended, if it is asked.
+PLAIN, TRACED = "plain", "traced"
 # What the key of a library that several programs share begins with.
 LIBRARY = "tinyai_library_"
 
@@ -49,7 +50,8 @@ class TinyAIBackend(BackendDetails):
     """C for a graph. A compile spec is the name of an option of ``Target`` and its value as UTF-8
     text, or one of the back end's own:
 
-    - ``abi``: beside the target's, ``plain``: an entry that is called without TVM.
+    - ``abi``: beside the target's, ``plain``: an entry that is called without TVM; ``traced``: the
+      same, which tells when each layer ended, if it is asked.
     - ``binary``: ``1`` for the compiled library instead of C, for this machine or the one that the
       environment's ``CC`` compiles for.
     """
@@ -140,7 +142,7 @@ class BackendOptions:
     """What compile specs say."""
 
     target: Target
-    plain: bool = False
+    entry: str = ""  # one of the back end's own
     binary: bool = False
 
     @classmethod
@@ -148,8 +150,9 @@ class BackendOptions:
         """Raises ``OptionError`` for unknown keys, twice the same one, and values that are no text
         or that the option does not allow."""
         options: dict[str, object] = {**_texts(compile_specs)}
-        plain = options.get("abi") == PLAIN
-        if plain:
+        entry = str(options.get("abi", ""))
+        entry = entry if entry in (PLAIN, TRACED) else ""
+        if entry:
             del options["abi"]
         binary = options.pop(BINARY, "0")
         if binary not in ("0", "1"):
@@ -161,12 +164,12 @@ class BackendOptions:
             raise OptionError(
                 "compile spec", found=", ".join(unknown), allowed=", ".join((*OPTIONS, BINARY))
             )
-        return cls(Target.from_options(options), plain, binary == "1")
+        return cls(Target.from_options(options), entry, binary == "1")
 
     def compiled_beside(self, program: Graph, packing: Packing) -> Compiled:
         """The program's C, within the target's limits, with functions named by content and weights
         packed as those of other programs."""
-        abi = PLAIN if self.plain else self.target.abi
+        abi = self.entry or self.target.abi
         with owning_faults(f"the code of {program.name}"):
             graph = prepare(program, self.target)
             target = with_useful_threads(graph, self.target)
@@ -177,7 +180,7 @@ class BackendOptions:
 
     def compiled_with(self, program: Graph, kernels: Sequence[Kernel]) -> Compiled:
         """The program's C, within the target's limits, with other kernels before tinyai's."""
-        abi = PLAIN if self.plain else self.target.abi
+        abi = self.entry or self.target.abi
         with owning_faults(f"the code of {program.name}"):
             graph = prepare(program, self.target)
             target = with_useful_threads(graph, self.target)
@@ -187,8 +190,8 @@ class BackendOptions:
 
     def compiled(self, program: Graph) -> Compiled:
         """The program's C, within the target's limits."""
-        if self.plain:
-            return compile_graph(program, self.target, abi=PLAIN)
+        if self.entry:
+            return compile_graph(program, self.target, abi=self.entry)
         compiled = compile_once(program, self.target, last=True)
         check_limits(compiled, self.target)
         return compiled

@@ -72,9 +72,9 @@ def emit(
     by_content: bool = False,
 ) -> CSource:
     """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with "timed"
-    the code tells when each layer ended. ``hooked``: compiled with ``-DTINYAI_HOOK`` it calls a
-    function of the user's after each layer. ``by_content``: functions are named by what they
-    are, not by their number in the file.
+    the code tells when each layer ended, with "traced" where the caller asks. ``hooked``:
+    compiled with ``-DTINYAI_HOOK`` it calls a function of the user's after each layer.
+    ``by_content``: functions are named by what they are, not by their number in the file.
 
     The file is C99 and C++17, includes nothing but the standard's headers (and the intrinsics
     where it has SIMD code; those of POSIX threads where it is written for several), and is the
@@ -90,7 +90,7 @@ def emit(
         _Variant(graph, plan, isa, rows, constants, by_content=by_content)
         for isa, rows in graph.variants.items()
     ]
-    timed = abi == "timed"
+    timed = abi in ("timed", "traced")
     calls = {
         "symbol": symbol,
         "network": f"{symbol}_{'network' if package else 'run'}",
@@ -101,6 +101,7 @@ def emit(
         "outputs": outputs,
         "threads": graph.threads,
         "timed": timed,
+        "traced": abi == "traced",
         "hooked": hooked,
     }
     bodies = [variant.text(calls, alone=len(variants) == 1) for variant in variants]
@@ -127,7 +128,7 @@ def emit(
         isas=[variant.isa for variant in variants],
         dropped=str(graph.dropped),
         units=len(variants),
-        entry=tidy(render(f"entry_{abi}.c.j2", **entry)),
+        entry=tidy(render(f"entry_{'timed' if timed else abi}.c.j2", **entry)),
     )
     served = {variant.isa: tuple(variant.served) for variant in variants}
     weights = sum(each.size for each in found)
@@ -265,7 +266,7 @@ class _Variant:
     def text(self, values: Mapping[str, Any], *, alone: bool) -> str:
         """The microkernels, the functions that call them, and the network that calls those in
         turn."""
-        body = text(self._network(timed=values["timed"], hooked=values["hooked"]), INDENT)
+        body = text(self._network(values), INDENT)
         suffix = "" if alone else f"_{self.isa.name}"
         network = render("network.c.j2", **values, suffix=suffix, body=body)
         return render("variant.c.j2", isa=self.isa, texts=[*self.pieces, network])
@@ -276,13 +277,16 @@ class _Variant:
         definitions = [each.text for each in self.definitions if not each.portable]
         return definitions + [function for _, function in self.functions.values()]
 
-    def _network(self, *, timed: bool, hooked: bool) -> Code:
+    def _network(self, values: Mapping[str, Any]) -> Code:
         """The calls of all layers, and where they are timed, when each ended; where they are
         hooked, what each made."""
+        timed, hooked = values["timed"], values["hooked"]
+        conditions = ["thread->task == 0"] if self.graph.threads > 1 else []
+        conditions += ["times != NULL"] if values["traced"] else []
 
         def ended(layers: int) -> Code:
             time = Assign(f"times[{layers}]", "tinyai_now()")
-            return If("thread->task == 0", time) if self.graph.threads > 1 else time
+            return If(" && ".join(conditions), time) if conditions else time
 
         calls = enumerate(self.calls(), 1)
         inputs = range(len(self.graph.inputs))

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tinyai.frontends.bundle import lower
     from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.relay.build import build
+    from tinyai.frontends.relay.calibrate import calibrate
     from tinyai.frontends.relay.explain import explain
     from tinyai.frontends.relay.own import partition_for, register_backend
     from tinyai.frontends.relay.partition import partition_for_tinyai
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from tinyai.package import Package, emit_c, package_of
     from tinyai.qdq import Rewriting
     from tinyai.quantizer import QuantConfig
+    from tinyai.quantizer.calibration import Calibration
     from tinyai.reference import run_graph
     from tinyai.report import Report
     from tinyai.runtime.bundle import Bundle
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundaryError",
     "Bundle",
+    "Calibration",
     "Comparison",
     "CompileSpec",
     "DefectError",
@@ -88,6 +91,7 @@ __all__ = [
     "ToolchainError",
     "UnsupportedError",
     "build",
+    "calibrate",
     "check",
     "compile",
     "compile_graph",
@@ -122,6 +126,7 @@ _NEUTRAL = {
     "package_of": "tinyai.package",
     "network_of": "tinyai.frontends.model",
     "Graph": "tinyai.ir",
+    "Calibration": "tinyai.quantizer.calibration",
     "QuantConfig": "tinyai.quantizer",
     "Rewriting": "tinyai.qdq",
     "Rounding": "tinyai.source",
@@ -140,6 +145,7 @@ _NEUTRAL = {
 
 _NEED_RELAY = {
     "build": "tinyai.frontends.relay.build",
+    "calibrate": "tinyai.frontends.relay.calibrate",
     "explain": "tinyai.frontends.relay.explain",
     "partition_for_tinyai": "tinyai.frontends.relay.partition",
     "quantize": "tinyai.frontends.relay.quantize",

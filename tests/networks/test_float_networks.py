@@ -27,7 +27,8 @@ from tests.support.oracle import oracle, runner
 from tests.support.paths import MODELS
 from tests.support.prequantized import LiteRT
 from tinyai.frontends.relay import regions
-from tinyai.frontends.relay.quantize import Model, Quantized
+from tinyai.frontends.relay.floats import Model
+from tinyai.frontends.relay.quantize import Quantized
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer import QuantConfig
 from tinyai.quantizer.params import Array

@@ -12,8 +12,8 @@ import pytest
 import tvm
 from tvm import relay
 
+from tinyai.frontends.relay.floats import Model
 from tinyai.frontends.relay.qdq import float_operators, integers_from_qdq
-from tinyai.frontends.relay.quantize import Model
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer import QuantConfig
 from tinyai.quantizer.points import Points

@@ -52,6 +52,7 @@ class Samples:
         self.inputs = tuple(inputs)
         self.seen = 0  # samples of the last reading
         self._once: Iterator[Sample] | None = None
+        self._files: tuple[Path, ...] = ()
         self._again = self._source(data)
         self.count: int | None = None
         if self._again is not None:
@@ -63,15 +64,28 @@ class Samples:
             first = next(rest, None)
             _require_some(first is not None)
             assert first is not None
-            checked = self._checked(0, first)
-            self._once = _chained(checked, rest)
+            self._once = _chained(checked(0, first, self.inputs), rest)
+
+    def parts(self, size: int) -> Iterator[Part]:
+        """All samples, some at a time: as they are, or by the names of their files."""
+        held: list[Sample | Path] = []
+        start = 0
+        for one in self._files or self:
+            held.append(one)
+            if len(held) == size:
+                yield Part(self.inputs, start, tuple(held))
+                start, held = start + size, []
+        if held:
+            yield Part(self.inputs, start, tuple(held))
+        self.seen = start + len(held)
 
     def _source(self, data: Data) -> Any:
         """What makes a new iterator over all samples, None where there is but one."""
         if isinstance(data, str | os.PathLike):
             path = Path(data)
             if path.is_dir():
-                return lambda: _folder(path, self.inputs)
+                self._files = _files(path, self.inputs)
+                return lambda: (_read(file, self.inputs) for file in self._files)
             if path.suffix == ".npz" and path.is_file():
                 return lambda: _npz(path, self.inputs)
             raise CalibrationError(
@@ -98,21 +112,37 @@ class Samples:
         self.seen = 0
         for number, sample in enumerate(source):
             self.seen += 1
-            yield self._checked(number, sample)
+            yield checked(number, sample, self.inputs)
 
-    def _checked(self, number: int, sample: Any) -> Sample:
-        where = f"calibration sample {number}"
-        if not isinstance(sample, Mapping):
-            raise CalibrationError(where, found=f"a {type(sample).__name__}", allowed="a dict")
-        names = [each.name for each in self.inputs]
-        if sample.keys() != set(names):
-            raise CalibrationError(
-                f"inputs of {where}",
-                found=", ".join(sorted(map(str, sample))) or "none",
-                allowed=", ".join(names),
-                hint="an array for each input of the model, by its name",
-            )
-        return {each.name: _array(where, each, sample[each.name]) for each in self.inputs}
+
+@dataclass(frozen=True)
+class Part:
+    """Samples from the number ``first`` on, of which files may hold one each."""
+
+    inputs: tuple[Input, ...]
+    first: int
+    held: tuple[Sample | Path, ...]
+
+    def __iter__(self) -> Iterator[tuple[int, Sample]]:
+        for number, one in enumerate(self.held, self.first):
+            sample = _read(one, self.inputs) if isinstance(one, Path) else one
+            yield number, checked(number, sample, self.inputs)
+
+
+def checked(number: int, sample: Any, inputs: Sequence[Input]) -> Sample:
+    """The arrays of a sample, as the model takes them."""
+    where = f"calibration sample {number}"
+    if not isinstance(sample, Mapping):
+        raise CalibrationError(where, found=f"a {type(sample).__name__}", allowed="a dict")
+    names = [each.name for each in inputs]
+    if sample.keys() != set(names):
+        raise CalibrationError(
+            f"inputs of {where}",
+            found=", ".join(sorted(map(str, sample))) or "none",
+            allowed=", ".join(names),
+            hint="an array for each input of the model, by its name",
+        )
+    return {each.name: _array(where, each, sample[each.name]) for each in inputs}
 
 
 def _require_some(some: object) -> None:
@@ -213,8 +243,8 @@ def _row_shape(shape: tuple[int, ...], of: Input) -> tuple[int, ...] | None:
     return shape[1:] if shape and fits else None
 
 
-def _folder(path: Path, inputs: tuple[Input, ...]) -> Iterator[Sample]:
-    files = sorted(path.glob("*.npy"))
+def _files(path: Path, inputs: tuple[Input, ...]) -> tuple[Path, ...]:
+    """One a sample, in order of their names."""
     if len(inputs) != 1:
         raise CalibrationError(
             f"calibration folder {path.name}",
@@ -222,10 +252,13 @@ def _folder(path: Path, inputs: tuple[Input, ...]) -> Iterator[Sample]:
             allowed="one, for a folder has one file a sample",
             hint="an .npz file with an array for each input",
         )
-    for file in files:
-        try:
-            yield {inputs[0].name: np.load(file, allow_pickle=False)}
-        except (ValueError, EOFError) as error:
-            raise CalibrationError(
-                f"calibration file {file.name}", found=str(error), allowed="an array"
-            ) from error
+    return tuple(sorted(path.glob("*.npy")))
+
+
+def _read(file: Path, inputs: tuple[Input, ...]) -> Sample:
+    try:
+        return {inputs[0].name: np.load(file, allow_pickle=False)}
+    except (OSError, ValueError, EOFError) as error:
+        raise CalibrationError(
+            f"calibration file {file.name}", found=str(error), allowed="an array"
+        ) from error

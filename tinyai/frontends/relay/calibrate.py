@@ -1,0 +1,126 @@
+"""Samples through a float module of Relay's: in this process, or as a map over a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tvm
+
+from tinyai.errors import OptionError
+from tinyai.frontends.relay.floats import Floats, Model
+from tinyai.frontends.relay.partition import module_of
+from tinyai.quantizer.calibration import Calibration, merged, places
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.data import CalibrationError, Data, Sample, Samples
+from tinyai.quantizer.observers import Observer, Seen
+from tinyai.quantizer.points import Points
+
+COMPARED = 8
+
+
+def calibrate(
+    mod: tvm.IRModule | str | os.PathLike[str],
+    params: dict[str, Any] | None = None,
+    calibration: Data = (),
+    config: QuantConfig | None = None,
+    *,
+    client: Any = None,
+    compared: int = COMPARED,
+    progress: bool = False,
+) -> Calibration:
+    """What the values of the float model ``mod`` are on samples, for ``tinyai.quantize``.
+
+    The arguments are ``quantize``'s; ``compared`` samples are kept for its report. With ``client``,
+    a ``dask.distributed.Client``, the samples are run by its cluster, some at a time: the result is
+    the same, bit for bit, and what a worker that dies has not handed over is done again. Of a
+    folder the workers get the names of files, which they must see under the same path.
+    Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
+    """
+    config = config or QuantConfig()
+    model = Model(*module_of(mod, params))
+    points = Points(model.root, config, model.fold)
+    require_points(points, model)
+    return calibrated(model, points, calibration, client, compared, progress)
+
+
+def calibrated(
+    model: Model,
+    points: Points,
+    data: Data,
+    client: Any = None,
+    compared: int = COMPARED,
+    progress: bool = False,
+) -> Calibration:
+    samples = Samples(data, model.inputs)
+    if client is not None:
+        from tinyai.frontends.relay.cluster import mapped
+
+        return mapped(client, model, points, samples, compared, progress)
+    floats = Floats.of(model, points)
+    watch = Watch.of(points)
+    seen: dict[int, Seen] = {}
+    first: dict[int, Sample] = {}
+    with bar(samples, samples.count, progress) as shown:
+        for number, sample in enumerate(shown):
+            if number < compared:
+                first[number] = sample
+            seen = merged(seen, watch.seen(floats, number, sample))
+    return Calibration(model.key(), seen, samples.seen, first, floats)
+
+
+class Watch:
+    """What is kept of each value, by its place."""
+
+    def __init__(self, config: QuantConfig, names: Mapping[int, str], observed: set[int]) -> None:
+        self._observer, self._names, self._observed = Observer(config), names, observed
+
+    @classmethod
+    def of(cls, points: Points) -> Watch:
+        at = dict(zip(places(points), points.points, strict=True))
+        names = {place: point.name for place, point in at.items()}
+        return cls(points.config, names, {place for place, point in at.items() if point.observed})
+
+    def seen(self, floats: Floats, number: int, sample: Sample) -> dict[int, Seen]:
+        """After the sample of a number."""
+        found = {}
+        floats.run(sample)
+        for place, values in floats.values():
+            if not np.isfinite(values).all():
+                raise CalibrationError(
+                    f"float values of layer {self._names[place]!r} at calibration sample {number}",
+                    found="NaN or infinite",
+                    allowed="finite numbers",
+                    hint="the model on this sample, before it is quantized",
+                )
+            if place in self._observed:
+                found[place] = self._observer.see(number, values)
+        return found
+
+
+def require_points(points: Points, model: Model) -> None:
+    if not points.points:
+        raise OptionError(
+            "model to quantize",
+            found=f"no float operator with integers, of inputs {'; '.join(map(str, model.inputs))}",
+            allowed="a float model, some of whose operators are quantized",
+            hint="a model that is quantized already goes to tinyai.build as it is; QuantConfig's "
+            "operators and float_... leave others in float",
+        )
+
+
+@contextmanager
+def bar(samples: Iterable[Any], count: int | None, progress: bool) -> Iterator[Iterable[Any]]:
+    """The same, with a bar on standard error where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(file=sys.stderr)
+    if not progress or not console.is_terminal:
+        yield samples
+        return
+    yield track(samples, "calibrating", total=count, console=console)

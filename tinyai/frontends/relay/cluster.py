@@ -1,0 +1,133 @@
+"""Calibration as a map and a reduction on a cluster of dask's.
+
+The client cuts the samples into parts, hands out some of them at a time, and merges what comes
+back, so that neither it nor the scheduler ever has all samples. A part and the float model stay
+with the scheduler until their result is here: what a worker that dies had is done again by another.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.frontends.relay.calibrate import Watch, bar
+from tinyai.frontends.relay.floats import Floats, Model, Recipe
+from tinyai.quantizer.calibration import Calibration, merged
+from tinyai.quantizer.data import Input, Part, Sample, Samples
+from tinyai.quantizer.observers import Seen
+from tinyai.quantizer.points import Points
+
+_PART = 16  # samples at most
+_PART_BYTES = 2**22  # of samples, unless one is larger
+_WAITING = 2  # parts for each thread of a worker
+
+
+def mapped(
+    client: Any,
+    model: Model,
+    points: Points,
+    samples: Samples,
+    compared: int,
+    progress: bool,
+) -> Calibration:
+    """The calibration by the workers of ``client``."""
+    as_completed = _require_client(client)
+    recipe, watch = Recipe.of(model, points), Watch.of(points)
+    first: dict[int, Sample] = {}
+    seen: dict[int, Seen] = {}
+    # Each worker gets it once; where all that had it are gone, the scheduler has it still.
+    shared = _submitted(client, _same, (recipe, watch))
+    waiting = as_completed(loop=client.loop)
+
+    def taken() -> None:
+        nonlocal seen
+        future = next(waiting)
+        seen = merged(seen, future.result())
+
+    with bar(samples.parts(part_size(model.inputs)), None, progress) as parts:
+        for part in parts:
+            first |= _first(part, compared)
+            if waiting.count() >= _WAITING * max(1, sum(client.nthreads().values())):
+                taken()
+            waiting.add(_submitted(client, _observed, shared, part))
+    while waiting.count():
+        taken()
+    return Calibration(model.key(), seen, samples.seen, first)
+
+
+def _require_client(client: Any) -> Any:
+    """dask's ``as_completed``."""
+    try:
+        from distributed import Client, as_completed
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "the package dask.distributed, which runs clusters, is missing",
+            found=str(error),
+            allowed="an installed one",
+            hint='pip install "tinyai[cluster]"',
+        ) from None
+    if not isinstance(client, Client) or client.asynchronous:
+        found = "one that is asynchronous" if isinstance(client, Client) else repr(client)[:200]
+        raise OptionError(
+            "client",
+            found=found,
+            allowed="a dask.distributed.Client",
+            hint="dask.distributed.Client(address of the scheduler), or of a LocalCluster",
+        )
+    return as_completed
+
+
+def part_size(inputs: tuple[Input, ...]) -> int:
+    """How many samples a part has."""
+    size = sum(np.dtype(each.dtype).itemsize * int(np.prod(each.shape)) for each in inputs)
+    return max(1, min(_PART, _PART_BYTES // max(size, 1)))
+
+
+def _first(part: Part, compared: int) -> dict[int, Sample]:
+    if part.first >= compared:
+        return {}
+    few = Part(part.inputs, part.first, part.held[: compared - part.first])
+    return dict(few)
+
+
+def _submitted(client: Any, work: Any, *args: Any) -> Any:
+    import dask
+
+    # What the scheduler gets is large on purpose.
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+        return client.submit(work, *args, pure=False)
+
+
+# --- On a worker ----------------------------------------------------------------------------------
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _observed(shared: tuple[Recipe, Watch], part: Part) -> dict[int, Seen]:
+    recipe, watch = shared
+    floats = _built(recipe)
+    found: dict[int, Seen] = {}
+    for number, sample in part:
+        with floats.alone:
+            found = merged(found, watch.seen(floats, number, sample))
+    return found
+
+
+_building = threading.Lock()
+
+
+def _built(recipe: Recipe) -> Floats:
+    """Once in a process, whichever thread is first."""
+    with _building:
+        return _once(recipe)
+
+
+@functools.lru_cache(maxsize=1)
+def _once(recipe: Recipe) -> Floats:
+    return Floats.made(recipe)

@@ -1,0 +1,165 @@
+"""What a float model's values were on samples: a value that merges, and that a file holds.
+
+Calibration is a map over samples and a reduction by ``Calibration.merge``: in any order and cut up
+in any way it gives the same bits (``observers.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinyai.errors import FormatError
+from tinyai.files import written_whole
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.data import CalibrationError, Sample
+from tinyai.quantizer.observers import Seen
+from tinyai.quantizer.points import Points
+
+SCHEMA = "tinyai.calibration/1"
+_HISTOGRAMS = ("percentile", "mse", "entropy")
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The observers' states of the values of one float model.
+
+    ``model`` identifies it. ``seen`` is by the place of a value in the model's order, so that it
+    serves every configuration that quantizes no further values and needs no more of them.
+    ``samples`` were seen; ``first`` are some of them, by number, on which a report compares.
+    ``floats`` is what ran the model, to be used again in this process.
+    """
+
+    model: str
+    seen: Mapping[int, Seen]
+    samples: int
+    first: Mapping[int, Sample] = field(default_factory=dict)
+    floats: object = field(default=None, repr=False)
+
+    def merge(self, other: Calibration) -> Calibration:
+        """As if the samples of ``other`` had come after these.
+
+        Raises ``CalibrationError`` for that of another model.
+        """
+        _require_model(other.model, self.model)
+        after = {place: _after(state, self.samples) for place, state in other.seen.items()}
+        first = {self.samples + number: sample for number, sample in other.first.items()}
+        return Calibration(
+            self.model,
+            merged(self.seen, after),
+            self.samples + other.samples,
+            {**self.first, **first},
+            self.floats,
+        )
+
+    def grids(self, points: Points, model: str) -> dict[int, Seen]:
+        """The states of each grid of ``points``, by its number.
+
+        Raises ``CalibrationError`` where this is of another model, or lacks what the configuration
+        of ``points`` needs.
+        """
+        _require_model(self.model, model)
+        found: dict[int, Seen] = {}
+        for point, place in zip(points.points, places(points), strict=True):
+            if not point.observed:
+                continue
+            state = self.seen.get(place)
+            if state is None or _lacks(state, points.config):
+                raise CalibrationError(
+                    f"calibration for layer {point.name!r}",
+                    found="one without it"
+                    if state is None
+                    else f"one without what observer {points.config.observer} needs",
+                    allowed="one that was made with this configuration",
+                    hint="tinyai.calibrate(model, params, samples, config)",
+                )
+            found[point.grid] = found[point.grid].merge(state) if point.grid in found else state
+        return found
+
+    def save(self, file: str | Path) -> None:
+        """Write an .npz file, whole or not at all."""
+        facts = {
+            "schema": SCHEMA,
+            "model": self.model,
+            "samples": self.samples,
+            "seen": {str(place): state.state() for place, state in sorted(self.seen.items())},
+            "first": [[number, *sample] for number, sample in self.first.items()],
+        }
+        arrays: dict[str, Any] = {
+            f"{number}_{index}": value
+            for number, sample in self.first.items()
+            for index, value in enumerate(sample.values())
+        }
+        arrays["calibration"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+        with written_whole(Path(file)) as beside, beside.open("wb") as archive:
+            np.savez_compressed(archive, **arrays)
+
+    @classmethod
+    def load(cls, file: str | Path) -> Calibration:
+        """What ``save`` wrote. Raises ``FormatError`` for any other file."""
+        try:
+            # numpy leaves a broken file open that it opened itself.
+            with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
+                facts = json.loads(archive["calibration"].tobytes())
+                if facts["schema"] != SCHEMA:
+                    raise ValueError(f"schema {facts['schema']}")
+                return cls(
+                    str(facts["model"]),
+                    {int(at): Seen.of_state(each) for at, each in facts["seen"].items()},
+                    int(facts["samples"]),
+                    {
+                        int(number): {
+                            name: archive[f"{number}_{index}"] for index, name in enumerate(names)
+                        }
+                        for number, *names in facts["first"]
+                    },
+                )
+        except (KeyError, TypeError, ValueError, EOFError, IndexError, zipfile.BadZipFile) as error:
+            raise FormatError(
+                f"calibration {str(file)!r}",
+                found=f"{type(error).__name__}: {error}",
+                allowed=f"a file of Calibration.save, {SCHEMA}",
+            ) from error
+
+
+def _require_model(found: str, allowed: str) -> None:
+    if found != allowed:
+        raise CalibrationError(
+            "calibration of another model",
+            found=found,
+            allowed=f"{allowed}: the same operators and weights",
+            hint="tinyai.calibrate with this model",
+        )
+
+
+def _lacks(state: Seen, config: QuantConfig) -> bool:
+    """Whether a configuration's observer kept more than there is."""
+    if config.observer in _HISTOGRAMS:
+        return state.histogram is None
+    return config.observer == "average" and not state.extremes
+
+
+def places(points: Points) -> list[int]:
+    """Where in the model's order each point is."""
+    order = {expr: place for place, expr in enumerate(points.order)}
+    return [order[point.expr] for point in points.points]
+
+
+def merged(one: Mapping[int, Seen], other: Mapping[int, Seen]) -> dict[int, Seen]:
+    """States by place."""
+    found = dict(one)
+    for place, state in other.items():
+        found[place] = found[place].merge(state) if place in found else state
+    return dict(sorted(found.items()))
+
+
+def _after(state: Seen, samples: int) -> Seen:
+    """A state of samples that come after others, whose numbers count on."""
+    extremes = {samples + number: each for number, each in state.extremes.items()}
+    return replace(state, extremes=extremes)

@@ -1,0 +1,1 @@
+"""The ExecuTorch front end: the only place with torch."""

@@ -1,0 +1,283 @@
+"""``TinyAIQuantizer``: which values of an exported graph torch's own flow quantizes.
+
+The rows that write integers (``tinyai/qdq/rules.py``) decide, as they do for ``tinyai.quantize``:
+``aten.py`` reads the graph into the vocabulary, ``tinyai/quantizer/points.py`` says which values
+get a pair and which of them share a grid, and here each becomes an annotation of torchao's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e import (
+    FusedMovingAvgObsFakeQuantize,
+    HistogramObserver,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    PerChannelMinMaxObserver,
+)
+from torchao.quantization.pt2e.quantizer import (
+    QuantizationAnnotation,
+    QuantizationConfig,
+    QuantizationSpec,
+    Quantizer,
+    SharedQuantizationSpec,
+)
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
+
+from tinyai.errors import OptionError
+from tinyai.frontends.executorch.aten import Reading, aten_name
+from tinyai.qdq import FloatOperator
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.points import Points, Role
+
+Edge: TypeAlias = "tuple[Node, Node]"
+# Of weights too: the smallest scale. Sums of a dead channel keep a multiplier that way.
+SMALLEST_SCALE = 2**-12
+OBSERVERS = {"histogram": HistogramObserver, "minmax": MinMaxObserver}
+
+
+def quantization_config(
+    *,
+    per_channel: bool = True,
+    symmetric: bool = False,
+    observer: str = "histogram",
+    is_qat: bool = False,
+) -> QuantizationConfig:
+    """How activations and weights become int8.
+
+    Weights are symmetric: a scale for each output channel (``per_channel``) or one a tensor.
+    Activations have one scale a tensor and a zero point, which is 0 if they are ``symmetric``.
+    ``observer`` chooses their ranges from what it saw: ``histogram`` with the least squared error,
+    or ``minmax`` all. With ``is_qat`` the quantization is simulated in training.
+    """
+    for name, value in (("per_channel", per_channel), ("symmetric", symmetric), ("is_qat", is_qat)):
+        if not isinstance(value, bool):
+            raise OptionError(name, found=repr(value), allowed="True or False")
+    if observer not in OBSERVERS:
+        raise OptionError("observer", found=repr(observer), allowed=" or ".join(OBSERVERS))
+    activation = QuantizationSpec(
+        dtype=torch.int8,
+        observer_or_fake_quant_ctr=_activation_observer(observer, is_qat),
+        quant_min=-128,
+        quant_max=127,
+        qscheme=torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine,
+    )
+    weight = QuantizationSpec(
+        dtype=torch.int8,
+        observer_or_fake_quant_ctr=_weight_observer(per_channel, is_qat),
+        quant_min=-127,
+        quant_max=127,
+        qscheme=torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric,
+        ch_axis=0,
+    )
+    return QuantizationConfig(activation, activation, weight, None, is_qat)
+
+
+def _activation_observer(observer: str, is_qat: bool) -> Any:
+    if is_qat:
+        return FusedMovingAvgObsFakeQuantize.with_args(eps=SMALLEST_SCALE)
+    return OBSERVERS[observer].with_args(eps=SMALLEST_SCALE)
+
+
+def _weight_observer(per_channel: bool, is_qat: bool) -> Any:
+    if is_qat:
+        moving = (
+            MovingAveragePerChannelMinMaxObserver if per_channel else MovingAverageMinMaxObserver
+        )
+        return FusedMovingAvgObsFakeQuantize.with_args(observer=moving, eps=SMALLEST_SCALE)
+    observer = PerChannelMinMaxObserver if per_channel else MinMaxObserver
+    return observer.with_args(eps=SMALLEST_SCALE)
+
+
+class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type hints
+    """Quantizes what tinyai runs as integers, for ``prepare_pt2e`` and ``prepare_qat_pt2e``.
+
+    A module's own configuration goes before that of its type, and both before the global one; None
+    leaves a module in float. ``left`` says after the annotation what stays float, and why.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: tuple[FloatOperator, ...] = ()
+        self._global: QuantizationConfig | None = None
+        self._names: dict[str, QuantizationConfig | None] = {}
+        self._types: dict[str, QuantizationConfig | None] = {}
+
+    def set_global(self, config: QuantizationConfig | None) -> TinyAIQuantizer:
+        """The configuration of all that has no other."""
+        self._global = _checked(config)
+        return self
+
+    def set_module_name(self, name: Any, config: QuantizationConfig | None) -> TinyAIQuantizer:
+        """That of a module and all inside of it, by its name in the model, as ``layers.0.conv``."""
+        if not isinstance(name, str) or not name:
+            raise OptionError("name of a module", found=repr(name), allowed="text: layers.0.conv")
+        self._names[name] = _checked(config)
+        return self
+
+    def set_module_type(self, kind: Any, config: QuantizationConfig | None) -> TinyAIQuantizer:
+        """That of all modules of a class and of what is inside of them."""
+        if not isinstance(kind, type) or not issubclass(kind, torch.nn.Module):
+            raise OptionError("type of a module", found=repr(kind), allowed="a class of torch.nn")
+        self._types[f"{kind.__module__}.{kind.__qualname__}"] = _checked(config)
+        return self
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Say of each value that is to be quantized how, in its node's annotation."""
+        self._require_known_names(model)
+        configs = {node: self._config_of(node) for node in model.graph.nodes}
+        floats = tuple(node.name for node, config in configs.items() if config is None)
+        reading = Reading(model)
+        points = Points(reading.root, QuantConfig(float_layers=floats))
+        _Annotations(reading, points, configs).write()
+        self.left = tuple(points.left)
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Nothing to do: ``annotate`` asks for nothing that the partitioner refuses."""
+
+    def _config_of(self, node: Node) -> QuantizationConfig | None:
+        inside = [*_modules_around(node)]
+        for name, _ in reversed(inside):
+            if name in self._names:
+                return self._names[name]
+        for _, kind in reversed(inside):
+            if kind in self._types:
+                return self._types[kind]
+        return self._global
+
+    def _require_known_names(self, model: GraphModule) -> None:
+        known = {name for node in model.graph.nodes for name, _ in _modules_around(node)} - {""}
+        for name in self._names:
+            if name not in known:
+                raise OptionError(
+                    "name of a module",
+                    found=name,
+                    allowed=_some(sorted(known)),
+                    hint="the names are those of model.named_modules()",
+                )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
+
+
+def _modules_around(node: Node) -> Iterator[tuple[str, str]]:
+    """Names and classes of the modules that a node is of, the outermost first."""
+    for name, kind in node.meta.get("nn_module_stack", {}).values():
+        spelled = f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else kind
+        yield name.removeprefix("L['self']").removeprefix("."), spelled
+
+
+def _checked(config: QuantizationConfig | None) -> QuantizationConfig | None:
+    """Raise ``OptionError`` for what no integer code is made of."""
+    hint = "tinyai.executorch.quantization_config(), or XNNPACK's get_symmetric_quantization_config"
+    if config is None:
+        return None
+    if not isinstance(config, QuantizationConfig):
+        allowed = "a QuantizationConfig, or None: float"
+        raise OptionError("quantization", found=repr(config), allowed=allowed, hint=hint)
+    schemes = (torch.per_tensor_affine, torch.per_tensor_symmetric)
+    weights = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
+    for what, spec, allowed_schemes in (
+        ("inputs", config.input_activation, schemes),
+        ("results", config.output_activation, schemes),
+        ("weights", config.weight, weights),
+    ):
+        if spec is None or spec.is_dynamic:
+            found = "none" if spec is None else "a dynamic one"
+            raise OptionError(
+                f"quantization of {what}", found=found, allowed="a static one", hint=hint
+            )
+        if spec.dtype is not torch.int8:
+            raise OptionError(f"dtype of {what}", found=spec.dtype, allowed="torch.int8", hint=hint)
+        if spec.qscheme not in allowed_schemes:
+            allowed = " or ".join(map(str, allowed_schemes))
+            raise OptionError(f"scheme of {what}", found=spec.qscheme, allowed=allowed, hint=hint)
+    return config
+
+
+@dataclass
+class _Annotations:
+    """The points of a graph as annotations of its nodes."""
+
+    reading: Reading
+    points: Points
+    configs: dict[Node, QuantizationConfig | None]
+
+    def write(self) -> None:
+        self._by_node = {self.reading.nodes[each.expr]: each for each in self.points.points}
+        self._roots: dict[int, Edge | Node] = {}
+        self._annotations: dict[Node, QuantizationAnnotation] = {}
+        for node in self.reading.model.graph.nodes:
+            if node in self._roles:
+                self._annotate(node)
+        for node, annotation in self._annotations.items():
+            annotation._annotated = True
+            node.meta[Q_ANNOTATION_KEY] = annotation
+
+    @property
+    def _roles(self) -> dict[Node, set[Role]]:
+        if not hasattr(self, "_found_roles"):
+            self._found_roles: dict[Node, set[Role]] = {}
+            for expr, role in self.points.roles.items():
+                self._found_roles.setdefault(self.reading.nodes[expr], set()).add(role)
+        return self._found_roles
+
+    def _annotate(self, node: Node) -> None:
+        annotation = self._annotations.setdefault(node, QuantizationAnnotation())
+        for below in node.all_input_nodes:
+            spec = self._of_input(node, below)
+            if spec is not None:
+                annotation.input_qspec_map[below] = spec
+        if node in self._by_node:
+            annotation.output_qspec = self._shared(node, node)
+
+    def _of_input(self, node: Node, below: Node) -> Any:
+        if below in self._by_node:
+            return self._shared(below, (below, node))
+        config = self.configs[node]
+        if config is None or below.op != "get_attr":
+            return None
+        roles = self._roles[node]
+        if Role.PRODUCT in roles and below is node.args[1]:
+            return _weight_spec(config.weight, node)
+        # A constant operand of a sum or product of values is quantized as these are.
+        number = below.meta["val"].numel() == 1
+        return config.input_activation if Role.RULE in roles and not number else None
+
+    def _shared(self, value: Node, place: Edge | Node) -> Any:
+        """The grid of a value: one for all places that hold it, and for values that share it."""
+        grid = self._by_node[value].grid
+        if grid in self._roots:
+            return SharedQuantizationSpec(self._roots[grid])
+        self._roots[grid] = place
+        config = self.configs[value] or self._config_of_reader(value)
+        return config.output_activation
+
+    def _config_of_reader(self, value: Node) -> QuantizationConfig:
+        """An input has no module: the first operator that reads it as integers says how."""
+        readers = (self.configs[user] for user in value.users if user in self._roles)
+        return next(config for config in readers if config is not None)
+
+
+def _weight_spec(spec: QuantizationSpec, node: Node) -> QuantizationSpec:
+    """Along the axis of the output channels; a transposed convolution in groups has none."""
+    per_channel = spec.qscheme is torch.per_channel_symmetric
+    if aten_name(node) != "conv_transpose2d" or not per_channel:
+        return spec
+    groups = node.args[6] if len(node.args) > 6 else 1
+    if groups == 1:
+        return replace(spec, ch_axis=1)
+    return replace(
+        spec,
+        qscheme=torch.per_tensor_symmetric,
+        observer_or_fake_quant_ctr=_weight_observer(per_channel=False, is_qat=False),
+        ch_axis=None,
+    )

@@ -514,8 +514,8 @@ def image_size(model: onnx.ModelProto) -> int:
 class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
     """Hands images to ONNX Runtime's calibration."""
 
-    def __init__(self, data: Sequence[Image]) -> None:
-        self.feeds: Iterator[dict[str, Image]] = ({INPUT: image} for image in data)
+    def __init__(self, data: Sequence[Image], name: str = INPUT) -> None:
+        self.feeds: Iterator[dict[str, Image]] = ({name: image} for image in data)
 
     def get_next(self) -> dict[str, Image] | None:
         return next(self.feeds, None)
@@ -552,7 +552,7 @@ def quantize(
         quantization.quantize_static(
             source,
             target,
-            Reader(calibration),
+            Reader(calibration, model.graph.input[0].name),
             quant_format=FORMS[form],
             activation_type=TYPES[activation],
             weight_type=quantization.QuantType.QInt8,

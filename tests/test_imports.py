@@ -28,6 +28,7 @@ RANKS = {
     "tinyai.install_tvm": 1,
     "tinyai.dropped": 0,
     "tinyai.files": 0,
+    "tinyai.pictures": 1,
     "tinyai.stages": 0,
     "tinyai.traits": 0,
     "tinyai.ir": 1,

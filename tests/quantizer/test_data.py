@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tinyai.quantizer.data import CalibrationError, Input, Samples
 from tinyai.quantizer.params import Array
@@ -154,3 +155,49 @@ def test_a_file_of_many_samples_is_read_one_by_one(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10 * 64 * 64 * 3 * 4
+
+
+def drawn(folder: Path, count: int = 3, size: tuple[int, int] = (5, 4)) -> list[Array]:
+    """Pictures in a folder, every other one a .jpg, and their pixels."""
+    rng, pixels = np.random.default_rng(0), []
+    for number in range(count):
+        file = folder / f"{number}.{('png', 'jpg', 'JPEG')[number % 3]}"
+        Image.fromarray(rng.integers(0, 256, (*size, 3)).astype(np.uint8)).save(file)
+        with Image.open(file) as image:
+            pixels.append(np.asarray(image))
+    return pixels
+
+
+def test_pictures_are_samples_in_the_inputs_layout(tmp_path: Path) -> None:
+    pixels = drawn(tmp_path)
+    (tmp_path / "notes.txt").write_text("not a picture")
+    wide, deep = Input("image", (1, 5, 4, 3), "float32"), Input("image", (1, 3, 5, 4), "float32")
+    for found, wanted in zip(read(tmp_path, wide), pixels, strict=True):
+        np.testing.assert_array_equal(found[0], wanted.astype(np.float32) / np.float32(255))
+    for found, other in zip(read(tmp_path, deep), read(tmp_path, wide), strict=True):
+        np.testing.assert_array_equal(found, other.transpose(0, 3, 1, 2))
+    (bytes_, *_) = read(tmp_path, Input("image", (1, 5, 4, 3), "uint8"))
+    np.testing.assert_array_equal(bytes_[0], pixels[0])
+
+
+def test_a_picture_that_does_not_fit_is_told(tmp_path: Path) -> None:
+    drawn(tmp_path)
+    for of, part in ((Input("image", (1, 6, 4, 3), "float32"), "5 x 4 pixels"), (IMAGE, "image")):
+        with pytest.raises(CalibrationError, match=part):
+            Samples(tmp_path, (of,))
+    (tmp_path / "1.jpg").write_bytes(b"no picture")
+    with pytest.raises(CalibrationError, match=r"1\.jpg"):
+        Samples(tmp_path, (Input("image", (1, 5, 4, 3), "float32"),))
+
+
+def test_parts_of_a_folder_are_names_and_of_anything_else_arrays(tmp_path: Path) -> None:
+    values = images(5)
+    as_folder(tmp_path, values)
+    for data, kind in ((tmp_path, Path), (iter([{"image": v} for v in values]), dict)):
+        samples = Samples(data, (IMAGE,))
+        parts = [*samples.parts(2)]
+        assert [(part.first, len(part.held)) for part in parts] == [(0, 2), (2, 2), (4, 1)]
+        assert all(isinstance(each, kind) for part in parts for each in part.held)
+        assert samples.seen == 5
+        found = [sample["image"] for part in parts for _, sample in part]
+        np.testing.assert_array_equal(found, values)

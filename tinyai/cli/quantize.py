@@ -72,7 +72,7 @@ def config_options(function: F) -> F:
     "--calibrate",
     required=True,
     type=click.Path(),
-    help="Samples: .npz with an array for each input, or a folder of .npy files, one a sample.",
+    help="Samples: .npz with an array for each input; a folder of .npy, .png, .jpg, one a sample.",
 )
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path))
 @config_options

@@ -18,8 +18,9 @@ from tinyai.cli.shared import (
     shapes_option,
     target_options,
 )
-from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.errors import OptionError, TinyAIError
 from tinyai.files import written_whole
+from tinyai.pictures import is_picture, pixels
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _PRINTED = 16  # values of an output
     "inputs",
     multiple=True,
     type=click.Path(),
-    help="An array of .npy or .png; all of .npz by name. Once an input.",
+    help="An array of .npy, .png or .jpg; all of .npz by name. Once an input.",
 )
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Write outputs as .npz.")
 @click.option("--scaled", is_flag=True, help="Real numbers in and out, by scale and zero point.")
@@ -67,10 +68,10 @@ def run(
     """Run MODEL: a library (.so) or C package (a folder or .tar) of tinyai compile, a bundle of
     tinyai.lower (.tinyai), or a model file. What is no library is compiled first.
 
-    Prints the outputs, or writes them to a file. A .png has the height, width and channels of the
-    input; without --scaled its bytes are taken as they are for uint8, and less 128 for int8; with
-    it, they are divided by 255. Under --scaled too, integers of the input's own dtype are taken as
-    they are.
+    Prints the outputs, or writes them to a file. A picture has the height, width and channels of
+    the input; without --scaled its bytes are taken as they are for uint8, and less 128 for int8;
+    with it, they are divided by 255. Under --scaled too, integers of the input's own dtype are
+    taken as they are.
     """
     from tinyai.frontends.model import Model, is_compiled
 
@@ -134,9 +135,11 @@ def _array(file: str, spec: TensorSpec, scaled: bool) -> Array:
         with _readable(file, "an array of numpy"):
             array: Array = np.load(file)
             return array
-    if file.lower().endswith(".png"):
+    if is_picture(file):
         return _image(file, spec, scaled)
-    raise OptionError("--input", found=file, allowed="*.npy, *.png, or one *.npz with all inputs")
+    raise OptionError(
+        "--input", found=file, allowed="*.npy, *.png, *.jpg, or one *.npz with all inputs"
+    )
 
 
 @contextlib.contextmanager
@@ -145,7 +148,7 @@ def _readable(file: str, what: str) -> Any:
         yield
     except (FileNotFoundError, IsADirectoryError):
         raise OptionError("--input", found=f"{file}, no file", allowed="a file to read") from None
-    except PermissionError:
+    except (PermissionError, TinyAIError):
         raise
     except Exception as error:  # numpy and zipfile raise what they like
         said = " ".join(str(error).split())[:200]
@@ -155,41 +158,9 @@ def _readable(file: str, what: str) -> Any:
 
 
 def _image(file: str, spec: TensorSpec, scaled: bool) -> Array:
-    import numpy as np
-
-    try:
-        from PIL import Image
-    except ImportError:
-        raise EnvironmentProblem(
-            "the package pillow, which reads .png files, is missing",
-            found="no such module",
-            allowed="an installed one",
-            hint='pip install "tinyai[image]"',
-        ) from None
-    shape = spec.shape
-    last, first = shape[-1:] in ((1,), (3,)), shape[1:2] in ((1,), (3,))
-    if len(shape) != 4 or shape[0] != 1 or not (last or first):
-        raise OptionError(
-            f"input {spec.name!r}", found="an image", allowed=f"{spec}", hint="*.npy or *.npz"
-        )
-    channels = shape[-1] if last else shape[1]
-    size = shape[1:3] if last else shape[2:4]
-    with _readable(file, "an image"), Image.open(file) as image:
-        if (image.height, image.width) != size:
-            raise OptionError(
-                f"--input {file}",
-                found=f"{image.height} x {image.width} pixels",
-                allowed=f"{size[0]} x {size[1]}, as {spec} says",
-                hint="scale and crop it, as the model was trained",
-            )
-        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-    pixels = pixels.reshape(*size, channels)[None]
-    pixels = pixels if last else pixels.transpose(0, 3, 1, 2)
-    if scaled or spec.dtype == "float32":
-        return np.ascontiguousarray(pixels.astype(np.float32) / np.float32(255))
-    if spec.dtype == "int8":
-        return np.ascontiguousarray((pixels.astype(np.int16) - 128).astype(np.int8))
-    return np.ascontiguousarray(pixels)
+    with _readable(file, "an image"):
+        array: Array = pixels(file, "--input", spec.name, spec.shape, spec.dtype, scaled)
+        return array
 
 
 # --- Outputs -------------------------------------------------------------------------------------

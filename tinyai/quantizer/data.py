@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.errors import TinyAIError
+from tinyai.errors import EnvironmentProblem, OptionError, TinyAIError
+from tinyai.pictures import is_picture, pixels
 from tinyai.quantizer.params import Array
 
 Sample = Mapping[str, Array]
@@ -40,7 +41,7 @@ class CalibrationError(TinyAIError, ValueError):
 
 class Samples:
     """The samples of ``data``: a list or any iterable of dicts, an .npz file, or a folder of .npy
-    files (one a sample, in order of their names; for a model with one input).
+    files and pictures (one a sample, in order of their names; for a model with one input).
 
     What can be read twice is checked whole when this is made, the first sample of anything else;
     the others are checked as they come. Arrays lack or have the batch in front where the shapes
@@ -91,7 +92,8 @@ class Samples:
             raise CalibrationError(
                 "calibration data",
                 found=f"{str(data)!r}",
-                allowed="an .npz file with an array for each input, or a folder of .npy files",
+                allowed="an .npz file with an array for each input, or a folder of .npy files or "
+                "pictures (.png, .jpg)",
                 hint="numpy.savez(file, **{input: samples})",
             )
         if isinstance(data, Mapping) or not isinstance(data, Iterable):
@@ -252,13 +254,25 @@ def _files(path: Path, inputs: tuple[Input, ...]) -> tuple[Path, ...]:
             allowed="one, for a folder has one file a sample",
             hint="an .npz file with an array for each input",
         )
-    return tuple(sorted(path.glob("*.npy")))
+    files = (file for file in path.iterdir() if file.suffix == ".npy" or is_picture(file))
+    return tuple(sorted(files))
 
 
 def _read(file: Path, inputs: tuple[Input, ...]) -> Sample:
+    (of,) = inputs
     try:
-        return {inputs[0].name: np.load(file, allow_pickle=False)}
-    except (OSError, ValueError, EOFError) as error:
+        if is_picture(file):
+            return {of.name: pixels(file, "calibration file", of.name, of.shape, of.dtype)}
+        return {of.name: np.load(file, allow_pickle=False)}
+    except OptionError as error:
         raise CalibrationError(
-            f"calibration file {file.name}", found=str(error), allowed="an array"
+            error.what, found=error.found, allowed=error.allowed, hint=error.hint
+        ) from error
+    except EnvironmentProblem:
+        raise
+    except Exception as error:  # numpy and Pillow raise what they like
+        raise CalibrationError(
+            f"calibration file {file.name}",
+            found=" ".join(str(error).split())[:200] or type(error).__name__,
+            allowed="an image" if is_picture(file) else "an array",
         ) from error

@@ -57,10 +57,10 @@ def quantize(
 
     ``mod`` may be the path of an .onnx or .tflite file. ``calibration`` is an iterable of dicts of
     arrays by the names of the inputs, an .npz file of arrays with all samples, a folder of .npy
-    files, or what ``tinyai.calibrate`` made of such. Batch norm is folded; TVM's CPU build runs the
-    float model, a sample at a time. The first ``compared`` samples run by the integers too, for the
-    report. ``progress`` shows a bar on standard error, where that is a terminal. The argument is
-    not changed.
+    files or of pictures, or what ``tinyai.calibrate`` made of such. Batch norm is folded; TVM's CPU
+    build runs the float model, a sample at a time. The first ``compared`` samples run by the
+    integers too, for the report. ``progress`` shows a bar on standard error, where that is a
+    terminal. The argument is not changed.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
     """
     config = config or QuantConfig()

@@ -35,6 +35,7 @@ CONFIGS = {
     "entropy": QuantConfig(observer="entropy"),
     "powers of two": QuantConfig(power_of_two=True),
     "symmetric uint8": QuantConfig(dtype="uint8", symmetric=True, residual="common"),
+    "int16": QuantConfig(dtype="int16"),
 }
 FLOAT_ACCURACY = 98.33  # benchmarks/digits/digits.json
 
@@ -57,7 +58,7 @@ def test_the_digits_are_recognized_as_by_floats(name: str) -> None:
     assert accuracy >= FLOAT_ACCURACY - (1.0 if name == "powers of two" else 0.3)
 
 
-@pytest.mark.parametrize("name", ["mse", "symmetric uint8"])
+@pytest.mark.parametrize("name", ["mse", "symmetric uint8", "int16"])
 def test_a_quantized_network_is_one_region_equal_to_tvm(name: str) -> None:
     found = digits(name)
     partitioned = tinyai.partition_for_tinyai(found.module, strict=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
-    "dtype": "int8 or uint8: of activations.",
+    "dtype": "int8, uint8 or int16: of activations.",
     "symmetric": "Zero points in the middle.",
     "observer": "minmax, average, percentile, mse or entropy: what chooses ranges.",
     "momentum": "Of observer average: what stays at a sample.",
@@ -37,6 +37,7 @@ _HELP = {
     "float_layers": "Leave a layer in float, by the model's name.",
     "float_first": "Leave the first layer with weights in float.",
     "float_last": "Leave the last layer with weights in float.",
+    "int16_layers": "Give a layer's operands and result 16 bits, by the model's name.",
 }
 
 

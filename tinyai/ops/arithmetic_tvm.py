@@ -36,8 +36,9 @@ class TvmArithmetic(Arithmetic):
     def requantize(
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
     ) -> Steps:
-        if found is DType.INT64:  # TVM cuts it to int32, or takes it to a float as it is
-            require(self.compute_dtype == "int64", "compute_dtype", self.compute_dtype, "int64")
+        if found is DType.INT64:  # which in fixed point TVM cuts to int32
+            allowed = "int64, float64"
+            require(self.compute_dtype in allowed, "compute_dtype", self.compute_dtype, allowed)
         if self.compute_dtype == "float32":
             return self._requantize_float(builder, source, target, to, rank)
         if self.compute_dtype == "float64":
@@ -69,13 +70,17 @@ class TvmArithmetic(Arithmetic):
     def _requantize_double(
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
     ) -> Steps:
-        """A double holds every int32 less a zero point; where that is 0, it is one already."""
+        """A double holds every int32 less a zero point; where that is 0, it is one already. An
+        int64 it rounds, as TVM's does."""
         ratio = source.scale.astype(np.float64) / np.float64(target.scale)
         less = minus(builder, source.zeros(rank), DType.INT64)
         mode = "floor" if self.ties == "UPWARD" else "cut"
         numbers = tuple(ratio.reshape(-1).tolist())
         step = steps.RealMultiply(numbers, source.axis, mode, target.zero_point, *to.range)
         cast = (steps.Cast(to),) if to is not DType.INT32 else ()
+        if found is DType.INT64:
+            require(not less, "zero point of an int64", source.zero_point, 0)
+            return step, *cast
         return *widen(found, DType.INT64 if less else DType.INT32), *less, step, *cast
 
     def _rescale(self, builder: Builder, source: Scale, target: Scale) -> Steps:

@@ -38,6 +38,8 @@ Move = Callable[["View", Call, "Grid", Expr], Expr]
 Fold = Callable[[Expr], Array]
 
 NARROW = ("int8", "uint8")
+# What values may be quantized to. int16 has its zero point at 0, and no tables of functions.
+QUANTIZED = (*NARROW, "int16")
 INT32 = np.iinfo(np.int32)
 
 
@@ -66,7 +68,7 @@ class Integers:
 
     ``axis`` of an accumulator is its channels', whether there are many scales or one. ``added``
     is a dimension of length 1 that the float value does not have: the height of a convolution
-    along one dimension.
+    along one dimension. No sum of int16 is larger than ``largest``; 0 where nobody asks.
     """
 
     expr: Expr
@@ -74,6 +76,7 @@ class Integers:
     zero_points: tuple[int, ...]
     axis: int | None = None
     added: int | None = None
+    largest: int = 0
 
     @property
     def dtype(self) -> str:
@@ -162,7 +165,10 @@ def scale_and_zero(grid: Grid) -> tuple[Constant, Constant]:
 
 
 def requantize(value: Integers, grid: Grid, name: str) -> Expr:
-    """Integers on another grid: the same expression where it is there already."""
+    """Integers on another grid: the same expression where it is there already.
+
+    Sums that may have more than 32 bits go by way of float64: else TVM cuts them to 32 bits first.
+    """
     if not value.per_channel and value.grid == grid:
         return value.expr
     return call(
@@ -175,7 +181,7 @@ def requantize(value: Integers, grid: Grid, name: str) -> Expr:
         name=name,
         axis=-1 if value.axis is None else value.axis,
         rounding="None",
-        compute_dtype="None",
+        compute_dtype="float64" if value.largest > INT32.max else "None",
     )
 
 
@@ -192,14 +198,15 @@ def quantize(value: Expr, grid: Grid, name: str) -> Call:
 
 
 def with_dtype(value: Integers, dtype: str, name: str) -> Integers:
-    """int8 as uint8 or back: integers and zero point move by 128, so that nothing is lost."""
+    """The same values as other integers, so that nothing is lost: 8 bits as int16 with zero point
+    0; int8 as uint8 or back, integers and zero point moved by 128."""
     if value.dtype == dtype:
         return value
     grid = value.grid
-    shift = 128 if dtype == "uint8" else -128
-    moved = Grid(dtype, grid.scale, grid.zero_point + shift)
+    zero = 0 if dtype == "int16" else grid.zero_point + (128 if dtype == "uint8" else -128)
+    moved = Grid(dtype, grid.scale, zero)
     if isinstance(value.expr, Constant):
-        wide = value.expr.value.astype(np.int32) + shift
+        wide = value.expr.value.astype(np.int32) - grid.zero_point + zero
         expr: Expr = constant(wide.astype(dtype))
     else:
         expr = requantize(value, moved, name)
@@ -305,7 +312,7 @@ class View:
         scales = self._vector(quantize["output_scale"], "scale")
         points = self._vector(quantize["output_zero_point"], "zero point")
         dtype = quantize.type.dtype
-        require(dtype in NARROW, "dtype of the quantization", dtype, " or ".join(NARROW))
+        require(dtype in QUANTIZED, "dtype of the quantization", dtype, " or ".join(QUANTIZED))
         require(len(scales) == 1 == len(points), "scales", len(scales), "one for the whole tensor")
         require_positive(scales, "scale")
         return Grid(dtype, scales[0], points[0])
@@ -317,7 +324,7 @@ class View:
         points = self._vector(call["input_zero_point"], "zero point")
         points = points[:1] if len(set(points)) == 1 else points
         dtype, known = data.type.dtype, self.is_constant(data)
-        allowed = (*NARROW, "int32") if known else NARROW
+        allowed = (*QUANTIZED, "int32") if known else QUANTIZED
         require(dtype in allowed, "dtype of the quantized value", dtype, " or ".join(allowed))
         require_positive(scales, "scale")
         axis = int(call.attrs["axis"]) % max(len(shape), 1) if len(scales + points) > 2 else None

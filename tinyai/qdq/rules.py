@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tinyai.ir import DType
+from tinyai.ops.conv2d import max_products
 from tinyai.qdq.operands import (
     INT32,
+    NARROW,
     Array,
     Grid,
     Integers,
@@ -46,15 +49,19 @@ from tinyai.source import Call, Constant, Expr, Field, Refusal, Tuple, require
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant, signature
 
+# To where float64 holds every integer.
+EXACT = 2**52
+
 Rule = Callable[[View, Call, Grid], Expr]
 Accumulate = Callable[[View, Call], Integers]
 
 
-# --- Accumulators: int32 sums, before they are requantized --------------------------------------
+# --- Accumulators: sums, before they are requantized --------------------------------------------
+# They are int32; int64 where sums of int16 have many products, or might not fit.
 
 
 def accumulator(view: View, expr: Expr) -> Integers:
-    """The int32 sums that a float value stands for."""
+    """The sums that a float value stands for."""
     if not is_call(expr, *ACCUMULATORS):
         raise Refusal("accumulator", operator_name(expr), ", ".join(ACCUMULATORS))
     return ACCUMULATORS[expr.op](view, expr)
@@ -97,17 +104,56 @@ def _factor(view: View, call: Call) -> tuple[Expr, float] | None:
 def _weights(view: View, expr: Expr, axis: int) -> Integers:
     """Constant weights with one scale, or one for each output channel."""
     value = view.integers(expr)
-    known = isinstance(value.expr, Constant) and value.dtype != "int32"
+    known = isinstance(value.expr, Constant) and value.dtype in NARROW
     require(known, "weights", "computed at run time", "quantized constants")
     fits = not value.per_channel or value.axis == axis
     require(fits, "axis of the weights' scales", value.axis, axis)
     return value
 
 
-def _sums(product: Call, data: Integers, by: Integers, axis: int) -> Integers:
+def _sums(product: Call, data: Integers, by: Integers, axis: int, largest: int = 0) -> Integers:
     """The accumulator ``product``."""
     scales = tuple(data.scales[0] * scale for scale in by.scales)
-    return Integers(product, scales, (0,), axis)
+    return _roomy(Integers(product, scales, (0,), axis, largest=largest))
+
+
+def _sums_dtype(data: Integers, weights: Integers, axis: int) -> tuple[str, int]:
+    """Of sums of products by constant weights, whose output channels are along ``axis``, and the
+    largest sum, if the data is int16; of 8 bits nobody asks."""
+    if data.dtype in NARROW:
+        return "int32", 0
+    require(data.zero_points == (0,), "zero point of int16", data.zero_points[0], 0)
+    assert isinstance(weights.expr, Constant)
+    zeros = weights.along_axis(weights.zero_points)
+    steps = np.abs(weights.expr.value.astype(np.int64) - zeros)
+    largest = int(steps.sum(axis=tuple(d for d in range(steps.ndim) if d != axis)).max(initial=0))
+    most = max_products(DType.INT16, DType.INT16 if weights.zero_points != (0,) else DType.INT8, 0)
+    fits = steps.size <= most * steps.shape[axis]
+    return "int32" if fits else "int64", largest << 15
+
+
+def _roomy(sums: Integers) -> Integers:
+    """The same sums, in 64 bits where 32 might not hold them."""
+    if sums.dtype == "int64" or sums.largest <= INT32.max:
+        return sums
+    assert isinstance(sums.expr, Call)
+    return replace(sums, expr=_in_64_bits(sums.expr))
+
+
+def _in_64_bits(sums: Call) -> Call:
+    """Sums, and what has been added to them."""
+    if sums.op not in STEPS:
+        return again(sums, *sums.args, dtype="int64")
+    below, *more = sums.args
+    assert isinstance(below, Call)
+    constants = (constant(each.value, "int64") for each in more if isinstance(each, Constant))
+    return again(sums, _in_64_bits(below), *constants, dtype="int64")
+
+
+def _require_8_bits(*values: Integers) -> None:
+    """Of operators that have no integers of 16 bits."""
+    for value in values:
+        require(value.dtype in NARROW, "dtype of an operand", value.dtype, " or ".join(NARROW))
 
 
 def _quantization(data: Integers, weights: Integers) -> tuple[Expr, ...]:
@@ -132,6 +178,9 @@ def _convolution(quantized: str) -> Accumulate:
         require(plain, "layouts", f"{layout}, {kernel_layout}", "no blocks of channels")
         data = _data(view, call["data"])
         weights = _weights(view, call["weight"], kernel_layout.index("O"))
+        if quantized == "quantized_conv2d_transpose":
+            _require_8_bits(data)
+        dtype, largest = _sums_dtype(data, weights, kernel_layout.index("O"))
         shape, added = shape_of(call), None
         if "H" not in layout:
             attrs, added = _in_two_dimensions(attrs), layout.index("W")
@@ -143,8 +192,8 @@ def _convolution(quantized: str) -> Accumulate:
         fits = len(weights.scales) in (1, shape[channels])
         require(fits, "scales of the weights", len(weights.scales), shape[channels])
         operands = data.expr, weights.expr, *_quantization(data, weights)
-        product = made(quantized, of(shape, "int32"), *operands, name=call.name, **attrs)
-        return replace(_sums(product, data, weights, channels), added=added)
+        product = made(quantized, of(shape, dtype), *operands, name=call.name, **attrs)
+        return replace(_sums(product, data, weights, channels, largest), added=added)
 
     return accumulate
 
@@ -190,17 +239,24 @@ def _lengthened(shape: tuple[int, ...], at: int | None) -> tuple[int, ...]:
 def _dense(view: View, call: Call) -> Integers:
     view.alone(call)
     data, right = _data(view, call["data"]), call["weight"]
-    weights = _weights(view, right, 0) if view.is_constant(right) else _data(view, right)
+    if view.is_constant(right):
+        weights = _weights(view, right, 0)
+        dtype, largest = _sums_dtype(data, weights, 0)
+    else:
+        weights = _data(view, right)
+        _require_8_bits(data, weights)
+        dtype, largest = "int32", 0
     operands = data.expr, weights.expr, *_quantization(data, weights)
     shape = shape_of(call)
-    product = made("quantized_dense", of(shape, "int32"), *operands, name=call.name)
-    return _sums(product, data, weights, len(shape) - 1)
+    product = made("quantized_dense", of(shape, dtype), *operands, name=call.name)
+    return _sums(product, data, weights, len(shape) - 1, largest)
 
 
 def _batch_matmul(view: View, call: Call) -> Integers:
     view.alone(call)
     require(not call.attrs["transpose_a"], "transpose_a", True, False)
     data, other = _data(view, call["data"]), _data(view, call["weight"])
+    _require_8_bits(data, other)
     if not call.attrs["transpose_b"]:
         batch, rows, columns = other.shape
         turned = of((batch, columns, rows), other.dtype)
@@ -225,15 +281,20 @@ def _bias(view: View, call: Call) -> Integers:
         values = np.expand_dims(values, values.ndim - behind)
     assert sums.axis is not None
     along = [len(shape) - values.ndim + d for d, size in enumerate(values.shape) if size > 1]
-    if along not in ([], [sums.axis]):
-        steps = _bias_steps(values, sums.along_axis(sums.scales))
-        total = made("add", sums.expr.type, sums.expr, constant(steps), name=call.name)
+    by_channel = along in ([], [sums.axis])
+    if by_channel:
+        values = np.broadcast_to(values.reshape(-1), shape[sums.axis])
+        scales = np.array(sums.scales)
     else:
-        wide = np.broadcast_to(values.reshape(-1), shape[sums.axis])
-        steps = _bias_steps(wide, np.array(sums.scales))
-        total = made(
-            "bias_add", sums.expr.type, sums.expr, constant(steps), name=call.name, axis=sums.axis
-        )
+        scales = sums.along_axis(sums.scales)
+    steps = _bias_steps(values, scales, EXACT if sums.largest else INT32.max)
+    if sums.largest:
+        sums = _roomy(replace(sums, largest=sums.largest + int(np.abs(steps).max(initial=0))))
+    bias, of_sums = constant(steps, sums.dtype), sums.expr.type
+    if by_channel:
+        total = made("bias_add", of_sums, sums.expr, bias, name=call.name, axis=sums.axis)
+    else:
+        total = made("add", of_sums, sums.expr, bias, name=call.name)
     return replace(sums, expr=total)
 
 
@@ -247,11 +308,11 @@ def _bias_values(view: View, bias: Expr, call: Call) -> Array:
     return values
 
 
-def _bias_steps(values: Array, scales: Array) -> Array:
+def _bias_steps(values: Array, scales: Array, most: int) -> Array:
     steps = np.rint(values / scales)
-    largest = np.abs(steps).max()
-    require(bool(largest <= INT32.max), "bias in steps of the sums", largest, "an int32")
-    return steps.astype(np.int32)
+    largest = np.abs(steps).max(initial=0)
+    require(bool(largest <= most), "bias in steps of the sums", largest, f"at most {most}")
+    return steps.astype(np.int64)
 
 
 def _scaled(view: View, call: Call) -> Integers:
@@ -311,11 +372,16 @@ def _binary(quantized: str) -> Rule:
         for arg in call.args:
             value = view.integers(arg)
             require(value.dtype != "int32", "dtype of an operand", "int32", "int8 or uint8")
-            operands.append(with_dtype(value, grid.dtype, call.name))
+            operands.append(value)
+        # All have one dtype; an int16 among them makes them int16 until the result is there.
+        wide = any(each.dtype == "int16" for each in operands)
+        own = replace(grid, dtype="int16") if wide else grid
+        operands = [with_dtype(each, own.dtype, call.name) for each in operands]
         exprs = [each.expr for each in operands]
         quantization = [part for each in operands for part in scale_and_zero(each.grid)]
-        result = retyped(call, grid.dtype)
-        return made(quantized, result, *exprs, *quantization, *scale_and_zero(grid), name=call.name)
+        operands_of = (*exprs, *quantization, *scale_and_zero(own))
+        result = made(quantized, retyped(call, own.dtype), *operands_of, name=call.name)
+        return requantize(_on_grid(result, own), grid, call.name)
 
     return rule
 
@@ -326,7 +392,7 @@ def _concatenate(view: View, call: Call, grid: Grid) -> Expr:
     if not isinstance(whole, Tuple):
         raise Refusal("input", operator_name(whole), "a tuple")
     view.alone(whole)
-    parts = [with_dtype(view.integers(field), grid.dtype, call.name) for field in whole.fields]
+    parts = [_as_part(view.integers(field), grid, call.name) for field in whole.fields]
     scales, zeros = zip(*(scale_and_zero(part.grid) for part in parts), strict=True)
     return made(
         "quantized_concatenate",
@@ -340,12 +406,23 @@ def _concatenate(view: View, call: Call, grid: Grid) -> Expr:
     )
 
 
+def _as_part(value: Integers, grid: Grid, name: str) -> Integers:
+    """A part of a concatenation, of the dtype of the whole."""
+    if "int16" in (value.dtype, grid.dtype) and value.dtype != grid.dtype:
+        return _on_grid(requantize(value, grid, name), grid)
+    return with_dtype(value, grid.dtype, name)
+
+
+def _on_grid(value: Expr, grid: Grid) -> Integers:
+    return Integers(value, (grid.scale,), (grid.zero_point,))
+
+
 def _reduced(view: View, call: Call, grid: Grid) -> Expr:
     """A sum or average over whole axes: the sum, with the average's count in the scale."""
     view.alone(call)
     value = view.integers(call["data"])
     count = math.prod(value.shape) // math.prod(shape_of(call))
-    _require_int32(255 * count)
+    _require_int32(_span(value) * count)
     wide = _widened(value.expr, call)
     if is_call(call, "sum", "mean"):
         attrs = _own(call, "sum")
@@ -358,6 +435,12 @@ def _reduced(view: View, call: Call, grid: Grid) -> Expr:
     total = made("sum", retyped(call, "int32"), wide, name=call.name, **attrs)
     divisor = 1 if is_call(call, "sum") else count
     return _average(value.grid, total, divisor, count, grid, call)
+
+
+def _span(value: Integers) -> int:
+    """How far values may be from the zero point."""
+    limits = np.iinfo(value.dtype)
+    return int(limits.max) - int(limits.min)
 
 
 def _widened(value: Expr, call: Call) -> Call:
@@ -391,7 +474,7 @@ def _avg_pool(view: View, call: Call, grid: Grid) -> Expr:
     shape, out = (_lengthened(each, added) for each in (value.shape, shape_of(call)))
     counts = _window_counts(attrs, shape, out)
     multiple = math.lcm(*counts)
-    _require_int32(255 * multiple * max(counts))
+    _require_int32(_span(value) * multiple * max(counts))
     wide = value.expr if added is None else _with_height(value.expr, added, call.name)
     wide, counted = _widened(wide, call), multiple
     if attrs["count_include_pad"] and grid_of.zero_point:
@@ -633,6 +716,15 @@ ARITHMETIC = (
 )
 
 
+def has_16_bits(view: View, calls: Iterable[Call]) -> bool:
+    """Whether a function of one value may be of int16: a table of 65,536 values it has not."""
+    return all(
+        is_call(each, *ARITHMETIC)
+        or (is_call(each, "prelu") and view.uniform(each["slope"]) is not None)
+        for each in calls
+    )
+
+
 @dataclass(frozen=True)
 class Function:
     """The float operators in front of a quantize that may stay, and its new expression."""
@@ -654,6 +746,8 @@ def function_of_values(view: View, call: Call) -> Function:
     inside, leaves = _inside(view, root)
     if not all(is_call(each, *ARITHMETIC) for each in inside):
         require(len(leaves) == 1, "quantized inputs of the function", len(leaves), "one")
+    wide = "int16" in (grid.dtype, *(view.integers(leaf).dtype for leaf in leaves))
+    require(not wide or has_16_bits(view, inside), "dtype of the function", "int16", "8 bits")
     own: set[Expr] = {*inside, *behind}
     alone = (is_call(leaf, "dequantize") and view.within(leaf, own) for leaf in leaves)
     if not behind and all(alone):

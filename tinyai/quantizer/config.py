@@ -11,18 +11,20 @@ from typing import Any
 from tinyai.errors import OptionError
 
 OBSERVERS = ("minmax", "average", "percentile", "mse", "entropy")
-DTYPES = ("int8", "uint8")
+DTYPES = ("int8", "uint8", "int16")
 RESIDUALS = ("own", "common")
 
 
 @dataclass(frozen=True)
 class QuantConfig:
-    """How a float model becomes integers of 8 bits.
+    """How a float model becomes integers.
 
-    ``dtype`` int8 or uint8 is that of activations, each tensor with one scale; ``symmetric`` puts
-    their zero point in the middle. ``observer`` chooses their ranges from what it saw: ``minmax``
-    everything, ``average`` a moving average of each sample's extremes (``momentum`` is what stays
-    of it at a sample), ``percentile`` all but the ends (that share in per cent stays within),
+    ``dtype`` int8, uint8 or int16 is that of activations, each tensor with one scale; ``symmetric``
+    puts their zero point in the middle, where that of int16 always is. ``int16_layers`` are those
+    whose operands and results have 16 bits where others have 8, by their names in the model.
+    ``observer`` chooses ranges from what it saw: ``minmax`` everything, ``average`` a moving
+    average of each sample's extremes (``momentum`` is what stays of it at a sample),
+    ``percentile`` all but the ends (that share in per cent stays within),
     ``mse`` the range of the least squared error, ``entropy`` that of the least divergence.
     Weights are symmetric int8: ``per_channel``, or with one scale a tensor. ``power_of_two`` rounds
     scales up to powers of two. ``residual`` gives the operands and the result of a sum scales of
@@ -47,6 +49,7 @@ class QuantConfig:
     float_layers: tuple[str, ...] = ()
     float_first: bool = False
     float_last: bool = False
+    int16_layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -64,6 +67,12 @@ class QuantConfig:
                 self._require(field.name, isinstance(value, bool), "True or False")
             if isinstance(field.default, tuple):
                 object.__setattr__(self, field.name, self._names(field.name, value))
+        if self.dtype == "int16":
+            object.__setattr__(self, "symmetric", True)
+
+    def of_dtype(self, dtype: str) -> QuantConfig:
+        """The same for values of another dtype."""
+        return self if dtype == self.dtype else dataclasses.replace(self, dtype=dtype)
 
     def _names(self, name: str, value: Any) -> tuple[str, ...]:
         listed = isinstance(value, Iterable) and not isinstance(value, str)

@@ -21,13 +21,15 @@ _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 def grid(
     low: float, high: float, dtype: str, *, symmetric: bool = False, power_of_two: bool = False
 ) -> Grid:
-    """The grid of a dtype that reaches from ``low`` to ``high`` and holds 0 exactly.
+    """The grid of a dtype that reaches from ``low`` to ``high`` and holds 0 exactly; that of int16
+    is ``symmetric``.
 
     A scale is a float32. A power of two is the next one up, so that nothing of the range is lost.
     """
     limits = np.iinfo(dtype)
     middle = (limits.min + limits.max + 1) // 2
     low, high = min(low, 0.0), max(high, 0.0)
+    symmetric = symmetric or dtype == "int16"
     if symmetric:
         scale = max(-low, high) / (limits.max - middle)
     else:

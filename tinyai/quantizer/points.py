@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tinyai.errors import OptionError
 from tinyai.qdq import FloatOperator
-from tinyai.qdq.operands import NARROW, Fold, Grid, is_call, operator_name
+from tinyai.qdq.operands import NARROW, QUANTIZED, Fold, Grid, is_call, operator_name
 from tinyai.qdq.rules import (
     AVERAGES,
     ELEMENTWISE,
@@ -22,6 +23,7 @@ from tinyai.qdq.rules import (
     RULES,
     SOFTMAX,
     STEPS,
+    has_16_bits,
     is_accumulator,
 )
 from tinyai.quantizer.config import QuantConfig
@@ -54,16 +56,25 @@ class Point:
 
 
 class Points:
-    """``points`` in order of computation; ``fixed`` are grids that the model has already; ``left``
-    says what stays float, and why."""
+    """``points`` in order of computation; ``dtypes`` are those of their grids, ``fixed`` grids that
+    the model has already; ``left`` says what stays float, and why."""
 
     def __init__(self, root: Expr, config: QuantConfig, fold: Fold | None = None) -> None:
         self.config = config
         self.view = Constants(root, fold)
         self.order, self.users = self.view.order, users_of(self.view.order)
         self.roots = self._function_roots()
-        self.left: list[FloatOperator] = []
         self.products = [e for e in self.order if is_call(e, *PRODUCTS) and self._floats(e)]
+        # Operators without 16 bits that would read or make such.
+        self._narrow: set[Expr] = set()
+        self._decide()
+        while more := self._narrow_beside_wide() - self._narrow:
+            self._narrow |= more
+            self._decide()
+        self._require_names()
+
+    def _decide(self) -> None:
+        self.left: list[FloatOperator] = []
         self._pending: dict[Expr, Role] = {}
         self._refused: set[Expr] = set()
         self.roles: dict[Expr, Role] = {}
@@ -72,6 +83,7 @@ class Points:
         self._wanted = self._settle()
         self.fixed: dict[int, Grid] = {}
         self.points = self._points()
+        self.dtypes = self._dtypes()
 
     # --- roles ---
 
@@ -168,6 +180,8 @@ class Points:
 
     def config_allows(self, call: Call) -> Refusal | None:
         """Why the configuration leaves an operator in float, if it does."""
+        if call in self._narrow:
+            return Refusal("dtype of its values", "int16", " or ".join(NARROW))
         config = self.config
         chosen = not config.operators or call.op in config.operators or not _chosen(call)
         for held, clause in (
@@ -299,6 +313,62 @@ class Points:
             return not (users and all(u is not None and is_call(u, "quantize") for u in users))
         return expr in self._wanted and self._floats(expr)
 
+    # --- 16 bits ---
+
+    def _dtypes(self) -> dict[int, str]:
+        wide = self._wide()
+        return {
+            point.grid: "int16" if point.grid in wide else self.config.dtype
+            for point in self.points
+        } | {number: at.dtype for number, at in self.fixed.items()}
+
+    def _wide(self) -> set[int]:
+        """Grids of the operands and results of layers that are to have 16 bits."""
+        named = {*self.config.int16_layers}
+        at = {point.expr: point for point in self.points}
+        wide: set[int] = set()
+        for point in self.points if named else ():
+            chain = [self._reader(each) for each in self._opening(point.expr)]
+            if named & {point.name, *(each.name for each in chain if isinstance(each, Call))}:
+                read = {below for each in chain for below in self.operands(each)}
+                wide |= {at[each].grid for each in (point.expr, *read) if each in at}
+        return wide
+
+    def _narrow_beside_wide(self) -> set[Expr]:
+        wide = {point.expr for point in self.points if self.dtypes[point.grid] == "int16"}
+        found: set[Expr] = set()
+        for point in self.points if wide else ():
+            chain = self._opening(point.expr)
+            read = {below for each in chain for below in self.operands(self._reader(each))}
+            if wide & {point.expr, *read}:
+                found.update(*(self._without_16_bits(each) for each in chain))
+        return found
+
+    def _without_16_bits(self, expr: Expr) -> set[Expr]:
+        """The operators, among them ``expr``, that are taken together and have no 16 bits."""
+        if is_call(expr, "conv2d_transpose", "batch_matmul", *SOFTMAX):
+            return {expr}
+        if is_call(expr, "dense"):
+            return set() if self.view.is_constant(expr["weight"]) else {expr}
+        if not is_call(expr) or self.roles.get(expr) is not Role.FUNCTION:
+            return set()
+        function = [each for each, own in self.roots.items() if own == self.roots[expr]]
+        calls = [each for each in function if isinstance(each, Call)]
+        return set() if has_16_bits(self.view, calls) else {*calls}
+
+    def dtype_beside(self, call: Call) -> str:
+        """Of a constant operand."""
+        grids = (point.grid for point in self.points if point.expr in {*self.operands(call)})
+        return "int16" if "int16" in map(self.dtypes.get, grids) else self.config.dtype
+
+    def _require_names(self) -> None:
+        known = {each.name for each in self.order if is_call(each)}
+        known |= {point.name for point in self.points}
+        for name in self.config.int16_layers:
+            if name not in known:
+                names = ", ".join(each.name for each in self.points)
+                raise OptionError("QuantConfig.int16_layers", found=name, allowed=names)
+
     def _share(self, expr: Expr, groups: _Groups) -> None:
         role, below = self.roles.get(expr), [*self.operands(self._reader(expr))]
         if role is Role.MOVE:
@@ -339,7 +409,7 @@ class Points:
                 self.view.constant(below[each]).reshape(-1)
                 for each in ("input_scale", "input_zero_point")
             )
-            if scale.size == zero.size == 1 and below["data"].type.dtype in NARROW:
+            if scale.size == zero.size == 1 and below["data"].type.dtype in QUANTIZED:
                 at = Grid(below["data"].type.dtype, float(scale[0]), int(zero[0]))
                 groups.fixed[expr] = at
 

@@ -61,7 +61,7 @@ class Written:
             if role is Role.PRODUCT and arg is call["weight"]:
                 new[place] = self._weights(call)
             elif role is Role.RULE and is_call(call, *_BINARY):
-                new[place] = self._constant(view.constant(arg), call.name)
+                new[place] = self._constant(view.constant(arg), call)
         return new
 
     def _weights(self, call: Call) -> Expr:
@@ -104,17 +104,17 @@ class Written:
         scale = pair["input_scale"] if is_call(pair, "dequantize") else pair
         return float(scale.value.reshape(-1)[0]) if isinstance(scale, Constant) else 1.0
 
-    def _constant(self, values: Array, name: str) -> Expr:
+    def _constant(self, values: Array, call: Call) -> Expr:
         """A constant operand of a sum or product of tensors, on a grid of its own."""
-        config = self._points.config
+        config, dtype = self._points.config, self._points.dtype_beside(call)
         at = grid(
             float(values.min()),
             float(values.max()),
-            config.dtype,
+            dtype,
             symmetric=config.symmetric,
             power_of_two=config.power_of_two,
         )
-        return _dequantized(constant(at.quantize(values)), at, name)
+        return _dequantized(constant(at.quantize(values)), at, call.name)
 
 
 _BINARY = ("add", "subtract", "multiply")

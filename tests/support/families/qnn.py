@@ -626,6 +626,15 @@ def requantize_16_family() -> Family:
         scales = each[:5] / 2**16, 0
         name = f"int64 to int16 along an axis {rounding}"
         add(name, x, scales, (1.0, 0), "int16", axis=1, rounding=rounding)
+        attrs = {"rounding": rounding, "compute_dtype": "float64"}
+        far = Input(shape, "int64", -(2**62), 2**62)
+        add(f"int64 to int16 as float64 {rounding}", x, (1e-8, 0), (1.0, 3), "int16", **attrs)
+        add(
+            f"any int64 to int32 as float64 {rounding}", far, (1e-10, 0), (1.0, 0), "int32", **attrs
+        )
+        name = f"int64 to int8 along an axis as float64 {rounding}"
+        scales = np.array([1e-8, 3e-9, 7e-11]), 0
+        add(name, Input((2, 3, 40), "int64", -(2**34), 2**34), scales, (1.0, -5), axis=1, **attrs)
     family.add(
         "quantize to int16",
         Input((7, 41), "float32", floats=(*FLOATS, *halves_of(0.001))),

@@ -90,10 +90,10 @@ def _floats(calibration: Calibration, model: Model, points: Points) -> Floats:
 
 
 def _grids(points: Points, seen: dict[int, Seen]) -> dict[int, Grid]:
-    config, observer = points.config, Observer(points.config)
     found = {}
     for number, state in seen.items():
-        chosen = observer.range(state)
+        config = points.config.of_dtype(points.dtypes[number])
+        chosen = Observer(config).range(state)
         found[number] = grid(
             chosen.low,
             chosen.high,

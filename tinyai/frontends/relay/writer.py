@@ -115,7 +115,9 @@ NEW: dict[str, New] = {
     "conv2d": _convolution(relay.nn.conv2d),
     "quantized_conv2d": _convolution(qnn.conv2d),
     "quantized_conv2d_transpose": _convolution(qnn.conv2d_transpose, "output_padding"),
-    "quantized_dense": lambda call, *args: qnn.dense(*args, units=call.type.shape[-1]),
+    "quantized_dense": lambda call, *args: qnn.dense(
+        *args, units=call.type.shape[-1], out_dtype=call.type.dtype
+    ),
     "quantized_batch_matmul": _with_attributes(qnn.batch_matmul),
     "quantized_add": _with_attributes(qnn.add),
     "quantized_subtract": _with_attributes(qnn.subtract),

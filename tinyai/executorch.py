@@ -1,5 +1,7 @@
 """What ExecuTorch's users import. It needs torch, so ``import tinyai`` does not import it."""
 
+from tinyai.frontends.executorch.backend import TinyAIExecuTorchBackend
+from tinyai.frontends.executorch.native_part import load
 from tinyai.frontends.executorch.quantizer import TinyAIQuantizer, quantization_config
 
-__all__ = ["TinyAIQuantizer", "quantization_config"]
+__all__ = ["TinyAIExecuTorchBackend", "TinyAIQuantizer", "load", "quantization_config"]

@@ -15,6 +15,7 @@ from executorch.exir.backend.utils import tag_constant_data
 from torch.export import ExportedProgram, export
 
 from tests.support.example_graphs import Network
+from tinyai.backend import tinyai_backend
 from tinyai.frontends.executorch import backend
 from tinyai.ir import Array, Builder, DType, Graph, Type
 from tinyai.reference import run_graph
@@ -83,7 +84,11 @@ def lowered(
         name: export(module, (torch.zeros(shape, dtype=torch.int8),))
         for name, (module, shape) in methods.items()
     }
-    with mock.patch.object(backend, "graph_of", graph_of):
+    with (
+        mock.patch.object(backend, "graph_of", graph_of),
+        # Graphs of tests have too little work for two threads.
+        mock.patch.object(tinyai_backend, "with_useful_threads", lambda graph, target: target),
+    ):
         edge = to_edge_transform_and_lower(programs, partitioner=[Clamps(**options)])
     return edge.to_executorch()
 

@@ -31,6 +31,7 @@ from tests.executorch.hand_made import (
     one_method,
     sample,
 )
+from tests.support.c_checks import missing_sanitizers
 from tests.support.paths import ROOT
 from tinyai.errors import EnvironmentProblem, ToolchainError
 from tinyai.frontends.executorch import backend, native_part
@@ -149,6 +150,34 @@ def test_two_methods_run_in_two_threads_at_once(batches: bytes) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def built_host(source: str, output: Path, *flags: str) -> Path:
+    """A program of C++ with the native part in it."""
+    folder, native = native_part.executorch_folder(), native_part.native_folder()
+    sources = [str(Path(__file__).parent / source), str(native / "backend.cpp")]
+    arguments = ["-std=c++17", "-pthread", *flags, *native_part.compile_arguments(folder), *sources]
+    links = native_part.link_arguments(folder)
+    native_part.compiler().run([*arguments, "-o", str(output), *links])
+    return output
+
+
+@pytest.mark.skipif(missing_sanitizers("gcc") is not None, reason="no sanitizers")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ten_thousand_runs_of_two_methods_at_once_have_no_race(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What tinyai brings is instrumented: the native part, and the generated code."""
+    host = built_host("two_methods.cpp", tmp_path / "host", "-fsanitize=thread", "-g")
+    monkeypatch.setenv("CC", "gcc -fsanitize=thread -g")
+    methods = {name: (Clamp(), (n, 4, 4, 16)) for n, name in enumerate(BATCHES, 1)}
+    file = tmp_path / "net.pte"
+    options = {"isa": "avx2", "threads": str(threads)}
+    file.write_bytes(lowered(methods, graph_of_shape, **options).buffer)
+    command = [str(host), str(file), "5000", *methods]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "OK\n"), done.stderr[:4000]
+    assert "WARNING: ThreadSanitizer" not in done.stderr
 
 
 def test_a_thousand_loads_leave_nothing_behind(program: bytes) -> None:

@@ -17,7 +17,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from importlib.resources import files as resources
 from pathlib import Path
 
 from tinyai.errors import EnvironmentProblem, FormatError, ToolchainError
@@ -35,8 +34,12 @@ _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthr
 
 def sources() -> dict[str, bytes]:
     """The files of the native part, by name."""
-    folder = resources("tinyai.frontends.executorch").joinpath("native")
-    return {name: folder.joinpath(name).read_bytes() for name in SOURCES}
+    return {name: (native_folder() / name).read_bytes() for name in SOURCES}
+
+
+def native_folder() -> Path:
+    """Where they are."""
+    return Path(__file__).parent / "native"
 
 
 def executorch_folder() -> Path:
@@ -110,10 +113,9 @@ def link_arguments(folder: Path) -> list[str]:
 def build(output: Path) -> None:
     """Compile the native part, whole or not at all."""
     folder, toolchain = executorch_folder(), compiler()
-    with tempfile.TemporaryDirectory(prefix="tinyai-") as name, written_whole(output) as beside:
-        for file, content in sources().items():
-            (Path(name) / file).write_bytes(content)
-        arguments = [*_FLAGS, *compile_arguments(folder), str(Path(name) / "backend.cpp")]
+    source = str(native_folder() / "backend.cpp")
+    with written_whole(output) as beside:
+        arguments = [*_FLAGS, *compile_arguments(folder), source]
         toolchain.run([*arguments, "-o", str(beside), *link_arguments(folder)])
 
 

@@ -4,7 +4,7 @@ as near to the floats as what other quantizers make of them."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tinyai.frontends.relay.floats import Model
 from tinyai.frontends.relay.quantize import Quantized
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer import QuantConfig
+from tinyai.quantizer.data import Sample
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import Written
 
@@ -75,24 +76,32 @@ def test_a_network_with_batch_norm_is_one_region(name: str) -> None:
     assert pieces(on_made_up_grids(network(name))) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*NORM, "unet"])
-def test_a_network_of_full_size_is_one_region(name: str) -> None:
-    assert pieces(on_made_up_grids(network(name, small=False))) == 1
+def check_integers(found: Quantized, samples: Sequence[Sample]) -> None:
+    """One region, and TVM's integers."""
+    assert pieces(found.module) == 1
+    run, integers = runner(tinyai.build(found.module)), found.integers()
+    for sample in samples:
+        for ours, theirs in zip(run(sample), oracle(integers, sample), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("name", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)])
 def test_a_network_with_batch_norm_has_tvms_integers(name: str) -> None:
-    mod = network(name)
     images = [{INPUT: image} for image in onnx_networks.images(32, 12)]
-    found = tinyai.quantize(mod, None, images[:8], compared=2)
-    assert pieces(found.module) == 1
-    run, integers = runner(tinyai.build(found.module)), found.integers()
-    for image in images[8:]:
-        for ours, theirs in zip(run(image), oracle(integers, image), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+    found = tinyai.quantize(network(name), None, images[:8], compared=2)
+    check_integers(found, images[8:])
     assert found.report.sqnr is not None
     assert found.report.sqnr > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*NORM, "unet"])
+def test_a_network_of_full_size_is_one_region_with_tvms_integers(name: str) -> None:
+    size = 128 if name == "unet" else 224
+    images = [{INPUT: image} for image in onnx_networks.images(size, 6)]
+    found = tinyai.quantize(network(name, small=False), None, images[:4], compared=2)
+    check_integers(found, images[4:])
+    assert found.report.left == ()
 
 
 # --- Trained networks, beside other quantizers ------------------------------------------------
@@ -115,11 +124,7 @@ def quantized(name: str) -> Quantized:
 def test_a_trained_float_network_is_one_region_with_tvms_integers(name: str) -> None:
     found = quantized(name)
     assert found.report.left == ()
-    assert pieces(found.module) == 1
-    run, integers = runner(tinyai.build(found.module)), found.integers()
-    for sample in NETWORKS[name].unseen[:4]:
-        for ours, theirs in zip(run(sample), oracle(integers, sample), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+    check_integers(found, NETWORKS[name].unseen[:4])
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -3,5 +3,12 @@
 from tinyai.frontends.executorch.backend import TinyAIExecuTorchBackend
 from tinyai.frontends.executorch.native_part import load
 from tinyai.frontends.executorch.quantizer import TinyAIQuantizer, quantization_config
+from tinyai.frontends.executorch.static import write_static
 
-__all__ = ["TinyAIExecuTorchBackend", "TinyAIQuantizer", "load", "quantization_config"]
+__all__ = [
+    "TinyAIExecuTorchBackend",
+    "TinyAIQuantizer",
+    "load",
+    "quantization_config",
+    "write_static",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend import backend_details
@@ -17,12 +17,16 @@ from torch.fx import Node
 from tinyai import backend
 from tinyai.backend.details import check_specs
 from tinyai.backend.tinyai_backend import BINARY, TRACED, BackendOptions
-from tinyai.errors import DefectError
+from tinyai.codegen.c import identifier
+from tinyai.errors import DefectError, OptionError
 from tinyai.frontends.executorch.blob import Blob, PortSpec
 from tinyai.ir import Graph
-from tinyai.network import c_name
+from tinyai.network import c_name, network_of_graph
+from tinyai.package import Package, package_of
 from tinyai.target import Target
 
+# The compile spec that is none of the target's.
+STATIC = "static"
 _LONGEST_NAME = 100
 # The library is copied before it is used: its place in the program does not matter.
 _ALIGNMENT = 16
@@ -31,7 +35,11 @@ _OWN_SPECS = (backend.CompileSpec("abi", TRACED.encode()), backend.CompileSpec(B
 
 class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[misc]
     """tinyai as a back end of ExecuTorch, by the name of this class. A compile spec is the name of
-    an option of ``tinyai.Target`` and its value as UTF-8 text."""
+    an option of ``tinyai.Target`` and its value as UTF-8 text, or
+
+    - ``static``: ``1``, or a C identifier that names of networks begin with (else "net"): they
+      become C packages, which an application links (``write_static``).
+    """
 
     @staticmethod
     def preprocess(
@@ -55,28 +63,107 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
         """``preprocess`` of all partitions of all methods: one library, in which equal weights and
         equal functions are once."""
         check_specs(edge_programs, compile_specs)
+        prefixes = {_prefix(each) for several in compile_specs.values() for each in several}
+        if len(prefixes) > 1:
+            found = ", ".join(map(repr, sorted(prefixes)))
+            raise OptionError(f"compile specs {STATIC!r}", found=found, allowed="one for all")
+        prefix = "".join(prefixes)
         specs = {
-            method: [[backend.CompileSpec(s.key, bytes(s.value)) for s in each] for each in several]
+            method: [
+                [backend.CompileSpec(s.key, bytes(s.value)) for s in each if s.key != STATIC]
+                for each in several
+            ]
             for method, several in compile_specs.items()
         }
         graphs = {
             method: [
-                _graph(program, BackendOptions.of(own).target, f"net_{method}_{number}")
-                for number, (program, own) in enumerate(zip(programs, specs[method], strict=True))
+                _graph(program, BackendOptions.of(own).target, f"{prefix or 'net'}_{method}_{n}")
+                for n, (program, own) in enumerate(zip(programs, specs[method], strict=True))
             ]
             for method, programs in edge_programs.items()
         }
-        with_own = {m: [[*each, *_OWN_SPECS] for each in several] for m, several in specs.items()}
-        results = backend.TinyAIBackend.preprocess_multimethod(graphs, with_own)
+        results = _linked(graphs, specs) if prefix else _loaded(graphs, specs)
         return {
             method: [
-                _result(program, graph, result)
+                result.of(program, graph)
                 for program, graph, result in zip(
                     programs, graphs[method], results[method], strict=True
                 )
             ]
             for method, programs in edge_programs.items()
         }
+
+
+Graphs = Mapping[str, Sequence[Graph]]
+Specs = Mapping[str, Sequence[Sequence[backend.CompileSpec]]]
+
+
+@dataclass(frozen=True)
+class _Network:
+    """What was made of a graph: its entry, where it is found, and the nodes of its layers."""
+
+    key: str
+    entry: str
+    sources: Mapping[int, Sequence[str]]
+    library: bytes = b""
+    package: Package | None = None
+
+    def of(self, program: ExportedProgram, graph: Graph) -> backend_details.PreprocessResult:
+        """ExecuTorch's form of it."""
+        layers = _layers(self.sources)
+        inputs, outputs = ports_of(program, graph)
+        blob = Blob(self.key, self.entry, inputs, outputs, layers, self.library)
+        store = NamedDataStore()
+        if self.library:
+            store.add_named_data(self.key, self.library, _ALIGNMENT)
+        return backend_details.PreprocessResult(
+            processed_bytes=blob.to_bytes(),
+            debug_handle_map=_debug_handles(program, layers, self.sources),
+            data_store_output=store.get_named_data_store_output(),
+            _delegate_info_meta=self.package,
+        )
+
+
+def _loaded(graphs: Graphs, specs: Specs) -> dict[str, list[_Network]]:
+    """Networks of one library."""
+    own = {m: [[*each, *_OWN_SPECS] for each in several] for m, several in specs.items()}
+    results = backend.TinyAIBackend.preprocess_multimethod(graphs, own)
+
+    def network(graph: Graph, result: backend.PreprocessResult) -> _Network:
+        key, data = result.processed_bytes.decode(), result.data_store_output
+        assert data is not None  # BINARY says so
+        handles = result.debug_handle_map or {}
+        sources = {int(n): [*map(str, each)] for n, each in handles.items()}
+        return _Network(key, graph.name, sources, data[key])
+
+    return {
+        method: [network(*each) for each in zip(several, results[method], strict=True)]
+        for method, several in graphs.items()
+    }
+
+
+def _linked(graphs: Graphs, specs: Specs) -> dict[str, list[_Network]]:
+    """Networks as C packages."""
+
+    def network(graph: Graph, own: Sequence[backend.CompileSpec]) -> _Network:
+        package = package_of(network_of_graph(graph), BackendOptions.of(own).target)
+        layers = {row.number: row.sources for row in package.report.layers if row.sources}
+        return _Network(package.report.hash, package.name, layers, package=package)
+
+    return {
+        method: [network(*each) for each in zip(several, specs[method], strict=True)]
+        for method, several in graphs.items()
+    }
+
+
+def _prefix(specs: Sequence[CompileSpec]) -> str:
+    """What names of linked networks begin with; nothing where they are not to be linked. Raises
+    ``OptionError`` for what C does not take."""
+    values = [bytes(spec.value).decode(errors="replace") for spec in specs if spec.key == STATIC]
+    found = values[0] if values else "0"
+    if found in ("0", "1"):
+        return "net" if found == "1" else ""
+    return identifier(found, f"compile spec {STATIC!r}")
 
 
 def graph_of(program: ExportedProgram, target: Target) -> Graph:
@@ -89,25 +176,6 @@ def graph_of(program: ExportedProgram, target: Target) -> Graph:
 def _graph(program: ExportedProgram, target: Target, name: str) -> Graph:
     """The program's graph, under a name of its own, which becomes that of a function in C."""
     return replace(graph_of(program, target), name=c_name(name))
-
-
-def _result(
-    program: ExportedProgram, graph: Graph, result: backend.PreprocessResult
-) -> backend_details.PreprocessResult:
-    """A result of tinyai's in ExecuTorch's form."""
-    key, data = result.processed_bytes.decode(), result.data_store_output
-    assert data is not None  # BINARY says so
-    sources = {int(n): [*map(str, each)] for n, each in (result.debug_handle_map or {}).items()}
-    layers = _layers(sources)
-    inputs, outputs = ports_of(program, graph)
-    blob = Blob(key, graph.name, inputs, outputs, layers, data[key])
-    store = NamedDataStore()
-    store.add_named_data(key, data[key], _ALIGNMENT)
-    return backend_details.PreprocessResult(
-        processed_bytes=blob.to_bytes(),
-        debug_handle_map=_debug_handles(program, layers, sources),
-        data_store_output=store.get_named_data_store_output(),
-    )
 
 
 def ports_of(

@@ -17,6 +17,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from tinyai.errors import EnvironmentProblem, FormatError, ToolchainError
@@ -29,12 +30,14 @@ COMPILERS = ("c++", "g++", "clang++")
 # Earlier ones do not export register_backend.
 OLDEST = (1, 5)
 SOURCES = ("backend.cpp", "blob.h", "library.h", "network.h")
+# What else an application needs that links its networks.
+STATIC = ("Makefile", "backend.cpp", "blob.h", "example.cpp", "network.h")
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 
 
-def sources() -> dict[str, bytes]:
-    """The files of the native part, by name."""
-    return {name: (native_folder() / name).read_bytes() for name in SOURCES}
+def sources(names: Iterable[str] = SOURCES) -> dict[str, bytes]:
+    """Files of the native part, by name."""
+    return {name: (native_folder() / name).read_bytes() for name in names}
 
 
 def native_folder() -> Path:

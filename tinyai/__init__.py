@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tinyai.qdq import Rewriting
     from tinyai.quantizer import QuantConfig
     from tinyai.quantizer.calibration import Calibration
+    from tinyai.quantizer.mixed import Mixed
     from tinyai.reference import run_graph
     from tinyai.report import Report
     from tinyai.runtime.bundle import Bundle
@@ -73,6 +74,7 @@ __all__ = [
     "FormatError",
     "Graph",
     "LimitError",
+    "Mixed",
     "Model",
     "ModelError",
     "Network",
@@ -127,6 +129,7 @@ _NEUTRAL = {
     "network_of": "tinyai.frontends.model",
     "Graph": "tinyai.ir",
     "Calibration": "tinyai.quantizer.calibration",
+    "Mixed": "tinyai.quantizer.mixed",
     "QuantConfig": "tinyai.quantizer",
     "Rewriting": "tinyai.qdq",
     "Rounding": "tinyai.source",

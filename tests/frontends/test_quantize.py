@@ -174,11 +174,14 @@ def command(*arguments: Any) -> Any:
 def test_the_command_writes_a_module_that_the_other_commands_compile(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", image=load_split().train.images[:16])
     asked = ("quantize", DIGITS, "--calibrate", tmp_path / "data.npz", "--observer", "minmax")
-    done = command(*asked, "-o", tmp_path / "digits.relay", "--json")
+    more = ("--rank", "--plot", tmp_path / "report.png", "--compared", "2")
+    done = command(*asked, "-o", tmp_path / "digits.relay", "--json", *more)
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
-    assert (report["observer"], report["samples"]) == ("minmax", 16)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["data.npz", "digits.relay"]
+    assert (report["observer"], report["samples"], report["compared"]) == ("minmax", 16, 2)
+    assert report["layers"][1]["alone"] > 25
+    made = ["data.npz", "digits.relay", "report.png"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == made
     wanted = tinyai.quantize(
         DIGITS, None, [*samples(16)], QuantConfig(observer="minmax"), compared=1
     )
@@ -209,6 +212,8 @@ def test_a_float_model_is_compiled_by_samples(tmp_path: Path) -> None:
         (("--calibrate", "nowhere.npz", "-o", "out.onnx"), "ends with .relay"),
         (("--calibrate", "nowhere.npz", "-o", "no/folder/out.relay"), "a folder that there is"),
         (("--calibrate", "x", "-o", "out.relay", "--observer", "guess"), "minmax or average"),
+        (("--calibrate", "x", "-o", "out.relay", "--mixed-agreement", "2"), "0 to 1"),
+        (("--calibrate", "x", "-o", "out.relay", "--plot", "x.bmp"), "ends with .png"),
     ],
 )
 def test_the_command_tells_what_is_wrong(arguments: tuple[str, ...], part: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tinyai.frontends.relay.quantize import Quantized
     from tinyai.quantizer.config import QuantConfig
 
+_COMPARED = "Samples that run by the integers too, for the report and the ranking."
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
@@ -67,6 +68,8 @@ def config_options(function: F) -> F:
 @command(
     "quantize",
     "tinyai quantize model.onnx --calibrate samples.npz -o model.relay --observer percentile",
+    "tinyai quantize model.onnx --calibrate pictures -o model.relay --rank --plot report.png",
+    "tinyai quantize model.onnx --calibrate pictures -o model.relay --mixed-sqnr 30",
 )
 @click.argument("model", type=click.Path())
 @click.option(
@@ -76,11 +79,36 @@ def config_options(function: F) -> F:
     help="Samples: .npz with an array for each input; a folder of .npy, .png, .jpg, one a sample.",
 )
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path))
+@click.option("--rank", is_flag=True, help="Quantize each layer alone too: its damage, in dB.")
+@click.option(
+    "--mixed-sqnr",
+    type=float,
+    help="Leave the worst layers in float until results have so many dB.",
+)
+@click.option(
+    "--mixed-agreement",
+    type=float,
+    help="... until results have the same largest value in that share of samples: 0 to 1.",
+)
+@click.option(
+    "--compared", type=click.IntRange(min=1), default=8, show_default=True, help=_COMPARED
+)
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw: .png, .svg or .pdf.")
 @config_options
 @shapes_option
 @json_option
 def quantize(
-    model: str, calibrate: str, output: Path, config: Any, input_shapes: str, as_json: bool
+    model: str,
+    calibrate: str,
+    output: Path,
+    rank: bool,
+    mixed_sqnr: float | None,
+    mixed_agreement: float | None,
+    compared: int,
+    plot: Path | None,
+    config: Any,
+    input_shapes: str,
+    as_json: bool,
 ) -> None:
     """Quantize the float MODEL (.onnx, .tflite, Relay's text) by the values on samples.
 
@@ -91,7 +119,19 @@ def quantize(
         raise OptionError("output", found=str(output), allowed="a name that ends with .relay")
     if not output.parent.is_dir():
         raise OptionError("output", found=str(output), allowed="a file in a folder that there is")
-    quantized = write_quantized(model, calibrate, output, config, input_shapes)
+    mixed = None
+    if mixed_sqnr is not None or mixed_agreement is not None:
+        from tinyai.quantizer.mixed import Mixed
+
+        mixed = Mixed(mixed_sqnr, mixed_agreement)
+    if plot is not None:
+        from tinyai.quantizer.plot import require_place
+
+        require_place(plot)
+    asked = {"rank": rank, "mixed": mixed, "compared": compared}
+    quantized = write_quantized(model, calibrate, output, config, input_shapes, **asked)
+    if plot is not None:
+        quantized.report.plot(plot)
     if as_json:
         click.echo(quantized.report.json())
     else:
@@ -100,7 +140,12 @@ def quantize(
 
 
 def write_quantized(
-    model: str, calibrate: str, output: Path, config: QuantConfig, input_shapes: str
+    model: str,
+    calibrate: str,
+    output: Path,
+    config: QuantConfig,
+    input_shapes: str,
+    **asked: Any,
 ) -> Quantized:
     """Quantize a model file and write it as Relay's text, whole or not at all."""
     with relay_for("quantize"):
@@ -108,7 +153,7 @@ def write_quantized(
         from tinyai.frontends.relay.quantize import quantize
         from tinyai.frontends.relay.text import text_of
     mod, params = load_model(model, input_shapes)
-    quantized = quantize(mod, params, calibrate, config, progress=True)
+    quantized = quantize(mod, params, calibrate, config, progress=True, **asked)
     text = text_of(quantized.module)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-") as folder:
         beside = Path(folder) / output.name

@@ -7,9 +7,10 @@ the operator after it, as sums with their bias and their bounds, or a chain that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from tinyai.errors import OptionError
 from tinyai.qdq import FloatOperator
@@ -57,10 +58,17 @@ class Point:
 
 class Points:
     """``points`` in order of computation; ``dtypes`` are those of their grids, ``fixed`` grids that
-    the model has already; ``left`` says what stays float, and why."""
+    the model has already; ``left`` says what stays float, and why. ``floats`` are operators that
+    stay float beside those of the configuration."""
 
-    def __init__(self, root: Expr, config: QuantConfig, fold: Fold | None = None) -> None:
-        self.config = config
+    def __init__(
+        self,
+        root: Expr,
+        config: QuantConfig,
+        fold: Fold | None = None,
+        floats: Mapping[Expr, Refusal] = MappingProxyType({}),
+    ) -> None:
+        self.config, self._chosen_floats = config, floats
         self.view = Constants(root, fold)
         self.order, self.users = self.view.order, users_of(self.view.order)
         self.roots = self._function_roots()
@@ -182,6 +190,8 @@ class Points:
         """Why the configuration leaves an operator in float, if it does."""
         if call in self._narrow:
             return Refusal("dtype of its values", "int16", " or ".join(NARROW))
+        if call in self._chosen_floats:
+            return self._chosen_floats[call]
         config = self.config
         chosen = not config.operators or call.op in config.operators or not _chosen(call)
         for held, clause in (
@@ -328,7 +338,7 @@ class Points:
         at = {point.expr: point for point in self.points}
         wide: set[int] = set()
         for point in self.points if named else ():
-            chain = [self._reader(each) for each in self._opening(point.expr)]
+            chain = [self._reader(each) for each in self.opening(point.expr)]
             if named & {point.name, *(each.name for each in chain if isinstance(each, Call))}:
                 read = {below for each in chain for below in self.operands(each)}
                 wide |= {at[each].grid for each in (point.expr, *read) if each in at}
@@ -338,7 +348,7 @@ class Points:
         wide = {point.expr for point in self.points if self.dtypes[point.grid] == "int16"}
         found: set[Expr] = set()
         for point in self.points if wide else ():
-            chain = self._opening(point.expr)
+            chain = self.opening(point.expr)
             read = {below for each in chain for below in self.operands(self._reader(each))}
             if wide & {point.expr, *read}:
                 found.update(*(self._without_16_bits(each) for each in chain))
@@ -385,13 +395,13 @@ class Points:
 
     def _with_common_scale(self, expr: Expr) -> Iterator[Expr]:
         """Points that share the grid of ``expr`` because the configuration says so."""
-        base = self._opening(expr)[0]
+        base = self.opening(expr)[0]
         common = self.config.residual == "common" and is_call(base, "add")
         averages = self.config.shared_averages and is_call(base, *SHARING)
         if self.roles.get(base) is Role.RULE and (common or averages):
             yield from (each for each in self.operands(base) if self._is_point(each))
 
-    def _opening(self, expr: Expr) -> list[Expr]:
+    def opening(self, expr: Expr) -> list[Expr]:
         """The operators that are taken together and end in ``expr``, in order."""
         chain = [expr]
         while self.roles.get(chain[0]) in (Role.STEP, Role.LIMIT, Role.FUNCTION):
@@ -415,7 +425,7 @@ class Points:
 
     def _name(self, expr: Expr) -> tuple[str, str]:
         """Of the layer that a value is the result of, and its operator."""
-        calls = [self._reader(each) for each in self._opening(expr)]
+        calls = [self._reader(each) for each in self.opening(expr)]
         names = (each.name for each in calls if isinstance(each, Call) and each.name)
         operator = operator_name(calls[0]) if isinstance(calls[0], Call) else "input"
         return next(names, operator), operator

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.table import Table
@@ -15,8 +17,13 @@ from rich.text import Text
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer.params import Array
+from tinyai.quantizer.plot import plot
 from tinyai.report import safe
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_RANKED = 5  # layers that the text names
 SCHEMA = "tinyai.quantization/1"
 
 
@@ -64,7 +71,8 @@ class LayerRow:
     ``sqnr`` is the ratio of signal to quantization noise in dB, the noise of the layers before
     included; None where there is none. ``low`` and ``high`` are the least and the largest float
     that were seen; ``used`` is the share of the grid's range between them, ``saturated`` that of
-    values outside of the grid.
+    values outside of the grid. ``alone`` is the SQNR of the worst result where this layer alone is
+    quantized, infinite where that makes no noise, None where nobody asked.
     """
 
     name: str
@@ -78,6 +86,7 @@ class LayerRow:
     used: float
     saturated: float
     sqnr: float | None
+    alone: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,9 +101,37 @@ class OutputRow:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A layer that stays float for a goal's sake."""
+
+    name: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was left in float for a goal, in that order, and whether the integers reach it."""
+
+    goal: str
+    reached: bool
+    layers: tuple[Choice, ...]
+
+    def __str__(self) -> str:
+        said = "reached" if self.reached else "not reached"
+        lines = [f"goal: {self.goal}, {said} with {len(self.layers)} layers left in float"]
+        lines += [
+            f"  {safe(each.name, 60)} ({safe(each.operator, 40)}): {each.reason}"
+            for each in self.layers
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
 class QuantReport:
     """``samples`` were seen to choose ranges, ``compared`` of them run by the integers that the
-    rows are about. ``left`` are operators that stay float, each with the reason."""
+    rows are about. ``left`` are operators that stay float, each with the reason; ``mixed`` says
+    which of them a goal asked for."""
 
     observer: str
     samples: int
@@ -102,6 +139,13 @@ class QuantReport:
     layers: tuple[LayerRow, ...]
     outputs: tuple[OutputRow, ...]
     left: tuple[FloatOperator, ...]
+    mixed: Choices | None = None
+
+    @property
+    def ranking(self) -> tuple[LayerRow, ...]:
+        """The layers by the damage that each does alone, the worst first; none if nobody asked."""
+        known = [row for row in self.layers if row.alone is not None]
+        return tuple(sorted(known, key=lambda row: row.alone or 0.0))
 
     @property
     def sqnr(self) -> float | None:
@@ -113,11 +157,19 @@ class QuantReport:
         facts = {"schema": SCHEMA} | dataclasses.asdict(self)
         return json.dumps(_without_infinities(facts), indent=2)
 
+    def plot(self, where: str | os.PathLike[str] | Sequence[Axes]) -> None:
+        """Draw SQNR, ranges, and damage where it is known, a line a layer: into a file (.png, .svg
+        or .pdf; whole or not at all), or on axes of matplotlib's, two or three."""
+        plot(self, where)
+
     def table(self) -> Table:
         """A row a layer, in order of computation, and below it the results."""
         table = Table(title=f"{self.samples} samples, ranges by {self.observer}")
         table.add_column("layer", overflow="fold")
-        for name in ("operator", "range", "scale", "zero", "used", "saturated", "SQNR"):
+        ranking = self.ranking
+        ranks = {row.name: rank for rank, row in enumerate(ranking, 1)}
+        heads = ("operator", "range", "scale", "zero", "used", "saturated", "SQNR")
+        for name in (*heads, *(("alone", "rank") if ranking else ())):
             table.add_column(name, justify="right" if name != "operator" else "left")
         for row in self.layers:
             table.add_row(
@@ -129,6 +181,7 @@ class QuantReport:
                 f"{row.used:.0%}",
                 f"{row.saturated:.2%}",
                 decibels(row.sqnr),
+                *((_alone(row), str(ranks.get(row.name, ""))) if ranking else ()),
             )
         table.add_section()
         for number, output in enumerate(self.outputs):
@@ -143,12 +196,21 @@ class QuantReport:
                 f"{output.agreement:.1%} of {self.compared} samples, "
                 f"largest error {output.largest_error:.4g}"
             )
+        lines += [
+            f"damage {rank}: {safe(row.name, 60)}: {_alone(row)} alone"
+            for rank, row in enumerate(self.ranking[:_RANKED], 1)
+        ]
+        lines += [str(self.mixed)] if self.mixed else []
         lines += [f"left in float: {safe(str(each), 240)}" for each in self.left]
         return "\n".join(lines)
 
 
 def decibels(value: float | None) -> str:
-    return "exact" if value is None else f"{value:.2f} dB"
+    return "exact" if value in (None, math.inf) else f"{value:.2f} dB"
+
+
+def _alone(row: LayerRow) -> str:
+    return "" if row.alone is None else decibels(row.alone)
 
 
 def output_row(of: str, values: Sequence[Array], quantized: Sequence[Array]) -> OutputRow:

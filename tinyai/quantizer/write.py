@@ -39,9 +39,13 @@ class Written:
         if expr in self._at:
             point = self._at[expr]
             at, name = self._grids[point.grid], name_of(expr)
-            self._pairs[expr] = _dequantized(quantize(value, at, name), at, name)
+            self._pairs[expr] = self._pair(value, at, name, expr)
             if taken:
                 self._floats[expr] = self._pairs[expr]
+
+    def _pair(self, value: Expr, at: Grid, name: str, expr: Expr) -> Expr:
+        """What quantized operators read for ``expr``, whose value is written so."""
+        return _dequantized(quantize(value, at, name), at, name)
 
     def _is_taken(self, expr: Expr) -> bool:
         """Whether an expression reads quantized values."""

@@ -45,7 +45,7 @@ def calibrate(
     model = Model(*module_of(mod, params))
     points = Points(model.root, config, model.fold)
     require_points(points, model)
-    return calibrated(model, points, calibration, client, compared, progress)
+    return calibrated(model, points, calibration, client, compared, progress, every=True)
 
 
 def calibrated(
@@ -55,14 +55,16 @@ def calibrated(
     client: Any = None,
     compared: int = COMPARED,
     progress: bool = False,
+    every: bool = False,
 ) -> Calibration:
+    """``every`` value is kept, also those that are seen elsewhere on their grid."""
     samples = Samples(data, model.inputs)
     if client is not None:
         from tinyai.frontends.relay.cluster import mapped
 
         return mapped(client, model, points, samples, compared, progress)
     floats = Floats.of(model, points)
-    watch = Watch.of(points)
+    watch = Watch.of(points, every)
     seen: dict[int, Seen] = {}
     first: dict[int, Sample] = {}
     with bar(samples, samples.count, progress) as shown:
@@ -80,10 +82,11 @@ class Watch:
         self._observer, self._names, self._observed = Observer(config), names, observed
 
     @classmethod
-    def of(cls, points: Points) -> Watch:
+    def of(cls, points: Points, every: bool) -> Watch:
         at = dict(zip(places(points), points.points, strict=True))
         names = {place: point.name for place, point in at.items()}
-        return cls(points.config, names, {place for place, point in at.items() if point.observed})
+        seen = {place for place, point in at.items() if every or point.observed}
+        return cls(points.config, names, seen)
 
     def seen(self, floats: Floats, number: int, sample: Sample) -> dict[int, Seen]:
         """After the sample of a number."""

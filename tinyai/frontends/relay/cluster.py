@@ -36,7 +36,7 @@ def mapped(
 ) -> Calibration:
     """The calibration by the workers of ``client``."""
     as_completed = _require_client(client)
-    recipe, watch = Recipe.of(model, points), Watch.of(points)
+    recipe, watch = Recipe.of(model, points), Watch.of(points, every=True)
     first: dict[int, Sample] = {}
     seen: dict[int, Seen] = {}
     # Each worker gets it once; where all that had it are gone, the scheduler has it still.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,9 +51,11 @@ class Model:
         self.fold = folding(self._source)
         self.root = Folding(self._source(self.main.body), self.fold).result
 
-    def written(self, root: Expr) -> tvm.IRModule:
-        body = Writer(self._source)(root)
-        main = relay.Function(self.main.params, body, None, [], self.main.attrs, self.main.span)
+    def written(self, root: Expr, inputs: Mapping[Expr, relay.Var] | None = None) -> tvm.IRModule:
+        """``inputs`` are those that the model did not have."""
+        body = Writer(self._source, inputs)(root)
+        params = [*self.main.params, *(inputs or {}).values()]
+        main = relay.Function(params, body, None, [], self.main.attrs, self.main.span)
         return relay.transform.InferType()(tvm.IRModule.from_expr(main))
 
     def outputs(self) -> int:

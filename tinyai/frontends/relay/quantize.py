@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm.contrib import graph_executor
 
+from tinyai.frontends.relay.alone import Alone
 from tinyai.frontends.relay.build import build
 from tinyai.frontends.relay.calibrate import COMPARED, calibrated, require_points
 from tinyai.frontends.relay.floats import Floats, Model
@@ -21,12 +22,13 @@ from tinyai.qdq.operands import Grid
 from tinyai.quantizer.calibration import Calibration, places
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import Data, Sample
+from tinyai.quantizer.mixed import Mixed, Search
 from tinyai.quantizer.observers import Observer, Seen
 from tinyai.quantizer.params import Array, grid
 from tinyai.quantizer.points import Point, Points
-from tinyai.quantizer.report import LayerRow, QuantReport, Sums, output_row
+from tinyai.quantizer.report import Choices, LayerRow, QuantReport, Sums, output_row
 from tinyai.quantizer.write import Written, with_results
-from tinyai.source import TVMS_OWN, Rounding
+from tinyai.source import TVMS_OWN, Expr, Rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,8 @@ def quantize(
     *,
     compared: int = COMPARED,
     progress: bool = False,
+    rank: bool = False,
+    mixed: Mixed | None = None,
 ) -> Quantized:
     """Quantize the float model ``mod`` by what its values are on the samples ``calibration``.
 
@@ -61,6 +65,11 @@ def quantize(
     build runs the float model, a sample at a time. The first ``compared`` samples run by the
     integers too, for the report. ``progress`` shows a bar on standard error, where that is a
     terminal. The argument is not changed.
+
+    ``rank`` quantizes each layer alone too, and the report says what damage it does to the results.
+    ``mixed`` is a goal for the results on the samples that are compared: layers are left in float,
+    the worst first, until the integers reach it, and the report says which, why, and whether they
+    do.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
     """
     config = config or QuantConfig()
@@ -68,17 +77,57 @@ def quantize(
     points = Points(model.root, config, model.fold)
     require_points(points, model)
     if not isinstance(calibration, Calibration):
-        calibration = calibrated(model, points, calibration, None, compared, progress)
-    seen = calibration.grids(points, model.key())
+        every = mixed is not None
+        calibration = calibrated(model, points, calibration, None, compared, progress, every)
     floats = _floats(calibration, model, points)
     first = [*calibration.first.values()][:compared]
-    grids = _grids(points, seen)
+    ranges, alone = _Ranges(model, calibration), dict[Expr, float]()
+    search = None
+    if rank or mixed is not None:
+        trial = Alone(model, points, ranges.of(points), first)
+        ranking = trial.ranking()
+        alone = {point.expr: sqnr for point, sqnr in ranking}
+        search = Search(
+            points,
+            ranking,
+            lambda left: Points(model.root, config, model.fold, left),
+            lambda some: trial.rows(trial.switched.on(some)),
+        )
+    made = _made(model, floats, points, ranges, first, alone)
+    while mixed is not None and search is not None and not mixed.reached(made.report.outputs):
+        if not search.go_on():
+            break
+        while not mixed.reached(search.rows) and search.go_on():
+            pass
+        points = Points(model.root, config, model.fold, search.floats)
+        made = _made(model, floats, points, ranges, first, alone)
+    if mixed is None or search is None:
+        return made
+    reached = mixed.reached(made.report.outputs)
+    choices = Choices(str(mixed), reached, tuple(search.steps))
+    return replace(made, report=replace(made.report, mixed=choices))
+
+
+def _made(
+    model: Model,
+    floats: Floats,
+    points: Points,
+    ranges: _Ranges,
+    first: Sequence[Sample],
+    alone: Mapping[Expr, float],
+) -> Quantized:
+    """The quantized model; its report compares its integers on the samples ``first``."""
+    seen, grids = ranges.seen(points), ranges.of(points)
     written = Written(points, grids)
     module = model.written(written.result)
     layers, outputs = _compared(model, floats, points, written, grids | points.fixed, seen, first)
-    report = QuantReport(
-        config.observer, calibration.samples, len(first), layers, outputs, tuple(points.left)
+    layers = tuple(
+        replace(row, alone=alone.get(point.expr))
+        for row, point in zip(layers, points.points, strict=True)
     )
+    observer, left = points.config.observer, tuple(points.left)
+    samples = ranges.calibration.samples
+    report = QuantReport(observer, samples, len(first), layers, outputs, left)
     return Quantized(module, report)
 
 
@@ -89,19 +138,35 @@ def _floats(calibration: Calibration, model: Model, points: Points) -> Floats:
     return known if shown else Floats.of(model, points)  # type: ignore[return-value]
 
 
-def _grids(points: Points, seen: dict[int, Seen]) -> dict[int, Grid]:
-    found = {}
-    for number, state in seen.items():
-        config = points.config.of_dtype(points.dtypes[number])
-        chosen = Observer(config).range(state)
-        found[number] = grid(
-            chosen.low,
-            chosen.high,
-            config.dtype,
-            symmetric=config.symmetric,
-            power_of_two=config.power_of_two,
-        )
-    return found
+class _Ranges:
+    """The ranges that a calibration's states lead to; found once for each state."""
+
+    def __init__(self, model: Model, calibration: Calibration) -> None:
+        self.calibration, self._key = calibration, model.key()
+        self._found: dict[tuple[int, str], tuple[Seen, Grid]] = {}
+
+    def seen(self, points: Points) -> dict[int, Seen]:
+        return self.calibration.grids(points, self._key)
+
+    def of(self, points: Points) -> dict[int, Grid]:
+        found = {}
+        for number, state in self.seen(points).items():
+            key = id(state), points.dtypes[number]
+            if key not in self._found:
+                self._found[key] = state, _grid(points.config.of_dtype(key[1]), state)
+            found[number] = self._found[key][1]
+        return found
+
+
+def _grid(config: QuantConfig, state: Seen) -> Grid:
+    chosen = Observer(config).range(state)
+    return grid(
+        chosen.low,
+        chosen.high,
+        config.dtype,
+        symmetric=config.symmetric,
+        power_of_two=config.power_of_two,
+    )
 
 
 def _compared(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import relay
@@ -15,10 +15,11 @@ qnn = relay.qnn.op
 
 class Writer:
     """``source`` read the Relay that expressions came from. An operator that was read goes on with
-    its attributes in Relay, on other arguments; a new one is spelled by ``NEW``."""
+    its attributes in Relay, on other arguments; a new one is spelled by ``NEW``. ``inputs`` are
+    new ones."""
 
-    def __init__(self, source: Source) -> None:
-        self._made: dict[Expr, relay.Expr] = {}
+    def __init__(self, source: Source, inputs: Mapping[Expr, relay.Var] | None = None) -> None:
+        self._made: dict[Expr, relay.Expr] = dict(inputs or {})
         self._spans: dict[str, relay.Span] = {}
         for written, expr in source.made.items():
             self._made.setdefault(expr, written)

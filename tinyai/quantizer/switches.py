@@ -1,0 +1,87 @@
+"""A quantized model each of whose quantizations is switched on by an input: what each one costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tinyai.qdq.operands import Grid
+from tinyai.quantizer.params import Array
+from tinyai.quantizer.points import Point, Points
+from tinyai.quantizer.write import Written
+from tinyai.source import Call, Constant, Expr, SourceType
+from tinyai.vocabulary import call as made
+
+# A value that is quantized, or the operand of a call at a place.
+Key = Expr | tuple[Call, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Switch:
+    """An input, and what it is while the quantization is off and on."""
+
+    input: Expr
+    off: Array
+    on: Array = field(repr=False)
+
+
+class Switched(Written):
+    """``result`` is the model that is quantized where ``switches`` are on, else float."""
+
+    def __init__(self, points: Points, grids: Mapping[int, Grid]) -> None:
+        self.switches: dict[Key, Switch] = {}
+        super().__init__(points, grids)
+
+    def layers(self) -> list[tuple[Point, frozenset[Key]]]:
+        """The points that are seen, each with its own switch and those of its weights."""
+        found = []
+        for point in self._points.points:
+            own = {*self._points.opening(point.expr)}
+            keys = {key for key in self.switches if isinstance(key, tuple) and key[0] in own}
+            if point.observed:
+                found.append((point, frozenset(keys | {point.expr})))
+        return found
+
+    def on(self, points: Points) -> frozenset[Key]:
+        """The switches of what ``points``, which may be fewer, quantize."""
+        values = {point.expr for point in points.points}
+        return frozenset(
+            key
+            for key in self.switches
+            if (key[0] in points.roles if isinstance(key, tuple) else key in values)
+        )
+
+    def _pair(self, value: Expr, at: Grid, name: str, expr: Expr) -> Expr:
+        of, pair = value.type, super()._pair(value, at, name, expr)
+        on = self._switch(expr, np.array(0, np.float32), np.array(1, np.float32))
+        noise = made("multiply", of, on, made("subtract", of, pair, value))
+        return made("add", of, value, noise)
+
+    def _with_constants(self, call: Call, new: list[Expr]) -> list[Expr]:
+        for place, quantized in enumerate(super()._with_constants(call, list(new))):
+            if quantized is not new[place] and isinstance(quantized, Call):
+                value = self._points.view.constant(call.args[place])
+                new[place] = self._switch((call, place), value, _value(quantized))
+        return new
+
+    def _scale_of(self, expr: Expr) -> float:
+        at = self._at.get(expr)
+        return self._grids[at.grid].scale if at else super()._scale_of(expr)
+
+    def _switch(self, key: Key, off: Array, on: Array) -> Expr:
+        value = Expr((SourceType(off.shape, off.dtype.name),))
+        self.switches[key] = Switch(value, off, on)
+        return value
+
+
+def _value(dequantized: Call) -> Array:
+    """What a dequantize makes of constants."""
+    steps, scale, zero = (each.value for each in dequantized.args if isinstance(each, Constant))
+    axis, rank = dequantized.attrs["axis"], steps.ndim
+    along = [-1 if d == axis % max(rank, 1) else 1 for d in range(rank)]
+    scale, zero = (
+        each.reshape(along) if each.size > 1 else each.reshape(()) for each in (scale, zero)
+    )
+    return np.asarray((steps.astype(np.float32) - zero) * scale, np.float32)

@@ -1,13 +1,19 @@
 """What ExecuTorch's users import. It needs torch, so ``import tinyai`` does not import it."""
 
 from tinyai.frontends.executorch.backend import TinyAIExecuTorchBackend
+from tinyai.frontends.executorch.edge import EdgeGraph, graph_of
 from tinyai.frontends.executorch.native_part import load
+from tinyai.frontends.executorch.partitioner import TinyAIPartitioner, explain
 from tinyai.frontends.executorch.quantizer import TinyAIQuantizer, quantization_config
 from tinyai.frontends.executorch.static import write_static
 
 __all__ = [
+    "EdgeGraph",
     "TinyAIExecuTorchBackend",
+    "TinyAIPartitioner",
     "TinyAIQuantizer",
+    "explain",
+    "graph_of",
     "load",
     "quantization_config",
     "write_static",

@@ -220,9 +220,9 @@ def fixed_type(of: SourceType, what: str = "type") -> Type:
 
 @dataclass(frozen=True)
 class Rounding:
-    """Whose arithmetic a requantization is. ``mode`` "tflite" and "onnx" compute as those
-    frameworks' own kernels do. "upward" is TVM's, and the other fields are for an operator that
-    says nothing of its own: ``ties`` UPWARD or TONEAREST (its attribute ``rounding``),
+    """Whose arithmetic a requantization is. ``mode`` "tflite", "onnx" and "torch" compute as
+    those frameworks' own kernels do. "upward" is TVM's, and the other fields are for an operator
+    that says nothing of its own: ``ties`` UPWARD or TONEAREST (its attribute ``rounding``),
     ``compute_dtype`` int64, float32 or float64."""
 
     mode: str = "upward"

@@ -39,7 +39,7 @@ _ALIASES = {"amd64": "x86_64", "x64": "x86_64", "x86-64": "x86_64", "arm64": "aa
 # What instruction sets were called before.
 _ISA_ALIASES = {"packed": "generic"}
 ISAS = ("auto", "native", *(isa for isas in ARCHITECTURES.values() for isa in isas))
-ROUNDINGS = ("upward", "tflite", "onnx")
+ROUNDINGS = ("upward", "tflite", "onnx", "torch")
 ABIS = ("packed", "unpacked")
 # The name of the back end among TVM's.
 COMPILER = "tinyai"
@@ -124,7 +124,8 @@ class Target:
     - ``threads``: threads that a region may use, where it is large enough, of a pool that belongs
       to the library. Results do not depend on it; the ``scalar`` kernels use one.
     - ``rounding``: meaning of a requantization that names none of its own: TVM's ("upward", its
-      default, in int64), or that of TFLite's reference kernels or of ONNX Runtime.
+      default, in int64), or that of TFLite's reference kernels, of ONNX Runtime, or of PyTorch on a
+      phone ("torch": XNNPACK's kernels, as ExecuTorch calls them).
     - ``abi``: how the host calls a region. ``packed`` is right for every executor but AOT with
       ``unpacked-api``, whose host code calls ``unpacked`` functions.
     - ``arena_limit``, ``weight_limit``: upper bounds in bytes, 0 for none.
@@ -139,7 +140,9 @@ class Target:
     )
     arch: str = _option("", "NAME", "Architecture of the machine that will run the code.")
     threads: int = _option(1, "N", "Threads that a network may use.")
-    rounding: str = _option("upward", "NAME", "Whose integers: upward (TVM's), tflite, onnx.")
+    rounding: str = _option(
+        "upward", "NAME", "Whose integers: upward (TVM's), tflite, onnx, torch."
+    )
     abi: str = _option("packed", "NAME", "How TVM's host calls a region: packed, unpacked.")
     arena_limit: int = _option(0, "BYTES", "Refuse to need a larger arena; 0 for no limit.")
     weight_limit: int = _option(0, "BYTES", "Refuse to need more weights; 0 for no limit.")

@@ -12,6 +12,7 @@ from tinyai.ir import NARROW, DType, Step
 from tinyai.ops import functions_tflite, reduce, steps
 from tinyai.ops.arithmetic_onnx import OnnxArithmetic
 from tinyai.ops.arithmetic_tflite import TfliteArithmetic, mean_steps, relu_limits
+from tinyai.ops.arithmetic_torch import TorchArithmetic
 from tinyai.ops.arithmetic_tvm import TvmArithmetic, multiply_step
 from tinyai.ops.elementwise import Elementwise, apply
 from tinyai.ops.functions import FUNCTIONS
@@ -50,7 +51,7 @@ from tinyai.source import (
 TIES = ("UPWARD", "TONEAREST")
 COMPUTE_DTYPES = ("int64", "float32", "float64")
 FRAMEWORKS: Mapping[str, type[Arithmetic]] = MappingProxyType(
-    {"tflite": TfliteArithmetic, "onnx": OnnxArithmetic}
+    {"tflite": TfliteArithmetic, "onnx": OnnxArithmetic, "torch": TorchArithmetic}
 )
 SHORT = (*NARROW, DType.INT16)
 WIDE = (*SHORT, DType.INT32)
@@ -147,13 +148,13 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
     functions = _of_dequantized(call["data"])
     if isinstance(how, TfliteArithmetic) and functions:
         return _tflite_function(call, functions, lowering, target, to)
-    if isinstance(how, OnnxArithmetic) and [each.op for each in functions] == ["softmax"]:
+    if type(how) is OnnxArithmetic and [each.op for each in functions] == ["softmax"]:
         inner = _dequantize_below(functions)
         # Of two types ONNX Runtime computes it in float.
         if lowering.type(inner["data"]).dtype is to:
             source = scale_of(inner, "input")
             return add_onnx_softmax(functions[0], lowering, inner["data"], source, target)
-    if isinstance(how, OnnxArithmetic) and (average := _of_average(call)):
+    if type(how) is OnnxArithmetic and (average := _of_average(call)):
         total = add_onnx_average(average, lowering, by_columns=False)
         chain = how.quantize_average(lowering.builder, target, to)
         of, names = lowering.builder.type(total), (*sources(average), *sources(call))

@@ -97,7 +97,8 @@ def require_positive(found: Any, what: str) -> Array:
 
 def require_compared(lowering: Lowering, *dtypes: DType) -> None:
     """What frameworks do with more than 8 bits was not compared with them."""
-    of = {"tflite": "TFLite's", "onnx": "ONNX Runtime's"}.get(lowering.rounding.mode)
+    names = {"tflite": "TFLite's", "onnx": "ONNX Runtime's", "torch": "PyTorch's"}
+    of = names.get(lowering.rounding.mode)
     for dtype in dtypes:
         compared = of is None or dtype not in (DType.INT16, DType.INT64)
         require(compared, f"{of} arithmetic of", dtype, ", ".join(NARROW))

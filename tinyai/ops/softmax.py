@@ -264,7 +264,7 @@ def lower_log_softmax(call: Call, lowering: Lowering) -> str:
     data = lowering.type(call["data"])
     require(data.dtype.is_float, "dtype of softmax", data.dtype, "float32")
     mode = lowering.rounding.mode
-    whose = {"tflite": "TFLite", "onnx": "ONNX Runtime"}.get(mode, mode)
+    whose = {"tflite": "TFLite", "onnx": "ONNX Runtime", "torch": "PyTorch"}.get(mode, mode)
     require(mode == TVMS_OWN.mode, f"{whose}'s arithmetic of", call.spelled, "softmax")
     op = Softmax(int(call.attrs["axis"]) % len(data.shape), log=True)
     return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +18,7 @@ from tinyai.backend.details import check_specs
 from tinyai.backend.tinyai_backend import BINARY, TRACED, BackendOptions
 from tinyai.codegen.c import identifier
 from tinyai.errors import DefectError, OptionError
+from tinyai.frontends.executorch import edge
 from tinyai.frontends.executorch.blob import Blob, PortSpec
 from tinyai.ir import Graph
 from tinyai.network import c_name, network_of_graph
@@ -168,9 +168,7 @@ def _prefix(specs: Sequence[CompileSpec]) -> str:
 
 def graph_of(program: ExportedProgram, target: Target) -> Graph:
     """The program's graph, as the front end reads it."""
-    edge = importlib.import_module("tinyai.frontends.executorch.edge")
-    graph: Graph = edge.graph_of(program, target)
-    return graph
+    return edge.graph_of(program, target).graph
 
 
 def _graph(program: ExportedProgram, target: Target, name: str) -> Graph:

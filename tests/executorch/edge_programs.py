@@ -1,0 +1,55 @@
+"""Quantized networks in the edge dialect, for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir.backend.partitioner import Partitioner
+from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from tinyai.frontends.executorch.operators import KEPT_WHOLE
+from tinyai.ir import Array
+
+_WITHOUT_LOWERING = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=list(KEPT_WHOLE))
+
+
+def edge_of(quantized: ExportedProgram, *partitioners: Partitioner) -> EdgeProgramManager:
+    """The edge program of a quantized module; without partitioners nothing of it is lowered."""
+    if not partitioners:
+        return to_edge_transform_and_lower(quantized, compile_config=_WITHOUT_LOWERING)
+    config = EdgeCompileConfig(_check_ir_validity=False)
+    return to_edge_transform_and_lower(
+        quantized, partitioner=list(partitioners), compile_config=config
+    )
+
+
+def program_of(quantized: ExportedProgram) -> ExportedProgram:
+    return edge_of(quantized).exported_program()
+
+
+def by_xnnpack(quantized: ExportedProgram) -> Callable[..., Array]:
+    """What XNNPACK's delegate makes of a quantized module: a function of tensors, which refuses a
+    module of which anything would stay outside of it."""
+    edge = edge_of(quantized, XnnpackPartitioner())
+    graph = edge.exported_program().graph
+    calls = [str(node.target) for node in graph.nodes if node.op == "call_function"]
+    outside = [name for name in calls if "call_delegate" not in name and "getitem" not in name]
+    assert outside == [], "outside of XNNPACK's delegate"
+    assert len(calls) == 2, "one delegate"
+    method = _load_for_executorch_from_buffer(edge.to_executorch().buffer)
+
+    def run(*inputs: Tensor) -> Array:
+        (result,) = method.forward(list(inputs))
+        return np.asarray(result.numpy())
+
+    return run
+
+
+def eager(program: ExportedProgram, *inputs: Tensor) -> Array:
+    result = program.module()(*inputs)
+    return np.asarray((result[0] if isinstance(result, tuple | list) else result).detach().numpy())

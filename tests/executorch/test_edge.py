@@ -1,0 +1,176 @@
+"""Edge programs become graphs: what is read, what is delegated, and why the rest is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from benchmarks.torch_networks import quantized
+from tests.executorch.edge_programs import eager, edge_of, program_of
+from tinyai.errors import BoundaryError, OptionError, UnsupportedError
+from tinyai.executorch import (
+    TinyAIPartitioner,
+    TinyAIQuantizer,
+    explain,
+    graph_of,
+    quantization_config,
+)
+from tinyai.passes import optimize
+from tinyai.reference import run_graph
+from tinyai.runtime.runner import Runner
+from tinyai.target import Target
+
+IMAGE = (1, 3, 12, 10)
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, 2, 1, groups=8)
+        self.last = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        x = nn.functional.hardswish(self.second(x)) + nn.functional.max_pool2d(x, 2)
+        x = torch.cat([x, torch.sigmoid(x)], 1)[:, ::2] * 2.0
+        return self.last(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))
+
+
+def converted(module: nn.Module, *shapes: tuple[int, ...], last: bool = False) -> ExportedProgram:
+    torch.manual_seed(3)
+    order = torch.channels_last if last else torch.contiguous_format
+    samples = [tuple(torch.randn(s).to(memory_format=order) for s in shapes) for _ in range(3)]
+    return quantized(module.eval(), samples, TinyAIQuantizer().set_global(quantization_config()))
+
+
+def small(*, last: bool = False) -> ExportedProgram:
+    torch.manual_seed(1)
+    return program_of(converted(Small(), IMAGE, last=last))
+
+
+def test_a_network_is_one_graph_with_ports_and_names_of_the_source() -> None:
+    program = small()
+    graph = graph_of(program, name="small")
+    assert graph.graph.name == "small"
+    (port,) = graph.inputs
+    assert (port.name, port.dtype, port.shape, port.dim_order) == (
+        "x",
+        "float32",
+        IMAGE,
+        (0, 1, 2, 3),
+    )
+    sources = {name for node in graph.graph.nodes for name in node.sources}
+    assert sources <= graph.handles.keys()
+    assert {"aten_convolution_default", "aten_linear_default"} <= sources
+
+
+@pytest.mark.parametrize("isa", ["scalar", "auto"])
+@pytest.mark.parametrize("last", [False, True])
+def test_c_equals_the_reference_and_the_eager_graph_within_a_step(isa: str, last: bool) -> None:
+    program = small(last=last)
+    made = graph_of(program)
+    order = torch.channels_last if last else torch.contiguous_format
+    image = torch.randn(IMAGE, generator=torch.Generator().manual_seed(5)).to(memory_format=order)
+    stored = np.ascontiguousarray(image.numpy().transpose(made.inputs[0].dim_order))
+    (expected,) = run_graph(made.graph, [stored])
+    np.testing.assert_array_equal(Runner(made.graph, Target(isa=isa))(stored)[0], expected)
+    wanted = eager(program, image)
+    step = float(np.diff(np.unique(np.concatenate([wanted, expected]))).min())
+    assert np.abs(wanted - expected).max() <= 2 * step, "a step, and one of a layer before"
+    assert np.unique(expected).size == 5
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_images_are_transposed_at_the_ends_at_most(last: bool) -> None:
+    """None where images come with channels last."""
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    if last:
+        module = module.to(memory_format=torch.channels_last)
+    made = graph_of(program_of(converted(module, IMAGE, last=last)))
+    turned = [n for n in optimize(made.graph).nodes if n.op.name == "transpose"]
+    assert len(turned) == (0 if last else 2)
+    assert made.outputs[0].dim_order == ((0, 2, 3, 1) if last else (0, 1, 2, 3))
+
+
+def test_the_partitioner_tags_a_network_as_one_delegate() -> None:
+    program = small()
+    result = TinyAIPartitioner(isa="scalar", threads=2).partition(program)
+    ((tag, spec),) = result.partition_tags.items()
+    assert spec.backend_id == "TinyAIExecuTorchBackend"
+    specs = {each.key: each.value for each in spec.compile_specs}
+    assert specs == {"isa": b"scalar", "threads": b"2", "rounding": b"torch"}
+    nodes = [n for n in program.graph.nodes if n.op == "call_function"]
+    assert {node.meta["delegation_tag"] for node in nodes} == {tag}
+
+
+class Host(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x = torch.relu(x + y)
+        return torch.cumsum(x, 1) + y
+
+
+def test_what_stays_outside_is_told_with_its_reason_and_its_pairs_stay_with_it() -> None:
+    program = program_of(converted(Host(), (1, 4, 8), (1, 4, 8)))
+    report = explain(program)
+    found = {row.operator: row for row in report.computing}
+    assert found["aten.cumsum"].reason.found == "aten.cumsum"
+    with pytest.raises(BoundaryError, match=r"aten\.cumsum"):
+        TinyAIPartitioner(strict=True).partition(program)
+    with pytest.raises(UnsupportedError, match=r"operator aten\.cumsum 'aten_cumsum_default'"):
+        graph_of(program)
+
+
+def test_operators_that_are_not_to_be_delegated_are_not() -> None:
+    program = small()
+    for name in ("aten.cat", "aten.cat.default"):
+        report = explain(program, operators_not_to_delegate=[name])
+        assert [row.operator for row in report.computing] == ["aten.cat"]
+        assert len(report.regions) == 2
+    assert explain(program).computing == ()
+
+
+def test_an_unquantized_network_is_left_whole() -> None:
+    example = (torch.randn(IMAGE),)
+    program = program_of(torch.export.export(Small().eval(), example))
+    report = explain(program)
+    assert report.regions == ()
+    assert {"aten.convolution", "aten.linear"} <= {row.operator for row in report.computing}
+
+
+class Counter(nn.Module):
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.register_buffer("count", torch.zeros(1, 4, 12, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.conv(x))
+        self.count.add_(y)
+        return y
+
+
+def test_what_reads_a_buffer_that_the_program_changes_stays_outside() -> None:
+    program = program_of(converted(Counter(), IMAGE))
+    report = explain(program)
+    reasons = [row.reason.found for row in report.computing]
+    assert "a buffer that the program changes" in reasons
+    assert len(report.regions) == 1
+
+
+def test_options_that_are_none_are_refused() -> None:
+    with pytest.raises(OptionError, match="rounding"):
+        TinyAIPartitioner(rounding="onnx")
+    with pytest.raises(OptionError, match="unknown option"):
+        TinyAIPartitioner(colour="red")
+    with pytest.raises(OptionError, match="operators_not_to_delegate"):
+        TinyAIPartitioner(operators_not_to_delegate="aten.add")
+    with pytest.raises(OptionError, match="edge program"):
+        explain(3)
+    with pytest.raises(OptionError, match="method"):
+        explain(edge_of(converted(Host(), (1, 4, 8), (1, 4, 8))), method="backward")

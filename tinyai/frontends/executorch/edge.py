@@ -1,0 +1,113 @@
+"""From an exported program in the edge dialect, a delegate's or a whole one, to ``ir.Graph``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from tinyai.errors import UnsupportedError
+from tinyai.frontends.executorch.operators import READERS
+from tinyai.frontends.executorch.reader import Reading, constants_of, dim_order_of, type_of
+from tinyai.ir import Graph, verify
+from tinyai.lowering import Walk
+from tinyai.qdq import Rewriting
+from tinyai.source import Call, Refusal, Rounding, blaming, post_order, tensors_of
+from tinyai.target import Target
+from tinyai.vocabulary import signature
+
+# XNNPACK's integers: what ExecuTorch computes.
+ARITHMETIC = Rounding("torch")
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: the node's name, and its tensor as torch has it. ``dim_order`` are the
+    dimensions of ``shape`` from the outermost in memory to the innermost."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    dim_order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EdgeGraph:
+    """A program's graph, whose tensors have their dimensions in the order of memory: that of an
+    input of ``graph`` is ``shape`` of its port in the order ``dim_order``.
+
+    ``inputs`` and ``outputs`` are in the program's order, which is the graph's. ``handles`` has the
+    debug handle of each node by its name: the ``sources`` of the graph's nodes are such names.
+    """
+
+    graph: Graph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    handles: Mapping[str, int]
+
+
+def graph_of(
+    program: ExportedProgram, target: Target | None = None, name: str = "net"
+) -> EdgeGraph:
+    """The graph of a program whose constants are in it, under the name ``name``, a C identifier.
+    Nothing depends on ``target``: the arithmetic is PyTorch's, "torch".
+
+    Raises ``UnsupportedError``, which names the operator, for what cannot be built.
+    """
+    inputs, outputs = ends_of(program)
+    reading = Reading(program, READERS)
+    reading.read()
+    try:
+        graph = built(reading, inputs, outputs, name)
+    except Refusal as refusal:
+        call = refusal.call
+        what = f"operator {call.spelled} {call.name!r}" if call else "an operand"
+        raise UnsupportedError(
+            f"{what} of a program: {refusal.clause}",
+            found=refusal.found,
+            allowed=refusal.allowed,
+            hint="leave it to another partitioner: tinyai.executorch.explain says what is taken",
+        ) from None
+    ports = tuple(map(_port, inputs)), tuple(map(_port, outputs))
+    return EdgeGraph(graph, *ports, handles_of(program))
+
+
+def built(
+    reading: Reading, inputs: Sequence[Node], outputs: Sequence[Node], name: str = "net"
+) -> Graph:
+    """The graph that makes ``outputs`` of ``inputs``. Raises ``Refusal``, which knows the call that
+    it is about."""
+    integers = Rewriting(reading.result(outputs), ARITHMETIC).result
+    why = {node.name: refusal for node, refusal in reading.refused.items()}
+    walk = Walk(name, ARITHMETIC)
+    for node in inputs:
+        walk.input(reading.parameters[node], f"input {node.name!r}")
+    for call in post_order(integers):
+        if isinstance(call, Call):
+            with blaming(call):
+                if call.name in why and signature(call.op) is None:
+                    raise why[call.name]
+                walk.lower(call)
+    return verify(walk.graph(tensors_of(integers)))
+
+
+def ends_of(program: ExportedProgram) -> tuple[list[Node], list[Node]]:
+    """The nodes that a program is called with, and those that it returns."""
+    constants = constants_of(program)
+    nodes = list(program.graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder" and node not in constants]
+    returned = next(node for node in nodes if node.op == "output").args[0]
+    return inputs, [node for node in returned if isinstance(node, Node)]
+
+
+def handles_of(program: ExportedProgram) -> dict[str, int]:
+    """The debug handles of a program's nodes by their names."""
+    found = ((node.name, node.meta.get("debug_handle")) for node in program.graph.nodes)
+    return {name: handle for name, handle in found if isinstance(handle, int)}
+
+
+def _port(node: Node) -> Port:
+    of = type_of(node)
+    return Port(node.name, of.dtype, tuple(int(dim or 0) for dim in of.shape), dim_order_of(node))

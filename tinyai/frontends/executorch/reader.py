@@ -1,0 +1,246 @@
+"""From the edge graph of an exported program to expressions of the vocabulary.
+
+``operators.py`` has a reader for each operator; here are the values that they read: what is
+constant, what comes from outside, and in which order the dimensions of a tensor are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from executorch.exir.tensor import dim_order_from_stride
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from tinyai.ir import Array
+from tinyai.source import Call, Expr, Refusal, SourceType, Tuple, require
+from tinyai.vocabulary import call, constant
+
+QUANTIZATION = "quantized_decomposed."
+
+
+def operator_of(node: Node) -> str:
+    """What a node calls, without the overload: "aten.convolution"; "getitem" for a part."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return str(getattr(node.target, "__name__", node.target))
+    return str(schema.name).replace("::", ".")
+
+
+def arguments_of(node: Node) -> dict[str, Any]:
+    """The arguments of an operator by the names that its schema gives them, defaults included."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return dict(node.kwargs)
+    given = dict(zip((each.name for each in schema.arguments), node.args, strict=False))
+    defaults = {each.name: each.default_value for each in schema.arguments}
+    return {**defaults, **given, **node.kwargs}
+
+
+def type_of(node: Node) -> SourceType:
+    """Type of a node's tensor; refuses one that has several results."""
+    value = node.meta.get("val")
+    require(isinstance(value, torch.Tensor), "result", _kind(value), "one tensor")
+    assert isinstance(value, torch.Tensor)
+    shape = tuple(size if isinstance(size, int) else None for size in value.shape)
+    return SourceType(shape, str(value.dtype).removeprefix("torch."))
+
+
+def _kind(value: object) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
+
+
+def dim_order_of(node: Node) -> tuple[int, ...]:
+    """The dimensions of a node's tensor from the outermost in memory to the innermost."""
+    value = node.meta["val"]
+    fixed = all(isinstance(stride, int) for stride in value.stride())
+    if not fixed or 0 in value.stride():
+        return tuple(range(value.dim()))
+    return tuple(int(dim) for dim in dim_order_from_stride(value.stride()))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node as its reader sees it."""
+
+    node: Node
+    args: Mapping[str, Any]
+    reading: Reading
+
+    @cached_property
+    def type(self) -> SourceType:
+        return type_of(self.node)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(dim for dim in self.type.shape if dim is not None)
+
+    def value(self, name: str) -> Expr:
+        """The operand of this name."""
+        operand = self.args[name]
+        return self.reading(operand) if isinstance(operand, Node) else constant(operand)
+
+    def values(self, name: str) -> tuple[Expr, ...]:
+        return tuple(map(self.reading, self.args[name]))
+
+    def call(self, operator: str, *args: Expr, of: SourceType | None = None, **attrs: Any) -> Call:
+        """A call of the vocabulary's operator with this node's type and name."""
+        made = call(operator, of or self.type, *args, name=self.node.name, **attrs)
+        return replace(made, spelling=operator_of(self.node))
+
+
+class Reading:
+    """Expressions of a program's nodes, each read once.
+
+    ``inside`` are the nodes that are read, None for all; a value of another node is an input.
+    Constants are read wherever they are. ``inputs`` are the nodes that became inputs, in the order
+    of the program's graph, and the parameters that they became; ``refused`` says why a node has no
+    expression of its own: it is a call of an operator that nobody knows.
+    """
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        readers: Mapping[str, Any],
+        inside: Collection[Node] | None = None,
+    ) -> None:
+        self.program, self.readers, self.inside = program, readers, inside
+        self.parameters: dict[Node, Expr] = {}
+        self.refused: dict[Node, Refusal] = {}
+        self.nodes: dict[Expr, Node] = {}
+        self._made: dict[Node, Expr] = {}
+        self._values: dict[Node, Array | None] = {}
+        self._constants = constants_of(program)
+
+    def __call__(self, node: Node) -> Expr:
+        return self._made[node]
+
+    def read(self) -> None:
+        """Every node, in the order of the graph."""
+        for node in self.program.graph.nodes:
+            if node.op == "output":
+                continue
+            self._made[node] = self._read(node)
+            self.nodes[self._made[node]] = node
+
+    def result(self, outputs: Sequence[Node]) -> Expr:
+        """A tuple of the tensors of ``outputs``, as they are stored in memory."""
+        fields = tuple(self._stored(node) for node in outputs)
+        return Tuple(tuple(each.type for each in fields), load=lambda: fields)
+
+    def known(self, node: Node) -> Array | None:
+        """The value of a node that depends on constants alone, without quantization."""
+        if node not in self._values:
+            self._values[node] = self._known(node)
+        return self._values[node]
+
+    def _known(self, node: Node) -> Array | None:
+        if node in self._constants:
+            tensor = self._constants[node].detach()
+            return np.ascontiguousarray(tensor.contiguous().numpy())
+        if node.op != "call_function" or operator_of(node).startswith(QUANTIZATION):
+            return None
+        values = {each: self.known(each) for each in node.all_input_nodes}
+        # Without an operand it makes numbers: a constant, unless they are random.
+        if any(value is None for value in values.values()) or not _is_pure(node):
+            return None
+        known = {each: torch.from_numpy(np.array(value)) for each, value in values.items()}
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+        try:
+            value = node.target(*args, **kwargs)
+        except Exception:  # torch's operators raise what they like: then it is not known
+            return None
+        whole = isinstance(value, torch.Tensor)
+        return np.ascontiguousarray(value.contiguous().numpy()) if whole else None
+
+    def _read(self, node: Node) -> Expr:
+        known = self.known(node)
+        if known is not None:
+            return constant(known)
+        if node.op != "call_function" or (self.inside is not None and node not in self.inside):
+            return self._parameter(node)
+        name = operator_of(node)
+        try:
+            reader = self.readers.get(name)
+            if reader is None:
+                raise Refusal("operator", name, "an operator that tinyai.executorch reads")
+            site = Site(node, arguments_of(node), self)
+            require(None not in _shape(node), "shape", _shape(node), "fixed dimensions")
+            return reader(site)  # type: ignore[no-any-return]
+        except Refusal as refusal:
+            self.refused[node] = refusal
+            return self._unknown(node, name)
+
+    def _unknown(self, node: Node, name: str) -> Expr:
+        args = tuple(map(self._made.__getitem__, node.all_input_nodes))
+        value = node.meta.get("val")
+        several = value if isinstance(value, tuple | list) else [value]
+        types = tuple(
+            SourceType(tuple(map(int, each.shape)), str(each.dtype).removeprefix("torch."))
+            if isinstance(each, torch.Tensor) and all(isinstance(d, int) for d in each.shape)
+            else SourceType((None,), "unknown")
+            for each in several
+        )
+        return Call(types, op=name, load_attrs=dict, load=lambda: args, name=node.name)
+
+    def _parameter(self, node: Node) -> Expr:
+        """A value from outside, whose dimensions are in the order of memory."""
+        try:
+            of = type_of(node)
+        except Refusal:
+            return Expr((SourceType((None,), "unknown"),))
+        order = dim_order_of(node)
+        stored = replace(of, shape=tuple(of.shape[dim] for dim in order))
+        parameter = Expr((stored,))
+        self.parameters[node] = parameter
+        if order == tuple(range(len(order))):
+            return parameter
+        back = tuple(int(dim) for dim in np.argsort(order))
+        return call("transpose", of, parameter, axes=back)
+
+    def _stored(self, node: Node) -> Expr:
+        value, order = self(node), dim_order_of(node)
+        if order == tuple(range(len(order))):
+            return value
+        of = replace(value.type, shape=tuple(value.type.shape[dim] for dim in order))
+        return call("transpose", of, value, axes=order)
+
+
+def _shape(node: Node) -> tuple[int | None, ...]:
+    value = node.meta.get("val")
+    return type_of(node).shape if isinstance(value, torch.Tensor) else ()
+
+
+def _is_pure(node: Node) -> bool:
+    tags = getattr(getattr(node.target, "_op", node.target), "tags", ())
+    return torch.Tag.nondeterministic_seeded not in tags
+
+
+def constants_of(program: ExportedProgram) -> dict[Node, torch.Tensor]:
+    """The placeholders that hold a parameter, a buffer that nobody changes, or a constant."""
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    names = {
+        **signature.inputs_to_parameters,
+        **{n: t for n, t in signature.inputs_to_buffers.items() if t not in changed},
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    held = {**program.constants, **program.state_dict}
+    return {
+        node: held[names[node.name]]
+        for node in program.graph.nodes
+        if node.op == "placeholder" and names.get(node.name) in held
+    }
+
+
+def mutable_of(program: ExportedProgram) -> set[Node]:
+    """The placeholders of buffers that the program changes."""
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    names = {n for n, target in signature.inputs_to_buffers.items() if target in changed}
+    return {n for n in program.graph.nodes if n.op == "placeholder" and n.name in names}

@@ -107,7 +107,7 @@ def test_a_goal_leaves_the_damaged_layer_in_float(damage: str, left: list[str]) 
     convolutions = [each for each in report.left if each.operator == "nn.conv2d"]
     assert names(convolutions) == left
     assert all("mixed precision" in each.reason for each in convolutions)
-    assert "goal: SQNR of 25 dB, reached with 1 layers left in float" in str(report)
+    assert "goal: SQNR of 25 dB, reached with 1 layer left in float" in str(report)
     assert json.loads(report.json())["mixed"]["layers"][0]["name"] == "conv2"
 
 

@@ -119,7 +119,8 @@ class Choices:
 
     def __str__(self) -> str:
         said = "reached" if self.reached else "not reached"
-        lines = [f"goal: {self.goal}, {said} with {len(self.layers)} layers left in float"]
+        count = f"{len(self.layers)} layer{'' if len(self.layers) == 1 else 's'}"
+        lines = [f"goal: {self.goal}, {said} with {count} left in float"]
         lines += [
             f"  {safe(each.name, 60)} ({safe(each.operator, 40)}): {each.reason}"
             for each in self.layers

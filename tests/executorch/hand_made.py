@@ -4,6 +4,7 @@ tested apart from what the front end reads."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -17,8 +18,10 @@ from torch.export import ExportedProgram, export
 from tests.support.example_graphs import Network
 from tinyai.backend import tinyai_backend
 from tinyai.frontends.executorch import backend
+from tinyai.frontends.executorch.edge import EdgeGraph, Port, ends_of, handles_of
 from tinyai.ir import Array, Builder, DType, Graph, Type
 from tinyai.reference import run_graph
+from tinyai.target import Target
 
 SHAPE = (1, 8, 8, 16)
 NAMES = ("first", "second", "third")
@@ -74,6 +77,12 @@ def sample(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(-128, 128, shape, np.int8)
 
 
+def port_of(node: torch.fx.Node) -> Port:
+    value = node.meta["val"]
+    dtype = str(value.dtype).removeprefix("torch.")
+    return Port(node.name, dtype, tuple(value.shape), tuple(value.dim_order()))
+
+
 def lowered(
     methods: Mapping[str, tuple[torch.nn.Module, tuple[int, ...]]],
     graph_of: Callable[..., Graph],
@@ -84,8 +93,14 @@ def lowered(
         name: export(module, (torch.zeros(shape, dtype=torch.int8),))
         for name, (module, shape) in methods.items()
     }
+
+    def read(program: ExportedProgram, target: Target, name: str) -> EdgeGraph:
+        graph = replace(graph_of(program, target), name=name)
+        ends = [[port_of(node) for node in nodes] for nodes in ends_of(program)]
+        return EdgeGraph(graph, tuple(ends[0]), tuple(ends[1]), handles_of(program))
+
     with (
-        mock.patch.object(backend, "graph_of", graph_of),
+        mock.patch.object(backend, "graph_of", read),
         # Graphs of tests have too little work for two threads.
         mock.patch.object(tinyai_backend, "with_useful_threads", lambda graph, target: target),
     ):

@@ -36,6 +36,7 @@ from tests.support.paths import ROOT
 from tinyai.errors import EnvironmentProblem, ToolchainError
 from tinyai.frontends.executorch import backend, native_part
 from tinyai.frontends.executorch.blob import MAGIC
+from tinyai.frontends.executorch.edge import ends_of
 from tinyai.frontends.executorch.native_part import load
 from tinyai.ir import Array, Graph
 from tinyai.target import Target
@@ -114,8 +115,7 @@ BATCHES = {"one": (Clamp(), WIDE), "four": (Clamp(), (4, *WIDE[1:]))}
 
 def graph_of_shape(program: torch.export.ExportedProgram, _: Target) -> Graph:
     """The image graph for the shape of a program's input."""
-    (name,) = program.graph_signature.user_inputs
-    node = next(node for node in program.graph.nodes if node.name == name)
+    (node,), _ = ends_of(program)
     return image_graph(tuple(node.meta["val"].shape))
 
 

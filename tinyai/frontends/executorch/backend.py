@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import torch
 from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend import backend_details
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.utils import DelegateMappingBuilder
 from executorch.exir.tensor import scalar_type_enum
 from torch.export.exported_program import ExportedProgram
-from torch.fx import Node
 
 from tinyai import backend
 from tinyai.backend.details import check_specs
 from tinyai.backend.tinyai_backend import BINARY, TRACED, BackendOptions
 from tinyai.codegen.c import identifier
 from tinyai.errors import DefectError, OptionError
-from tinyai.frontends.executorch import edge
 from tinyai.frontends.executorch.blob import Blob, PortSpec
-from tinyai.ir import Graph
+from tinyai.frontends.executorch.edge import EdgeGraph, Port, graph_of
+from tinyai.frontends.executorch.partitioner import STATIC
+from tinyai.ir import DType, Graph
 from tinyai.network import c_name, network_of_graph
 from tinyai.package import Package, package_of
-from tinyai.target import Target
 
-# The compile spec that is none of the target's.
-STATIC = "static"
 _LONGEST_NAME = 100
 # The library is copied before it is used: its place in the program does not matter.
 _ALIGNMENT = 16
@@ -67,7 +66,8 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
         if len(prefixes) > 1:
             found = ", ".join(map(repr, sorted(prefixes)))
             raise OptionError(f"compile specs {STATIC!r}", found=found, allowed="one for all")
-        prefix = "".join(prefixes)
+        static = "".join(prefixes)
+        prefix = static or "net"
         specs = {
             method: [
                 [backend.CompileSpec(s.key, bytes(s.value)) for s in each if s.key != STATIC]
@@ -75,22 +75,18 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
             ]
             for method, several in compile_specs.items()
         }
-        graphs = {
+        read = {
             method: [
-                _graph(program, BackendOptions.of(own).target, f"{prefix or 'net'}_{method}_{n}")
+                graph_of(program, BackendOptions.of(own).target, c_name(f"{prefix}_{method}_{n}"))
                 for n, (program, own) in enumerate(zip(programs, specs[method], strict=True))
             ]
             for method, programs in edge_programs.items()
         }
-        results = _linked(graphs, specs) if prefix else _loaded(graphs, specs)
+        graphs = {method: [each.graph for each in several] for method, several in read.items()}
+        results = _linked(graphs, specs) if static else _loaded(graphs, specs)
         return {
-            method: [
-                result.of(program, graph)
-                for program, graph, result in zip(
-                    programs, graphs[method], results[method], strict=True
-                )
-            ]
-            for method, programs in edge_programs.items()
+            method: [made.of(each) for made, each in zip(results[method], several, strict=True)]
+            for method, several in read.items()
         }
 
 
@@ -108,17 +104,17 @@ class _Network:
     library: bytes = b""
     package: Package | None = None
 
-    def of(self, program: ExportedProgram, graph: Graph) -> backend_details.PreprocessResult:
+    def of(self, read: EdgeGraph) -> backend_details.PreprocessResult:
         """ExecuTorch's form of it."""
         layers = _layers(self.sources)
-        inputs, outputs = ports_of(program, graph)
+        inputs, outputs = ports_of(read)
         blob = Blob(self.key, self.entry, inputs, outputs, layers, self.library)
         store = NamedDataStore()
         if self.library:
             store.add_named_data(self.key, self.library, _ALIGNMENT)
         return backend_details.PreprocessResult(
             processed_bytes=blob.to_bytes(),
-            debug_handle_map=_debug_handles(program, layers, self.sources),
+            debug_handle_map=_debug_handles(read.handles, layers, self.sources),
             data_store_output=store.get_named_data_store_output(),
             _delegate_info_meta=self.package,
         )
@@ -166,40 +162,24 @@ def _prefix(specs: Sequence[CompileSpec]) -> str:
     return identifier(found, f"compile spec {STATIC!r}")
 
 
-def graph_of(program: ExportedProgram, target: Target) -> Graph:
-    """The program's graph, as the front end reads it."""
-    return edge.graph_of(program, target).graph
-
-
-def _graph(program: ExportedProgram, target: Target, name: str) -> Graph:
-    """The program's graph, under a name of its own, which becomes that of a function in C."""
-    return replace(graph_of(program, target), name=c_name(name))
-
-
-def ports_of(
-    program: ExportedProgram, graph: Graph
-) -> tuple[tuple[PortSpec, ...], tuple[PortSpec, ...]]:
+def ports_of(read: EdgeGraph) -> tuple[list[PortSpec], list[PortSpec]]:
     """Inputs and outputs of a program as the runtime passes them. Raises ``DefectError`` where the
     graph's are others."""
-    users = set(program.graph_signature.user_inputs)
-    nodes = program.graph.nodes
-    inputs = [node for node in nodes if node.op == "placeholder" and node.name in users]
-    outputs = list(program.graph.output_node().args[0])
     for kind, ports, tensors in (
-        ("inputs", inputs, graph.inputs),
-        ("outputs", outputs, graph.outputs),
+        ("inputs", read.inputs, read.graph.inputs),
+        ("outputs", read.outputs, read.graph.outputs),
     ):
-        found = [node.meta["val"].nbytes for node in ports]
-        allowed = [of.bytes for of in graph.types(tensors)]
+        found = [(DType(port.dtype), math.prod(port.shape)) for port in ports]
+        types = read.graph.types(tensors)
+        allowed = [(of.dtype, math.prod(of.shape)) for of in types]
         if found != allowed:
-            raise DefectError(f"{kind} of {graph.name}, in bytes", found=found, allowed=allowed)
-    return tuple(map(_port, inputs)), tuple(map(_port, outputs))
+            raise DefectError(f"{kind} of {read.graph.name}", found=found, allowed=allowed)
+    return [*map(_port, read.inputs)], [*map(_port, read.outputs)]
 
 
-def _port(node: Node) -> PortSpec:
-    tensor = node.meta["val"]
-    order = tuple(map(int, tensor.dim_order()))
-    return PortSpec(int(scalar_type_enum(tensor.dtype)), tuple(map(int, tensor.shape)), order)
+def _port(port: Port) -> PortSpec:
+    dtype = getattr(torch, port.dtype)
+    return PortSpec(int(scalar_type_enum(dtype)), port.shape, port.dim_order)
 
 
 def _layers(sources: Mapping[int, Sequence[str]]) -> dict[int, str]:
@@ -214,15 +194,14 @@ def _layers(sources: Mapping[int, Sequence[str]]) -> dict[int, str]:
 
 
 def _debug_handles(
-    program: ExportedProgram,
+    handles: Mapping[str, int],
     layers: Mapping[int, str],
     sources: Mapping[int, Sequence[str]],
 ) -> dict[str, tuple[int, ...]]:
     """For each layer, by its name, the debug handles of its nodes; nothing for those without."""
-    handles = {node.name: node.meta.get("debug_handle") for node in program.graph.nodes}
     builder = DelegateMappingBuilder()
     for number, names in sources.items():
-        found = [handles[name] for name in names if handles.get(name) is not None]
+        found = [handles[name] for name in names if name in handles]
         if found:
             builder.insert_delegate_mapping_entry(handles=found, identifier=layers[number])
     return dict(builder.get_delegate_mapping())

@@ -24,6 +24,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tinyai.backend import compile_once
 from tinyai.backend.pipeline import Compiled
 from tinyai.boundary import NO_CODE, OWN_FAULT
+from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, DefectError, OptionError, TinyAIError
 from tinyai.frontends.executorch.edge import ARITHMETIC, built
 from tinyai.frontends.executorch.operators import KEPT_WHOLE, READERS
@@ -43,6 +44,8 @@ from tinyai.target import Target
 
 # The name of the class of the back end: what the runtime asks for.
 BACKEND = "TinyAIExecuTorchBackend"
+# Its compile spec that is no option of ``tinyai.Target``.
+STATIC = "static"
 
 
 class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
@@ -51,7 +54,8 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     ``options`` are those of ``tinyai.Target`` (``isa``, ``arch``, ``threads``, ``tuning``, limits).
     ``operators_not_to_delegate`` are names such as "aten.add" or "aten.add.Tensor". With
     ``strict`` an operator that computes outside of a delegate is a ``BoundaryError`` with the
-    report of ``explain``.
+    report of ``explain``. With ``static`` delegates are C packages that an application links
+    (``tinyai.executorch.write_static``); a text is what their names begin with, else "net".
 
     Raises ``OptionError`` for options that are none.
     """
@@ -61,17 +65,19 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         *,
         strict: bool = False,
         operators_not_to_delegate: Collection[str] = (),
+        static: bool | str = False,
         **options: Any,
     ) -> None:
         super().__init__()
         self.target = target_of(options)
+        self.specs = [*compile_specs_of(self.target), *specs_of_static(static)]
         self.strict, self.without = strict, checked_names(operators_not_to_delegate)
 
     def partition(self, exported_program: ExportedProgram) -> interface.PartitionResult:
         division = divide(exported_program, self.target, self.without)
         if self.strict:
             require_all(division)
-        spec = interface.DelegationSpec(BACKEND, compile_specs_of(self.target))
+        spec = interface.DelegationSpec(BACKEND, self.specs)
         tags = {}
         for number, part in enumerate(division.parts):
             tag = f"tinyai_{number}"
@@ -111,6 +117,14 @@ def compile_specs_of(target: Target) -> list[CompileSpec]:
     usual = Target().options()
     said = {name: text for name, text in target.options().items() if text != usual[name]}
     return [CompileSpec(name, text.encode()) for name, text in sorted(said.items())]
+
+
+def specs_of_static(static: bool | str) -> list[CompileSpec]:
+    """Raises ``OptionError`` for what no name in C begins with."""
+    if not static:
+        return []
+    name = "1" if static is True else identifier(static, "option 'static'")
+    return [CompileSpec(STATIC, name.encode())]
 
 
 def checked_names(names: Collection[str]) -> frozenset[str]:

@@ -148,7 +148,7 @@ def test_networks_of_16_bits_are_one_region_equal_to_tvm() -> None:
 
 
 def test_sums_have_the_width_that_they_need() -> None:
-    """Of many products 64 bits; those that may be beyond 32 are rescaled as float64."""
+    """Those that may be beyond 32 bits by their weights have 64, and are rescaled as float64."""
     found = every()
     calls: list[relay.Call] = []
     relay.analysis.post_order_visit(
@@ -156,7 +156,7 @@ def test_sums_have_the_width_that_they_need() -> None:
         lambda e: calls.append(e) if isinstance(e, relay.Call) else None,
     )
     wide = [e for e in calls if e.op.name == "qnn.dense" and e.checked_type.dtype == "int64"]
-    assert sorted(e.args[1].data.shape for e in wide) == [(1, 576), (5, 576)]
+    assert [e.args[1].data.shape for e in wide] == [(1, 576)]
     doubles = [
         e for e in calls if e.op.name == "qnn.requantize" and e.attrs.compute_dtype == "float64"
     ]

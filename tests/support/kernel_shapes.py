@@ -209,6 +209,9 @@ DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
 
 
 def drawn(kernel: Kernel, rng: Rng) -> Example:
+    if "patches" in kernel.name:  # of int16
+        op, (data, weight) = convolution(rng) if kernel.op is Conv2d else dense(rng)
+        return replace(op, zero_point=0), (replace(data, dtype=DType.INT16), weight)  # type: ignore[call-arg]
     if kernel.op is Conv2d:
         return depthwise(rng) if "depthwise" in kernel.name else convolution(rng)
     return DRAWS[kernel.op](rng)

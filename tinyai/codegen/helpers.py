@@ -17,12 +17,14 @@ PATCHES = 4
 
 @dataclass(frozen=True)
 class DotPatches:
-    """Products of so many patches by weights of a type in C, added up in another one."""
+    """Products of so many patches by weights of a type in C, added up in another one; ``part``
+    of them at a time in 32 bits, or 0."""
 
     name: str
     weight: str
     sum: str
     patches: int
+    part: int
 
 
 STRING_H = _helper("string.h", macro="string_h")
@@ -52,4 +54,5 @@ def dot_patches(weight: str, total: str, patches: int) -> Definition:
     few = "" if patches == PATCHES else f"_{patches}"
     name = f"tinyai_dot_patches{few}{wide}{'_in_64_bits' if total == 'int64_t' else ''}"
     dot = _helper(name, macro="tinyai_dot_patches")
-    return replace(dot, arguments=DotPatches(name, weight, total, patches))
+    part = 448 if (weight, total) == ("int8_t", "int64_t") else 0
+    return replace(dot, arguments=DotPatches(name, weight, total, patches, part))

@@ -13,10 +13,12 @@ from tinyai.traits import Border, Range
 
 class Contraction(Op):
     """Sums of products of ``data - zero_point``, the first input, by weights, the second: [channels
-    of the result, …, channels of the data in a group]; int64 where ``wide``."""
+    of the result, …, channels of the data in a group]; int64 where ``wide``. ``proven`` says that
+    no sum of int16 by these weights is beyond int32, though one of as many products could be."""
 
     zero_point: int
     wide: bool
+    proven: bool
 
     @property
     def mixes_channels(self) -> bool:

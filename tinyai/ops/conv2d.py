@@ -47,11 +47,12 @@ class Conv2d(Contraction, ImageOp):
     layout: str = NHWC
     zero_point: int = 0
     wide: bool = False
+    proven: bool = False
 
     def infer(self, *inputs: Type) -> Type:
         data, weight = inputs
         products = weight.elements // weight.shape[0]
-        check_products(data, weight, products, self.zero_point, wide=self.wide)
+        check_products(data, weight, products, self)
         n, h, w, c = (data.shape[axis] for axis in axes(self.layout))
         out_channels, *kernel, in_channels = weight.shape
         if tuple(kernel) != self.window.kernel:
@@ -172,11 +173,10 @@ class Conv2d(Contraction, ImageOp):
                 yield of_16((1, 6, 5, 20), 7, (1, 1), layout)
 
 
-def check_products(
-    data: Type, weight: Type, products: int, zero_point: int, *, wide: bool = False
-) -> None:
+def check_products(data: Type, weight: Type, products: int, op: Contraction) -> None:
     """Raise ``ValueError`` for types or a size at which an int32 accumulator may overflow; a
     ``wide`` one is int64, which no tensor is large enough for."""
+    zero_point = op.zero_point
     if data.dtype not in DATA or weight.dtype not in WEIGHTS:
         raise ValueError(
             f"products of {data.dtype} by {weight.dtype}: {' or '.join(DATA)} by "
@@ -184,11 +184,11 @@ def check_products(
         )
     if not data.dtype.range[0] <= zero_point <= data.dtype.range[1]:
         raise ValueError(f"zero point {zero_point} is no {data.dtype}")
-    short = data.dtype is DType.INT16
-    if (wide and not short) or (zero_point and short):
+    short, large = data.dtype is DType.INT16, op.wide or op.proven
+    if (large and not short) or (zero_point and short):
         raise ValueError(f"sums in int64, or a zero point of int16: not of {data.dtype}")
     most = max_products(data.dtype, weight.dtype, zero_point)
-    if products > most and not wide:
+    if products > most and not large:
         raise ValueError(f"{weight} may overflow int32: at most {most} products")
 
 
@@ -197,6 +197,19 @@ def max_products(data: DType, weight: DType, zero_point: int) -> int:
     point: at most 255 in size."""
     largest = max(abs(bound - zero_point) for bound in data.range)
     return (2**31 - 1) // (largest * (128 if weight is DType.INT8 else 255))
+
+
+def with_room(op: Contraction, data: DType, weight: Array, what: str) -> Contraction:
+    """``op`` whose sums have room for all products by ``weight``, [channels, …]; refuses ``what``,
+    their number, where int32 might not hold them."""
+    products = weight.size // max(weight.shape[0], 1)
+    most = max_products(data, DType(weight.dtype.name), op.zero_point)
+    if op.wide or products <= most:
+        return op
+    largest = np.abs(weight.astype(np.int64)).reshape(weight.shape[0], -1).sum(axis=1).max()
+    proven = data is DType.INT16 and int(largest) * -data.range[0] <= DType.INT32.range[1]
+    require(proven, what, products, f"<= {most}")
+    return replace(op, proven=True)  # type: ignore[type-var]
 
 
 def lower_conv2d(call: Call, lowering: Lowering) -> str:
@@ -325,18 +338,15 @@ def _lower(call: Call, lowering: Lowering, weight: Array, zero_point: int) -> st
 
 
 def _add(call: Call, lowering: Lowering, op: Conv2d, weight: Array) -> str:
-    op = replace(op, wide=is_wide(call, lowering))
-    products = weight.size // weight.shape[0]
-    dtype = lowering.type(call["data"]).dtype
-    most = max_products(dtype, DType(weight.dtype.name), op.zero_point)
-    require(op.wide or products <= most, "products of one output", products, f"<= {most}")
+    wide = replace(op, wide=is_wide(call, lowering))
+    room = with_room(wide, lowering.type(call["data"]).dtype, weight, "products of one output")
     # TVM types a convolution whose groups do not divide its channels.
     channels = lowering.type(call["data"]).shape[axes(op.layout)[3]]
     fits = weight.shape[3] * op.groups == channels and weight.shape[0] % op.groups == 0
     found = f"{op.groups} for {channels} channels to {weight.shape[0]}"
     require(fits, "groups", found, f"divisors of both, {weight.shape[3]} channels a group")
     inputs = [lowering.tensor(call["data"]), lowering.builder.constant(weight)]
-    return lowering.builder.add(op, inputs, sources=sources(call))
+    return lowering.builder.add(room, inputs, sources=sources(call))
 
 
 CONVOLUTION = "strides padding dilation groups layout weight_layout out_layout"

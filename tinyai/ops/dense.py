@@ -14,8 +14,8 @@ from tinyai.ops.conv2d import (
     centred,
     check_products,
     is_wide,
-    max_products,
     require_int8_weights,
+    with_room,
     zero_point,
 )
 from tinyai.ops.matmul import lower_quantized_matmul
@@ -37,12 +37,13 @@ class Dense(Contraction):
     dims: ClassVar[Dims] = Dims.CONTRACTED
     zero_point: int = 0
     wide: bool = False
+    proven: bool = False
 
     def infer(self, *inputs: Type) -> Type:
         data, weight = inputs
         if len(data.shape) != 2 or len(weight.shape) != 2 or data.shape[1] != weight.shape[1]:
             raise ValueError(f"dense of {data} by {weight}: [rows, k] by [units, k]")
-        check_products(data, weight, data.shape[1], self.zero_point, wide=self.wide)
+        check_products(data, weight, data.shape[1], self)
         return Type((data.shape[0], weight.shape[0]), self.accumulator)
 
     def reference(self, *inputs: Array) -> Array:
@@ -86,12 +87,10 @@ def lower_quantized_dense(call: Call, lowering: Lowering) -> str:
 
 def _lower(call: Call, lowering: Lowering, op: Dense, weight: Array) -> str:
     data = lowering.type(call["data"])
-    op = replace(op, wide=is_wide(call, lowering))
     require(len(data.shape) == 2, "shape of the data", data, "[rows, k]")
-    most = max_products(data.dtype, DType(weight.dtype.name), op.zero_point)
-    require(op.wide or data.shape[1] <= most, "k", data.shape[1], f"<= {most}")
+    room = with_room(replace(op, wide=is_wide(call, lowering)), data.dtype, weight, "k")
     inputs = [lowering.tensor(call["data"]), lowering.builder.constant(weight)]
-    return lowering.builder.add(op, inputs, sources=sources(call))
+    return lowering.builder.add(room, inputs, sources=sources(call))
 
 
 OPERATORS = {

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.ir import DType
-from tinyai.ops.conv2d import max_products
 from tinyai.qdq.operands import (
     INT32,
     NARROW,
@@ -57,7 +55,7 @@ Accumulate = Callable[[View, Call], Integers]
 
 
 # --- Accumulators: sums, before they are requantized --------------------------------------------
-# They are int32; int64 where sums of int16 have many products, or might not fit.
+# They are int32; int64 where sums of int16 by these weights, and a bias, might not fit.
 
 
 def accumulator(view: View, expr: Expr) -> Integers:
@@ -117,19 +115,17 @@ def _sums(product: Call, data: Integers, by: Integers, axis: int, largest: int =
     return _roomy(Integers(product, scales, (0,), axis, largest=largest))
 
 
-def _sums_dtype(data: Integers, weights: Integers, axis: int) -> tuple[str, int]:
-    """Of sums of products by constant weights, whose output channels are along ``axis``, and the
-    largest sum, if the data is int16; of 8 bits nobody asks."""
+def _largest_sum(data: Integers, weights: Integers, axis: int) -> int:
+    """Of products of int16 by constant weights, whose output channels are along ``axis``; of 8 bits
+    nobody asks."""
     if data.dtype in NARROW:
-        return "int32", 0
+        return 0
     require(data.zero_points == (0,), "zero point of int16", data.zero_points[0], 0)
     assert isinstance(weights.expr, Constant)
     zeros = weights.along_axis(weights.zero_points)
     steps = np.abs(weights.expr.value.astype(np.int64) - zeros)
-    largest = int(steps.sum(axis=tuple(d for d in range(steps.ndim) if d != axis)).max(initial=0))
-    most = max_products(DType.INT16, DType.INT16 if weights.zero_points != (0,) else DType.INT8, 0)
-    fits = steps.size <= most * steps.shape[axis]
-    return "int32" if fits else "int64", largest << 15
+    along = tuple(d for d in range(steps.ndim) if d != axis)
+    return int(steps.sum(axis=along).max(initial=0)) << 15
 
 
 def _roomy(sums: Integers) -> Integers:
@@ -180,7 +176,7 @@ def _convolution(quantized: str) -> Accumulate:
         weights = _weights(view, call["weight"], kernel_layout.index("O"))
         if quantized == "quantized_conv2d_transpose":
             _require_8_bits(data)
-        dtype, largest = _sums_dtype(data, weights, kernel_layout.index("O"))
+        largest = _largest_sum(data, weights, kernel_layout.index("O"))
         shape, added = shape_of(call), None
         if "H" not in layout:
             attrs, added = _in_two_dimensions(attrs), layout.index("W")
@@ -192,7 +188,7 @@ def _convolution(quantized: str) -> Accumulate:
         fits = len(weights.scales) in (1, shape[channels])
         require(fits, "scales of the weights", len(weights.scales), shape[channels])
         operands = data.expr, weights.expr, *_quantization(data, weights)
-        product = made(quantized, of(shape, dtype), *operands, name=call.name, **attrs)
+        product = made(quantized, of(shape, "int32"), *operands, name=call.name, **attrs)
         return replace(_sums(product, data, weights, channels, largest), added=added)
 
     return accumulate
@@ -241,14 +237,14 @@ def _dense(view: View, call: Call) -> Integers:
     data, right = _data(view, call["data"]), call["weight"]
     if view.is_constant(right):
         weights = _weights(view, right, 0)
-        dtype, largest = _sums_dtype(data, weights, 0)
+        largest = _largest_sum(data, weights, 0)
     else:
         weights = _data(view, right)
         _require_8_bits(data, weights)
-        dtype, largest = "int32", 0
+        largest = 0
     operands = data.expr, weights.expr, *_quantization(data, weights)
     shape = shape_of(call)
-    product = made("quantized_dense", of(shape, dtype), *operands, name=call.name)
+    product = made("quantized_dense", of(shape, "int32"), *operands, name=call.name)
     return _sums(product, data, weights, len(shape) - 1, largest)
 
 

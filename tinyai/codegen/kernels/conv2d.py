@@ -20,18 +20,18 @@ from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC, Window
 
 
-def _patch_pack(graph: Lowered, node: Node, weight: Array) -> Array:
+def patch_pack(graph: Lowered, node: Node, weight: Array) -> Array:
     """[out, kernel…, in] -> [out, k], rows padded with zeros to ``VECTOR``."""
     rows = weight.reshape(weight.shape[0], -1)
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % VECTOR)))
 
 
-def _patch_scratch(graph: Lowered, node: Node, threads: int) -> int:
+def patch_scratch(graph: Lowered, node: Node, threads: int) -> int:
     g = Geometry.of(graph, node)
-    return _patches(g) * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
+    return patches_of(g) * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
 
 
-def _patches(g: Geometry) -> int:
+def patches_of(g: Geometry) -> int:
     """Patches of a pass. A layer of fewer pixels, as a dense one of one row, has no more."""
     return min(PATCHES, g.oh * g.ow)
 
@@ -53,7 +53,7 @@ class Patches:
     def code(self, epilogue: Epilogue) -> Code:
         g = self.g
         groups = For("g", 0, g.groups, self._pixels(epilogue)) if g.groups > 1 else None
-        offset = _patches(g) * g.k * DType.INT16.bytes
+        offset = patches_of(g) * g.k * DType.INT16.bytes
         acc = f"({C_TYPES[g.sums]} *)(void *)((char *)scratch + {offset})"
         return [
             Declare("int16_t *const", "patch", "(int16_t *)scratch"),
@@ -62,7 +62,7 @@ class Patches:
         ]
 
     def _pixels(self, epilogue: Epilogue) -> Code:
-        g, pixels, patches = self.g, self.g.oh * self.g.ow, _patches(self.g)
+        g, pixels, patches = self.g, self.g.oh * self.g.ow, patches_of(self.g)
         group = f" + g * {g.group_out * g.k}" if g.groups > 1 else ""
         return For(
             *("q", 0, pixels),
@@ -79,7 +79,7 @@ class Patches:
             ),
             Call(self.dot, "patch", f"in1{group}", g.k, g.group_out, "acc"),
             Comment("Epilogue and store."),
-            self._results(epilogue),
+            self.results(epilogue),
             step=patches,
         )
 
@@ -131,7 +131,8 @@ class Patches:
     def _further(self) -> Code:
         return Assign("to", self.g.group_in, "+=")
 
-    def _results(self, epilogue: Epilogue) -> Code:
+    def results(self, epilogue: Epilogue) -> Code:
+        """What takes the sums of ``count`` patches through the steps."""
         g = self.g
         channel = "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
         axes = output_axes(g, self.op, "(q + p)", channel)
@@ -143,11 +144,11 @@ class Patches:
 
 def _patch_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     g = Geometry.of(graph, node)
-    dot = epilogue.need(dot_patches(C_TYPES[g.weight], C_TYPES[g.sums], _patches(g)))
+    dot = epilogue.need(dot_patches(C_TYPES[g.weight], C_TYPES[g.sums], patches_of(g)))
     return Patches(g, node.op, dot).code(epilogue)
 
 
-def _takes(graph: Lowered, node: Node, name: str) -> bool:
+def takes(graph: Lowered, node: Node, name: str) -> bool:
     """Results whose pixels are all as far apart as neighbours are."""
     if not result_at_strides(graph, node, name):
         return False
@@ -158,13 +159,13 @@ def _takes(graph: Lowered, node: Node, name: str) -> bool:
     return g.oh == 1 or places["H"] == g.ow * places["W"]
 
 
-def _is_depthwise(graph: Lowered, node: Node) -> bool:
+def is_depthwise(graph: Lowered, node: Node) -> bool:
     g = Geometry.of(graph, node)
     return g.group_in == 1 < g.groups
 
 
 def _depthwise_rejection(graph: Lowered, node: Node) -> str | None:
-    if not _is_depthwise(graph, node):
+    if not is_depthwise(graph, node):
         return "more than one input channel a group"
     return "spread data" if Geometry.of(graph, node).window.upsample != (1, 1) else None
 
@@ -268,9 +269,9 @@ KERNELS = (
         name="conv2d_depthwise_scalar",
         op=Conv2d,
         rejection=_depthwise_rejection,
-        kind=_is_depthwise,
+        kind=is_depthwise,
         code=_depthwise_code,
-        takes=_takes,
+        takes=takes,
         scratch=_depthwise_scratch,
         pack={1: _depthwise_pack},
     ),
@@ -278,16 +279,16 @@ KERNELS = (
         name="conv2d_patches_scalar",
         op=Conv2d,
         code=_patch_code,
-        takes=_takes,
-        scratch=_patch_scratch,
-        pack={1: _patch_pack},
+        takes=takes,
+        scratch=patch_scratch,
+        pack={1: patch_pack},
     ),
     Kernel(
         name="dense_patches_scalar",
         op=Dense,
         code=_patch_code,
-        takes=_takes,
-        scratch=_patch_scratch,
-        pack={1: _patch_pack},
+        takes=takes,
+        scratch=patch_scratch,
+        pack={1: patch_pack},
     ),
 )

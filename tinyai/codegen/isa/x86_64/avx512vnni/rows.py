@@ -1,8 +1,9 @@
-"""Kernels of its own: one table of bytes, and whatever takes lanes through an epilogue."""
+"""Kernels of its own: one table of bytes, products of int16, and whatever takes lanes through an
+epilogue."""
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.x86_64.avx512vnni import lanes, lookup
+from tinyai.codegen.isa.x86_64.avx512vnni import lanes, lookup, patches
 from tinyai.codegen.kernels.table import Kernel
 
-KERNELS: tuple[Kernel, ...] = (*lookup.KERNELS, *lanes.KERNELS)
+KERNELS: tuple[Kernel, ...] = (*lookup.KERNELS, *patches.KERNELS, *lanes.KERNELS)

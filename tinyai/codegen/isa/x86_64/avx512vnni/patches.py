@@ -1,0 +1,87 @@
+"""Kernels of conv2d and dense of int16: the portable ones' patches and packed weights, whose
+products are taken 32 at a time (``vpdpwssd``), and whose steps 16 lanes at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinyai.codegen.ctree import Code, For
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.index import stored_index
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import write_lanes
+from tinyai.codegen.kernels.conv2d import (
+    Patches,
+    is_depthwise,
+    patch_pack,
+    patch_scratch,
+    patches_of,
+    takes,
+)
+from tinyai.codegen.kernels.geometry import Geometry, output_axes
+from tinyai.codegen.kernels.table import Kernel
+from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.steps import Chain, Epilogue
+from tinyai.ir import DType, Node
+from tinyai.ops import Conv2d, Dense
+from tinyai.ops.window import NHWC
+
+
+@dataclass(frozen=True)
+class DotText:
+    """So many ``patches`` meet so many ``rows`` of weights at once."""
+
+    patches: int
+    rows: int = 4
+
+
+@dataclass(frozen=True)
+class LanePatches(Patches):
+    """Patches whose results take the steps in lanes of channels, where there is a form."""
+
+    def results(self, epilogue: Epilogue) -> Code:
+        g = self.g
+        if g.layout != NHWC or g.groups > 1:
+            return super().results(epilogue)
+        axes = output_axes(g, self.op, "(q + p)", "c")
+        chain = Chain(g.sums, epilogue.node.epilogue)
+        at = stored_index(epilogue.graph.stored(epilogue.node.output), axes)
+        lanes = write_lanes(epilogue, chain, f"p * {g.group_out} + c", at, axes)
+        return For("p", 0, "count", lanes) if lanes else super().results(epilogue)
+
+
+def _of_words(graph: Lowered, node: Node) -> bool:
+    return graph.type(node.inputs[0]).dtype is DType.INT16
+
+
+def _rejection(graph: Lowered, node: Node) -> str | None:
+    g = Geometry.of(graph, node)
+    for found, wanted in ((g.data, DType.INT16), (g.weight, DType.INT8), (g.sums, DType.INT32)):
+        if found is not wanted:
+            return f"{found} where it takes {wanted}"
+    if node.inputs[1] not in graph.constants:
+        return "weights that are not constant"
+    return "one input channel a group" if is_depthwise(graph, node) else None
+
+
+def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    g = Geometry.of(graph, node)
+    text = DotText(patches_of(g))
+    name = f"tinyai_dot_{text.patches}_patches_avx512vnni"
+    dot = epilogue.need(Definition(name, "dot_avx512vnni.c.j2", arguments=text))
+    return LanePatches(g, node.op, dot).code(epilogue)
+
+
+KERNELS = tuple(
+    Kernel(
+        name=f"{op.name}_patches_avx512vnni",
+        op=op,
+        isa="avx512vnni",
+        rejection=_rejection,
+        kind=_of_words,
+        code=_code,
+        takes=takes,
+        scratch=patch_scratch,
+        pack={1: patch_pack},
+    )
+    for op in (Conv2d, Dense)
+)

@@ -36,7 +36,10 @@ from benchmarks import onnx_networks
 from benchmarks.float_networks import CALIBRATED, NETWORKS, Array, FloatNetwork, folded, sqnr
 from tinyai import QuantConfig
 
-SETTINGS = {"plain": QuantConfig()}
+SETTINGS = {
+    "plain": QuantConfig(),
+    "options": QuantConfig(rounding="adaptive", correct_bias=True),
+}
 
 
 def module_of(model: onnx.ModelProto) -> tvm.IRModule:
@@ -137,7 +140,7 @@ def row(network: FloatNetwork, settings: Sequence[QuantConfig]) -> list[str]:
 
 @click.command()
 @click.option("--networks", default=",".join(NETWORKS), show_default=True)
-@click.option("--setting", "settings", multiple=True, default=["plain"], show_default=True)
+@click.option("--setting", "settings", multiple=True, default=[*SETTINGS], show_default=True)
 def main(networks: str, settings: tuple[str, ...]) -> None:
     """Print a row a network, in dB; beside ours the seconds from the float model to its results."""
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")

@@ -37,6 +37,8 @@ _HELP = {
     "float_operators": "Leave an operator in float, by tinyai's name.",
     "float_layers": "Leave a layer in float, by the model's name.",
     "float_first": "Leave the first layer with weights in float.",
+    "rounding": "nearest or adaptive: weights, each after what was rounded before it.",
+    "correct_bias": "Mean errors of layers on samples go into their biases.",
     "float_last": "Leave the last layer with weights in float.",
     "int16_layers": "Give a layer's operands and result 16 bits, by the model's name.",
 }

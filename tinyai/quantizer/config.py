@@ -13,6 +13,7 @@ from tinyai.errors import OptionError
 OBSERVERS = ("minmax", "average", "percentile", "mse", "entropy")
 DTYPES = ("int8", "uint8", "int16")
 RESIDUALS = ("own", "common")
+ROUNDINGS = ("nearest", "adaptive")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class QuantConfig:
     ``operators`` chooses rows, all if it is empty: others stay in float. So do ``float_operators``,
     the layers with the names ``float_layers``, and the first and the last with weights.
 
+    What layers compute on the first 32 samples can be used further: ``rounding`` "adaptive"
+    rounds each weight so that it makes up for those before it (``adaptive_rounding.py``) instead of
+    to the "nearest" step; ``correct_bias`` takes the mean error of each output off its bias.
+
     Raises ``OptionError`` for a value that is not allowed.
     """
 
@@ -50,12 +55,15 @@ class QuantConfig:
     float_first: bool = False
     float_last: bool = False
     int16_layers: tuple[str, ...] = ()
+    rounding: str = "nearest"
+    correct_bias: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (
             ("dtype", DTYPES),
             ("observer", OBSERVERS),
             ("residual", RESIDUALS),
+            ("rounding", ROUNDINGS),
         ):
             self._require(name, getattr(self, name) in allowed, " or ".join(allowed))
         self._require("momentum", _within(self.momentum, 0, 1), "0 <= momentum < 1")

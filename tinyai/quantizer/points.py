@@ -93,6 +93,10 @@ class Points:
         self.points = self._points()
         self.dtypes = self._dtypes()
 
+    def grid_of(self, expr: Expr) -> int | None:
+        """The number of the grid that a value is on, None where it has none here."""
+        return next((point.grid for point in self.points if point.expr is expr), None)
+
     # --- roles ---
 
     def _floats(self, expr: Expr) -> bool:

@@ -66,10 +66,6 @@ class Switched(Written):
                 new[place] = self._switch((call, place), value, _value(quantized))
         return new
 
-    def _scale_of(self, expr: Expr) -> float:
-        at = self._at.get(expr)
-        return self._grids[at.grid].scale if at else super()._scale_of(expr)
-
     def _switch(self, key: Key, off: Array, on: Array) -> Expr:
         value = Expr((SourceType(off.shape, off.dtype.name),))
         self.switches[key] = Switch(value, off, on)

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tinyai.qdq.operands import Grid, Integers, dequantize, is_call, name_of, quantize
-from tinyai.quantizer.folding import weight_channels
+from tinyai.quantizer.folding import output_channels, weight_channels
 from tinyai.quantizer.params import Array, grid, quantized_weights, weight_scales
 from tinyai.quantizer.points import Points, Role
-from tinyai.source import Call, Constant, Expr, Tuple, children, rebuilt
+from tinyai.source import Call, Expr, Tuple, children, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What becomes of constants: int8 ``steps`` of products' weights that are not the nearest, and
+    what is added to their sums, one number an output, beside the bias that there is."""
+
+    steps: Mapping[Expr, Array] = field(default_factory=dict)
+    biases: Mapping[Expr, Array] = field(default_factory=dict)
 
 
 class Written:
     """``result`` is the quantized model, ``values`` are the points' values in it."""
 
-    def __init__(self, points: Points, grids: Mapping[int, Grid]) -> None:
+    def __init__(
+        self, points: Points, grids: Mapping[int, Grid], changes: Changes | None = None
+    ) -> None:
         self._points, self._grids = points, {**grids, **points.fixed}
+        self._changes = changes or Changes()
         self._at = {point.expr: point for point in points.points}
         # What an operator that stays float reads, and what a quantized one does.
         self._floats: dict[Expr, Expr] = {}
@@ -35,6 +48,8 @@ class Written:
         if taken and isinstance(expr, Call):
             new = self._with_constants(expr, new)
         value = rebuilt(expr, new)
+        if expr in self._changes.biases:
+            value = self._with_bias(value, self._changes.biases[expr])
         self._floats[expr] = self._pairs[expr] = value
         if expr in self._at:
             point = self._at[expr]
@@ -72,41 +87,24 @@ class Written:
         points = self._points
         weights = points.view.constant(call["weight"])
         axis = weight_channels(call) if points.config.per_channel else None
-        scales = weight_scales(
-            weights,
-            axis,
-            bias=self._bias(call),
-            input_scale=self._scale_of(call["data"]),
-            power_of_two=points.config.power_of_two,
-        )
-        steps = constant(quantized_weights(weights, scales, axis))
+        scales = scales_of(points, call, self._grids)
+        steps = self._changes.steps.get(call)
+        steps = quantized_weights(weights, scales, axis) if steps is None else steps
         return made(
             "dequantize",
             call["weight"].type,
-            steps,
+            constant(steps),
             constant(scales if axis is not None else scales[0]),
             constant(np.zeros(len(scales) if axis is not None else (), np.int32)),
             name=call.name,
             axis=-1 if axis is None else axis,
         )
 
-    def _bias(self, product: Call) -> Array | None:
-        """What is added to the sums, one number a channel, where it is in that form."""
-        expr: Expr = product
-        while len(users := self._points.users[expr]) == 1 and users[0] is not None:
-            (expr,) = users  # type: ignore[assignment]
-            if self._points.roles.get(expr) is not Role.STEP:
-                return None
-            if is_call(expr, "add", "bias_add"):
-                known = next(arg for arg in expr.args if self._points.view.is_constant(arg))
-                return self._points.view.constant(known)
-        return None
-
-    def _scale_of(self, expr: Expr) -> float:
-        """Of a quantized operand; 1 where it is not known before its own integers are."""
-        pair = self._pairs[expr]
-        scale = pair["input_scale"] if is_call(pair, "dequantize") else pair
-        return float(scale.value.reshape(-1)[0]) if isinstance(scale, Constant) else 1.0
+    def _with_bias(self, sums: Expr, bias: Array) -> Expr:
+        assert isinstance(sums, Call)
+        added = constant(bias.astype(np.float32))
+        axis = output_channels(sums)
+        return made("bias_add", sums.type, sums, added, name=sums.name, axis=axis)
 
     def _constant(self, values: Array, call: Call) -> Expr:
         """A constant operand of a sum or product of tensors, on a grid of its own."""
@@ -119,6 +117,41 @@ class Written:
             power_of_two=config.power_of_two,
         )
         return _dequantized(constant(at.quantize(values)), at, call.name)
+
+
+def scales_of(points: Points, product: Call, grids: Mapping[int, Grid]) -> Array:
+    """Of a product's weights."""
+    config = points.config
+    return weight_scales(
+        points.view.constant(product["weight"]),
+        weight_channels(product) if config.per_channel else None,
+        bias=_bias(points, product),
+        input_scale=_input_scale(points, product["data"], grids),
+        power_of_two=config.power_of_two,
+    )
+
+
+def _bias(points: Points, product: Expr) -> Array | None:
+    """What is added to the sums, one number a channel, where it is in that form."""
+    expr = product
+    while len(users := points.users[expr]) == 1 and users[0] is not None:
+        (expr,) = users  # type: ignore[assignment]
+        if points.roles.get(expr) is not Role.STEP:
+            return None
+        if is_call(expr, "add", "bias_add"):
+            known = next(arg for arg in expr.args if points.view.is_constant(arg))
+            return points.view.constant(known)
+    return None
+
+
+def _input_scale(points: Points, data: Expr, grids: Mapping[int, Grid]) -> float:
+    """Of a quantized operand; 1 where it is not known before its own integers are."""
+    number = points.grid_of(data)
+    if number is not None:
+        return grids[number].scale
+    if is_call(data, "dequantize") and points.view.is_constant(data["input_scale"]):
+        return float(points.view.constant(data["input_scale"]).reshape(-1)[0])
+    return 1.0
 
 
 _BINARY = ("add", "subtract", "multiply")

@@ -21,14 +21,16 @@ from tinyai.frontends.relay.source import source_types
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer.calibration import Calibration, places
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.data import Data, Sample
+from tinyai.quantizer.data import CalibrationError, Data, Sample
 from tinyai.quantizer.mixed import Mixed, Search
 from tinyai.quantizer.observers import Observer, Seen
 from tinyai.quantizer.params import Array, grid
 from tinyai.quantizer.points import Point, Points
+from tinyai.quantizer.reconstruction import SAMPLES, read, reconstructed, reconstructs
 from tinyai.quantizer.report import Choices, LayerRow, QuantReport, Sums, output_row
-from tinyai.quantizer.write import Written, with_results
+from tinyai.quantizer.write import Changes, Written, with_results
 from tinyai.source import TVMS_OWN, Expr, Rounding
+from tinyai.stages import stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +80,8 @@ def quantize(
     require_points(points, model)
     if not isinstance(calibration, Calibration):
         every = mixed is not None
-        calibration = calibrated(model, points, calibration, None, compared, progress, every)
+        kept = max(compared, SAMPLES if reconstructs(config) else 0)
+        calibration = calibrated(model, points, calibration, None, kept, progress, every)
     floats = _floats(calibration, model, points)
     first = [*calibration.first.values()][:compared]
     ranges, alone = _Ranges(model, calibration), dict[Expr, float]()
@@ -118,7 +121,8 @@ def _made(
 ) -> Quantized:
     """The quantized model; its report compares its integers on the samples ``first``."""
     seen, grids = ranges.seen(points), ranges.of(points)
-    written = Written(points, grids)
+    kept = [*ranges.calibration.first.values()][:SAMPLES]
+    written = Written(points, grids, _changes(floats, points, grids | points.fixed, kept))
     module = model.written(written.result)
     layers, outputs = _compared(model, floats, points, written, grids | points.fixed, seen, first)
     layers = tuple(
@@ -167,6 +171,30 @@ def _grid(config: QuantConfig, state: Seen) -> Grid:
         symmetric=config.symmetric,
         power_of_two=config.power_of_two,
     )
+
+
+def _changes(
+    floats: Floats, points: Points, grids: dict[int, Grid], samples: Sequence[Sample]
+) -> Changes:
+    """Of weights and biases, by the floats of these samples."""
+    if not reconstructs(points.config):
+        return Changes()
+    if not samples:
+        raise CalibrationError(
+            "samples that were kept",
+            found="none",
+            allowed=f"at least one, {SAMPLES} are used, for rounding and correct_bias",
+            hint=f"tinyai.calibrate(..., compared={SAMPLES})",
+        )
+    order, wanted = places(points), read(points)
+    at = {order[number]: number for number in wanted}
+
+    def values(sample: Sample) -> dict[int, Array]:
+        floats.run(sample)
+        return {at[place]: value for place, value in floats.values() if place in at}
+
+    with stage("reconstruction of layers"):
+        return reconstructed(points, grids, map(values, samples))
 
 
 def _compared(

@@ -1,0 +1,50 @@
+"""Weights rounded so that a layer's results stay near, each one after what was rounded before it.
+
+Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers"
+(2023), after Hassibi and Stork's "Optimal Brain Surgeon" (1993): with ``H`` the mean products of
+the layer's terms, a weight's rounding error changes the squared error of the results by a quadratic
+form, and the weights that are not rounded yet take up what makes that least. With ``U`` the upper
+Cholesky factor of the inverse of ``H``, rounding weight ``i`` by ``e`` moves the later ones by
+``-e * U[i, later] / U[i, i]``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinyai.quantizer.params import LARGEST_WEIGHT, Array
+
+# Of the mean diagonal, added to it: what few samples show of rare terms is not believed wholly.
+DAMPING = 0.05
+BLOCK = 128
+# Layers whose sums have more terms are rounded to nearest: the inverse would take long.
+MOST_TERMS = 5000
+
+
+def rounded(weights: Array, scales: Array, products: Array, damping: float = DAMPING) -> Array:
+    """Steps, int8, of ``weights`` [groups, outputs, terms] with ``scales`` [groups, outputs], for
+    terms with the mean ``products`` [groups, terms, terms]."""
+    terms = weights.shape[2]
+    diagonal = np.einsum("gii->gi", products)
+    mean = diagonal.mean(axis=1, keepdims=True)
+    mean = np.where(mean > 0, mean, 1.0)
+    # Terms with the largest values first: the others can make up for them.
+    order = np.argsort(-diagonal, axis=1, kind="stable")
+    sorted_ = np.take_along_axis(products, order[:, :, None], axis=1)
+    sorted_ = np.take_along_axis(sorted_, order[:, None, :], axis=2)
+    damped = sorted_ + damping * mean[:, :, None] * np.eye(terms)
+    upper = np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1)
+    left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
+    steps = np.zeros(weights.shape, np.int8)
+    for start in range(0, terms, BLOCK):
+        end = min(start + BLOCK, terms)
+        errors = np.zeros((*weights.shape[:2], end - start))
+        for at in range(start, end):
+            wanted = np.rint(left[:, :, at] / scales)
+            steps[:, :, at] = np.clip(wanted, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+            error = (left[:, :, at] - steps[:, :, at] * scales) / upper[:, at, at, None]
+            left[:, :, at:end] -= error[:, :, None] * upper[:, None, at, at:end]
+            errors[:, :, at - start] = error
+        left[:, :, end:] -= errors @ upper[:, start:end, end:]
+    back = np.argsort(order, axis=1)
+    return np.take_along_axis(steps, back[:, None, :], axis=2)

@@ -1,0 +1,22 @@
+"""What the results of a layer with integers lack on average goes into its bias.
+
+Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019), in
+the form that measures: for each output the mean over samples of what the layer computes in float,
+minus that with int8 weights on the quantized values of the float network. So each layer makes up
+for the rounding and the clipping that arise at it. What layers before it cause is corrected there:
+if all were measured at once behind one another, each would correct it again.
+"""
+
+from __future__ import annotations
+
+from tinyai.quantizer.layers import Layer, Moments
+from tinyai.quantizer.params import Array
+
+
+def correction(layer: Layer, quantized: Array, moments: Moments) -> Array:
+    """One number an output, for weights that became ``quantized``."""
+    floats, steps = (
+        total[:, :, None] / moments.count for total in (moments.floats, moments.quantized)
+    )
+    lacking: Array = layer.matrix(layer.weights) @ floats - layer.matrix(quantized) @ steps
+    return lacking.reshape(-1)

@@ -1,0 +1,73 @@
+"""Weights and biases of integers by what layers compute on samples, one layer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from tinyai.qdq.operands import Grid
+from tinyai.quantizer.adaptive_rounding import MOST_TERMS, rounded
+from tinyai.quantizer.bias_correction import correction
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.folding import weight_channels
+from tinyai.quantizer.layers import Layer, Moments, layers
+from tinyai.quantizer.params import Array, quantized_weights
+from tinyai.quantizer.points import Points
+from tinyai.quantizer.write import Changes, scales_of
+from tinyai.source import Expr
+
+# Samples that are looked at.
+SAMPLES = 32
+
+
+def reconstructs(config: QuantConfig) -> bool:
+    return config.correct_bias or config.rounding == "adaptive"
+
+
+def reconstructed(
+    points: Points, grids: Mapping[int, Grid], samples: Iterable[Mapping[int, Array]]
+) -> Changes:
+    """What ``config`` of ``points`` asks for; a sample has the float values of points that layers
+    read (``read``), by the point's number."""
+    config, moments = points.config, _moments(points, grids, samples)
+    steps: dict[Expr, Array] = {}
+    biases: dict[Expr, Array] = {}
+    for layer, seen in moments.items():
+        axis = weight_channels(layer.product) if config.per_channel else None
+        scales = scales_of(points, layer.product, grids)
+        near = quantized_weights(layer.weights, scales, axis)
+        if seen.products is not None:
+            near = _adapted(layer, scales, seen.spread(centred=config.correct_bias))
+            steps[layer.product] = near
+        if config.correct_bias:
+            shape = [-1 if d == axis else 1 for d in range(near.ndim)]
+            weights = near * scales.astype(np.float64).reshape(shape)
+            biases[layer.product] = correction(layer, weights, seen)
+    return Changes(steps, biases)
+
+
+def _adapted(layer: Layer, scales: Array, products: Array) -> Array:
+    weights = layer.matrix(layer.weights)
+    each = np.broadcast_to(scales.astype(np.float64), (layer.outputs,))
+    return layer.unmatrix(rounded(weights, each.reshape(weights.shape[:2]), products))
+
+
+def read(points: Points) -> set[int]:
+    """The numbers of the points that such layers read."""
+    return {layer.point for layer in layers(points)}
+
+
+def _moments(
+    points: Points, grids: Mapping[int, Grid], samples: Iterable[Mapping[int, Array]]
+) -> dict[Layer, Moments]:
+    adaptive, found = points.config.rounding == "adaptive", dict[Layer, Moments]()
+    all_layers = [*layers(points)]
+    for sample in samples:
+        for layer in all_layers:
+            floats, at = sample[layer.point], grids[points.points[layer.point].grid]
+            quantized = (at.quantize(floats).astype(np.float64) - at.zero_point) * at.scale
+            products = adaptive and layer.terms <= MOST_TERMS
+            seen = Moments.of(layer, floats, quantized, products=products)
+            found[layer] = found[layer].merge(seen) if layer in found else seen
+    return found

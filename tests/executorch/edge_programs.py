@@ -41,9 +41,11 @@ def by_xnnpack(quantized: ExportedProgram) -> Callable[..., Array]:
     outside = [name for name in calls if "call_delegate" not in name and "getitem" not in name]
     assert outside == [], "outside of XNNPACK's delegate"
     assert len(calls) == 2, "one delegate"
-    method = _load_for_executorch_from_buffer(edge.to_executorch().buffer)
+    buffer = edge.to_executorch().buffer
+    method = _load_for_executorch_from_buffer(buffer)
 
     def run(*inputs: Tensor) -> Array:
+        assert buffer, "it is read in place: it lives as long as this function"
         (result,) = method.forward(list(inputs))
         return np.asarray(result.numpy())
 

@@ -17,6 +17,7 @@ from tinyai.ops.scales import (
     Sides,
     Steps,
     centred_product,
+    minus,
     narrow,
     number,
     plus,
@@ -30,6 +31,23 @@ SUM_BITS = 20
 
 class TorchArithmetic(OnnxArithmetic):
     """Sums of convolutions and linear layers as ONNX Runtime has them."""
+
+    def requantize(
+        self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
+    ) -> Steps:
+        """The zero point of a mean is added before rounding, all others after it."""
+        if source.maker != "sum":
+            return super().requantize(builder, source, target, found, to, rank)
+        require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
+        (factor,) = source.factors
+        return (
+            *minus(builder, source.zero_point),
+            steps.Cast(DType.FLOAT32),
+            *times(builder, np.asarray(factor / target.scale, np.float32).reshape(())),
+            *plus(builder, target.zero_point, DType.FLOAT32),
+            steps.Round("even"),
+            *narrow(to),
+        )
 
     def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
         """A product with the inverse scale."""

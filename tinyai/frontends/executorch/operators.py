@@ -304,6 +304,17 @@ def _reduction(operator: str) -> Read:
     return read
 
 
+def _largest(site: Site) -> Expr:
+    """Over whole images, as a pooling."""
+    data, dim = site.value("self"), site.args["dim"]
+    rank = len(data.type.shape)
+    axis = tuple(sorted(int(each) % rank for each in dim)) if isinstance(dim, Sequence) else dim
+    require((rank, axis) == (4, (2, 3)), "dimensions of amax", axis, "(2, 3) of four")
+    of = replace(data.type, shape=(*data.type.shape[:2], 1, 1))
+    pooled = site.call("global_max_pool2d", data, of=of, layout="NCHW", out_layout="")
+    return pooled if of == site.type else site.call("reshape", pooled)
+
+
 # --- Moves ---------------------------------------------------------------------------------------
 
 
@@ -482,8 +493,7 @@ _ATEN: dict[str, Read] = {
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,
     "mean": _reduction("mean"),
     "sum": _reduction("sum"),
-    "amax": _reduction("max"),
-    "amin": _reduction("min"),
+    "amax": _largest,
     **dict.fromkeys(_COPIES, _same),
     **dict.fromkeys(_RESHAPES, _reshape),
     **dict.fromkeys(("permute", "permute_copy"), _permute),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from executorch.exir.tensor import dim_order_from_stride
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -141,8 +142,7 @@ class Reading:
 
     def _known(self, node: Node) -> Array | None:
         if node in self._constants:
-            tensor = self._constants[node].detach()
-            return np.ascontiguousarray(tensor.contiguous().numpy())
+            return array_of(self._constants[node])
         if node.op != "call_function" or operator_of(node).startswith(QUANTIZATION):
             return None
         values = {each: self.known(each) for each in node.all_input_nodes}
@@ -156,7 +156,7 @@ class Reading:
         except Exception:  # torch's operators raise what they like: then it is not known
             return None
         whole = isinstance(value, torch.Tensor)
-        return np.ascontiguousarray(value.contiguous().numpy()) if whole else None
+        return array_of(value) if whole else None
 
     def _read(self, node: Node) -> Expr:
         known = self.known(node)
@@ -236,6 +236,30 @@ def constants_of(program: ExportedProgram) -> dict[Node, torch.Tensor]:
         for node in program.graph.nodes
         if node.op == "placeholder" and names.get(node.name) in held
     }
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """The numbers of a constant.
+
+    Partitioners get programs whose parameters have no numbers (``FakeTensor``), to save memory.
+    What they stand for is found in the table by which they were made; where it is not, ones show
+    whether a program can be built as well as most numbers.
+    """
+    if isinstance(tensor, FakeTensor):
+        real = _behind(tensor)
+        if real is None:
+            return np.ones(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        tensor = real
+    return np.ascontiguousarray(tensor.detach().contiguous().numpy())
+
+
+def _behind(fake: FakeTensor) -> torch.Tensor | None:
+    try:
+        made = fake.fake_mode.fake_tensor_converter.meta_converter
+        known = made.describer.lookup_tensor.items()
+        return next((real for real, key in known if made.tensor_memo.get(key) is fake), None)
+    except AttributeError:  # another torch has another table
+        return None
 
 
 def mutable_of(program: ExportedProgram) -> set[Node]:

@@ -42,13 +42,10 @@ OPERATORS: Mapping[str, str] = MappingProxyType(
         "sqrt": "sqrt",
         "rsqrt": "rsqrt",
         "erf": "erf",
-        "sin": "sin",
-        "cos": "cos",
         "abs": "abs",
         "neg": "negative",
         "ceil": "ceil",
         "floor": "floor",
-        "round": "round",
         "leaky_relu": "leaky_relu",
         "maximum": "maximum",
         "minimum": "minimum",
@@ -73,7 +70,7 @@ OPERATORS: Mapping[str, str] = MappingProxyType(
         "upsample_nearest2d": "resize2d",
         # What the vocabulary spells with several operators is one function of a value here, as it
         # is for torch: it becomes one table, whatever it computes.
-        **dict.fromkeys(("hardswish", "hardsigmoid", "silu", "gelu", "elu"), "sigmoid"),
+        **dict.fromkeys(("hardswish", "hardsigmoid", "silu", "gelu"), "sigmoid"),
     }
 )
 
@@ -113,6 +110,8 @@ class Reading:
         ours = OPERATORS.get(name, "")
         if name == "adaptive_avg_pool2d" and types[0].shape[-2:] == (1, 1):
             ours = "global_avg_pool2d"
+        if node.kwargs.get("approximate", "none") != "none":  # gelu by tanh has no reader
+            ours = ""
         known = signature(ours)
         if known is None:
             every = tuple(self._exprs[each] for each in node.all_input_nodes)

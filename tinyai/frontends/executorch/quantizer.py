@@ -33,8 +33,10 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 from tinyai.errors import OptionError
 from tinyai.frontends.executorch.aten import Reading, aten_name
 from tinyai.qdq import FloatOperator
+from tinyai.qdq.operands import is_call
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.points import Points, Role
+from tinyai.source import Expr
 
 Edge: TypeAlias = "tuple[Node, Node]"
 # Of weights too: the smallest scale. Sums of a dead channel keep a multiplier that way.
@@ -134,7 +136,7 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
         configs = {node: self._config_of(node) for node in model.graph.nodes}
         floats = tuple(node.name for node, config in configs.items() if config is None)
         reading = Reading(model)
-        points = Points(reading.root, QuantConfig(float_layers=floats))
+        points = _Points(reading.root, QuantConfig(float_layers=floats))
         _Annotations(reading, points, configs).write()
         self.left = tuple(points.left)
         return model
@@ -201,6 +203,18 @@ def _checked(config: QuantizationConfig | None) -> QuantizationConfig | None:
             allowed = " or ".join(map(str, allowed_schemes))
             raise OptionError(f"scheme of {what}", found=spec.qscheme, allowed=allowed, hint=hint)
     return config
+
+
+class _Points(Points):
+    """Functions of the model's own inputs too: who configures a module asks for all that is in it.
+    What only moves an input is left where nothing after it is quantized."""
+
+    def _pending_or(self, expr: Expr, role: Role) -> None:
+        computes = role is not Role.MOVE or is_call(expr, "max_pool2d")
+        if computes and all(type(each) is Expr for each in self.operands(expr)):
+            self.roles[expr] = role
+        else:
+            super()._pending_or(expr, role)
 
 
 @dataclass

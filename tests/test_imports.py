@@ -60,7 +60,11 @@ RANKS = {
     "tinyai.__main__": 11,
     "tinyai": 11,
 }
-WITH_TVM = ("frontends/relay/*.py", "runtime/tvm_module.py")
+WITH_TORCH = ("frontends/executorch/*.py",)
+FRAMEWORKS = {
+    "tvm": ("frontends/relay/*.py", "runtime/tvm_module.py"),
+    **dict.fromkeys(("torch", "executorch", "torchao"), WITH_TORCH),
+}
 
 
 def module_name(path: Path, root: Path) -> str:
@@ -113,14 +117,19 @@ def breaches(root: Path = ROOT) -> list[str]:
     return found
 
 
-def tvm_imports(root: Path = ROOT) -> list[str]:
-    allowed = {path for pattern in WITH_TVM for path in root.glob(pattern)}
+def framework_imports(root: Path = ROOT) -> list[str]:
+    return [found for name, where in FRAMEWORKS.items() for found in imports_of(name, where, root)]
+
+
+def imports_of(framework: str, where: tuple[str, ...], root: Path) -> list[str]:
+    """Imports of a framework outside of the modules that may."""
+    allowed = {path for pattern in where for path in root.glob(pattern)}
     return [
         f"{path.relative_to(root.parent)}:{line}: imports {name}"
         for path in modules(root)
         if path not in allowed
         for line, name in imports(path, root)
-        if name.split(".")[0] == "tvm"
+        if name.split(".")[0] == framework
     ]
 
 
@@ -135,9 +144,9 @@ def test_imports_run_from_higher_to_lower_ranks() -> None:
     assert breaches() == []
 
 
-def test_only_front_ends_import_tvm() -> None:
-    assert tvm_imports() == []
-    for pattern in WITH_TVM:
+def test_only_front_ends_import_their_frameworks() -> None:
+    assert framework_imports() == []
+    for pattern in (each for patterns in FRAMEWORKS.values() for each in patterns):
         assert list(ROOT.glob(pattern)), pattern
 
 
@@ -169,6 +178,7 @@ def test_nothing_outside_of_front_ends_imports_one() -> None:
         ("import tinyai.target", "tinyai.ir must not import tinyai.target"),
         ("import tvm", "imports tvm"),
         ("def f():\n    from tvm import relay", "imports tvm"),
+        ("import torch", "imports torch"),
     ],
 )
 def test_a_forbidden_import_is_told_with_file_and_line(
@@ -179,7 +189,7 @@ def test_a_forbidden_import_is_told_with_file_and_line(
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / f"{name}.py").write_text("")
     (package / "ir.py").write_text(f"import math\n{code}\n")
-    (found,) = breaches(package) + tvm_imports(package)
+    (found,) = breaches(package) + framework_imports(package)
     line = 1 + len(code.splitlines())
     assert found == f"tinyai/ir.py:{line}: {complaint}"
 

@@ -232,13 +232,17 @@ def test_what_is_quantized_already_is_left_as_it_is() -> None:
     # The input, what is pooled on the grid that it has, and the last convolution.
     assert [point.operator for point in points.points] == ["input", "nn.max_pool2d", "nn.conv2d"]
     assert [*points.fixed.values()] == [Grid("int8", 0.5, 3)]
+    (kept,) = points.kept()
+    assert "a value that is quantized already: it keeps its int8" in str(kept)
     assert [str(each) for each in float_operators(mod)] == []
 
 
 def test_weights_that_are_quantized_already_keep_their_integers() -> None:
     steps = RNG.integers(-90, 90, (8, 8, 3, 3)).astype("int8")
     weight = relay.qnn.dequantize(relay.const(steps), relay.const(0.01), relay.const(0))
-    _, mod = quantized(relay.nn.conv2d(X, weight, padding=(1, 1)))
+    points, mod = quantized(relay.nn.conv2d(X, weight, padding=(1, 1)))
+    (kept,) = points.kept()
+    assert "weights that are quantized already" in str(kept)
     constants: list[np.ndarray] = []
     relay.analysis.post_order_visit(
         integers_from_qdq(mod)["main"].body,

@@ -53,7 +53,7 @@ class Samples:
         self.inputs = tuple(inputs)
         self.seen = 0  # samples of the last reading
         self._once: Iterator[Sample] | None = None
-        self._files: tuple[Path, ...] = ()
+        self.files: tuple[Path, ...] = ()
         self._again = self._source(data)
         self.count: int | None = None
         if self._again is not None:
@@ -71,7 +71,7 @@ class Samples:
         """All samples, some at a time: as they are, or by the names of their files."""
         held: list[Sample | Path] = []
         start = 0
-        for one in self._files or self:
+        for one in self.files or self:
             held.append(one)
             if len(held) == size:
                 yield Part(self.inputs, start, tuple(held))
@@ -85,8 +85,8 @@ class Samples:
         if isinstance(data, str | os.PathLike):
             path = Path(data)
             if path.is_dir():
-                self._files = _files(path, self.inputs)
-                return lambda: (_read(file, self.inputs) for file in self._files)
+                self.files = _files(path, self.inputs)
+                return lambda: (_read(file, self.inputs) for file in self.files)
             if path.suffix == ".npz" and path.is_file():
                 return lambda: _npz(path, self.inputs)
             raise CalibrationError(

@@ -209,6 +209,23 @@ class Points:
                 return Refusal(clause, call.name or call.spelled, "others: it stays float")
         return None
 
+    def kept(self) -> list[FloatOperator]:
+        """What the model has in integers already, which stays as it is."""
+        found = []
+        for expr in self.order:
+            if self.roles.get(expr) is Role.SOURCE and isinstance(expr, Call):
+                dtype = expr["data"].type.dtype
+                reason = f"a value that is quantized already: it keeps its {dtype} and its scale"
+                found.append(FloatOperator(expr.name, expr.spelled, reason))
+            elif (
+                self.roles.get(expr) is Role.PRODUCT
+                and isinstance(expr, Call)
+                and is_call(expr["weight"], "dequantize")
+            ):
+                reason = "weights that are quantized already: they keep their integers"
+                found.append(FloatOperator(expr.name, expr.spelled, reason))
+        return found
+
     def _function_roots(self) -> dict[Expr, frozenset[Expr]]:
         """Of each elementwise operator the values that it is a function of, where operators in
         between read nothing else and are read by nothing else."""

@@ -132,7 +132,7 @@ class Choices:
 class QuantReport:
     """``samples`` were seen to choose ranges, ``compared`` of them run by the integers that the
     rows are about. ``left`` are operators that stay float, each with the reason; ``mixed`` says
-    which of them a goal asked for."""
+    which of them a goal asked for. ``kept`` is what the model had in integers already."""
 
     observer: str
     samples: int
@@ -141,6 +141,7 @@ class QuantReport:
     outputs: tuple[OutputRow, ...]
     left: tuple[FloatOperator, ...]
     mixed: Choices | None = None
+    kept: tuple[FloatOperator, ...] = ()
 
     @property
     def ranking(self) -> tuple[LayerRow, ...]:
@@ -203,6 +204,7 @@ class QuantReport:
         ]
         lines += [str(self.mixed)] if self.mixed else []
         lines += [f"left in float: {safe(str(each), 240)}" for each in self.left]
+        lines += [f"left as it is: {safe(str(each), 240)}" for each in self.kept]
         return "\n".join(lines)
 
 

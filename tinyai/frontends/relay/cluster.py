@@ -21,7 +21,7 @@ from tinyai.quantizer.data import Input, Part, Sample, Samples
 from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
 
-_PART = 16  # samples at most
+_PART = 16  # samples at most, and files always
 _PART_BYTES = 2**22  # of samples, unless one is larger
 _WAITING = 2  # parts for each thread of a worker
 
@@ -48,7 +48,9 @@ def mapped(
         future = next(waiting)
         seen = merged(seen, future.result())
 
-    with bar(samples.parts(part_size(model.inputs)), None, progress) as parts:
+    with bar(
+        samples.parts(_PART if samples.files else part_size(model.inputs)), None, progress
+    ) as parts:
         for part in parts:
             first |= _first(part, compared)
             if waiting.count() >= _WAITING * max(1, sum(client.nthreads().values())):

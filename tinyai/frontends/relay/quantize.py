@@ -131,7 +131,8 @@ def _made(
     )
     observer, left = points.config.observer, tuple(points.left)
     samples = ranges.calibration.samples
-    report = QuantReport(observer, samples, len(first), layers, outputs, left)
+    there = tuple(points.kept())
+    report = QuantReport(observer, samples, len(first), layers, outputs, left, kept=there)
     return Quantized(module, report)
 
 

@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from benchmarks.torch_networks import quantized
 from tests.executorch.edge_programs import by_xnnpack, eager, program_of
 from tinyai.executorch import graph_of
 from tinyai.ir import Array
@@ -156,3 +161,23 @@ def test_an_operator_that_xnnpack_leaves_out_is_within_a_step_of_the_eager_graph
     assert np.abs(steps).max() <= 1
     assert np.mean(steps != 0) < 0.02, "ties"
     assert np.unique(expected).size > 1
+
+
+LAYERS = {
+    "convolution": (nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU()), (4, 3, 20, 20)),
+    "depthwise": (nn.Sequential(nn.Conv2d(16, 16, 3, groups=16), nn.ReLU6()), (4, 16, 12, 12)),
+    "grouped": (nn.Conv2d(16, 32, 3, padding=2, dilation=2, groups=4), (4, 16, 10, 10)),
+    "transposed": (nn.ConvTranspose2d(32, 8, 3, 2, 1, 1), (4, 32, 10, 10)),
+    "linear": (nn.Sequential(nn.Linear(24, 10), nn.ReLU(), nn.Linear(10, 9)), (64, 24)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_of_xnnpacks_quantizer_equals_xnnpacks_delegate(name: str) -> None:
+    module, shape = LAYERS[name]
+    samples = [(torch.randn(shape, generator=torch.Generator().manual_seed(n)),) for n in range(3)]
+    config = get_symmetric_quantization_config(is_per_channel=name != "grouped")
+    exported = quantized(module.eval(), samples, XNNPACKQuantizer().set_global(config))
+    expected = by_xnnpack(exported)(*samples[0])
+    np.testing.assert_array_equal(ours(program_of(exported), samples[0]), expected)
+    assert np.unique(expected).size > 2

@@ -16,6 +16,7 @@ import tinyai
 from tests.support.oracle import oracle, runner
 from tinyai import Mixed, QuantConfig
 from tinyai.errors import OptionError
+from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.quantize import Quantized
 
 LAYERS = 4
@@ -23,12 +24,16 @@ LAYERS = 4
 
 def network(damage: str = "", at: int = 2) -> tvm.IRModule:
     """Convolutions of which one is damaged: ``weights`` has large ones for a channel that is always
-    0; ``values`` has a channel of results that is much larger than the others, and a reader that
+    0; ``range`` has a channel of results that is much larger than the others, but read by nobody;
+    ``values`` has a channel of results that is much larger than the others, and a reader that
     divides it again."""
     rng = np.random.default_rng(0)
     weights = [0.3 * rng.normal(size=(8, 8, 3, 3)).astype("float32") for _ in range(LAYERS)]
     if damage == "weights":
         weights[at - 1][7], weights[at][:, 7] = 0, 1000
+    if damage == "range":
+        weights[at][3] *= 300
+        weights[at + 1][:, 3] = 0
     if damage == "values":
         weights[at][3] *= 1000
         weights[at + 1][:, 3] /= 1000
@@ -109,6 +114,21 @@ def test_a_goal_leaves_the_damaged_layer_in_float(damage: str, left: list[str]) 
     assert all("mixed precision" in each.reason for each in convolutions)
     assert "goal: SQNR of 25 dB, reached with 1 layer left in float" in str(report)
     assert json.loads(report.json())["mixed"]["layers"][0]["name"] == "conv2"
+
+
+def test_a_layer_whose_values_are_damaged_has_16_bits_and_stays_in_the_region() -> None:
+    made = found("range")
+    assert made.report.mixed is not None
+    assert made.report.mixed.reached
+    (choice,) = made.report.mixed.layers
+    assert (choice.name, choice.dtype) == ("conv2", "int16")
+    assert made.report.left == ()
+    assert {row.name for row in made.report.layers if row.dtype == "int16"} == {"conv1", "conv2"}
+    assert "reached with 1 layer at 16 bits" in str(made.report)
+    assert len(regions(tinyai.partition_for_tinyai(made.module, strict=True))) == 1
+    sample = values()[0]
+    ours, theirs = runner(tinyai.build(made.module))(sample), oracle(made.integers(), sample)
+    np.testing.assert_array_equal(ours[0], theirs[0])
 
 
 def test_the_integers_around_a_float_layer_are_tvms() -> None:

@@ -85,7 +85,7 @@ def config_options(function: F) -> F:
 @click.option(
     "--mixed-sqnr",
     type=float,
-    help="Leave the worst layers in float until results have so many dB.",
+    help="Give the worst layers 16 bits, or float, until results have so many dB.",
 )
 @click.option(
     "--mixed-agreement",

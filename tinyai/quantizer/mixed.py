@@ -1,9 +1,10 @@
-"""Which layers stay float so that a goal is reached: the worst first, as few as it takes."""
+"""Which layers have 16 bits or stay float so that a goal is reached: the worst first, as few as it
+takes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyai.errors import OptionError
@@ -13,6 +14,8 @@ from tinyai.source import Call, Expr, Field, Refusal, Tuple
 
 # A layer's readers stay float too where that gains so many dB more: the damage is in its values.
 _WORTH = 1.0
+# A layer has 16 bits where that gains this share of the dB that floats do.
+_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -54,52 +57,99 @@ def worst(rows: Sequence[OutputRow]) -> float:
     return min(map(decibels_of, rows), default=math.inf)
 
 
-class Search:
-    """``floats`` are operators that stay float so far, ``steps`` say which were left when and why.
+@dataclass(frozen=True)
+class _State:
+    """Operators that stay ``floats``, values whose layers are ``wide``: of 16 bits."""
 
-    ``points_of`` makes points with operators left in float, ``simulated`` tells the results' noise
-    with them.
+    floats: Mapping[Expr, Refusal]
+    wide: frozenset[Expr]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A state, the results' ``rows`` with it, and ``what`` of a layer was changed to ``dtype``."""
+
+    state: _State
+    rows: Sequence[OutputRow]
+    dtype: str
+    what: str
+
+
+class Search:
+    """``points`` are those of the choices so far, which ``steps`` tell in order, with the reasons.
+
+    ``points_of`` makes points with operators left in float and layers of 16 bits, ``simulated``
+    tells the results' noise with them.
     """
 
     def __init__(
         self,
         points: Points,
         ranking: Sequence[tuple[Point, float]],
-        points_of: Callable[[dict[Expr, Refusal]], Points],
+        points_of: Callable[[Mapping[Expr, Refusal], frozenset[Expr]], Points],
         simulated: Callable[[Points], Sequence[OutputRow]],
     ) -> None:
-        self._points, self._left = points, iter(ranking)
+        self._points, self.points = points, points
+        # Once more at the end, for layers that 16 bits were not enough for.
+        self._left = ((*each, again) for again in (False, True) for each in ranking)
         self._points_of, self._simulated = points_of, simulated
-        self.floats: dict[Expr, Refusal] = {}
+        self._state = _State({}, frozenset())
         self.steps: list[Choice] = []
         self.rows = simulated(points)
 
     def go_on(self) -> bool:
-        """Leave one layer more in float, the worst that is left; False where none helps."""
-        for point, alone in self._left:
+        """Give the worst layer that is left 16 bits, or leave it in float where that gains much
+        more; False where none helps."""
+        for point, alone, again in self._left:
             before = worst(self.rows)
-            best: tuple[float, dict[Expr, Refusal], Sequence[OutputRow], str] | None = None
-            for layers, what in self._options(point):
-                floats = self._with(layers, alone)
-                points = self._points_of(floats)
-                if len(floats) == len(self.floats) or not self._are_known(points):
-                    continue
-                rows = self._simulated(points)
-                least = before if best is None else best[0] + _WORTH
-                if worst(rows) > least:
-                    best = worst(rows), floats, rows, what
+            wide = None if again else self._at_16_bits(point)
+            best = self._in_float(point, alone)
+            gains = [worst(each.rows) - before if each else 0.0 for each in (wide, best)]
+            if wide is not None and gains[0] > 0 and not gains[0] < _SHARE * gains[1]:
+                best = wide
             if best is not None:
-                after, self.floats, self.rows, what = best
-                self.steps.append(
-                    Choice(
-                        point.name,
-                        point.operator,
-                        f"{decibels(alone)} alone; with {what} in float, the results have "
-                        f"{decibels(after)} after {decibels(before)}",
-                    )
-                )
+                self._take(best, point, alone)
                 return True
         return False
+
+    def _take(self, trial: _Trial, point: Point, alone: float) -> None:
+        before, after = decibels(worst(self.rows)), decibels(worst(trial.rows))
+        self._state, self.rows = trial.state, trial.rows
+        self.points = self._points_of(trial.state.floats, trial.state.wide)
+        reason = (
+            f"{decibels(alone)} alone; with {trial.what}, the results have {after} after {before}"
+        )
+        # What was given 16 bits and now stays float is float.
+        self.steps = [each for each in self.steps if each.name != point.name]
+        self.steps.append(Choice(point.name, point.operator, trial.dtype, reason))
+
+    def _in_float(self, point: Point, alone: float) -> _Trial | None:
+        """The layer, and what reads it if that gains more, in float."""
+        best: _Trial | None = None
+        for layers, what in self._options(point):
+            floats = self._with(layers, alone)
+            if len(floats) == len(self._state.floats):
+                continue
+            trial = self._tried(_State(floats, self._state.wide), "float32", f"{what} in float")
+            least = worst(self.rows) if best is None else worst(best.rows) + _WORTH
+            if trial is not None and worst(trial.rows) > least:
+                best = trial
+        return best
+
+    def _at_16_bits(self, point: Point) -> _Trial | None:
+        """The layer's operands and results of 16 bits, where no operator stays float for that."""
+        state = _State(self._state.floats, self._state.wide | {point.expr})
+        points = self._points_of(state.floats, state.wide)
+        same = points.dtypes == self.points.dtypes
+        if same or len(points.left) > len(self.points.left):
+            return None
+        return self._tried(state, "int16", "it at 16 bits")
+
+    def _tried(self, state: _State, dtype: str, what: str) -> _Trial | None:
+        points = self._points_of(state.floats, state.wide)
+        if not self._are_known(points):
+            return None
+        return _Trial(state, self._simulated(points), dtype, what)
 
     def _are_known(self, points: Points) -> bool:
         """Whether there are some, all of which were seen."""
@@ -117,7 +167,8 @@ class Search:
 
     def _with(self, calls: Sequence[Expr], alone: float) -> dict[Expr, Refusal]:
         reason = Refusal("mixed precision", f"{decibels(alone)} alone", "others: it stays float")
-        return self.floats | {call: reason for call in calls if call not in self.floats}
+        floats = dict(self._state.floats)
+        return floats | {call: reason for call in calls if call not in floats}
 
     def _calls(self, expr: Expr) -> list[Expr]:
         """The operators of a layer."""

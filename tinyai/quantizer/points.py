@@ -7,7 +7,7 @@ the operator after it, as sums with their bias and their bounds, or a chain that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -59,7 +59,7 @@ class Point:
 class Points:
     """``points`` in order of computation; ``dtypes`` are those of their grids, ``fixed`` grids that
     the model has already; ``left`` says what stays float, and why. ``floats`` are operators that
-    stay float beside those of the configuration."""
+    stay float, ``wide`` values whose layers have 16 bits, beside those of the configuration."""
 
     def __init__(
         self,
@@ -67,8 +67,9 @@ class Points:
         config: QuantConfig,
         fold: Fold | None = None,
         floats: Mapping[Expr, Refusal] = MappingProxyType({}),
+        wide: Collection[Expr] = (),
     ) -> None:
-        self.config, self._chosen_floats = config, floats
+        self.config, self._chosen_floats, self._chosen_wide = config, floats, wide
         self.view = Constants(root, fold)
         self.order, self.users = self.view.order, users_of(self.view.order)
         self.roots = self._function_roots()
@@ -358,9 +359,10 @@ class Points:
         named = {*self.config.int16_layers}
         at = {point.expr: point for point in self.points}
         wide: set[int] = set()
-        for point in self.points if named else ():
+        for point in self.points if named or self._chosen_wide else ():
             chain = [self._reader(each) for each in self.opening(point.expr)]
-            if named & {point.name, *(each.name for each in chain if isinstance(each, Call))}:
+            names = {point.name, *(each.name for each in chain if isinstance(each, Call))}
+            if named & names or point.expr in self._chosen_wide:
                 read = {below for each in chain for below in self.operands(each)}
                 wide |= {at[each].grid for each in (point.expr, *read) if each in at}
         return wide

@@ -102,16 +102,19 @@ class OutputRow:
 
 @dataclass(frozen=True)
 class Choice:
-    """A layer that stays float for a goal's sake."""
+    """A layer that has 16 bits or stays float for a goal's sake: its ``dtype`` is that of its
+    values."""
 
     name: str
     operator: str
+    dtype: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What was left in float for a goal, in that order, and whether the integers reach it."""
+    """What has 16 bits or was left in float for a goal, in that order, and whether the integers
+    reach it."""
 
     goal: str
     reached: bool
@@ -119,13 +122,20 @@ class Choices:
 
     def __str__(self) -> str:
         said = "reached" if self.reached else "not reached"
-        count = f"{len(self.layers)} layer{'' if len(self.layers) == 1 else 's'}"
-        lines = [f"goal: {self.goal}, {said} with {count} left in float"]
+        wide = sum(each.dtype == "int16" for each in self.layers)
+        counts = [f"{_layers(wide)} at 16 bits"] if wide else []
+        if wide < len(self.layers) or not wide:
+            counts.append(f"{_layers(len(self.layers) - wide)} left in float")
+        lines = [f"goal: {self.goal}, {said} with {' and '.join(counts)}"]
         lines += [
             f"  {safe(each.name, 60)} ({safe(each.operator, 40)}): {each.reason}"
             for each in self.layers
         ]
         return "\n".join(lines)
+
+
+def _layers(count: int) -> str:
+    return f"{count} layer{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)

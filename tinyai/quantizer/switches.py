@@ -45,8 +45,10 @@ class Switched(Written):
         return found
 
     def on(self, points: Points) -> frozenset[Key]:
-        """The switches of what ``points``, which may be fewer, quantize."""
-        values = {point.expr for point in points.points}
+        """The switches of what ``points``, which may be fewer, quantize; values of 16 bits beside
+        such of 8 pass for floats."""
+        dtype = points.config.dtype
+        values = {each.expr for each in points.points if points.dtypes[each.grid] == dtype}
         return frozenset(
             key
             for key in self.switches

@@ -69,9 +69,9 @@ def quantize(
     terminal. The argument is not changed.
 
     ``rank`` quantizes each layer alone too, and the report says what damage it does to the results.
-    ``mixed`` is a goal for the results on the samples that are compared: layers are left in float,
-    the worst first, until the integers reach it, and the report says which, why, and whether they
-    do.
+    ``mixed`` is a goal for the results on the samples that are compared: layers get 16 bits, or are
+    left in float where that gains much more, the worst first, until the integers reach it. The
+    report says which, why, and whether they do.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
     """
     config = config or QuantConfig()
@@ -93,7 +93,7 @@ def quantize(
         search = Search(
             points,
             ranking,
-            lambda left: Points(model.root, config, model.fold, left),
+            lambda floats, wide: Points(model.root, config, model.fold, floats, wide),
             lambda some: trial.rows(trial.switched.on(some)),
         )
     made = _made(model, floats, points, ranges, first, alone)
@@ -102,8 +102,7 @@ def quantize(
             break
         while not mixed.reached(search.rows) and search.go_on():
             pass
-        points = Points(model.root, config, model.fold, search.floats)
-        made = _made(model, floats, points, ranges, first, alone)
+        made = _made(model, floats, search.points, ranges, first, alone)
     if mixed is None or search is None:
         return made
     reached = mixed.reached(made.report.outputs)

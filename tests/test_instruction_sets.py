@@ -22,7 +22,7 @@ MAY = {
     "ops/arithmetic_onnx.py": ("whose arithmetic: ONNX Runtime's there", "x86"),
     "ops/scales.py": ("what TVM's own code does there", "x86"),
     "frontends/model.py": ("an example of a target string", "avx2"),
-    "frontends/relay/quantize.py": ("the CPU for LLVM's code of calibration", "core-avx2"),
+    "frontends/relay/floats.py": ("the CPU for LLVM's code of calibration", "core-avx2"),
     "runtime/library.py": ("machines by their number in ELF files", "x86-64"),
 }
 

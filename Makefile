@@ -41,7 +41,8 @@ executorch-env: ## make .venv-executorch: torch, ExecuTorch, the pinned packages
 	@flock Makefile $(MAKE) --no-print-directory --silent $(EXECUTORCH)/.ready
 
 # In a process of its own: the environment of TVM has no torch, and this one has no TVM.
-executorch: executorch-env ## the tests of the ExecuTorch front end
+executorch: executorch-env ## run a network in ExecuTorch beside XNNPACK, and the tests of that front end
+	$(EXECUTORCH)/bin/python benchmarks/executorch_demo.py
 	$(EXECUTORCH)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/executorch
 
 test: lint pytest ## format, lint, types and the tests that are not slow

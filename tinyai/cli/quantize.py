@@ -39,6 +39,7 @@ _HELP = {
     "float_first": "Leave the first layer with weights in float.",
     "rounding": "nearest or adaptive: weights, each after what was rounded before it.",
     "correct_bias": "Mean errors of layers on samples go into their biases.",
+    "equalize": "Make ranges of channels between layers alike first; not through relu6.",
     "float_last": "Leave the last layer with weights in float.",
     "int16_layers": "Give a layer's operands and result 16 bits, by the model's name.",
 }

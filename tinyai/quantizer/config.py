@@ -33,6 +33,8 @@ class QuantConfig:
     ``operators`` chooses rows, all if it is empty: others stay in float. So do ``float_operators``,
     the layers with the names ``float_layers``, and the first and the last with weights.
 
+    ``equalize`` makes the ranges of channels between two layers more alike first
+    (``equalization.py``), which helps where weights have one scale a tensor.
     What layers compute on the first 32 samples can be used further: ``rounding`` "adaptive"
     rounds each weight so that it makes up for those before it (``adaptive_rounding.py``) instead of
     to the "nearest" step; ``correct_bias`` takes the mean error of each output off its bias.
@@ -57,6 +59,7 @@ class QuantConfig:
     int16_layers: tuple[str, ...] = ()
     rounding: str = "nearest"
     correct_bias: bool = False
+    equalize: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (

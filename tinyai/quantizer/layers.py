@@ -21,12 +21,17 @@ PLACES = 512
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A convolution or a dense layer with constant float weights, each output with its own, that
+    """A convolution or a dense layer with constant weights, each output with its own, that
     reads the value of the point of the number ``point``."""
 
     product: Call
     weights: Array
     point: int
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the model has these weights as integers already, which stay as they are."""
+        return is_call(self.product["weight"], "dequantize")
 
     @property
     def groups(self) -> int:
@@ -95,8 +100,6 @@ def layers(points: Points) -> Iterator[Layer]:
 
 def _has_this_form(points: Points, expr: Expr) -> bool:
     if not is_call(expr, "conv2d", "dense") or not points.view.is_constant(expr["weight"]):
-        return False
-    if is_call(expr["weight"], "dequantize"):
         return False
     if weight_channels(expr) is None:
         return False

@@ -34,15 +34,17 @@ def reconstructed(
     steps: dict[Expr, Array] = {}
     biases: dict[Expr, Array] = {}
     for layer, seen in moments.items():
-        axis = weight_channels(layer.product) if config.per_channel else None
-        scales = scales_of(points, layer.product, grids)
-        near = quantized_weights(layer.weights, scales, axis)
-        if seen.products is not None:
-            near = _adapted(layer, scales, seen.spread(centred=config.correct_bias))
-            steps[layer.product] = near
-        if config.correct_bias:
+        weights = layer.weights
+        if not layer.is_integer:
+            axis = weight_channels(layer.product) if config.per_channel else None
+            scales = scales_of(points, layer.product, grids)
+            near = quantized_weights(layer.weights, scales, axis)
+            if seen.products is not None:
+                near = _adapted(layer, scales, seen.spread(centred=config.correct_bias))
+                steps[layer.product] = near
             shape = [-1 if d == axis else 1 for d in range(near.ndim)]
             weights = near * scales.astype(np.float64).reshape(shape)
+        if config.correct_bias:
             biases[layer.product] = correction(layer, weights, seen)
     return Changes(steps, biases)
 
@@ -67,7 +69,7 @@ def _moments(
         for layer in all_layers:
             floats, at = sample[layer.point], grids[points.points[layer.point].grid]
             quantized = (at.quantize(floats).astype(np.float64) - at.zero_point) * at.scale
-            products = adaptive and layer.terms <= MOST_TERMS
+            products = adaptive and not layer.is_integer and layer.terms <= MOST_TERMS
             seen = Moments.of(layer, floats, quantized, products=products)
             found[layer] = found[layer].merge(seen) if layer in found else seen
     return found

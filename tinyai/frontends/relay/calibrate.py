@@ -42,7 +42,7 @@ def calibrate(
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
     """
     config = config or QuantConfig()
-    model = Model(*module_of(mod, params))
+    model = Model(*module_of(mod, params), equalize=config.equalize)
     points = Points(model.root, config, model.fold)
     require_points(points, model)
     return calibrated(model, points, calibration, client, compared, progress, every=True)

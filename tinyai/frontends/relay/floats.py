@@ -20,6 +20,7 @@ from tinyai.frontends.relay.source import Source, source_types
 from tinyai.frontends.relay.writer import Writer
 from tinyai.quantizer.calibration import places
 from tinyai.quantizer.data import Input, Sample
+from tinyai.quantizer.equalization import Equalizer
 from tinyai.quantizer.folding import Folding
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
@@ -29,9 +30,11 @@ from tinyai.stages import stage
 
 
 class Model:
-    """A float module in neutral form, with batch norm folded."""
+    """A float module in neutral form, with batch norm folded, and channels equalized if asked."""
 
-    def __init__(self, mod: tvm.IRModule, params: dict[str, Any] | None) -> None:
+    def __init__(
+        self, mod: tvm.IRModule, params: dict[str, Any] | None, *, equalize: bool = False
+    ) -> None:
         mod = tvm.IRModule({**mod.functions}, mod.type_definitions, mod.attrs)
         if params:
             bound = {name: tvm.nd.array(_numpy(value)) for name, value in params.items()}
@@ -50,6 +53,8 @@ class Model:
         self._source = Source()
         self.fold = folding(self._source)
         self.root = Folding(self._source(self.main.body), self.fold).result
+        if equalize:
+            self.root = Equalizer(self.root, self.fold).result
 
     def written(self, root: Expr, inputs: Mapping[Expr, relay.Var] | None = None) -> tvm.IRModule:
         """``inputs`` are those that the model did not have."""

@@ -75,7 +75,7 @@ def quantize(
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
     """
     config = config or QuantConfig()
-    model = Model(*module_of(mod, params))
+    model = Model(*module_of(mod, params), equalize=config.equalize)
     points = Points(model.root, config, model.fold)
     require_points(points, model)
     if not isinstance(calibration, Calibration):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
@@ -16,6 +18,7 @@ from tinyai.executorch import (
     TinyAIQuantizer,
     explain,
     graph_of,
+    load,
     quantization_config,
 )
 from tinyai.passes import optimize
@@ -174,3 +177,21 @@ def test_options_that_are_none_are_refused() -> None:
         explain(3)
     with pytest.raises(OptionError, match="method"):
         explain(edge_of(converted(Host(), (1, 4, 8), (1, 4, 8))), method="backward")
+
+
+def test_xnnpack_takes_what_is_left_and_the_program_computes_the_same() -> None:
+    """A sum that tinyai is to leave: its pairs go with it, or XNNPACK would not know it."""
+    load()
+    exported = converted(Small(), IMAGE)
+    without = TinyAIPartitioner(operators_not_to_delegate=("aten.add",))
+    edge = edge_of(exported, without, XnnpackPartitioner())
+    nodes = [n for n in edge.exported_program().graph.nodes if n.op == "call_function"]
+    assert {n.name.rstrip("_0123456789") for n in nodes} == {"executorch_call_delegate", "getitem"}
+    module = edge.exported_program().graph_module
+    backends = [getattr(module, n.args[0].target).backend_id for n in nodes if "call" in n.name]
+    assert sorted(backends) == ["TinyAIExecuTorchBackend"] * 2 + ["XnnpackBackend"]
+    image = torch.randn(IMAGE, generator=torch.Generator().manual_seed(9))
+    buffer = edge.to_executorch().buffer
+    (result,) = _load_for_executorch_from_buffer(buffer).forward([image])
+    (expected,) = run_graph(graph_of(program_of(exported)).graph, [image.numpy()])
+    np.testing.assert_array_equal(result.numpy(), expected)

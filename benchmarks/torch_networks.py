@@ -18,7 +18,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 PATTERNS = 10  # classes that inputs belong to
-NOISE = 0.2
+NOISE = 0.05
 
 
 @dataclass(frozen=True)

@@ -397,10 +397,11 @@ class Points:
     def _require_names(self) -> None:
         known = {each.name for each in self.order if is_call(each)}
         known |= {point.name for point in self.points}
-        for name in self.config.int16_layers:
-            if name not in known:
-                names = ", ".join(each.name for each in self.points)
-                raise OptionError("QuantConfig.int16_layers", found=name, allowed=names)
+        for option in ("float_layers", "int16_layers"):
+            for name in getattr(self.config, option):
+                if name not in known:
+                    names = ", ".join(each.name for each in self.points)
+                    raise OptionError(f"QuantConfig.{option}", found=name, allowed=names)
 
     def _share(self, expr: Expr, groups: _Groups) -> None:
         role, below = self.roles.get(expr), [*self.operands(self._reader(expr))]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from tinyai.source import Call, Constant, Expr, SourceType, Tuple
+from tinyai.source import Call, Constant, Expr, SourceType, Tuple, post_order
 from tinyai.vocabulary import constant, signature
 
 # By the name in aten, without overload and without the "_" of operators that work in place.
@@ -88,6 +88,11 @@ class Reading:
                 self.root = self._tuple(node.all_input_nodes)
             else:
                 self._exprs[node] = self._read(node)
+
+    def calls(self) -> list[tuple[str, Node]]:
+        """The calls that the result depends on, by name."""
+        found = post_order(self.root)
+        return [(each.name, self.nodes[each]) for each in found if isinstance(each, Call)]
 
     def _read(self, node: Node) -> Expr:
         if node.op == "get_attr":

@@ -134,8 +134,8 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
         """Say of each value that is to be quantized how, in its node's annotation."""
         self._require_known_names(model)
         configs = {node: self._config_of(node) for node in model.graph.nodes}
-        floats = tuple(node.name for node, config in configs.items() if config is None)
         reading = Reading(model)
+        floats = tuple(name for name, node in reading.calls() if configs[node] is None)
         points = _Points(reading.root, QuantConfig(float_layers=floats))
         _Annotations(reading, points, configs).write()
         self.left = tuple(points.left)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from PIL import Image
 
 import tinyai
 from tests.support.paths import DIGITS, MODELS, ROOT
@@ -108,8 +109,11 @@ def test_the_examples_of_quantize_run_one_after_the_other(inside: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez("samples.npz", image=rng.random((2, 1, 1, 8, 8), np.float32))
     Path("folder").mkdir()
+    Path("pictures").mkdir()
     for number in range(2):
         np.save(f"folder/{number}.npy", rng.random((1, 640), np.float32))
+        grey = Image.fromarray(rng.integers(0, 256, (8, 8), np.uint8))
+        grey.save(f"pictures/{number}.png")
     command = main.commands["quantize"]
     assert isinstance(command, Command)
     for example in command.examples:

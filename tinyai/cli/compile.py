@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrate",
     type=click.Path(),
-    help="Quantize a float MODEL first, by samples: an .npz or a folder, as of tinyai quantize.",
+    help="Quantize a float MODEL first, as tinyai quantize does without options, by these samples.",
 )
 @click.option(
     "--ports-in-arena",

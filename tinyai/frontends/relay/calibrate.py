@@ -19,6 +19,7 @@ from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import CalibrationError, Data, Sample, Samples
 from tinyai.quantizer.observers import Observer, Seen
 from tinyai.quantizer.points import Points
+from tinyai.quantizer.reconstruction import SAMPLES, reconstructs
 
 COMPARED = 8
 
@@ -35,8 +36,9 @@ def calibrate(
 ) -> Calibration:
     """What the values of the float model ``mod`` are on samples, for ``tinyai.quantize``.
 
-    The arguments are ``quantize``'s; ``compared`` samples are kept for its report. With ``client``,
-    a ``dask.distributed.Client``, the samples are run by its cluster, some at a time: the result is
+    The arguments are ``quantize``'s; ``compared`` samples are kept for its report, more where the
+    configuration rounds weights or corrects biases by them. With ``client``, a
+    ``dask.distributed.Client``, the samples are run by its cluster, some at a time: the result is
     the same, bit for bit, and what a worker that dies has not handed over is done again. Of a
     folder the workers get the names of files, which they must see under the same path.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
@@ -59,17 +61,18 @@ def calibrated(
 ) -> Calibration:
     """``every`` value is kept, also those that are seen elsewhere on their grid."""
     samples = Samples(data, model.inputs)
+    kept = max(compared, SAMPLES if reconstructs(points.config) else 0)
     if client is not None:
         from tinyai.frontends.relay.cluster import mapped
 
-        return mapped(client, model, points, samples, compared, progress)
+        return mapped(client, model, points, samples, kept, progress)
     floats = Floats.of(model, points)
     watch = Watch.of(points, every)
     seen: dict[int, Seen] = {}
     first: dict[int, Sample] = {}
     with bar(samples, samples.count, progress) as shown:
         for number, sample in enumerate(shown):
-            if number < compared:
+            if number < kept:
                 first[number] = sample
             seen = merged(seen, watch.seen(floats, number, sample))
     return Calibration(model.key(), seen, samples.seen, first, floats)

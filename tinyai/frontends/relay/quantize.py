@@ -80,8 +80,7 @@ def quantize(
     require_points(points, model)
     if not isinstance(calibration, Calibration):
         every = mixed is not None
-        kept = max(compared, SAMPLES if reconstructs(config) else 0)
-        calibration = calibrated(model, points, calibration, None, kept, progress, every)
+        calibration = calibrated(model, points, calibration, None, compared, progress, every)
     floats = _floats(calibration, model, points)
     first = [*calibration.first.values()][:compared]
     ranges, alone = _Ranges(model, calibration), dict[Expr, float]()

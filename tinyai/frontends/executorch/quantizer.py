@@ -7,6 +7,7 @@ get a pair and which of them share a grid, and here each becomes an annotation o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -236,13 +237,12 @@ class _Annotations:
             annotation._annotated = True
             node.meta[Q_ANNOTATION_KEY] = annotation
 
-    @property
+    @functools.cached_property
     def _roles(self) -> dict[Node, set[Role]]:
-        if not hasattr(self, "_found_roles"):
-            self._found_roles: dict[Node, set[Role]] = {}
-            for expr, role in self.points.roles.items():
-                self._found_roles.setdefault(self.reading.nodes[expr], set()).add(role)
-        return self._found_roles
+        found: dict[Node, set[Role]] = {}
+        for expr, role in self.points.roles.items():
+            found.setdefault(self.reading.nodes[expr], set()).add(role)
+        return found
 
     def _annotate(self, node: Node) -> None:
         annotation = self._annotations.setdefault(node, QuantizationAnnotation())

@@ -136,6 +136,22 @@ def test_operators_that_are_not_to_be_delegated_are_not() -> None:
     assert explain(program).computing == ()
 
 
+class OfConstants(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(torch.zeros(1, 4)) + self.second(x)
+
+
+def test_a_layer_of_constants_stays_outside_and_the_program_can_be_written() -> None:
+    edge = edge_of(converted(OfConstants(), (1, 4)), TinyAIPartitioner())
+    calls = [str(node.target) for node in edge.exported_program().graph.nodes]
+    assert sum("call_delegate" in name for name in calls) == 1
+    assert edge.to_executorch().buffer
+
+
 def test_an_unquantized_network_is_left_whole() -> None:
     example = (torch.randn(IMAGE),)
     program = program_of(torch.export.export(Small().eval(), example))

@@ -292,12 +292,16 @@ class View:
         return self._fold(expr)
 
     def uniform(self, expr: Expr) -> float | None:
-        """The one value that a constant holds everywhere, None where there is none."""
+        """The one value that a constant holds everywhere, None where there is none, or where only
+        a framework could compute it."""
         if not self.is_constant(expr) and is_call(expr, "reshape", "broadcast_to_like"):
             return self.uniform(expr["data"])  # the shape is read from a value of run time
         if not self.is_constant(expr) or isinstance(expr, Tuple) or len(expr.types) != 1:
             return None
-        values = self.constant(expr)
+        try:
+            values = self.constant(expr)
+        except Refusal:
+            return None
         same = values.size > 0 and bool((values == values.flat[0]).all())
         return float(values.flat[0]) if same else None
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import executorch.kernels.quantized  # noqa: F401  # kernels of pairs that stay outside
 import torch
 from executorch.exir.backend import partitioner as interface
 from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -90,8 +91,10 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[Any], Callable[[Node], bool] | None]:
-        """Operators that are read whole, where they are quantized: of floats others make more."""
-        return list(KEPT_WHOLE), _is_quantized
+        """Operators that are read whole, where they are quantized: of floats others make more.
+        What remains whole is an error of ExecuTorch's, and of constants nobody makes integers."""
+        inputs = set(ep.graph_signature.user_inputs)
+        return list(KEPT_WHOLE), lambda node: _is_quantized(node) and _reads(node, inputs)
 
 
 def _is_quantized(node: Node) -> bool:
@@ -102,6 +105,18 @@ def _is_quantized(node: Node) -> bool:
         or (operator_of(each) == "getitem" and isinstance(each.args[0], Node))
         for each in read
     )
+
+
+def _reads(node: Node, inputs: set[str]) -> bool:
+    """Whether a value depends on one of the inputs of these names."""
+    seen, todo = {node}, [node]
+    while todo:
+        below = [each for each in todo.pop().all_input_nodes if each not in seen]
+        if any(each.op == "placeholder" and each.name in inputs for each in below):
+            return True
+        seen.update(below)
+        todo += below
+    return False
 
 
 def target_of(options: dict[str, Any]) -> Target:

@@ -1,4 +1,5 @@
-"""Why an operator stayed on the host, what it costs there, and what to change. Knows no TVM.
+"""Why an operator stayed on the host, what it costs there, and what to change: the rows of a
+report, for every front end. Knows no TVM.
 
 A front end hands over the whole model in neutral form, regions and composites dissolved, with a
 note of which calls its regions hold. The reason comes from the checks that kept the operator out,
@@ -11,9 +12,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from tinyai.backend.pipeline import Compiled
+from tinyai.errors import BoundaryError
 from tinyai.lowering import refusal_of_composite, refusal_of_operator
 from tinyai.match import match, nearest_miss, operators
 from tinyai.patterns import (
@@ -25,7 +30,7 @@ from tinyai.patterns import (
     computes,
     refusal_of_unknown,
 )
-from tinyai.report import HostRow, Reason
+from tinyai.report import HostRow, Reason, RegionRow, Report
 from tinyai.source import TVMS_OWN, Call, Expr, Field, Refusal, Rounding, SourceType, tensors_of
 
 # Clauses of what was taken, and turned out to have no C.
@@ -33,7 +38,8 @@ OWN_FAULT, NO_CODE = "a fault of tinyai's own", "code generation"
 _MOST_ROOTS = 64  # places above an operator at which a composite around it is looked for
 
 
-def _hint(reason: Reason) -> str:
+def plain_hint(reason: Reason) -> str:
+    """What to change, where a front end knows no better."""
     return f"change the model so that the clause holds: {reason.clause}, {reason.allowed}"
 
 
@@ -45,7 +51,7 @@ class Language:
 
     spelled: Callable[[str], str] = str
     supported: tuple[str, ...] = tuple(OPERATORS)
-    hint: Callable[[Reason], str] = _hint
+    hint: Callable[[Reason], str] = plain_hint
     macs: Callable[[Call], int | None] = lambda call: None
 
 
@@ -133,6 +139,44 @@ def host_row(call: Call, whole: Whole) -> HostRow:
         boundary_bytes=boundary_bytes(call, whole),
         hint=whole.language.hint(reason),
     )
+
+
+def region_row(
+    symbol: str,
+    compiled: Compiled,
+    operators: Mapping[str, int],
+    composites: Mapping[str, int] = MappingProxyType({}),
+    *,
+    arena_limit: int = 0,
+    weight_limit: int = 0,
+) -> RegionRow:
+    """The report's row of a region; ``operators`` and ``composites`` are counted by name."""
+    return RegionRow(
+        symbol=symbol,
+        composites=tuple(sorted(composites.items())),
+        operators=tuple(sorted(operators.items())),
+        macs=compiled.graph.macs(),
+        weight_bytes=compiled.source.weight_bytes,
+        arena_bytes=compiled.plan.arena_bytes,
+        arena_lower_bound=compiled.plan.lower_bound,
+        layers=len(compiled.graph.nodes),
+        arena_limit=arena_limit,
+        weight_limit=weight_limit,
+        dropped=compiled.graph.dropped,
+    )
+
+
+def require_none_left(report: Report, hint: str) -> None:
+    """What ``strict`` asks for: ``BoundaryError`` where an operator that computes stays outside."""
+    if report.computing:
+        names = Counter(row.operator for row in report.computing)
+        raise BoundaryError(
+            "strict: operators that compute stay on the host",
+            report=report,
+            found=", ".join(f"{count} {name}" for name, count in sorted(names.items())),
+            allowed="none",
+            hint=hint,
+        )
 
 
 # --- Reasons -----------------------------------------------------------------------------------

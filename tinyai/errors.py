@@ -62,14 +62,14 @@ class GraphError(DefectError):
 
 
 @contextlib.contextmanager
-def owning_faults(what: str) -> Iterator[None]:
+def owning_faults(what: str, *passing: type[Exception]) -> Iterator[None]:
     """What is raised inside of this block and is no ``TinyAIError`` becomes a ``DefectError`` that
-    says where it happened."""
+    says where it happened; what is ``passing`` does not."""
     try:
         yield
-    except (TinyAIError, MemoryError):
-        raise
     except Exception as error:
+        if isinstance(error, (TinyAIError, MemoryError, *passing)):
+            raise
         raise DefectError(
             f"a fault of tinyai's own in {_place(error)}, at {what}",
             found=f"{type(error).__name__}: {error}",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,15 +12,14 @@ from tvm import relay
 
 import tests.support.relay_nets as nets
 import tinyai
+from tests.support.faults import NO_KERNEL, broken, raises
 from tinyai.backend import pipeline
-from tinyai.errors import BoundaryError, DefectError, DefectWarning, LimitError, UnsupportedError
+from tinyai.errors import BoundaryError, DefectError, DefectWarning, LimitError
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.annotate import annotate_whole_graph
 from tinyai.ir import Graph
 from tinyai.ops import Concatenate, Conv2d, MaxPool2d
 from tinyai.target import Target
-
-Fault = Callable[[Graph], None]
 
 
 @pytest.fixture(autouse=True)
@@ -37,33 +34,6 @@ def network(pool: bool = True) -> tvm.IRModule:
     y = nets.layers(1, middle)
     z = relay.concatenate([y, middle], axis=1)
     return nets.module(nets.requantize(nets.conv(z, seed=7)))
-
-
-def raises(error: Exception, *kinds: type) -> Fault:
-    """Fails where a graph has nodes of all of these kinds."""
-
-    def fault(graph: Graph) -> None:
-        if set(kinds) <= {type(node.op) for node in graph.nodes}:
-            raise error
-
-    return fault
-
-
-NO_KERNEL = UnsupportedError("no kernel", found="a large one", allowed="a small one")
-
-
-@contextmanager
-def broken(fault: Fault, where: str = "prepare") -> Iterator[None]:
-    """The pipeline with a fault in it."""
-    whole = getattr(pipeline, where)
-
-    def faulty(graph: Graph, *rest: Any) -> Any:
-        fault(graph)
-        return whole(graph, *rest)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, where, faulty)
-        yield
 
 
 def run(mod: tvm.IRModule, **options: Any) -> list[Any]:

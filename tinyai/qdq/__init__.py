@@ -47,14 +47,18 @@ class Rewriting:
         self.result = self.view.new[root]
 
     def left(self) -> Iterator[FloatOperator]:
+        """What ``floats`` yields, by names."""
+        for call, refusal in self.floats():
+            reason = str(refusal) if refusal else "its result is used as float32"
+            yield FloatOperator(call.name, call.spelled, reason)
+
+    def floats(self) -> Iterator[tuple[Call, Refusal | None]]:
         """Of a model that was rewritten before: its float operators, in order of computation, and
-        why they stayed. Chains that become tables, and softmax between quantized values, are not
-        among them."""
+        why they stayed; None where nothing quantizes their result. Chains that become tables, and
+        softmax between quantized values, are not among them."""
         for call in float_calls(self.view.order):
             if call not in self.tables and self.view.uniform(call) is None:
-                refusal = self.refused.get(call)
-                reason = str(refusal) if refusal else "its result is used as float32"
-                yield FloatOperator(call.name, call.spelled, reason)
+                yield call, self.refused.get(call)
 
     def _visit(self, expr: Expr) -> Expr:
         if is_call(expr, "quantize") and not self.view.is_constant(expr):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tinyai.errors import UnsupportedError
+from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import Reading, constants_of, dim_order_of, type_of
 from tinyai.ir import Graph, verify
@@ -20,6 +21,14 @@ from tinyai.vocabulary import signature
 
 # XNNPACK's integers: what ExecuTorch computes.
 ARITHMETIC = Rounding("torch")
+
+
+def target_of(options: Mapping[str, Any]) -> Target:
+    """Raises ``OptionError`` for an option that is none, or a rounding that is not PyTorch's."""
+    asked = options.get("rounding", ARITHMETIC.mode)
+    if asked != ARITHMETIC.mode:
+        raise OptionError("option 'rounding'", found=asked, allowed=ARITHMETIC.mode)
+    return Target.from_options({**options, "rounding": ARITHMETIC.mode})
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import tvm
 from tvm import relay
 
 from tinyai.backend import compile_once
-from tinyai.boundary import Whole, host_row
-from tinyai.errors import BoundaryError
+from tinyai.boundary import Whole, host_row, region_row, require_none_left
 from tinyai.frontends.relay.functions import has, region_target
 from tinyai.frontends.relay.hints import language
 from tinyai.frontends.relay.partition import of_target, partition_for_tinyai, regions
@@ -61,16 +60,9 @@ def report_of(
 def check_boundary(partitioned: tvm.IRModule, mode: str) -> None:
     """Raise ``BoundaryError`` where an operator that computes stays on the host; ``mode`` as in
     ``report_of``."""
-    report = report_of(partitioned, mode)
-    if report.computing:
-        names = Counter(row.operator for row in report.computing)
-        raise BoundaryError(
-            "strict: operators that compute stay on the host",
-            report=report,
-            found=", ".join(f"{count} {name}" for name, count in sorted(names.items())),
-            allowed="none",
-            hint="what the report says of each, or partition without strict",
-        )
+    require_none_left(
+        report_of(partitioned, mode), "what the report says of each, or partition without strict"
+    )
 
 
 # --- Host --------------------------------------------------------------------------------------
@@ -158,18 +150,13 @@ def _region_row(func: relay.Function, limits: Target) -> RegionRow:
     target = region_target(func)
     compiled = compile_once(graph_from_region(func), target)
     composites, operators = _contents(func)
-    return RegionRow(
-        symbol=compiled.graph.name,
-        composites=tuple(sorted(composites.items())),
-        operators=tuple(sorted(operators.items())),
-        macs=compiled.graph.macs(),
-        weight_bytes=compiled.source.weight_bytes,
-        arena_bytes=compiled.plan.arena_bytes,
-        arena_lower_bound=compiled.plan.lower_bound,
-        layers=len(compiled.graph.nodes),
+    return region_row(
+        compiled.graph.name,
+        compiled,
+        operators,
+        composites,
         arena_limit=target.arena_limit or limits.arena_limit,
         weight_limit=target.weight_limit or limits.weight_limit,
-        dropped=compiled.graph.dropped,
     )
 
 

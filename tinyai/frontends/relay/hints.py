@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable
 
-from tinyai.boundary import NO_CODE, OWN_FAULT, Language
+from tinyai.boundary import NO_CODE, OWN_FAULT, Language, plain_hint
 from tinyai.frontends.relay.spelling import spelled, supported
 from tinyai.patterns import LEFT_TO_THE_HOST
 from tinyai.report import Reason
@@ -77,7 +77,7 @@ def hint(reason: Reason) -> str:
     for applies, text in _HINTS:
         if applies(reason):
             return text
-    return f"change the model so that the clause holds: {reason.clause}, {reason.allowed}"
+    return plain_hint(reason)
 
 
 def _is(*clauses: str) -> Callable[[Reason], bool]:

@@ -1,15 +1,10 @@
-"""What is taken can be built: a region is tried up to its C before the partition is handed out.
-
-Builders check one operator, or the calls of one composite. Passes and kernels see them together,
-and one of them may refuse, or fail. The smallest part of a region that has no C then stays on the
-host, with the reason, and the rest is partitioned anew. The hook finds the C of the trial again.
+"""Regions are tried up to their C (``tinyai.trial``) before a partition is handed out: the
+composites and operators that have none leave them, and the rest is partitioned anew.
 """
 
 from __future__ import annotations
 
-import bisect
 import json
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,15 +13,14 @@ import tvm
 from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
-from tinyai.backend import compile_once
-from tinyai.boundary import NO_CODE, OWN_FAULT
-from tinyai.errors import DefectError, DefectWarning, OptionError, TinyAIError
+from tinyai.errors import TinyAIError
 from tinyai.frontends.relay.functions import has, region_target
 from tinyai.frontends.relay.seal import unsealed
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order
 from tinyai.report import Reason
 from tinyai.source import Call
 from tinyai.target import COMPILER
+from tinyai.trial import to_blame, tried, unbuilt
 
 # The compiler of composites that wait for the host while the rest is partitioned.
 HOST = f"{COMPILER}_host"
@@ -66,36 +60,23 @@ def with_unbuilt(mod: tvm.IRModule, unbuilt: Sequence[Unbuilt]) -> tvm.IRModule:
 
 
 def failure(func: relay.Function) -> TinyAIError | None:
-    """Why a region cannot be built; None where it can. Limits are left to the build.
-
-    Raises ``OptionError`` for options with which nothing can be.
-    """
-    try:
-        compile_once(graph_from_region(func), region_target(func))
-    except OptionError:
-        raise
-    except TinyAIError as error:
-        return error
-    return None
+    """Why a region cannot be built; None where it can."""
+    found = tried(lambda: graph_from_region(func), region_target(func))
+    return found if isinstance(found, TinyAIError) else None
 
 
 def unbuildable(func: relay.Function) -> list[tuple[relay.Call, Unbuilt]]:
-    """The composites and operators of a region that have to leave it; none where it can be built.
-
-    These are all that fail alone. Where none does, it is the last of the fewest that fail together.
-    """
+    """The composites and operators of a region that have to leave it, none where it has C."""
     whole = failure(func)
     if whole is None:
         return []
     items = [each for each in post_order(func.body) if isinstance(each, relay.Call)]
-    alone = [(item, failure(_alone(item, func))) for item in items]
-    failed = [(item, error) for item, error in alone if error is not None]
-    if not failed:
-        # With what lies before it: ``items`` are in order. All of them fail, the first does not.
-        count = bisect.bisect_left(
-            range(1, len(items)), True, key=lambda n: failure(_first(items[:n], func)) is not None
-        )
-        failed = [(items[count], whole)]
+    failed = to_blame(
+        items,
+        whole,
+        lambda item: failure(_alone(item, func)),
+        lambda some: failure(_first(some, func)),
+    )
     return [(item, _noted(item, error)) for item, error in failed]
 
 
@@ -133,21 +114,9 @@ def _noted(item: relay.Call, error: TinyAIError) -> Unbuilt:
     row = (
         str(item.op.attrs["Composite"]).removeprefix(f"{COMPILER}.") if composite else item.op.name
     )
-    own = isinstance(error, DefectError)
-    what = error.what.splitlines()[0]
     signatures = tuple(signature(call) for call in calls if isinstance(call, Call))
-    reason = Reason(
-        row_kind="composite" if composite else "operator",
-        row=row,
-        calls=len(signatures),
-        clause=OWN_FAULT if own else NO_CODE,
-        found=f"{what}: {error.found}" if error.found else what,
-        allowed="C for whatever is taken" if own else str(error.allowed),
-    )
-    if own:
-        said = f"{row} stays on the host because of {OWN_FAULT}: {reason.found}"
-        warnings.warn(DefectWarning(said), stacklevel=2)
-    return Unbuilt(signatures, reason)
+    kind = "composite" if composite else "operator"
+    return Unbuilt(signatures, unbuilt(kind, row, len(signatures), error))
 
 
 # --- Back to a module without regions ------------------------------------------------------------

@@ -1,0 +1,91 @@
+"""What the partitioner takes can be built: what has no C stays outside with its reason, and the
+rest is divided anew."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from benchmarks.torch_networks import quantized
+from tests.executorch.edge_programs import program_of
+from tests.support.faults import NO_KERNEL, broken, raises
+from tinyai.errors import BoundaryError, DefectWarning
+from tinyai.executorch import (
+    TinyAIPartitioner,
+    TinyAIQuantizer,
+    explain,
+    quantization_config,
+)
+from tinyai.ops import Concatenate, Conv2d, MaxPool2d
+
+
+class Branches(nn.Module):
+    """Three convolutions, a maximum between the first two, a concatenation of two values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 4, 3, padding=1)
+        self.second = nn.Conv2d(4, 4, 1)
+        self.third = nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.max_pool2d(torch.relu(self.first(x)), 2)
+        x = torch.cat([torch.relu(self.second(x)), x], 1)
+        return self.third(x)
+
+
+@pytest.fixture(scope="module")
+def program() -> ExportedProgram:
+    torch.manual_seed(3)
+    samples = [(torch.randn(1, 2, 6, 6),) for _ in range(2)]
+    quantizer = TinyAIQuantizer().set_global(quantization_config())
+    return program_of(quantized(Branches().eval(), samples, quantizer))
+
+
+def test_an_operator_without_code_stays_outside_with_its_pairs(program: ExportedProgram) -> None:
+    with broken(raises(NO_KERNEL, MaxPool2d)):
+        report = explain(program)
+    (row,) = report.computing
+    assert (row.operator, row.reason.clause) == ("aten.max_pool2d_with_indices", "code generation")
+    assert (row.reason.found, row.reason.allowed) == ("no kernel: a large one", "a small one")
+    pairs = [each.operator.rpartition(".")[2] for each in report.host if not each.computes]
+    assert sorted(pairs) == ["dequantize_per_tensor", "quantize_per_tensor"]
+    assert len(report.regions) == 2
+    assert len(explain(program).regions) == 1
+
+
+def test_a_fault_of_tinyais_own_is_said_to_be_one(program: ExportedProgram) -> None:
+    said = "max_pool2d_with_indices stays on the host.*fault of tinyai's own"
+    with (
+        broken(raises(KeyError("nothing here"), MaxPool2d)),
+        pytest.warns(DefectWarning, match=said),
+    ):
+        (row,) = explain(program).computing
+    assert row.reason.clause == "a fault of tinyai's own"
+    assert "KeyError: 'nothing here'" in row.reason.found
+
+
+@pytest.mark.parametrize("kinds", [(MaxPool2d, Concatenate), (Conv2d, Concatenate)])
+def test_of_what_fails_together_the_last_part_stays_outside(
+    program: ExportedProgram, kinds: tuple[type, ...]
+) -> None:
+    with broken(raises(NO_KERNEL, *kinds)):
+        assert [row.operator for row in explain(program).computing] == ["aten.cat"]
+
+
+def test_where_nothing_has_code_nothing_is_delegated(program: ExportedProgram) -> None:
+    with broken(raises(NO_KERNEL)):
+        report = explain(program)
+    assert report.regions == ()
+    assert {"aten.convolution", "aten.cat"} <= {row.operator for row in report.computing}
+
+
+def test_strict_objects_to_what_has_no_code(program: ExportedProgram) -> None:
+    with (
+        broken(raises(NO_KERNEL, MaxPool2d)),
+        pytest.raises(BoundaryError, match=r"1 aten\.max_pool2d_with") as caught,
+    ):
+        TinyAIPartitioner(strict=True).partition(program)
+    assert "no kernel: a large one" in str(caught.value)

@@ -1,0 +1,104 @@
+"""The reason for every boundary: what of an edge program stays outside of delegates, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from tinyai.boundary import plain_hint, region_row
+from tinyai.errors import OptionError
+from tinyai.frontends.executorch.division import (
+    Division,
+    checked_names,
+    divide,
+    node_computes,
+    reason_of,
+)
+from tinyai.frontends.executorch.edge import target_of
+from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
+from tinyai.report import HostRow, Report
+from tinyai.source import Refusal, fixed_type
+
+
+def explain(
+    edge: Any,
+    *,
+    operators_not_to_delegate: Collection[str] = (),
+    method: str = "",
+    **options: Any,
+) -> Report:
+    """What ``TinyAIPartitioner`` would leave outside of delegates, and why, and the delegates.
+
+    ``edge`` is what ``executorch.exir.to_edge`` returns, or ``to_edge_transform_and_lower`` without
+    a partitioner, or an exported program of it; ``method`` is one of its methods, without it the
+    only one. Raises ``OptionError`` for what is neither.
+    """
+    program = _program(edge, method)
+    without = checked_names(operators_not_to_delegate)
+    return report_of(divide(program, target_of(options), without))
+
+
+def _program(edge: Any, method: str) -> ExportedProgram:
+    if isinstance(edge, ExportedProgram):
+        return edge
+    methods = getattr(edge, "methods", None)
+    names = (
+        sorted(methods) if isinstance(methods, Collection) else sorted(methods() if methods else ())
+    )
+    name = method or (names[0] if len(names) == 1 else "")
+    if name not in names:
+        raise OptionError(
+            "method of an edge program" if names else "edge program",
+            found=repr(method or names or type(edge).__name__),
+            allowed=", ".join(names) or "what executorch.exir.to_edge returns",
+            hint='explain(edge, method="forward")' if names else None,
+        )
+    program: ExportedProgram = edge.exported_program(name)
+    return program
+
+
+def report_of(division: Division) -> Report:
+    """The report of a program's division."""
+    rows = (
+        region_row(f"tinyai_{n}", part.compiled, Counter(map(operator_of, part.nodes)))
+        for n, part in enumerate(division.parts)
+    )
+    return Report(tuple(_host_row(node, division) for node in division.left), tuple(rows))
+
+
+def _host_row(node: Node, division: Division) -> HostRow:
+    reason = division.reasons.get(node) or reason_of(node, _left_out(node))
+    try:
+        of = str(type_of(node))
+    except Refusal as refusal:
+        of = refusal.found
+    return HostRow(
+        name=node.name,
+        operator=operator_of(node),
+        type=of,
+        reason=reason,
+        computes=node_computes(node),
+        macs=None,
+        boundary_bytes=_boundary_bytes(node, division),
+        hint=plain_hint(reason),
+    )
+
+
+def _left_out(node: Node) -> Refusal:
+    if operator_of(node).startswith(QUANTIZATION):
+        return Refusal("neighbours", "operators outside of a delegate", "operators inside of one")
+    return Refusal("delegate", "one that computes nothing", "operators that compute")
+
+
+def _boundary_bytes(node: Node, division: Division) -> int | None:
+    inside = {each for part in division.parts for each in part.nodes}
+    crossing = [each for each in node.all_input_nodes if each in inside]
+    crossing += [node] * any(user in inside for user in node.users)
+    try:
+        return sum(fixed_type(type_of(each)).bytes for each in crossing)
+    except Refusal:
+        return None

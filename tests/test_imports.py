@@ -61,7 +61,7 @@ RANKS = {
     "tinyai.__main__": 12,
     "tinyai": 12,
 }
-WITH_TORCH = ("frontends/executorch/*.py",)
+WITH_TORCH = ("frontends/executorch/*.py", "frontends/executorch/operators/*.py")
 FRAMEWORKS = {
     "tvm": ("frontends/relay/*.py", "runtime/tvm_module.py"),
     **dict.fromkeys(("torch", "executorch", "torchao"), WITH_TORCH),

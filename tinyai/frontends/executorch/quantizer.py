@@ -32,12 +32,13 @@ from torchao.quantization.pt2e.quantizer import (
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from tinyai.errors import OptionError
-from tinyai.frontends.executorch.aten import Reading, aten_name
+from tinyai.frontends.executorch.exported import Exported
+from tinyai.frontends.executorch.reader import operator_of
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.operands import is_call
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.points import Points, Role
-from tinyai.source import Expr
+from tinyai.source import Call, Expr, Refusal
 
 Edge: TypeAlias = "tuple[Node, Node]"
 # Of weights too: the smallest scale. Sums of a dead channel keep a multiplier that way.
@@ -135,9 +136,8 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
         """Say of each value that is to be quantized how, in its node's annotation."""
         self._require_known_names(model)
         configs = {node: self._config_of(node) for node in model.graph.nodes}
-        reading = Reading(model)
-        floats = tuple(name for name, node in reading.calls() if configs[node] is None)
-        points = _Points(reading.root, QuantConfig(float_layers=floats))
+        reading = Exported(model)
+        points = _Points(reading.root, QuantConfig(), floats=_left_float(reading, configs))
         _Annotations(reading, points, configs).write()
         self.left = tuple(points.left)
         return model
@@ -206,6 +206,17 @@ def _checked(config: QuantizationConfig | None) -> QuantizationConfig | None:
     return config
 
 
+def _left_float(
+    reading: Exported, configs: dict[Node, QuantizationConfig | None]
+) -> dict[Expr, Refusal]:
+    """What stays float: nobody reads it, or its module has no configuration."""
+    found = {reading(node): refusal for node, refusal in reading.refused.items()}
+    for expr, node in reading.nodes.items():
+        if isinstance(expr, Call) and configs[node] is None:
+            found[expr] = Refusal("configuration", "none", "one of set_global or of its module")
+    return found
+
+
 class _Points(Points):
     """Functions of the model's own inputs too: who configures a module asks for all that is in it.
     What only moves an input is left where nothing after it is quantized."""
@@ -222,7 +233,7 @@ class _Points(Points):
 class _Annotations:
     """The points of a graph as annotations of its nodes."""
 
-    reading: Reading
+    reading: Exported
     points: Points
     configs: dict[Node, QuantizationConfig | None]
 
@@ -230,7 +241,7 @@ class _Annotations:
         self._by_node = {self.reading.nodes[each.expr]: each for each in self.points.points}
         self._roots: dict[int, Edge | Node] = {}
         self._annotations: dict[Node, QuantizationAnnotation] = {}
-        for node in self.reading.model.graph.nodes:
+        for node in self.reading.graph.nodes:
             if node in self._roles:
                 self._annotate(node)
         for node, annotation in self._annotations.items():
@@ -238,10 +249,15 @@ class _Annotations:
             node.meta[Q_ANNOTATION_KEY] = annotation
 
     @functools.cached_property
-    def _roles(self) -> dict[Node, set[Role]]:
-        found: dict[Node, set[Role]] = {}
+    def _roles(self) -> dict[Node, Role]:
+        found: dict[Node, Role] = {}
         for expr, role in self.points.roles.items():
-            found.setdefault(self.reading.nodes[expr], set()).add(role)
+            node = self.reading.nodes[expr]
+            found[node] = role
+            if (
+                operator_of(node) == "getitem"
+            ):  # what is read is read by the operator whose part it is
+                found.setdefault(node.args[0], role)
         return found
 
     def _annotate(self, node: Node) -> None:
@@ -259,12 +275,15 @@ class _Annotations:
         config = self.configs[node]
         if config is None or below.op != "get_attr":
             return None
-        roles = self._roles[node]
-        if Role.PRODUCT in roles and below is node.args[1]:
-            return _weight_spec(config.weight, node)
+        role, call = self._roles[node], self.reading(node)
+        if role is Role.PRODUCT:
+            assert isinstance(call, Call)
+            if call["weight"] is not self.reading(below):
+                return None
+            return _weight_spec(config.weight, self.reading.output_channels(call))
         # A constant operand of a sum or product of values is quantized as these are.
         number = below.meta["val"].numel() == 1
-        return config.input_activation if Role.RULE in roles and not number else None
+        return config.input_activation if role is Role.RULE and not number else None
 
     def _shared(self, value: Node, place: Edge | Node) -> Any:
         """The grid of a value: one for all places that hold it, and for values that share it."""
@@ -281,14 +300,12 @@ class _Annotations:
         return next(config for config in readers if config is not None)
 
 
-def _weight_spec(spec: QuantizationSpec, node: Node) -> QuantizationSpec:
-    """Along the axis of the output channels; a transposed convolution in groups has none."""
-    per_channel = spec.qscheme is torch.per_channel_symmetric
-    if aten_name(node) != "conv_transpose2d" or not per_channel:
+def _weight_spec(spec: QuantizationSpec, axis: int | None) -> QuantizationSpec:
+    """Along the axis of the output channels, where there is one."""
+    if spec.qscheme is not torch.per_channel_symmetric:
         return spec
-    groups = node.args[6] if len(node.args) > 6 else 1
-    if groups == 1:
-        return replace(spec, ch_axis=1)
+    if axis is not None:
+        return replace(spec, ch_axis=axis)
     return replace(
         spec,
         qscheme=torch.per_tensor_symmetric,

@@ -1,22 +1,23 @@
-"""From the edge graph of an exported program to expressions of the vocabulary.
+"""From a torch graph to expressions of the vocabulary.
 
-``operators.py`` has a reader for each operator; here are the values that they read: what is
+``operators/`` has a reader for each operator; here are the values that they read: what is
 constant, what comes from outside, and in which order the dimensions of a tensor are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from executorch.exir.tensor import dim_order_from_stride
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, GraphModule, Node
 
 from tinyai.ir import Array
 from tinyai.source import Call, Expr, Refusal, SourceType, Tuple, require
@@ -43,13 +44,20 @@ def arguments_of(node: Node) -> dict[str, Any]:
     return {**defaults, **given, **node.kwargs}
 
 
+def _fixed(size: Any) -> int | None:
+    return size if isinstance(size, int) else None
+
+
 def type_of(node: Node) -> SourceType:
     """Type of a node's tensor; refuses one that has several results."""
     value = node.meta.get("val")
     require(isinstance(value, torch.Tensor), "result", _kind(value), "one tensor")
-    assert isinstance(value, torch.Tensor)
-    shape = tuple(size if isinstance(size, int) else None for size in value.shape)
-    return SourceType(shape, str(value.dtype).removeprefix("torch."))
+    return type_of_value(value)
+
+
+def type_of_value(value: torch.Tensor, size: Callable[[Any], int | None] = _fixed) -> SourceType:
+    """Type of a tensor; ``size`` tells a dimension that is none of a number."""
+    return SourceType(tuple(map(size, value.shape)), str(value.dtype).removeprefix("torch."))
 
 
 def _kind(value: object) -> str:
@@ -75,7 +83,15 @@ class Site:
 
     @cached_property
     def type(self) -> SourceType:
-        return type_of(self.node)
+        """Of the node's result, which is one tensor."""
+        types = self.types
+        require(len(types) == 1, "result", f"a tuple of {len(types)}", "one tensor")
+        return types[0]
+
+    @cached_property
+    def types(self) -> tuple[SourceType, ...]:
+        """Of each of its tensors."""
+        return self.reading.types_of(self.node)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -86,6 +102,11 @@ class Site:
         operand = self.args[name]
         return self.reading(operand) if isinstance(operand, Node) else constant(operand)
 
+    def known(self, name: str) -> Array | None:
+        """The value of an operand that depends on constants alone; None of any other."""
+        operand = self.args[name]
+        return self.reading.known(operand) if isinstance(operand, Node) else None
+
     def values(self, name: str) -> tuple[Expr, ...]:
         return tuple(map(self.reading, self.args[name]))
 
@@ -93,6 +114,9 @@ class Site:
         """A call of the vocabulary's operator with this node's type and name."""
         made = call(operator, of or self.type, *args, name=self.node.name, **attrs)
         return replace(made, spelling=operator_of(self.node))
+
+
+Read: TypeAlias = "Callable[[Site], Expr]"
 
 
 class Reading:
@@ -106,11 +130,12 @@ class Reading:
 
     def __init__(
         self,
-        program: ExportedProgram,
-        readers: Mapping[str, Any],
+        program: ExportedProgram | GraphModule,
+        readers: Mapping[str, Read],
         inside: Collection[Node] | None = None,
     ) -> None:
-        self.program, self.readers, self.inside = program, readers, inside
+        self.graph: Graph = program.graph
+        self.readers, self.inside = readers, inside
         self.parameters: dict[Node, Expr] = {}
         self.refused: dict[Node, Refusal] = {}
         self.nodes: dict[Expr, Node] = {}
@@ -123,7 +148,7 @@ class Reading:
 
     def read(self) -> None:
         """Every node, in the order of the graph."""
-        for node in self.program.graph.nodes:
+        for node in self.graph.nodes:
             if node.op == "output":
                 continue
             self._made[node] = self._read(node)
@@ -164,29 +189,39 @@ class Reading:
             return constant(known)
         if node.op != "call_function" or (self.inside is not None and node not in self.inside):
             return self._parameter(node)
-        name = operator_of(node)
         try:
-            reader = self.readers.get(name)
-            if reader is None:
-                raise Refusal("operator", name, "an operator that tinyai.executorch reads")
-            site = Site(node, arguments_of(node), self)
-            require(None not in _shape(node), "shape", _shape(node), "fixed dimensions")
-            return reader(site)  # type: ignore[no-any-return]
+            return self._call(node)
         except Refusal as refusal:
             self.refused[node] = refusal
-            return self._unknown(node, name)
+            return self._unknown(node)
 
-    def _unknown(self, node: Node, name: str) -> Expr:
-        args = tuple(map(self._made.__getitem__, node.all_input_nodes))
+    def _call(self, node: Node) -> Expr:
+        name = operator_of(node)
+        if name not in self.readers:
+            raise Refusal("operator", name, "an operator that tinyai.executorch reads")
+        shapes = [of.shape for of in self.types_of(node)]
+        dynamic = next((shape for shape in shapes if None in shape), None)
+        require(dynamic is None, "shape", dynamic, "fixed dimensions")
+        return self.readers[name](Site(node, arguments_of(node), self))
+
+    def types_of(self, node: Node) -> tuple[SourceType, ...]:
+        """Types of a node's tensors."""
         value = node.meta.get("val")
         several = value if isinstance(value, tuple | list) else [value]
-        types = tuple(
-            SourceType(tuple(map(int, each.shape)), str(each.dtype).removeprefix("torch."))
-            if isinstance(each, torch.Tensor) and all(isinstance(d, int) for d in each.shape)
-            else SourceType((None,), "unknown")
+        return tuple(
+            self._type_of_value(each)
+            if isinstance(each, torch.Tensor)
+            else SourceType((), type(each).__name__)
             for each in several
         )
-        return Call(types, op=name, load_attrs=dict, load=lambda: args, name=node.name)
+
+    def _type_of_value(self, value: torch.Tensor) -> SourceType:
+        return type_of_value(value)
+
+    def _unknown(self, node: Node) -> Call:
+        args = tuple(map(self._made.__getitem__, node.all_input_nodes))
+        types = self.types_of(node)
+        return Call(types, op=operator_of(node), load_attrs=dict, load=lambda: args, name=node.name)
 
     def _parameter(self, node: Node) -> Expr:
         """A value from outside, whose dimensions are in the order of memory."""
@@ -211,18 +246,17 @@ class Reading:
         return call("transpose", of, value, axes=order)
 
 
-def _shape(node: Node) -> tuple[int | None, ...]:
-    value = node.meta.get("val")
-    return type_of(node).shape if isinstance(value, torch.Tensor) else ()
-
-
 def _is_pure(node: Node) -> bool:
     tags = getattr(getattr(node.target, "_op", node.target), "tags", ())
     return torch.Tag.nondeterministic_seeded not in tags
 
 
-def constants_of(program: ExportedProgram) -> dict[Node, torch.Tensor]:
-    """The placeholders that hold a parameter, a buffer that nobody changes, or a constant."""
+def constants_of(program: ExportedProgram | GraphModule) -> dict[Node, torch.Tensor]:
+    """The nodes that hold a parameter, a buffer that nobody changes, or a constant."""
+    if isinstance(program, GraphModule):
+        named = {n: n.target for n in program.graph.nodes if n.op == "get_attr"}
+        found = {n: operator.attrgetter(str(name))(program) for n, name in named.items()}
+        return {n: value for n, value in found.items() if isinstance(value, torch.Tensor)}
     signature = program.graph_signature
     changed = set(signature.buffers_to_mutate.values())
     names = {

@@ -1,0 +1,120 @@
+"""An exported torch graph as the quantizer sees it: each node is one call of the vocabulary.
+
+The readers of ``operators/`` may write a node with several calls, as a convolution and its bias.
+Between them no pair can go. So one of them stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from tinyai.frontends.executorch.operators import READERS
+from tinyai.frontends.executorch.reader import Reading, type_of_value
+from tinyai.qdq.operands import is_call
+from tinyai.qdq.rules import ELEMENTWISE, MOVES
+from tinyai.source import Call, Constant, Expr, SourceType, Tuple, children, ordered, require
+from tinyai.vocabulary import call
+
+# What stands for several functions of one value: they become one table, whatever it computes.
+FUNCTION = "sigmoid"
+
+
+class Exported(Reading):
+    """``root`` is what the graph computes; ``nodes`` says which node an expression came from."""
+
+    def __init__(self, model: GraphModule) -> None:
+        super().__init__(model, READERS)
+        # Of a call that stands for a node the one that it was read as.
+        self._as_read: dict[Expr, Call] = {}
+        self.read()
+        returned = self.graph.output_node().all_input_nodes
+        self.root = _tuple_of(tuple(map(self, returned)))
+
+    def output_channels(self, product: Call) -> int | None:
+        """The axis of the output channels in the weights of a product, as their node has them; None
+        where they are one group's."""
+        core = self._as_read[product]
+        if core.op == "conv2d_transpose" and core.attrs["groups"] != 1:
+            return None
+        axis = core.attrs.get("weight_layout", "O").index("O")
+        weight = core["weight"]
+        while is_call(weight, "transpose") and weight not in self.nodes:
+            axis, weight = weight.attrs["axes"][axis], weight["data"]
+        return int(axis)
+
+    def _call(self, node: Node) -> Expr:
+        made = super()._call(node)
+        if isinstance(made, Tuple):  # its parts are nodes
+            return made
+        types = self.types_of(node)
+        require(len(types) == 1, "result", f"a tuple of {len(types)}", "one tensor")
+        core = self._core(made) if is_call(made) and made not in self.nodes else None
+        one = replace(self._as_one(made, core, types), name=node.name, spelling=str(node.target))
+        read, kept = self._values_of(made), self._values_of(one)
+        require(read == kept, "values that are read", len(read), len(kept))
+        if core is not None:
+            self._as_read[one] = core
+        return one
+
+    def _core(self, made: Call) -> Call:
+        """The call that stands for all that a reader made of a node: the one that computes, if any
+        does. Beside others, functions of a value and biases do not count."""
+        inner = [e for e in self._inside(made) if is_call(e) and e not in self.nodes]
+        computing = [each for each in inner if not is_call(each, *MOVES)] or [made]
+        sums = [each for each in computing if not is_call(each, *ELEMENTWISE, "bias_add")]
+        require(len(sums) <= 1, "calls of one node", len(sums), "one that sums up")
+        biases = [each for each in computing if is_call(each, "bias_add")]
+        if not sums and not biases and len(computing) > 1:
+            (value, *others) = self._values_of(made)
+            require(not others, "values of a function", 1 + len(others), "one")
+            return call(FUNCTION, made.type, value)
+        return (sums or biases or computing)[-1]
+
+    def _as_one(self, made: Expr, core: Call | None, types: tuple[SourceType, ...]) -> Call:
+        if core is None:
+            return call("copy", types, made)
+        args = tuple(map(self._of_node, core.args))
+        return replace(core, types=types, load_attrs=lambda: core.attrs, load=lambda: args)
+
+    def _inside(self, expr: Expr) -> Iterator[Expr]:
+        """What an expression is made from, down to the values of nodes."""
+        return ordered(expr, lambda each: () if each in self.nodes else children(each))
+
+    def _of_node(self, operand: Expr) -> Expr:
+        """The node's value that an operand is made from; a number that no node has, as it is."""
+        if isinstance(operand, Tuple) and operand not in self.nodes:
+            return _tuple_of(tuple(map(self._of_node, operand.fields)))
+        while operand not in self.nodes and is_call(operand):
+            operand = operand.args[0]
+        return operand
+
+    def _values_of(self, expr: Expr) -> tuple[Expr, ...]:
+        """The nodes' values of run time that an expression reads, in order."""
+        read = (each for each in self._inside(expr) if each in self.nodes)
+        return tuple(each for each in read if not isinstance(each, Constant))
+
+    def _unknown(self, node: Node) -> Call:
+        return replace(super()._unknown(node), spelling=str(node.target))
+
+    def _parameter(self, node: Node) -> Expr:
+        """As the module has it, whatever its order in memory."""
+        return Expr(self.types_of(node))
+
+    def _type_of_value(self, value: torch.Tensor) -> SourceType:
+        """A dynamic dimension has the size that it was exported with: it may be fixed later."""
+        return type_of_value(value, _size)
+
+
+def _size(size: Any) -> int | None:
+    if isinstance(size, int):
+        return size
+    return int(size.node.hint) if size.node.has_hint() else None
+
+
+def _tuple_of(parts: tuple[Expr, ...]) -> Tuple:
+    return Tuple(tuple(of for part in parts for of in part.types), load=lambda: parts)

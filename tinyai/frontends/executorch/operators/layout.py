@@ -1,0 +1,181 @@
+"""What moves values: other shapes, other places, parts and wholes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tinyai.frontends.executorch.operators.rows import rank_of, reads
+from tinyai.frontends.executorch.reader import Site
+from tinyai.source import Expr, SourceType, Tuple, require
+from tinyai.vocabulary import constant
+
+_COPIES = ("clone", "alias", "alias_copy", "detach_copy", "lift_fresh_copy", "contiguous")
+_RESHAPES = (
+    *("view", "view_copy", "_unsafe_view", "reshape", "flatten", "unflatten"),
+    *("unsqueeze", "unsqueeze_copy", "squeeze", "squeeze_copy", "_reshape_alias_copy"),
+)
+
+
+@reads(*_COPIES)
+@reads("_to_dim_order_copy", "_clone_dim_order", namespace="dim_order_ops.")
+def _same(site: Site) -> Expr:
+    """Other memory, another order of dimensions in memory: the same values."""
+    value = site.value("self")
+    require(value.type == site.type, "type", value.type, f"{site.type}, as the result")
+    return value
+
+
+@reads("dropout")
+def _dropout(site: Site) -> Expr:
+    """In training too: a model that is quantized then has none in the end."""
+    return site.value("input")
+
+
+@reads(*_RESHAPES)
+def _reshape(site: Site) -> Expr:
+    value = site.value("self")
+    return value if value.type == site.type else site.call("reshape", value)
+
+
+@reads("permute", "permute_copy")
+def _permute(site: Site) -> Expr:
+    axes = tuple(int(dim) % rank_of(site) for dim in site.args["dims"])
+    return site.call("transpose", site.value("self"), axes=axes)
+
+
+@reads("transpose", "transpose_copy")
+def _transpose(site: Site) -> Expr:
+    axes = list(range(rank_of(site)))
+    if axes:
+        first, second = (int(site.args[name]) % len(axes) for name in ("dim0", "dim1"))
+        axes[first], axes[second] = axes[second], axes[first]
+    return site.call("transpose", site.value("self"), axes=tuple(axes))
+
+
+@reads("t", "t_copy")
+def _t(site: Site) -> Expr:
+    return site.call("transpose", site.value("self"), axes=tuple(reversed(range(rank_of(site)))))
+
+
+def _sliced(site: Site, dim: int, start: int, step: int, of: SourceType) -> Expr:
+    begin, strides = [0] * len(of.shape), [1] * len(of.shape)
+    begin[dim], strides[dim] = start, step
+    attrs = {"begin": tuple(begin), "strides": tuple(strides), "axes": None, "slice_mode": "end"}
+    return site.call("strided_slice", site.value("self"), of=of, **attrs)
+
+
+def _dim(site: Site) -> tuple[int, int]:
+    """The dimension that an operator works along, and its size."""
+    shape = site.value("self").type.shape
+    dim = int(site.args["dim"]) % len(shape)
+    return dim, int(shape[dim] or 0)
+
+
+def _start(start: Any, size: int) -> int:
+    require(isinstance(start, int), "start", "computed at run time", "a known number")
+    assert isinstance(start, int)
+    return max(start + size, 0) if start < 0 else min(start, size)
+
+
+@reads("slice", "slice_copy")
+def _slice(site: Site) -> Expr:
+    dim, size = _dim(site)
+    step = site.args["step"]
+    require(isinstance(step, int), "step", "computed at run time", "a known number")
+    return _sliced(site, dim, _start(site.args["start"] or 0, size), step, site.type)
+
+
+@reads("narrow")
+def _narrow(site: Site) -> Expr:
+    dim, size = _dim(site)
+    return _sliced(site, dim, _start(site.args["start"], size), 1, site.type)
+
+
+@reads("select", "select_copy")
+def _select(site: Site) -> Expr:
+    dim, size = _dim(site)
+    of = site.value("self").type
+    one = replace(of, shape=tuple(1 if d == dim else n for d, n in enumerate(of.shape)))
+    return site.call("reshape", _sliced(site, dim, _start(site.args["index"], size), 1, one))
+
+
+@reads("split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "chunk")
+def _split(site: Site) -> Expr:
+    """Its parts one by one: ``getitem`` takes them."""
+    dim, _ = _dim(site)
+    parts, start = [], 0
+    for part in site.types:
+        parts.append(_sliced(site, dim, start, 1, part))
+        start += int(part.shape[dim] or 0)
+    return Tuple(site.types, load=lambda: tuple(parts))
+
+
+@reads("getitem", namespace="")
+def _getitem(site: Site) -> Expr:
+    whole, index = site.reading(site.node.args[0]), site.node.args[1]
+    if isinstance(whole, Tuple):
+        part: Expr = whole.fields[index]
+        return part
+    require(len(whole.types) == 1 and index == 0, "part of a result", index, "of one that is read")
+    return whole
+
+
+@reads("cat", "concat", "concatenate")
+def _cat(site: Site) -> Expr:
+    parts = site.values("tensors")
+    whole = Tuple(tuple(part.type for part in parts), load=lambda: parts)
+    return site.call("concatenate", whole, axis=int(site.args["dim"]) % rank_of(site))
+
+
+@reads("constant_pad_nd", "pad")
+def _pad(site: Site) -> Expr:
+    given: Sequence[int] = site.args["pad"]
+    mode = site.args.get("mode", "constant")
+    require(mode == "constant", "mode of pad", mode, "constant")
+    pairs = list(zip(given[::2], given[1::2], strict=True))[::-1]
+    widths = (*((0, 0),) * (rank_of(site) - len(pairs)), *pairs)
+    value = constant(float(site.args.get("value") or 0), "float32")
+    return site.call("pad", site.value("self"), value, mode="constant", widths=widths)
+
+
+@reads("expand", "expand_copy")
+def _expand(site: Site) -> Expr:
+    value = site.value("self")
+    return value if value.type == site.type else site.call("broadcast_to", value)
+
+
+@reads("repeat")
+def _repeat(site: Site) -> Expr:
+    return site.call("tile", site.value("self"))
+
+
+@reads("flip")
+def _flip(site: Site) -> Expr:
+    value = site.value("self")
+    for dim in site.args["dims"]:
+        value = site.call("reverse", value, axis=int(dim) % rank_of(site))
+    return value
+
+
+@reads("upsample_nearest2d", whole=[torch.ops.aten.upsample_nearest2d.vec])
+def _nearest(site: Site) -> Expr:
+    value = site.reading(site.args.get("self", site.args.get("input")))
+    require(rank_of(site) == 4, "dimensions of upsampling", rank_of(site), 4)
+    sizes = [int(dim or 0) for dim in value.type.shape[2:]]
+    whole = all(count % size == 0 for size, count in zip(sizes, site.shape[2:], strict=True))
+    require(whole, "size of upsampling", site.shape[2:], f"multiples of {sizes}")
+    attrs: dict[str, Any] = {"coordinates": "asymmetric", "nearest_mode": "floor"}
+    return site.call("resize2d", value, layout="NCHW", method="nearest_neighbor", **attrs)
+
+
+@reads("pixel_shuffle", whole=[torch.ops.aten.pixel_shuffle.default])
+def _pixel_shuffle(site: Site) -> Expr:
+    require(rank_of(site) == 4, "dimensions of pixel_shuffle", rank_of(site), 4)
+    block = int(site.args["upscale_factor"])
+    return site.call(
+        "depth_to_space", site.value("self"), block_size=block, layout="NCHW", mode="CRD"
+    )

@@ -70,6 +70,8 @@ class Range:
 
     def hull(self, value: Array | float) -> Range:
         """Bounds that hold ``value`` as well."""
+        # Of the same dtype: a border's value is a Python float, also around integers.
+        value = np.asarray(value, self.low.dtype)
         return Range(np.minimum(self.low, value), np.maximum(self.high, value))
 
     def spread(self, count: int) -> Range:

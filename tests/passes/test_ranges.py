@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.support.planted_channels import ARITHMETICS, planted
 from tests.support.random_graphs import graphs, random_array, random_inputs
-from tinyai.ir import Array, Builder, Graph, Op, Type, verify
-from tinyai.ops import OPS, Conv2d, Dense
+from tinyai.ir import Array, Builder, DType, Graph, Op, Operand, Type, verify
+from tinyai.ops import OPS, Conv2d, Dense, Pad, Sum
+from tinyai.ops.steps import RightShift
 from tinyai.passes import drop_channels
 from tinyai.passes.channels import equal_channels
 from tinyai.passes.ranges import ranges
@@ -30,6 +31,7 @@ def assert_true(graph: Graph, seed: int) -> None:
     for name, value in values.items():
         rows = value.reshape(-1, graph.type(name).channels)
         low, high = known[name].low, known[name].high
+        assert low.dtype == high.dtype == (np.float32 if value.dtype.kind == "f" else np.int64)
         assert low.shape == high.shape == rows.shape[1:]
         inside = (low <= rows) & (rows <= high)
         assert np.all(inside | (np.isnan(rows) & np.isinf(low))), f"%{name} in {graph}"
@@ -53,6 +55,15 @@ def test_planted_networks(arithmetic: str) -> None:
 @given(graph=graphs(), seed=st.integers(0, 2**16))
 def test_any_graph(graph: Graph, seed: int) -> None:
     assert_true(graph, seed)
+
+
+def test_bounds_of_a_border_around_integers_are_integers() -> None:
+    """The border's value is a float, also where what it surrounds is not."""
+    b = Builder("g")
+    x = b.input(Type((1, 2, 3, 2), DType.INT32))
+    padded = b.add(Pad(((0, 0), (1, 0), (0, 0), (0, 0)), -9722.0), [x])
+    shift = RightShift(operand=Operand(b.constant(np.array([12], np.int32))))
+    assert_true(verify(b.graph([b.add(Sum((1,)), [padded], (shift,))])), 1)
 
 
 def examples() -> Iterator[tuple[Op, tuple[Type, ...]]]:

@@ -368,6 +368,12 @@ class Node:
         """Every tensor that the node reads, inputs first, operands of steps after, each once."""
         return tuple(dict.fromkeys((*self.inputs, *operand_tensors(self.epilogue))))
 
+    @property
+    def named(self) -> str:
+        """The operator, and the names by which the user's model knows the layer, for messages."""
+        of = f" of layer {', '.join(map(repr, self.sources))}" if self.sources else ""
+        return f"{self.op.name}{of}"
+
 
 def operands(steps: Iterable[Step]) -> Iterator[Operand]:
     """What steps read, and after each what its steps read."""

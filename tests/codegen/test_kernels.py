@@ -33,7 +33,7 @@ from tinyai.codegen.kernels import KERNELS, Kernel, choose, choose_kernels
 from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.plan import Space
-from tinyai.errors import UnsupportedError
+from tinyai.errors import DefectError, UnsupportedError
 from tinyai.ir import Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
 from tinyai.ops import OPS, Concatenate, Conv2d, Elementwise, Reshape, Transpose
 from tinyai.ops.steps import (
@@ -172,17 +172,35 @@ def test_the_first_row_without_a_complaint_is_chosen() -> None:
         assert chosen == ("conv2d_depthwise_scalar" if depthwise else "conv2d_patches_scalar")
 
 
-def test_a_node_without_a_kernel_is_an_error_that_names_it() -> None:
+def test_a_node_without_a_kernel_is_an_error_that_names_the_layer_of_the_model() -> None:
     class Unknown(Reshape):
         name = "unknown"
 
     builder = Builder("region")
     x = builder.input(Type((2, 3), DType.INT8))
-    builder.add(Unknown((6,)), [x])
+    builder.add(Unknown((6,)), [x], sources=("head/flatten",))
     graph = builder.graph(["t1"])
-    with pytest.raises(UnsupportedError, match=r"no kernel for %t1: int8\[6\] = unknown") as error:
+    with pytest.raises(UnsupportedError, match=r"at %t1: int8\[6\] = unknown") as error:
         choose_kernels(graph, Target())
+    first = error.value.what.splitlines()[0]
+    assert first == "no kernel for unknown of layer 'head/flatten'"
     assert error.value.found == "no row for unknown"
+
+
+def test_a_fault_while_a_layer_gets_its_code_names_the_layer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    builder = Builder("region")
+    x = builder.input(Type((2, 3), DType.INT8))
+    builder.add(Transpose((1, 0)), [x], sources=("turned",))
+
+    def rejection(*_: object) -> str:
+        raise KeyError("nothing here")
+
+    rows = tuple(replace(row, rejection=rejection) for row in KERNELS)
+    monkeypatch.setattr("tinyai.codegen.kernels.KERNELS", rows)
+    with pytest.raises(DefectError, match="the kernel for transpose of layer 'turned'"):
+        choose_kernels(builder.graph(["t1"]), Target())
 
 
 def test_a_node_that_no_row_takes_is_an_error_with_each_complaint(

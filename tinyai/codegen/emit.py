@@ -20,6 +20,7 @@ from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.codegen.plan import Location, MemoryPlan, Space
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, tidy
+from tinyai.errors import owning_faults
 from tinyai.ir import Array, DType, Graph, Node, format_steps
 from tinyai.ops import Concatenate, Reshape
 from tinyai.target import Target
@@ -223,6 +224,10 @@ class _Variant:
 
     def call(self, number: int, node: Node) -> Code:
         """The comment and the call of one node; its function and constants on the way."""
+        with owning_faults(f"the code of {node.named}"):
+            return self._call(number, node)
+
+    def _call(self, number: int, node: Node) -> Code:
         choice = self.choices[node.output]
         kernel, threads = choice.kernel, self.graph.threads
         if self._is_free(node):

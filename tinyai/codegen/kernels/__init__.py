@@ -21,7 +21,7 @@ from tinyai.codegen.kernels import (
 )
 from tinyai.codegen.kernels.table import Kernel
 from tinyai.codegen.lowered import Choice, Lowered
-from tinyai.errors import UnsupportedError
+from tinyai.errors import UnsupportedError, owning_faults
 from tinyai.ir import Graph, Node, format_node
 from tinyai.target import Target
 
@@ -60,15 +60,16 @@ def choose(graph: Lowered, node: Node, isa: IsaVariant, own: Sequence[Kernel] = 
     """
     all_rows: list[str] = []
     rejected: list[str] = []
-    for kernel in _rows(node, isa, own):
-        rejection = kernel.rejection(graph, node)
-        if rejection is None:
-            return Choice(kernel, tuple(rejected))
-        all_rows.append(f"{kernel.name}: {rejection}")
-        if kernel.kind(graph, node):
-            rejected.append(f"{kernel.name} rejected: {rejection}")
+    with owning_faults(f"the kernel for {node.named}"):
+        for kernel in _rows(node, isa, own):
+            rejection = kernel.rejection(graph, node)
+            if rejection is None:
+                return Choice(kernel, tuple(rejected))
+            all_rows.append(f"{kernel.name}: {rejection}")
+            if kernel.kind(graph, node):
+                rejected.append(f"{kernel.name} rejected: {rejection}")
     raise UnsupportedError(
-        f"no kernel for {format_node(graph, node)}",
+        f"no kernel for {node.named}\n  at {format_node(graph, node)}",
         found="; ".join(all_rows) or f"no row for {node.op.name}",
         allowed="an operator and types that a row of tinyai/codegen/kernels serves",
         hint="keep the operator on the host",

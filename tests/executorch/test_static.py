@@ -9,8 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from executorch.runtime import Runtime
+from torch import nn
 
+from benchmarks.torch_networks import quantized
+from tests.executorch.edge_programs import edge_of
 from tests.executorch.hand_made import (
     SHAPE,
     Clamp,
@@ -21,6 +25,7 @@ from tests.executorch.hand_made import (
     sample,
 )
 from tinyai.errors import OptionError
+from tinyai.executorch import TinyAIPartitioner, TinyAIQuantizer, quantization_config
 from tinyai.frontends.executorch import native_part
 from tinyai.frontends.executorch.static import write_static
 
@@ -36,11 +41,16 @@ def built_example(folder: Path) -> Path:
 
 
 def run(example: Path, program: bytes, method: str, x: np.ndarray) -> np.ndarray:
+    return np.frombuffer(output(example, program, method, x), np.int8).reshape(x.shape)
+
+
+def output(example: Path, program: bytes, method: str, x: np.ndarray) -> bytes:
+    """The first output's bytes."""
     folder = example.parent
     (folder / "net.pte").write_bytes(program)
     (folder / "x.bin").write_bytes(x.tobytes())
     subprocess.run([example, "net.pte", method, "x.bin"], cwd=folder, check=True)
-    return np.frombuffer((folder / f"{method}.0").read_bytes(), np.int8).reshape(x.shape)
+    return (folder / f"{method}.0").read_bytes()
 
 
 @needs_make
@@ -85,3 +95,26 @@ def test_a_program_without_packages_and_a_prefix_that_c_refuses_are_told(tmp_pat
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OptionError, match="compile spec 'static'"):
         one_method(static="a b")
+
+
+@needs_make
+def test_what_the_partitioner_delegates_computes_the_same_linked_and_loaded(tmp_path: Path) -> None:
+    """From a torch module to the results of an application, for a text that names begin with."""
+    native_part.load()
+    torch.manual_seed(2)
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5))
+    images = torch.randn(6, 1, 2, 6, 6)
+    quantizer = TinyAIQuantizer().set_global(quantization_config())
+    exported = quantized(module.eval(), [(image,) for image in images[:4]], quantizer)
+    linked = edge_of(exported, TinyAIPartitioner(strict=True, static="tiny")).to_executorch()
+    loaded = edge_of(exported, TinyAIPartitioner(strict=True)).to_executorch()
+    (package,) = write_static(linked, tmp_path / "app")
+    assert package.name == "tiny_forward_0"
+    assert len(linked.buffer) < len(loaded.buffer), "no code and no weights in it"
+    example = built_example(tmp_path / "app")
+    method = Runtime.get().load_program(bytes(loaded.buffer)).load_method("forward")
+    for image in images[4:]:
+        expected = method.execute([image])[0].numpy()
+        found = output(example, bytes(linked.buffer), "forward", image.numpy())
+        np.testing.assert_array_equal(np.frombuffer(found, np.float32), expected.ravel())
+        assert np.unique(expected).size > 1

@@ -38,8 +38,29 @@ OWN_FAULT, NO_CODE = "a fault of tinyai's own", "code generation"
 _MOST_ROOTS = 64  # places above an operator at which a composite around it is looked for
 
 
-def plain_hint(reason: Reason) -> str:
-    """What to change, where a front end knows no better."""
+# What to change, by what a reason is like: the first that applies.
+Hints = Sequence[tuple[Callable[[Reason], bool], str]]
+
+
+def about(*clauses: str) -> Callable[[Reason], bool]:
+    """Whether a reason is one of these clauses."""
+    return lambda reason: reason.clause in clauses
+
+
+_COMMON_HINTS: Hints = (
+    (about(OWN_FAULT), "report it with the model; all that was built computes what it should"),
+    (
+        about(NO_CODE),
+        "nothing has to change, for the host computes it; or write it with other operators",
+    ),
+)
+
+
+def hint_of(reason: Reason, hints: Hints = ()) -> str:
+    """What to change so that a clause holds: by a front end's ``hints``, or in general."""
+    for applies, text in (*hints, *_COMMON_HINTS):
+        if applies(reason):
+            return text
     return f"change the model so that the clause holds: {reason.clause}, {reason.allowed}"
 
 
@@ -51,7 +72,7 @@ class Language:
 
     spelled: Callable[[str], str] = str
     supported: tuple[str, ...] = tuple(OPERATORS)
-    hint: Callable[[Reason], str] = plain_hint
+    hint: Callable[[Reason], str] = hint_of
     macs: Callable[[Call], int | None] = lambda call: None
 
 
@@ -194,7 +215,7 @@ def reason_for(call: Call, whole: Whole) -> Reason:
         unknown = refusal_of_unknown(call)
         own = call.op in LEFT_TO_THE_HOST
         allowed = (
-            unknown.allowed if own else _known_operators(call.spelled, whole.language.supported)
+            unknown.allowed if own else known_operators(call.spelled, whole.language.supported)
         )
         return Reason("none", "", 0, unknown.clause, unknown.found, allowed)
     if call in whole.unbuilt:
@@ -212,7 +233,7 @@ def reason_for(call: Call, whole: Whole) -> Reason:
     return Reason("operator", call.spelled, 1, refusal.clause, refusal.found, refusal.allowed)
 
 
-def _known_operators(name: str, taken: Sequence[str]) -> str:
+def known_operators(name: str, taken: Sequence[str]) -> str:
     """What is allowed instead of an unknown operator: names that are like it, where there are."""
 
     def last(text: str) -> str:

@@ -121,6 +121,7 @@ def test_what_stays_outside_is_told_with_its_reason_and_its_pairs_stay_with_it()
     report = explain(program)
     found = {row.operator: row for row in report.computing}
     assert found["aten.cumsum"].reason.found == "aten.cumsum"
+    assert "XnnpackPartitioner" in found["aten.cumsum"].hint
     with pytest.raises(BoundaryError, match=r"aten\.cumsum"):
         TinyAIPartitioner(strict=True).partition(program)
     with pytest.raises(UnsupportedError, match=r"operator aten\.cumsum 'aten_cumsum_default'"):
@@ -157,7 +158,43 @@ def test_an_unquantized_network_is_left_whole() -> None:
     program = program_of(torch.export.export(Small().eval(), example))
     report = explain(program)
     assert report.regions == ()
+    rows = {row.name: row for row in report.computing}
     assert {"aten.convolution", "aten.linear"} <= {row.operator for row in report.computing}
+    assert "TinyAIQuantizer" in rows["aten_convolution_default"].hint
+
+
+class Products(nn.Module):
+    """Each operator whose work is counted, and one whose work is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 6, 3, stride=2, groups=2)
+        self.up = nn.ConvTranspose2d(6, 5, 2, stride=2)
+        self.line = nn.Conv1d(8, 3, 3)
+        self.linear = nn.Linear(7, 9)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x = self.up(self.conv(x))
+        return x, self.line(y), self.linear(y), y @ y.transpose(1, 2), y[0] @ y[0].t(), x + 1
+
+
+def test_the_work_of_what_stays_outside_is_counted() -> None:
+    example = (torch.randn(2, 4, 9, 9), torch.randn(2, 8, 7))
+    report = explain(program_of(torch.export.export(Products().eval(), example)))
+    assert {row.operator: row.macs for row in report.computing if row.macs is None} == {
+        "aten.add": None
+    }
+    found = sorted(row.macs for row in report.computing if row.macs is not None)
+    assert found == sorted(
+        [
+            2 * 4 * 4 * 6 * 2 * 9,  # each place of the result and each weight
+            2 * 4 * 4 * 6 * 5 * 4,  # each place of the data and each weight
+            2 * 5 * 3 * 8 * 3,
+            2 * 8 * 9 * 7,
+            2 * 8 * 8 * 7,
+            8 * 8 * 7,
+        ]
+    )
 
 
 class Counter(nn.Module):
@@ -177,8 +214,9 @@ class Counter(nn.Module):
 def test_what_reads_a_buffer_that_the_program_changes_stays_outside() -> None:
     program = program_of(converted(Counter(), IMAGE))
     report = explain(program)
-    reasons = [row.reason.found for row in report.computing]
-    assert "a buffer that the program changes" in reasons
+    (row,) = (row for row in report.computing if row.reason.found == "b_count")
+    assert row.reason.clause == "buffer that the program changes"
+    assert "pass the state as an input" in row.hint
     assert len(report.regions) == 1
 
 

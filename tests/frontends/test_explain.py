@@ -21,7 +21,7 @@ from tvm import relay
 import tests.support.relay_nets as nets
 import tinyai
 from tests.support.paths import DIGITS, ROOT
-from tinyai.boundary import Whole, _known_operators, boundary_bytes, bytes_of
+from tinyai.boundary import Whole, boundary_bytes, bytes_of, known_operators
 from tinyai.cli import main
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.relay.hints import hint, macs
@@ -583,7 +583,7 @@ def test_bytes_of_a_tensor():
 
 
 def test_names_that_are_like_an_unknown_operator():
-    known = functools.partial(_known_operators, taken=tuple(supported()))
+    known = functools.partial(known_operators, taken=tuple(supported()))
     assert "nn.conv2d" in known("qnn.conv2d")
     assert "nn.conv2d" in known("nn.conv2d_transpose")
     assert "nn.global_avg_pool2d" in known("nn.global_avg_pool1d")
@@ -679,7 +679,7 @@ def test_a_whole_tells_the_fields_of_a_split_apart():
 
 def test_every_operator_of_the_table_is_known():
     for name in supported():
-        assert name in _known_operators(name, tuple(supported()))
+        assert name in known_operators(name, tuple(supported()))
 
 
 # --- The command -------------------------------------------------------------------------------

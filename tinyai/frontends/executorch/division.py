@@ -19,6 +19,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tinyai.backend.pipeline import Compiled
 from tinyai.errors import OptionError, TinyAIError, owning_faults
 from tinyai.frontends.executorch.edge import ARITHMETIC, built
+from tinyai.frontends.executorch.hints import MUTABLE, NOT_QUANTIZED, NOT_TO_DELEGATE
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import (
     QUANTIZATION,
@@ -88,10 +89,10 @@ def _barred(program: ExportedProgram, without: frozenset[str]) -> dict[Node, Rea
     found = {}
     for node in _calls(program):
         if names_of(node) & without:
-            found[node] = Refusal("operators_not_to_delegate", operator_of(node), "others")
+            found[node] = Refusal(NOT_TO_DELEGATE, operator_of(node), "others")
         elif mutable & set(node.all_input_nodes):
-            what = "a buffer that the program changes"
-            found[node] = Refusal("operand", what, "constants and inputs")
+            names = ", ".join(sorted(each.name for each in mutable & set(node.all_input_nodes)))
+            found[node] = Refusal(MUTABLE, names, "constants and inputs")
         elif node in reading.refused:
             found[node] = reading.refused[node]
     return {node: reason_of(node, refusal) for node, refusal in found.items()}
@@ -303,11 +304,10 @@ def _floats(reading: Reading, outputs: Sequence[Node], nodes: Sequence[Node]) ->
         return several
     by_name = {node.name: node for node in nodes}
     integers = Rewriting(reading.result(outputs), ARITHMETIC).result
-    pair = "dequantize before it and quantize after it"
     return {
         by_name[call.name]: reason_of(
             by_name[call.name],
-            refusal or Refusal("its result is used as float32", "float32", pair),
+            refusal or Refusal(NOT_QUANTIZED, "none", "a quantize after it"),
         )
         for call, refusal in Rewriting(integers, ARITHMETIC).floats()
         if call.name in by_name

@@ -9,7 +9,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tinyai.boundary import plain_hint, region_row
+from tinyai.boundary import region_row
 from tinyai.errors import OptionError
 from tinyai.frontends.executorch.division import (
     Division,
@@ -19,6 +19,8 @@ from tinyai.frontends.executorch.division import (
     reason_of,
 )
 from tinyai.frontends.executorch.edge import target_of
+from tinyai.frontends.executorch.hints import IDLE, NEIGHBOURS, hint
+from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
 from tinyai.report import HostRow, Report
 from tinyai.source import Refusal, fixed_type
@@ -82,16 +84,16 @@ def _host_row(node: Node, division: Division) -> HostRow:
         type=of,
         reason=reason,
         computes=node_computes(node),
-        macs=None,
+        macs=macs_of(node),
         boundary_bytes=_boundary_bytes(node, division),
-        hint=plain_hint(reason),
+        hint=hint(reason),
     )
 
 
 def _left_out(node: Node) -> Refusal:
     if operator_of(node).startswith(QUANTIZATION):
-        return Refusal("neighbours", "operators outside of a delegate", "operators inside of one")
-    return Refusal("delegate", "one that computes nothing", "operators that compute")
+        return Refusal(NEIGHBOURS, "operators outside of a delegate", "operators inside of one")
+    return Refusal(IDLE, f"only {operator_of(node)}", "at least one operator that computes")
 
 
 def _boundary_bytes(node: Node, division: Division) -> int | None:

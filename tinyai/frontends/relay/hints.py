@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable
 
-from tinyai.boundary import NO_CODE, OWN_FAULT, Language, plain_hint
+from tinyai.boundary import Hints, Language, about, hint_of
 from tinyai.frontends.relay.spelling import spelled, supported
 from tinyai.patterns import LEFT_TO_THE_HOST
 from tinyai.report import Reason
@@ -74,14 +74,7 @@ _MACS: tuple[tuple[str, Callable[[Call, list[int], list[int], list[int]], int]],
 
 def hint(reason: Reason) -> str:
     """What to change so that the clause holds."""
-    for applies, text in _HINTS:
-        if applies(reason):
-            return text
-    return plain_hint(reason)
-
-
-def _is(*clauses: str) -> Callable[[Reason], bool]:
-    return lambda reason: reason.clause in clauses
+    return hint_of(reason, _HINTS)
 
 
 def _is_variable(found: str) -> bool:
@@ -93,37 +86,29 @@ def _found(text: str) -> Callable[[Reason], bool]:
     return lambda reason: reason.found.startswith(text)
 
 
-_HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
+_HINTS: Hints = (
     (
-        _is("operator"),
+        about("operator"),
         "write it with operators that tinyai takes, or add a row in tinyai/ops",
     ),
     (
-        _is(*(refusal.clause for refusal in LEFT_TO_THE_HOST.values())),
+        about(*(refusal.clause for refusal in LEFT_TO_THE_HOST.values())),
         "nothing has to change, for the host computes it as TVM does",
     ),
     (
-        _is(OWN_FAULT),
-        "report it with the model; all that was built computes what it should",
-    ),
-    (
-        _is(NO_CODE),
-        "nothing has to change, for the host computes it; or write it with other operators",
-    ),
-    (
-        _is("idle region"),
+        about("idle region"),
         "nothing, since it computes nothing; prune=False keeps such regions",
     ),
     (
-        _is("detour"),
+        about("detour"),
         "get the operator in between into a region first",
     ),
     (
-        _is("partition"),
+        about("partition"),
         "restore_predicates() if predicates were registered; then partition the source module",
     ),
     (
-        _is("other readers"),
+        about("other readers"),
         "compute the value once for each reader, so that the composite owns it",
     ),
     (
@@ -153,7 +138,7 @@ _HINTS: tuple[tuple[Callable[[Reason], bool], str], ...] = (
         "write the edge of the quantized part as the composite has it, or quantize this part",
     ),
     (
-        _is("data layout", "output layout", "kernel layout", "layout", "layouts"),
+        about("data layout", "output layout", "kernel layout", "layout", "layouts"),
         "relay.transform.ConvertLayout to an allowed layout, before partitioning",
     ),
     (

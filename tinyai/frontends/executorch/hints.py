@@ -1,0 +1,68 @@
+"""What a report says of an edge program: what to change so that an operator is delegated."""
+
+from __future__ import annotations
+
+from tinyai.boundary import Hints, about, hint_of
+from tinyai.report import Reason
+
+# Clauses of what is left out as a whole, beside those of readers and builders.
+NOT_TO_DELEGATE, MUTABLE, NEIGHBOURS, IDLE = (
+    "operators_not_to_delegate",
+    "buffer that the program changes",
+    "neighbours",
+    "idle region",
+)
+NOT_QUANTIZED = "quantization of the result"
+
+_QUANTIZE = (
+    "quantize it: TinyAIQuantizer().set_global(quantization_config()) puts pairs around all that "
+    "tinyai takes"
+)
+
+
+def _is_float(reason: Reason) -> bool:
+    return reason.clause == NOT_QUANTIZED or reason.allowed == "a quantized value"
+
+
+_HINTS: Hints = (
+    (about(NOT_TO_DELEGATE), "leave its name out of operators_not_to_delegate"),
+    (
+        about(MUTABLE),
+        "pass the state as an input and return what becomes of it, instead of a buffer",
+    ),
+    (
+        about("operator"),
+        "write it with operators that tinyai takes, or let XnnpackPartitioner() take what is left",
+    ),
+    (
+        about(NEIGHBOURS),
+        "nothing: it goes with the operators beside it, of which the report says more",
+    ),
+    (about(IDLE), "nothing, since it computes nothing"),
+    (
+        lambda reason: reason.allowed == "fixed dimensions",
+        "export without dynamic_shapes; a program may have a method for each shape",
+    ),
+    (_is_float, _QUANTIZE),
+    (
+        lambda reason: reason.allowed == "float32" and "float" in reason.found,
+        "module.float() before it is exported and quantized",
+    ),
+    (
+        about("limits", "dtype of the quantization"),
+        "quantize to all values of int8 or uint8, as TinyAIQuantizer does",
+    ),
+    (
+        about("scale"),
+        "quantize statically: scales that a calibration finds, not those of each run",
+    ),
+    (
+        lambda reason: reason.found == "computed at run time" and "constant" in reason.allowed,
+        "make it a parameter or a buffer of the module",
+    ),
+)
+
+
+def hint(reason: Reason) -> str:
+    """What to change so that the clause holds."""
+    return hint_of(reason, _HINTS)

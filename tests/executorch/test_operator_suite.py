@@ -137,10 +137,11 @@ def test_the_table_counts_cases_that_every_flow_ran() -> None:
 
 
 def test_what_xnnpack_alone_delegates_is_told_with_the_reason() -> None:
-    rows = [
-        ended(suite.TINYAI, "passed, nothing delegated", reasons=[["aten.abs", "the reason"]]),
-        ended(suite.XNNPACK, "passed, delegated", delegated={"aten::abs": 1}),
-    ]
-    assert "1 aten.abs: the reason" in suite.behind(rows)
-    rows[0]["delegated"] = {"aten::abs": 1}
-    assert suite.behind(rows) == ""
+    ours = ended(suite.TINYAI, "passed, nothing delegated", undelegated={"aten::abs": 1})
+    theirs = ended(suite.XNNPACK, "passed, delegated", delegated={"aten::abs": 1})
+    reasons = [["aten.abs", "floats"], ["quantizer: aten.abs.default", "no row"]]
+    said = suite.behind([ours | {"reasons": reasons}, theirs])
+    assert "1 quantizer: aten.abs.default: no row" in said
+    assert "floats" not in said
+    assert suite.behind([ours | {"delegated": {"aten::abs": 1}}, theirs]) == ""
+    assert suite.behind([ours | {"undelegated": {}}, theirs]) == ""

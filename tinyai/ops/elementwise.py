@@ -213,6 +213,14 @@ def lower_function(name: str) -> Lower:
     return lower
 
 
+def lower_given_function(call: Call, lowering: Lowering) -> str:
+    """function: a float32 function of one value, which the source of the model computes."""
+    dtype = lowering.type(call["data"]).dtype
+    require(dtype.is_float, f"dtype of {call.spelled}", dtype, "float32")
+    step = steps.GivenFunction(str(call.attrs["label"]), compute=call.attrs["compute"])
+    return apply(call, lowering, call["data"], step)
+
+
 def lower_divide(call: Call, lowering: Lowering) -> str:
     """divide of float32."""
     value, divisor = call["left"], call["right"]
@@ -295,6 +303,7 @@ OPERATORS = {
     "prelu": OperatorRow(lower_prelu, "data slope", "axis"),
     "divide": OperatorRow(lower_divide, "left right"),
     **{name: OperatorRow(lower_function(name)) for name in FUNCTIONS},
+    "function": OperatorRow(lower_given_function, "data", "label compute"),
     "cast": OperatorRow(lower_cast, "data", "dtype", compute=False),
     "copy": OperatorRow(lower_identity, compute=False),
     "stop_fusion": OperatorRow(lower_identity, compute=False),

@@ -7,7 +7,7 @@ one class; ``tinyai/codegen/steps.py`` holds the C expression of each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -665,3 +665,22 @@ class Function(Step):
     def reference(self, value: Array, operand: Array | None) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(ALL_FUNCTIONS[self.function](value), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class GivenFunction(Function):
+    """One that a front end brings: ``compute`` is it, and ``function`` says which it is, with all
+    its numbers."""
+
+    compute: Callable[[Array], Array] = field(compare=False, repr=False, kw_only=True)
+
+    def result(self, dtype: DType) -> DType:
+        if not dtype.is_float:
+            raise ValueError(f"{self.function} of {dtype}: float32 only")
+        return dtype
+
+    def reference(self, value: Array, operand: Array | None) -> Array:
+        result = np.asarray(self.compute(np.asarray(value, np.float32)), np.float32)
+        if result.shape != value.shape:
+            raise ValueError(f"{self.function} of {value.shape}: found {result.shape}")
+        return result

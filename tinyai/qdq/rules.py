@@ -702,7 +702,7 @@ ELEMENTWISE = (
     *("abs", "negative", "sign", "ceil", "floor", "round", "trunc", "clip", "maximum", "minimum"),
     *("add", "subtract", "multiply", "divide", "power", "sqrt", "rsqrt"),
     *("exp", "log", "log2", "log10", "erf", "sin", "cos", "atan", "sigmoid", "tanh"),
-    *("fast_exp", "fast_erf", "fast_tanh", "relu", "leaky_relu", "prelu"),
+    *("fast_exp", "fast_erf", "fast_tanh", "relu", "leaky_relu", "prelu", "function"),
 )
 SOFTMAX = ("softmax", "log_softmax", "fast_softmax")
 # Of several quantized values, such as a sum of three branches: these have C for floats.
@@ -741,7 +741,9 @@ def function_of_values(view: View, call: Call) -> Function:
     behind, root = _moves_behind(view, call.args[0])
     inside, leaves = _inside(view, root)
     if not all(is_call(each, *ARITHMETIC) for each in inside):
-        require(len(leaves) == 1, "quantized inputs of the function", len(leaves), "one")
+        # One that is dequantized for each of its readers is one.
+        count = len({view.integers(leaf) for leaf in leaves})
+        require(count == 1, "quantized inputs of the function", count, "one")
     wide = "int16" in (grid.dtype, *(view.integers(leaf).dtype for leaf in leaves))
     require(not wide or has_16_bits(view, inside), "dtype of the function", "int16", "8 bits")
     own: set[Expr] = {*inside, *behind}

@@ -6,7 +6,7 @@ and what fails leaves it with the reason, until nothing fails.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from tinyai.backend.pipeline import Compiled
 from tinyai.errors import OptionError, TinyAIError, owning_faults
-from tinyai.frontends.executorch.edge import ARITHMETIC, built
+from tinyai.frontends.executorch.edge import ARITHMETIC, built, ends_of
 from tinyai.frontends.executorch.hints import MUTABLE, NOT_QUANTIZED, NOT_TO_DELEGATE
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import (
@@ -32,7 +32,7 @@ from tinyai.ir import Graph
 from tinyai.patterns import computes
 from tinyai.qdq import Rewriting
 from tinyai.report import Reason
-from tinyai.source import Refusal
+from tinyai.source import Expr, Refusal, Tuple
 from tinyai.target import Target
 from tinyai.trial import to_blame, tried, unbuilt
 
@@ -96,6 +96,18 @@ def _barred(program: ExportedProgram, without: frozenset[str]) -> dict[Node, Rea
         elif node in reading.refused:
             found[node] = reading.refused[node]
     return {node: reason_of(node, refusal) for node, refusal in found.items()}
+
+
+def read_as_integers(program: ExportedProgram, without: Collection[str] = ()) -> set[Node]:
+    """The operators of a program that become integers, as far as reading tells: nothing is built.
+    It may be a program of ATen, before anything is taken apart."""
+    barred = _barred(program, frozenset(without))
+    reading = Reading(program, READERS)
+    reading.read()
+    parts = tuple(map(reading, ends_of(program)[1]))
+    whole = Tuple(tuple(of for part in parts for of in part.types), load=lambda: parts)
+    taken = set(_calls(program)) - barred.keys()
+    return taken - _floats_below(whole, taken).keys()
 
 
 def checked_names(names: Collection[str]) -> frozenset[str]:
@@ -302,8 +314,12 @@ def _floats(reading: Reading, outputs: Sequence[Node], nodes: Sequence[Node]) ->
     }
     if several:
         return several
+    return _floats_below(reading.result(outputs), nodes)
+
+
+def _floats_below(root: Expr, nodes: Iterable[Node]) -> dict[Node, Reason]:
     by_name = {node.name: node for node in nodes}
-    integers = Rewriting(reading.result(outputs), ARITHMETIC).result
+    integers = Rewriting(root, ARITHMETIC).result
     return {
         by_name[call.name]: reason_of(
             by_name[call.name],

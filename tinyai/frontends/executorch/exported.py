@@ -14,14 +14,12 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tinyai.frontends.executorch.operators import READERS
-from tinyai.frontends.executorch.reader import Reading, type_of_value
+from tinyai.frontends.executorch.reader import Reading, operator_of, type_of_value
+from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
 from tinyai.qdq.rules import ELEMENTWISE, MOVES
 from tinyai.source import Call, Constant, Expr, SourceType, Tuple, children, ordered, require
 from tinyai.vocabulary import call
-
-# What stands for several functions of one value: they become one table, whatever it computes.
-FUNCTION = "sigmoid"
 
 
 class Exported(Reading):
@@ -46,6 +44,16 @@ class Exported(Reading):
         while is_call(weight, "transpose") and weight not in self.nodes:
             axis, weight = weight.attrs["axes"][axis], weight["data"]
         return int(axis)
+
+    def nodes_of(self, expr: Expr) -> Iterator[Node]:
+        """The nodes that read what an expression is made from: its own, and those that it stands
+        for, as a part of a split stands for the split."""
+        node = self.nodes[expr]
+        yield node
+        if operator_of(node) == "getitem":
+            yield from node.all_input_nodes
+        elif is_call(expr, "function"):
+            yield from getattr(expr.attrs["compute"], "steps", ())
 
     def _call(self, node: Node) -> Expr:
         made = super()._call(node)
@@ -72,7 +80,7 @@ class Exported(Reading):
         if not sums and not biases and len(computing) > 1:
             (value, *others) = self._values_of(made)
             require(not others, "values of a function", 1 + len(others), "one")
-            return call(FUNCTION, made.type, value)
+            return call("function", made.type, value, label=made.spelled, compute=_unknown)
         return (sums or biases or computing)[-1]
 
     def _as_one(self, made: Expr, core: Call | None, types: tuple[SourceType, ...]) -> Call:
@@ -108,6 +116,11 @@ class Exported(Reading):
     def _type_of_value(self, value: torch.Tensor) -> SourceType:
         """A dynamic dimension has the size that it was exported with: it may be fixed later."""
         return type_of_value(value, _size)
+
+
+def _unknown(values: Array) -> Array:
+    """Several functions of one value are one table, whatever it computes."""
+    raise NotImplementedError
 
 
 def _size(size: Any) -> int | None:

@@ -14,11 +14,10 @@ from torch.fx import Node
 
 from tinyai.boundary import require_none_left
 from tinyai.codegen.c import identifier
-from tinyai.frontends.executorch.division import checked_names, divide
+from tinyai.frontends.executorch.division import checked_names, divide, read_as_integers
 from tinyai.frontends.executorch.edge import target_of
 from tinyai.frontends.executorch.explain import report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
-from tinyai.frontends.executorch.reader import operator_of
 from tinyai.target import Target
 
 # The name of the class of the back end: what the runtime asks for.
@@ -70,32 +69,10 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[Any], Callable[[Node], bool] | None]:
-        """Operators that are read whole, where they are quantized: of floats others make more.
-        What remains whole is an error of ExecuTorch's, and of constants nobody makes integers."""
-        inputs = set(ep.graph_signature.user_inputs)
-        return list(KEPT_WHOLE), lambda node: _is_quantized(node) and _reads(node, inputs)
-
-
-def _is_quantized(node: Node) -> bool:
-    """Whether an operator reads nothing but dequantized values."""
-    read = [each for each in node.all_input_nodes if each.op == "call_function"]
-    return bool(read) and all(
-        ".dequantize_" in operator_of(each)
-        or (operator_of(each) == "getitem" and isinstance(each.args[0], Node))
-        for each in read
-    )
-
-
-def _reads(node: Node, inputs: set[str]) -> bool:
-    """Whether a value depends on one of the inputs of these names."""
-    seen, todo = {node}, [node]
-    while todo:
-        below = [each for each in todo.pop().all_input_nodes if each not in seen]
-        if any(each.op == "placeholder" and each.name in inputs for each in below):
-            return True
-        seen.update(below)
-        todo += below
-    return False
+        """Operators that are read whole, where they become integers: of floats others make more,
+        and what remains whole is an error of ExecuTorch's."""
+        integers = read_as_integers(ep, self.without)
+        return list(KEPT_WHOLE), integers.__contains__
 
 
 def compile_specs_of(target: Target) -> list[CompileSpec]:

@@ -33,7 +33,6 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from tinyai.errors import OptionError
 from tinyai.frontends.executorch.exported import Exported
-from tinyai.frontends.executorch.reader import operator_of
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.operands import is_call
 from tinyai.quantizer.config import QuantConfig
@@ -252,12 +251,10 @@ class _Annotations:
     def _roles(self) -> dict[Node, Role]:
         found: dict[Node, Role] = {}
         for expr, role in self.points.roles.items():
-            node = self.reading.nodes[expr]
-            found[node] = role
-            if (
-                operator_of(node) == "getitem"
-            ):  # what is read is read by the operator whose part it is
-                found.setdefault(node.args[0], role)
+            found[self.reading.nodes[expr]] = role
+        for expr, role in self.points.roles.items():
+            for node in self.reading.nodes_of(expr):
+                found.setdefault(node, role)
         return found
 
     def _annotate(self, node: Node) -> None:

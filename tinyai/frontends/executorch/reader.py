@@ -172,7 +172,7 @@ class Reading:
             return None
         values = {each: self.known(each) for each in node.all_input_nodes}
         # Without an operand it makes numbers: a constant, unless they are random.
-        if any(value is None for value in values.values()) or not _is_pure(node):
+        if any(value is None for value in values.values()) or not is_pure(node):
             return None
         known = {each: torch.from_numpy(np.array(value)) for each, value in values.items()}
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
@@ -196,13 +196,10 @@ class Reading:
             return self._unknown(node)
 
     def _call(self, node: Node) -> Expr:
-        name = operator_of(node)
-        if name not in self.readers:
-            raise Refusal("operator", name, "an operator that tinyai.executorch reads")
         shapes = [of.shape for of in self.types_of(node)]
         dynamic = next((shape for shape in shapes if None in shape), None)
         require(dynamic is None, "shape", dynamic, "fixed dimensions")
-        return self.readers[name](Site(node, arguments_of(node), self))
+        return self.readers[operator_of(node)](Site(node, arguments_of(node), self))
 
     def types_of(self, node: Node) -> tuple[SourceType, ...]:
         """Types of a node's tensors."""
@@ -246,9 +243,16 @@ class Reading:
         return call("transpose", of, value, axes=order)
 
 
-def _is_pure(node: Node) -> bool:
-    tags = getattr(getattr(node.target, "_op", node.target), "tags", ())
-    return torch.Tag.nondeterministic_seeded not in tags
+def tags_of(node: Node) -> Collection[torch.Tag]:
+    """What torch says of an operator; the edge dialect's are wrapped ones of ATen."""
+    target: Any = node.target
+    overload = target if isinstance(target, torch._ops.OpOverload) else getattr(target, "_op", None)
+    return getattr(overload, "tags", ())
+
+
+def is_pure(node: Node) -> bool:
+    """Whether an operator gives the same result each time."""
+    return torch.Tag.nondeterministic_seeded not in tags_of(node)
 
 
 def constants_of(program: ExportedProgram | GraphModule) -> dict[Node, torch.Tensor]:

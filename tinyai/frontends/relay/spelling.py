@@ -64,9 +64,13 @@ def spelled(operator: str) -> str:
     return next((name for name, ours in NAMES.items() if ours == operator), operator)
 
 
+# What Relay has no name for.
+_UNSPELLED = ("function",)
+
+
 def supported() -> dict[str, str]:
     """By Relay's name the operators that have a builder."""
-    named = set(NAMES.values())
+    named = {*NAMES.values(), *_UNSPELLED}
     return {name: ours for name, ours in NAMES.items() if ours in OPERATORS} | {
         name: name for name in OPERATORS if name not in named
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tinyai.frontends.executorch.operators.rows import rank_of, reads, require_float
+from tinyai.frontends.executorch.operators.rows import OTHER, READERS, rank_of, reads, require_float
 from tinyai.frontends.executorch.reader import Read, Site
 from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
@@ -93,9 +93,9 @@ def _prelu(site: Site) -> Expr:
 
 @reads("gelu")
 def _gelu(site: Site) -> Expr:
-    """x * (1 + erf(x / sqrt 2)) / 2."""
-    found = site.args["approximate"]
-    require(found == "none", "approximation of gelu", found, "none")
+    """x * (1 + erf(x / sqrt 2)) / 2, or what torch computes by tanh."""
+    if site.args["approximate"] != "none":
+        return READERS[OTHER](site)
     value = site.value("self")
     inner = site.call("multiply", value, constant(math.sqrt(0.5), "float32"))
     one = site.call("add", site.call("erf", inner), constant(1, "float32"))

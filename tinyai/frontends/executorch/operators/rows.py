@@ -13,18 +13,18 @@ from tinyai.source import require
 
 class Rows(dict[str, Read]):
     """Readers by the names of operators. What works in place, ``aten.relu_``, is read as what does
-    not."""
+    not, and what has no row by that of ``OTHER``."""
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or super().__contains__(str(name).rstrip("_"))
 
     def __missing__(self, name: str) -> Read:
-        if not name.endswith("_"):
-            raise KeyError(name)
-        return self[name.rstrip("_")]
+        return self[name.rstrip("_") if name in self else OTHER]
 
 
 READERS = Rows()
+# The name of the row for operators that have none.
+OTHER = "*"
 # Operators that are read, and whose parts in the core of ATen are not.
 KEPT_WHOLE: list[torch._ops.OpOverload] = []
 

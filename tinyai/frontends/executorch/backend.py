@@ -21,12 +21,13 @@ from tinyai.codegen.c import identifier
 from tinyai.errors import DefectError, OptionError
 from tinyai.frontends.executorch.blob import Blob, PortSpec
 from tinyai.frontends.executorch.edge import EdgeGraph, Port, graph_of
+from tinyai.frontends.executorch.names import LONGEST, names_of
 from tinyai.frontends.executorch.partitioner import STATIC
 from tinyai.ir import DType, Graph
 from tinyai.network import c_name, network_of_graph
 from tinyai.package import Package, package_of
+from tinyai.report import safe
 
-_LONGEST_NAME = 100
 # The library is copied before it is used: its place in the program does not matter.
 _ALIGNMENT = 16
 _OWN_SPECS = (backend.CompileSpec("abi", TRACED.encode()), backend.CompileSpec(BINARY, b"1"))
@@ -85,7 +86,12 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
         graphs = {method: [each.graph for each in several] for method, several in read.items()}
         results = _linked(graphs, specs) if static else _loaded(graphs, specs)
         return {
-            method: [made.of(each) for made, each in zip(results[method], several, strict=True)]
+            method: [
+                made.of(each, names_of(program))
+                for made, each, program in zip(
+                    results[method], several, edge_programs[method], strict=True
+                )
+            ]
             for method, several in read.items()
         }
 
@@ -104,9 +110,9 @@ class _Network:
     library: bytes = b""
     package: Package | None = None
 
-    def of(self, read: EdgeGraph) -> backend_details.PreprocessResult:
-        """ExecuTorch's form of it."""
-        layers = _layers(self.sources)
+    def of(self, read: EdgeGraph, names: Mapping[str, str]) -> backend_details.PreprocessResult:
+        """ExecuTorch's form of it; ``names`` are those that nodes have in traces."""
+        layers = _layers(self.sources, names)
         inputs, outputs = ports_of(read)
         blob = Blob(self.key, self.entry, inputs, outputs, layers, self.library)
         store = NamedDataStore()
@@ -182,15 +188,17 @@ def _port(port: Port) -> PortSpec:
     return PortSpec(int(scalar_type_enum(dtype)), port.shape, port.dim_order)
 
 
-def _layers(sources: Mapping[int, Sequence[str]]) -> dict[int, str]:
-    """A name for each layer that came from nodes: those nodes', and its number where another layer
-    has the same."""
-    names: dict[int, str] = {}
-    for number, each in sources.items():
-        name = " + ".join(each)
-        name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
-        names[number] = f"{name} ({number})" if name in names.values() else name
-    return names
+def _layers(sources: Mapping[int, Sequence[str]], names: Mapping[str, str]) -> dict[int, str]:
+    """A name for each layer that came from nodes: those of its operators, or of the nodes where it
+    has none but quantization; and its number where another layer has the same."""
+    layers: dict[int, str] = {}
+    for number, nodes in sources.items():
+        operators = [names[node] for node in nodes if node in names]
+        name = safe(" + ".join(operators or nodes), LONGEST)
+        while name in layers.values():
+            name = f"{name}, layer {number}"
+        layers[number] = name
+    return layers
 
 
 def _debug_handles(

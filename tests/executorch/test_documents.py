@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.executorch.scripts import ROOT, run_script
 from tinyai.executorch import TinyAIPartitioner
 from tinyai.target import OPTIONS
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "backends-tinyai.md"
 ARGUMENTS = inspect.signature(TinyAIPartitioner).parameters.keys() - {"options"}
 # What a reader would do next: the outputs are those of the eager graph, but for a step.
@@ -34,20 +31,10 @@ def samples() -> list[str]:
 def test_the_samples_of_the_page_run(tmp_path: Path) -> None:
     first, *others = samples()
     assert len(others) == 4
-    script = tmp_path / "samples.py"
-    script.write_text("\n".join([first, AFTER, *others]))
 
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    said = run_script([first, AFTER, *others], tmp_path / "samples.py", tmp_path)
 
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "as the eager graph" in done.stdout
+    assert "as the eager graph" in said
     assert (tmp_path / "backend.o").stat().st_size > 0
 
 

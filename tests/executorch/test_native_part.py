@@ -35,15 +35,18 @@ from tests.support.c_checks import missing_sanitizers
 from tests.support.paths import ROOT
 from tinyai.errors import EnvironmentProblem, ToolchainError
 from tinyai.frontends.executorch import backend, native_part
-from tinyai.frontends.executorch.blob import MAGIC
+from tinyai.frontends.executorch.blob import MAGIC, PortSpec
 from tinyai.frontends.executorch.edge import ends_of
 from tinyai.frontends.executorch.native_part import load
-from tinyai.ir import Array, Graph
+from tinyai.ir import Array, Builder, DType, Graph, Type
+from tinyai.ops import Elementwise, Reshape
+from tinyai.ops.steps import Cast, Clip
 from tinyai.target import Target
 
 # Of runtime/core/error.h, as execution and loading tell them.
 INVALID_ARGUMENT, INVALID_TYPE = "0x12", "0x13"
 INVALID_PROGRAM, INCOMPATIBLE = "0x:23", "0x:30"
+DTYPES = {1: DType.INT8, 3: DType.INT32}  # by ExecuTorch's numbers
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -263,14 +266,48 @@ def test_a_blob_without_sense_whose_checksum_fits_is_refused_or_means_the_same(
         for at in rng.integers(20, len(altered), 3):
             altered[at] ^= int(rng.integers(1, 256))
         altered[16:20] = zlib.crc32(altered[:16] + altered[20:]).to_bytes(4, "little")
-        error_of(program[: blob.start] + bytes(altered) + program[blob.stop :])
+        try:
+            found = run(program[: blob.start] + bytes(altered) + program[blob.stop :], sample())
+        except RuntimeError:
+            continue
+        assert np.array_equal(found, expected(image_graph(), sample()))
     assert error_of(program) == ""
+
+
+LARGER = PortSpec(1, (1, 8, 8, 4096), (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda inputs, outputs: ([*inputs, *outputs], []),
+        lambda inputs, outputs: ([], [*inputs, *outputs]),
+        lambda inputs, outputs: ([], []),
+        lambda inputs, outputs: (inputs, [*outputs, *outputs]),
+        lambda inputs, outputs: ([LARGER], outputs),
+        lambda inputs, outputs: (inputs, [replace(each, sizes=(1, 8, 8, 15)) for each in outputs]),
+        lambda inputs, outputs: (inputs, [replace(each, dtype=0) for each in outputs]),  # uint8
+    ],
+)
+def test_a_blob_that_says_other_ports_than_its_code_is_refused(change: Any) -> None:
+    ports = backend.ports_of
+    with mock.patch.object(backend, "ports_of", lambda read: change(*ports(read))):
+        program = bytes(one_method(isa="scalar").buffer)
+    assert INVALID_PROGRAM in error_of(program)
+
+
+def clamp_between(*types: Type) -> Graph:
+    """A clamp from one type to another of as many elements."""
+    builder = Builder("clamp")
+    x = builder.add(Reshape(types[1].shape), [builder.input(types[0])])
+    steps = Clip(-100, 100), Cast(types[1].dtype)
+    return builder.graph([builder.add(Elementwise(types[1].shape), [x], steps)])
 
 
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"dtype": 6}, INVALID_TYPE),
+        ({"dtype": 3}, INVALID_TYPE),
         ({"sizes": (1, 8, 16, 8)}, INVALID_ARGUMENT),
         ({"sizes": (8, 8, 16), "dim_order": (0, 1, 2)}, INVALID_ARGUMENT),
         ({"dim_order": (0, 2, 3, 1)}, INVALID_ARGUMENT),
@@ -282,20 +319,21 @@ def test_a_blob_without_sense_whose_checksum_fits_is_refused_or_means_the_same(
 def test_arguments_of_another_kind_are_the_runtimes_errors(
     change: dict[str, Any], error: str, kind: int
 ) -> None:
-    ports = backend.ports_of
-
-    def changed(*arguments: Any) -> Any:
-        found = list(ports(*arguments))
-        found[kind] = (replace(found[kind][0], **change),)
-        return tuple(found)
-
-    with mock.patch.object(backend, "ports_of", changed):
-        program = bytes(one_method(isa="scalar").buffer)
+    """Where a program's tensors are others than those of the delegate, blob and code alike."""
+    ports = [PortSpec(1, SHAPE, (0, 1, 2, 3))] * 2
+    ports[kind] = replace(ports[kind], **change)
+    types = [
+        Type(tuple(each.sizes[dim] for dim in each.dim_order), DTYPES[each.dtype]) for each in ports
+    ]
+    with mock.patch.object(backend, "ports_of", return_value=([ports[0]], [ports[1]])):
+        methods = {"forward": (Clamp(), SHAPE)}
+        made = lowered(methods, lambda *_: clamp_between(*types), isa="scalar")
+    program = bytes(made.buffer)
     if error:
         with pytest.raises(RuntimeError, match=error):
             run(program, sample())
     else:
-        assert np.array_equal(run(program, sample()), expected(image_graph(), sample()))
+        assert np.array_equal(run(program, sample()), np.clip(sample(), -100, 100))
 
 
 def test_where_memory_cannot_be_run_a_temporary_file_is_and_goes(
@@ -330,6 +368,13 @@ def test_a_trace_names_the_layers_as_the_source_does(program: bytes, tmp_path: P
     assert layers == [*NAMES, "writing the trace"]
     assert events["DELEGATE_CALL"].perf_data is not None
     assert all(event.perf_data.raw[0] >= 0 for event in block.events if event.is_delegated_op)
+
+
+def test_layers_of_one_name_stay_apart() -> None:
+    """Also where a model's names look like what sets them apart."""
+    sources = {1: ["a"], 2: ["a"], 3: ["a, layer 4"], 4: ["a"]}
+    found = backend._layers(sources, {})
+    assert found == {1: "a", 2: "a, layer 2", 3: "a, layer 4", 4: "a, layer 4, layer 4"}
 
 
 # --- Building it ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ C_TYPES = {
     DType.INT64: "int64_t",
     DType.FLOAT32: "float",
 }
+# A type in C, and dimensions.
+Shaped = tuple[str, tuple[int, ...]]
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -30,6 +33,18 @@ def literal(value: Any, dtype: DType) -> str:
     if dtype in (DType.INT32, DType.INT64) and number == dtype.range[0]:
         return f"({number + 1}{suffix} - 1)"
     return f"{number}{suffix}"
+
+
+def signature(inputs: Iterable[Shaped], outputs: Iterable[Shaped]) -> str:
+    """Types in C and dimensions of what an entry reads and writes, those of one element left out:
+    "int8_t[8,8,16] float[] -> int8_t[10]". It says how much memory each pointer leads to."""
+    texts = [
+        " ".join(
+            f"{name}[{','.join(str(dim) for dim in shape if dim != 1)}]" for name, shape in ports
+        )
+        for ports in (inputs, outputs)
+    ]
+    return " -> ".join(texts)
 
 
 def less(number: int) -> str:

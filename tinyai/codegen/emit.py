@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tinyai.codegen.c import C_TYPES, comment_text, identifier
+from tinyai.codegen.c import C_TYPES, comment_text, identifier, signature
 from tinyai.codegen.constants import Constant, with_definitions
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
@@ -103,6 +103,9 @@ def emit(
         "threads": graph.threads,
         "timed": timed,
         "traced": abi == "traced",
+        "signature": signature(
+            *([(p.c_type, p.shape) for p in each] for each in (inputs, outputs))
+        ),
         "hooked": hooked,
     }
     bodies = [variant.text(calls, alone=len(variants) == 1) for variant in variants]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 MAGIC = b"TINYAIET"
-VERSION = 1
+VERSION = 2
 _CRC_AT = 16
 
 

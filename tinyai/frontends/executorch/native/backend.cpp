@@ -43,6 +43,7 @@ constexpr int32_t kMostLayers = 1 << 24;
 /* A method's network, ready to be called. */
 struct Network {
   tinyai_entry entry = nullptr;
+  const char* signature = nullptr;
   int64_t arena_bytes = 0;
   int32_t layers = 0;
   Blob blob;
@@ -74,6 +75,7 @@ Error find(Network& network, BackendInitContext&) {
     const tinyai_linked& each = tinyai_linked_networks[number];
     if (blob.entry == each.name && blob.key == each.hash) {
       network.entry = each.entry;
+      network.signature = each.signature;
       network.arena_bytes = each.arena_bytes;
       network.layers = each.layers;
       return Error::Ok;
@@ -127,9 +129,11 @@ Error find(Network& network, BackendInitContext& context) {
     return Error::InvalidProgram;
   }
   network.entry = symbol<tinyai_entry>(network, "");
+  network.signature = symbol<const char*>(network, "_signature");
   const auto* arena = symbol<const int64_t*>(network, "_arena_bytes");
   const auto* layers = symbol<const int32_t*>(network, "_layers");
-  if (network.entry == nullptr || arena == nullptr || layers == nullptr) {
+  if (network.entry == nullptr || network.signature == nullptr || arena == nullptr ||
+      layers == nullptr) {
     ET_LOG(Error, "tinyai: library %s has no %s", blob.key.c_str(), blob.entry.c_str());
     return Error::InvalidProgram;
   }
@@ -139,6 +143,21 @@ Error find(Network& network, BackendInitContext& context) {
 }
 
 #endif
+
+/* Whether the code reads and writes what the blob says. */
+Error check_signature(const Network& network) {
+  const std::string said = signature(network.blob);
+  if (said == network.signature) {
+    return Error::Ok;
+  }
+  ET_LOG(
+      Error,
+      "tinyai: the code of %s is for %s, not %s",
+      network.blob.entry.c_str(),
+      network.signature,
+      said.c_str());
+  return Error::InvalidProgram;
+}
 
 /* Takes memory from the runtime for all that a call needs. */
 Error allocate(Network& network, BackendInitContext& context) {
@@ -346,6 +365,9 @@ class TinyAIExecuTorchBackend final : public BackendInterface {
       return Error::DelegateInvalidCompatibility;
     }
     Error error = find(network, context);
+    if (error == Error::Ok) {
+      error = check_signature(network);
+    }
     if (error == Error::Ok) {
       error = allocate(network, context);
     }

@@ -23,7 +23,7 @@
 
 namespace tinyai {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kMostAxes = 16;
 
 /* An input or output. */
@@ -160,16 +160,22 @@ class Reader {
   bool fits_ = true;
 };
 
-/* Bytes of an element of ExecuTorch's scalar types, 0 for those that tinyai has not. */
-inline size_t element_bytes(uint8_t dtype) {
-  constexpr size_t bytes[] = {1, 1, 2, 4, 8, 0, 4, 8, 0, 0, 0, 1};
-  return dtype < sizeof bytes / sizeof *bytes ? bytes[dtype] : 0;
+/* A type in C of one of ExecuTorch's scalar types, and its bytes: 0 for those that tinyai has not. */
+struct CType {
+  const char* name;
+  size_t bytes;
+};
+
+inline CType c_type(uint8_t dtype) {
+  constexpr CType types[] = {
+      {"uint8_t", 1}, {"int8_t", 1}, {"int16_t", 2}, {"int32_t", 4}, {"int64_t", 8}, {"", 0}, {"float", 4}};
+  return dtype < sizeof types / sizeof *types ? types[dtype] : CType{"", 0};
 }
 
 inline Port read_port(Reader& reader) {
   Port port;
   port.dtype = static_cast<uint8_t>(reader.number(1));
-  port.element_bytes = element_bytes(port.dtype);
+  port.element_bytes = c_type(port.dtype).bytes;
   const size_t rank = reader.number(1);
   if (rank > kMostAxes || port.element_bytes == 0) {
     reader.refuse();
@@ -185,6 +191,25 @@ inline Port read_port(Reader& reader) {
     }
   }
   return port;
+}
+
+inline std::string text(const std::vector<Port>& ports) {
+  std::string all;
+  for (const Port& port : ports) {
+    std::string sizes;
+    for (const uint8_t axis : port.dim_order) {
+      if (port.sizes[axis] != 1) {
+        sizes += (sizes.empty() ? "" : ",") + std::to_string(port.sizes[axis]);
+      }
+    }
+    all += (all.empty() ? "" : " ") + std::string(c_type(port.dtype).name) + "[" + sizes + "]";
+  }
+  return all;
+}
+
+/* What the code of a blob has to read and write, as the code says it itself (network.h). */
+inline std::string signature(const Blob& blob) {
+  return text(blob.inputs) + " -> " + text(blob.outputs);
 }
 
 /* What a blob says; returns what is wrong with it, or NULL. */

@@ -19,6 +19,7 @@ typedef int32_t (*tinyai_entry)(
 typedef struct {
   const char* name;
   const char* hash; /* of the package */
+  const char* signature; /* types in C and dimensions of inputs and outputs */
   tinyai_entry entry;
   int64_t arena_bytes;
   int32_t layers; /* whose times the entry tells: 0 where it cannot */

@@ -175,16 +175,23 @@ Error allocate(Network& network, BackendInitContext& context) {
   }
   network.inputs.resize(network.blob.inputs.size() + 1); /* never NULL */
   network.outputs.resize(network.blob.outputs.size() + 1);
+  return Error::Ok;
+}
+
+/* Gives a name to each layer whose time the code tells. */
+Error name_layers(Network& network) {
   for (int32_t number = 0; number < network.layers; ++number) {
     network.names.push_back("layer " + std::to_string(number));
   }
+  if (network.names.empty()) {
+    return Error::Ok;
+  }
   for (const Layer& layer : network.blob.layers) {
-    if (network.layers > 0 && layer.number >= network.names.size()) {
+    if (layer.number >= network.names.size()) {
+      ET_LOG(Error, "tinyai: the code of %s has no layer %u", network.blob.entry.c_str(), layer.number);
       return Error::InvalidProgram;
     }
-    if (network.layers > 0) {
-      network.names[layer.number] = layer.name;
-    }
+    network.names[layer.number] = layer.name;
   }
   return Error::Ok;
 }
@@ -260,6 +267,34 @@ Error check(const EValue& value, const Port& port, const char* kind, size_t numb
   return Error::Ok;
 }
 
+/* Checks all arguments and notes where they lie. */
+Error bind(Network& network, Span<EValue*> args) {
+  const Blob& blob = network.blob;
+  const size_t inputs = blob.inputs.size();
+  if (args.size() != inputs + blob.outputs.size()) {
+    ET_LOG(
+        Error, "tinyai: %zu arguments, allowed: %zu", args.size(), inputs + blob.outputs.size());
+    return Error::InvalidArgument;
+  }
+  for (size_t number = 0; number < inputs; ++number) {
+    const EValue& value = *args[number];
+    const Error error = check(value, blob.inputs[number], "input", number);
+    if (error != Error::Ok) {
+      return error;
+    }
+    network.inputs[number] = value.toTensor().const_data_ptr();
+  }
+  for (size_t number = 0; number < blob.outputs.size(); ++number) {
+    const EValue& value = *args[inputs + number];
+    const Error error = check(value, blob.outputs[number], "output", number);
+    if (error != Error::Ok) {
+      return error;
+    }
+    network.outputs[number] = value.toTensor().mutable_data_ptr();
+  }
+  return Error::Ok;
+}
+
 /* What a trace calls the time that it takes itself, so that the times of a call add up. */
 constexpr const char* kTracing = "writing the trace";
 
@@ -313,29 +348,9 @@ class TinyAIExecuTorchBackend final : public BackendInterface {
   Error execute(BackendExecutionContext& context, DelegateHandle* handle, Span<EValue*> args)
       const override {
     auto& network = *static_cast<Network*>(handle);
-    const auto& blob = network.blob;
-    const size_t inputs = blob.inputs.size();
-    if (args.size() != inputs + blob.outputs.size()) {
-      ET_LOG(
-          Error,
-          "tinyai: %zu arguments, allowed: %zu",
-          args.size(),
-          inputs + blob.outputs.size());
-      return Error::InvalidArgument;
-    }
-    for (size_t number = 0; number < args.size(); ++number) {
-      const bool input = number < inputs;
-      const size_t among = input ? number : number - inputs;
-      const Port& port = input ? blob.inputs[among] : blob.outputs[among];
-      const Error error = check(*args[number], port, input ? "input" : "output", among);
-      if (error != Error::Ok) {
-        return error;
-      }
-      if (input) {
-        network.inputs[among] = args[number]->toTensor().const_data_ptr();
-      } else {
-        network.outputs[among] = args[number]->toTensor().mutable_data_ptr();
-      }
+    const Error error = bind(network, args);
+    if (error != Error::Ok) {
+      return error;
     }
     EventTracer* tracer = network.layers > 0 ? context.event_tracer() : nullptr;
     const uint64_t begin = tracer != nullptr ? executorch::runtime::pal_current_ticks() : 0;
@@ -370,6 +385,9 @@ class TinyAIExecuTorchBackend final : public BackendInterface {
     }
     if (error == Error::Ok) {
       error = allocate(network, context);
+    }
+    if (error == Error::Ok) {
+      error = name_layers(network);
     }
     if (error == Error::Ok && network.entry(nullptr, nullptr, nullptr, nullptr) != 0) {
       ET_LOG(Error, "tinyai: this CPU lacks the instructions of the option isa");

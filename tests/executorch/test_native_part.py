@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -397,6 +398,50 @@ def test_the_native_part_is_compiled_once_and_again_where_it_was_cut_off(
     file.write_bytes(content[:1000])
     fresh()
     assert len(built) == 2
+
+
+def test_where_nothing_can_be_kept_the_native_part_is_compiled_for_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = next(native_part.kept_folder("executorch").glob("*.so"))
+    in_the_way = tmp_path / "a file"
+    in_the_way.write_text("")
+    monkeypatch.setattr(native_part, "kept_folder", lambda _: in_the_way)
+    tried: list[Path] = []
+
+    def build(file: Path) -> None:
+        tried.append(file)
+        shutil.copy(known, file)
+
+    monkeypatch.setattr(native_part, "build", build)
+    native_part.load.__wrapped__()
+    assert [file.parent == in_the_way for file in tried] == [True, False]
+    assert not tried[1].parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("echo 'no <x>' >&2; exit 3", "failed(.|\n)*no <x>(.|\n)*by hand"),
+        ("exit 0", r"made no file(.|\n)*set CXX"),
+        (
+            'while [ "$1" != -o ]; do shift; done; echo text > "$2"',
+            r"cannot be loaded(.|\n)*TMPDIR",
+        ),
+    ],
+)
+def test_a_compiler_that_fails_or_lies_is_told(
+    script: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in a folder with a space."""
+    compiler = tmp_path / "a folder" / "c++"
+    compiler.parent.mkdir()
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{script}\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", f"'{compiler}'")
+    monkeypatch.setattr(native_part, "kept_folder", lambda _: tmp_path)
+    with pytest.raises((ToolchainError, EnvironmentProblem), match=error):
+        native_part.load.__wrapped__()
 
 
 def test_a_missing_compiler_and_an_old_runtime_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

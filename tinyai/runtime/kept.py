@@ -11,11 +11,11 @@ MOST_KEPT = 64  # of a kind
 
 def kept_folder(kind: str) -> Path | None:
     """``~/.cache/tinyai/KIND``; None where it cannot be written."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(home) / "tinyai" / kind
     try:
+        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        folder = Path(home) / "tinyai" / kind
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # a user without a home
         return None
     return folder if os.access(folder, os.W_OK) else None
 

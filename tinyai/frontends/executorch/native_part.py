@@ -92,7 +92,7 @@ def compiler() -> Toolchain:
             "no C++ compiler",
             found=repr(asked) if asked else f"none of {', '.join(COMPILERS)}",
             allowed="an executable on the PATH, or its path",
-            hint="install g++, or set CXX",
+            hint="install g++, or set CXX (a path with spaces in quotes)",
         )
     return Toolchain(found)
 
@@ -110,7 +110,8 @@ def compile_arguments(folder: Path) -> list[str]:
 def link_arguments(folder: Path) -> list[str]:
     """What is linked with ExecuTorch's runtime."""
     library = folder / "lib"
-    return [f"-L{library}", "-lexecutorch", f"-Wl,-rpath,{library}", "-ldl"]
+    rpath = ["-Xlinker", "-rpath", "-Xlinker", str(library)]
+    return [f"-L{library}", "-lexecutorch", *rpath, "-ldl"]
 
 
 def build(output: Path) -> None:
@@ -120,6 +121,13 @@ def build(output: Path) -> None:
     with written_whole(output) as beside:
         arguments = [*_FLAGS, *compile_arguments(folder), source]
         toolchain.run([*arguments, "-o", str(beside), *link_arguments(folder)])
+        if not beside.is_file():
+            raise ToolchainError(
+                "the C++ compiler made no file",
+                found=f"exit code 0 of {shlex.join(toolchain.command())}, and nothing else",
+                allowed="a compiler for C++17",
+                hint="install g++, or set CXX",
+            )
 
 
 def _digest() -> str:
@@ -127,7 +135,8 @@ def _digest() -> str:
     toolchain = compiler()
     command = toolchain.command()
     said = subprocess.run([command[0], "--version"], capture_output=True, check=False).stdout
-    parts = (executorch_version(), str(executorch_folder()), command, said, _FLAGS)
+    machine = os.uname().machine  # a home may be that of several
+    parts = (executorch_version(), str(executorch_folder()), machine, command, said, _FLAGS)
     digest = hashlib.sha256(repr(parts).encode())
     for content in sources().values():
         digest.update(hashlib.sha256(content).digest())
@@ -143,16 +152,13 @@ def load() -> None:
     ``EnvironmentProblem`` where there is no fitting ExecuTorch, ``ToolchainError`` where there is
     no C++ compiler, or it fails.
     """
+    name = f"{_digest()}.so"
     kept = kept_folder("executorch")
     with contextlib.ExitStack() as stack:
-        folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tinyai-")))
-        file = folder / f"{_digest()}.so"
-        try:
-            library = _loaded(file)
-        except (OSError, FormatError):  # not there, or cut off
-            build(file)
-            library = _loaded(file)
-            drop_old(folder)
+        library = _kept(kept / name) if kept else None
+        if library is None:
+            temporary = tempfile.TemporaryDirectory(prefix="tinyai-")
+            library = _built(Path(stack.enter_context(temporary)) / name)
     error = library.tinyai_executorch_registered()
     if error:
         raise EnvironmentProblem(
@@ -161,6 +167,31 @@ def load() -> None:
             allowed="0",
             hint="a process with fewer back ends",
         )
+
+
+def _kept(file: Path) -> ctypes.CDLL | None:
+    """The library of a folder that is kept, made where it is not there or was cut off; nothing
+    where the folder does not take it, or holds no code that may be executed."""
+    with contextlib.suppress(OSError, FormatError):
+        return _loaded(file)
+    with contextlib.suppress(OSError, EnvironmentProblem):
+        library = _built(file)
+        drop_old(file.parent)
+        return library
+    return None
+
+
+def _built(file: Path) -> ctypes.CDLL:
+    build(file)
+    try:
+        return _loaded(file)
+    except (OSError, FormatError) as error:
+        raise EnvironmentProblem(
+            "the native part was compiled and cannot be loaded",
+            found=str(error).splitlines()[0],
+            allowed="a folder from which code may be executed, and the libraries of ExecuTorch",
+            hint="XDG_CACHE_HOME or TMPDIR set to another folder",
+        ) from None
 
 
 def _loaded(file: Path) -> ctypes.CDLL:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tinyai.errors import OptionError
@@ -24,11 +24,13 @@ def write_whole(path: Path, content: bytes) -> Path:
     return path
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
+def write_folder(folder: Path, files: Mapping[str, bytes], gone: Collection[str] = ()) -> Path:
     """Write files into a folder, by way of one beside it; the folder is made where it is missing.
+    A name may be one in a folder in it, as in ``net/net.c``.
 
-    Files of the same names are replaced if they are ours. Raises ``OptionError`` where one is not,
-    or where writing fails; then all is as it was.
+    Files of the same names are replaced if they are ours; those called ``gone`` are removed, with
+    folders that are empty then. Raises ``OptionError`` where a file in the way is not ours, or
+    where writing fails; then all is as it was.
     """
     with _saying(folder):
         if folder.exists():
@@ -38,28 +40,47 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
             new.mkdir()
             old.mkdir()
             for name, content in files.items():
+                (new / name).parent.mkdir(parents=True, exist_ok=True)
                 (new / name).write_bytes(content)
             if folder.exists():
-                _exchange(folder, new, old, tuple(files))
+                _exchange(folder, new, old, (*gone, *files))
             else:
                 os.replace(new, folder)
     return folder
 
 
 def _exchange(folder: Path, new: Path, old: Path, names: tuple[str, ...]) -> None:
-    """Move new files into the folder, and all back where that fails."""
+    """Move new files into the folder and those of their names out of it, and all back where that
+    fails. A name without a new file only goes."""
+    made = {name: (new / name).exists() for name in names}
+    folders = {(folder / name).parent for name in names} - {folder}
+    missing = [each for each in folders if not each.exists()]
     try:
         for name in names:
             if (folder / name).exists():
-                os.replace(folder / name, old / name)
-            os.replace(new / name, folder / name)
+                _move(folder / name, old / name)
+            if made[name]:
+                _move(new / name, folder / name)
     except BaseException:
         for name in names:
             if (old / name).exists():
                 os.replace(old / name, folder / name)
-            elif not (new / name).exists():
+            elif made[name] and not (new / name).exists():
                 (folder / name).unlink(missing_ok=True)
+        _remove_empty(missing)
         raise
+    _remove_empty(folders)
+
+
+def _move(path: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(path, place)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _check_ours(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -71,9 +92,12 @@ def _check_ours(folder: Path, files: Mapping[str, bytes]) -> None:
         )
     for name, content in files.items():
         path = folder / name
+        inner = path.parent
+        if inner.exists() and not inner.is_dir():
+            path, name = inner, inner.name
         if not path.exists() and not path.is_symlink():
             continue
-        if not path.is_file() or not _is_ours(path, content):
+        if not path.is_file() or path == inner or not _is_ours(path, content):
             raise OptionError(
                 f"folder {str(folder)!r}",
                 found=f"{name}, which tinyai did not write",

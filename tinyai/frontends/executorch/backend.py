@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,10 +76,11 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
             ]
             for method, several in compile_specs.items()
         }
+        entries = _entries(prefix, edge_programs)
         read = {
             method: [
-                graph_of(program, BackendOptions.of(own).target, c_name(f"{prefix}_{method}_{n}"))
-                for n, (program, own) in enumerate(zip(programs, specs[method], strict=True))
+                graph_of(program, BackendOptions.of(own).target, next(entries))
+                for program, own in zip(programs, specs[method], strict=True)
             ]
             for method, programs in edge_programs.items()
         }
@@ -166,6 +167,19 @@ def _prefix(specs: Sequence[CompileSpec]) -> str:
     if found in ("0", "1"):
         return "net" if found == "1" else ""
     return identifier(found, f"compile spec {STATIC!r}")
+
+
+def _entries(prefix: str, programs: Mapping[str, Sequence[ExportedProgram]]) -> Iterator[str]:
+    """A C identifier for each program of each method, like the method's name. No two differ in case
+    alone: they become macros and folders."""
+    taken: set[str] = set()
+    for method, several in programs.items():
+        for number in range(len(several)):
+            like = entry = c_name(f"{prefix}_{method}_{number}")
+            while entry.lower() in taken:
+                entry = f"{like}_{len(taken)}"
+            taken.add(entry.lower())
+            yield entry
 
 
 def ports_of(read: EdgeGraph) -> tuple[list[PortSpec], list[PortSpec]]:

@@ -1,11 +1,17 @@
 /* Runs a method of a program whose networks are linked: PROGRAM METHOD INPUT... reads each input from a
-   file of its bytes and writes each output to METHOD.0, METHOD.1, ... */
+   file of its bytes and writes each output to METHOD.0, METHOD.1, ...; with TINYAI_HOOK, when its layers
+   ran to METHOD.etdp. */
 #include <executorch/extension/module/module.h>
 #include <executorch/extension/tensor/tensor.h>
+#ifdef TINYAI_HOOK
+#include <executorch/devtools/etdump/etdump_flatcc.h>
+#endif
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,7 +29,12 @@ int main(int count, char** arguments) {
   if (count < 3) {
     return fail("PROGRAM METHOD INPUT...", arguments[0]);
   }
+#ifdef TINYAI_HOOK
+  Module module(
+      arguments[1], Module::LoadMode::File, std::make_unique<executorch::etdump::ETDumpGen>());
+#else
   Module module(arguments[1]);
+#endif
   const char* method = arguments[2];
   const auto meta = module.method_meta(method);
   if (!meta.ok() || module.load_method(method) != executorch::runtime::Error::Ok) {
@@ -56,5 +67,12 @@ int main(int count, char** arguments) {
     std::ofstream file(std::string(method) + "." + std::to_string(number), std::ios::binary);
     file.write(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
   }
+#ifdef TINYAI_HOOK
+  auto* tracer = static_cast<executorch::etdump::ETDumpGen*>(module.event_tracer());
+  const auto dump = tracer->get_etdump_data();
+  std::ofstream file(std::string(method) + ".etdp", std::ios::binary);
+  file.write(static_cast<const char*>(dump.buf), static_cast<std::streamsize>(dump.size));
+  std::free(dump.buf);
+#endif
   return 0;
 }

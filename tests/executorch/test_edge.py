@@ -197,6 +197,18 @@ def test_the_work_of_what_stays_outside_is_counted() -> None:
     )
 
 
+class FloatsAndConstants(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.minimum(x, torch.zeros(1, 4).view(4, 1))
+
+
+def test_constants_that_only_the_host_reads_are_no_delegate() -> None:
+    program = program_of(torch.export.export(FloatsAndConstants(), (torch.randn(4, 4),)))
+    report = explain(program)
+    assert report.regions == ()
+    assert [row.operator for row in report.computing] == ["aten.minimum"]
+
+
 class Counter(nn.Module):
     count: Tensor
 

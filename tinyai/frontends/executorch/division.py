@@ -148,28 +148,29 @@ def _is(node: Node, kind: str) -> bool:
 def _without_loose_ends(program: ExportedProgram, taken: set[Node]) -> set[Node]:
     """``taken`` without pairs that belong to operators outside: another back end that knows
     quantization takes these together."""
-    constants = constants_of(program)
+    fixed = set(constants_of(program))
+    for node in _calls(program):  # also those that read nothing at all
+        if fixed.issuperset(node.all_input_nodes):
+            fixed.add(node)
     left = set(taken)
     while True:
-        loose = {node for node in left if _is_loose(node, left, constants)}
+        loose = {node for node in left if _is_loose(node, left, fixed)}
         if not loose:
             return left
         left -= loose
 
 
-def _is_loose(node: Node, taken: set[Node], constants: Collection[Node]) -> bool:
+def _is_loose(node: Node, taken: set[Node], fixed: Collection[Node]) -> bool:
     users = set(node.users)
     if _is(node, "dequantize"):
         return not users & taken and not any(user.op == "output" for user in users)
     if _is(node, "quantize"):
         source = node.args[0]
         return isinstance(source, Node) and source.op == "call_function" and source not in taken
-    read = [each for each in node.all_input_nodes if each not in constants]
     # A part of a result, and what is made of constants, go with those around them.
     if operator_of(node) == "getitem":
         return node.args[0] not in taken
-    fixed = bool(node.all_input_nodes) and not read
-    return fixed and not users & taken
+    return node in fixed and not users & taken
 
 
 class _Taken(OperatorSupportBase):  # type: ignore[misc]

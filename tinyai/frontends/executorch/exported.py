@@ -35,9 +35,10 @@ class Exported(Reading):
 
     def output_channels(self, product: Call) -> int | None:
         """The axis of the output channels in the weights of a product, as their node has them; None
-        where they are one group's."""
+        where each group or matrix has its own."""
         core = self._as_read[product]
-        if core.op == "conv2d_transpose" and core.attrs["groups"] != 1:
+        grouped = core.op == "conv2d_transpose" and core.attrs["groups"] != 1
+        if grouped or core.op == "batch_matmul":
             return None
         axis = core.attrs.get("weight_layout", "O").index("O")
         weight = core["weight"]
@@ -79,7 +80,8 @@ class Exported(Reading):
         biases = [each for each in computing if is_call(each, "bias_add")]
         if not sums and not biases and len(computing) > 1:
             (value, *others) = self._values_of(made)
-            require(not others, "values of a function", 1 + len(others), "one")
+            alone = not others and not any(is_call(each, *MOVES) for each in inner)
+            require(alone, "values of a function", "several", "one")
             return call("function", made.type, value, label=made.spelled, compute=_unknown)
         return (sums or biases or computing)[-1]
 

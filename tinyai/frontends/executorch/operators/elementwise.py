@@ -66,9 +66,19 @@ def _bounded(site: Site, low: Any, high: Any) -> Expr:
     return value
 
 
-@reads("clamp")
+@reads("clamp", "clip")
 def _clamp(site: Site) -> Expr:
     return _bounded(site, site.args["min"], site.args["max"])
+
+
+@reads("clamp_min")
+def _clamp_min(site: Site) -> Expr:
+    return _bounded(site, site.args["min"], None)
+
+
+@reads("clamp_max")
+def _clamp_max(site: Site) -> Expr:
+    return _bounded(site, None, site.args["max"])
 
 
 @reads("hardtanh")

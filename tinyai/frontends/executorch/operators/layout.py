@@ -13,9 +13,12 @@ from tinyai.frontends.executorch.reader import Site
 from tinyai.source import Expr, SourceType, Tuple, require
 from tinyai.vocabulary import constant
 
-_COPIES = ("clone", "alias", "alias_copy", "detach_copy", "lift_fresh_copy", "contiguous")
+_COPIES = (
+    *("clone", "alias", "alias_copy", "detach", "detach_copy", "lift_fresh_copy", "contiguous"),
+    *("to", "_to_copy"),
+)
 _RESHAPES = (
-    *("view", "view_copy", "_unsafe_view", "reshape", "flatten", "unflatten"),
+    *("view", "view_copy", "_unsafe_view", "reshape", "view_as", "flatten", "unflatten"),
     *("unsqueeze", "unsqueeze_copy", "squeeze", "squeeze_copy", "_reshape_alias_copy"),
 )
 
@@ -29,7 +32,7 @@ def _same(site: Site) -> Expr:
     return value
 
 
-@reads("dropout")
+@reads("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 def _dropout(site: Site) -> Expr:
     """In training too: a model that is quantized then has none in the end."""
     return site.value("input")
@@ -41,24 +44,17 @@ def _reshape(site: Site) -> Expr:
     return value if value.type == site.type else site.call("reshape", value)
 
 
-@reads("permute", "permute_copy")
-def _permute(site: Site) -> Expr:
-    axes = tuple(int(dim) % rank_of(site) for dim in site.args["dims"])
-    return site.call("transpose", site.value("self"), axes=axes)
-
-
-@reads("transpose", "transpose_copy")
+@reads(
+    *("permute", "permute_copy", "transpose", "transpose_copy", "t", "t_copy", "swapaxes"),
+    *("swapdims", "movedim", "moveaxis", "numpy_T", "mT"),
+)
 def _transpose(site: Site) -> Expr:
-    axes = list(range(rank_of(site)))
-    if axes:
-        first, second = (int(site.args[name]) % len(axes) for name in ("dim0", "dim1"))
-        axes[first], axes[second] = axes[second], axes[first]
-    return site.call("transpose", site.value("self"), axes=tuple(axes))
-
-
-@reads("t", "t_copy")
-def _t(site: Site) -> Expr:
-    return site.call("transpose", site.value("self"), axes=tuple(reversed(range(rank_of(site)))))
+    """Dimensions in another order: torch tells which, of sizes that differ."""
+    value, target = site.value("self"), site.node.target
+    assert callable(target)
+    told = torch.empty(tuple(range(1, 1 + len(value.type.shape))), device="meta")
+    turned = target(told, *site.node.args[1:], **site.node.kwargs)
+    return site.call("transpose", value, axes=tuple(size - 1 for size in turned.shape))
 
 
 def _sliced(site: Site, dim: int, start: int, step: int, of: SourceType) -> Expr:
@@ -103,7 +99,10 @@ def _select(site: Site) -> Expr:
     return site.call("reshape", _sliced(site, dim, _start(site.args["index"], size), 1, one))
 
 
-@reads("split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "chunk")
+@reads(
+    *("split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "chunk"),
+    *("unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "tensor_split"),
+)
 def _split(site: Site) -> Expr:
     """Its parts one by one: ``getitem`` takes them."""
     dim, _ = _dim(site)
@@ -111,7 +110,24 @@ def _split(site: Site) -> Expr:
     for part in site.types:
         parts.append(_sliced(site, dim, start, 1, part))
         start += int(part.shape[dim] or 0)
-    return Tuple(site.types, load=lambda: tuple(parts))
+    return _tuple_of(parts)
+
+
+@reads("unbind", "unbind_copy")
+def _unbind(site: Site) -> Expr:
+    """As a split, without the dimension."""
+    dim, _ = _dim(site)
+    shape = list(site.value("self").type.shape)
+    shape[dim] = 1
+    parts = []
+    for place, of in enumerate(site.types):
+        one = _sliced(site, dim, place, 1, replace(of, shape=tuple(shape)))
+        parts.append(site.call("reshape", one, of=of))
+    return _tuple_of(parts)
+
+
+def _tuple_of(parts: Sequence[Expr]) -> Tuple:
+    return Tuple(tuple(each.type for each in parts), load=lambda: tuple(parts))
 
 
 @reads("getitem", namespace="")
@@ -126,9 +142,18 @@ def _getitem(site: Site) -> Expr:
 
 @reads("cat", "concat", "concatenate")
 def _cat(site: Site) -> Expr:
-    parts = site.values("tensors")
-    whole = Tuple(tuple(part.type for part in parts), load=lambda: parts)
+    whole = _tuple_of(site.values("tensors"))
     return site.call("concatenate", whole, axis=int(site.args["dim"]) % rank_of(site))
+
+
+@reads("stack")
+def _stack(site: Site) -> Expr:
+    """Along a dimension of one element that each part gets."""
+    axis = int(site.args["dim"]) % rank_of(site)
+    shape = tuple(1 if dim == axis else size for dim, size in enumerate(site.shape))
+    of = replace(site.type, shape=shape)
+    parts = [site.call("reshape", each, of=of) for each in site.values("tensors")]
+    return site.call("concatenate", _tuple_of(parts), axis=axis)
 
 
 @reads("constant_pad_nd", "pad")
@@ -136,6 +161,7 @@ def _pad(site: Site) -> Expr:
     given: Sequence[int] = site.args["pad"]
     mode = site.args.get("mode", "constant")
     require(mode == "constant", "mode of pad", mode, "constant")
+    require(min(given, default=0) >= 0, "widths of pad", given, "none below 0")
     pairs = list(zip(given[::2], given[1::2], strict=True))[::-1]
     widths = (*((0, 0),) * (rank_of(site) - len(pairs)), *pairs)
     value = constant(float(site.args.get("value") or 0), "float32")
@@ -148,7 +174,7 @@ def _expand(site: Site) -> Expr:
     return value if value.type == site.type else site.call("broadcast_to", value)
 
 
-@reads("repeat")
+@reads("repeat", "tile")
 def _repeat(site: Site) -> Expr:
     return site.call("tile", site.value("self"))
 
@@ -179,3 +205,27 @@ def _pixel_shuffle(site: Site) -> Expr:
     return site.call(
         "depth_to_space", site.value("self"), block_size=block, layout="NCHW", mode="CRD"
     )
+
+
+@reads("pixel_unshuffle")
+def _pixel_unshuffle(site: Site) -> Expr:
+    require(rank_of(site) == 4, "dimensions of pixel_unshuffle", rank_of(site), 4)
+    batch, _, rows, columns = site.shape
+    channels, block = site.value("self").type.shape[1], int(site.args["downscale_factor"])
+    shape = (batch, channels, rows, block, columns, block)
+    return _turned_in_parts(site, shape, (0, 1, 3, 5, 2, 4))
+
+
+@reads("channel_shuffle")
+def _channel_shuffle(site: Site) -> Expr:
+    batch, channels, *image = site.shape
+    groups = int(site.args["groups"])
+    shape = (batch, groups, channels // groups, *image)
+    return _turned_in_parts(site, shape, (0, 2, 1, *range(3, len(shape))))
+
+
+def _turned_in_parts(site: Site, shape: tuple[int | None, ...], axes: tuple[int, ...]) -> Expr:
+    """Of another shape, its dimensions in another order, and of the result's shape."""
+    parts = site.call("reshape", site.value("self"), of=replace(site.type, shape=shape))
+    of = replace(site.type, shape=tuple(shape[axis] for axis in axes))
+    return site.call("reshape", site.call("transpose", parts, of=of, axes=axes))

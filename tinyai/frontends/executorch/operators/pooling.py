@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,24 +13,33 @@ from tinyai.frontends.executorch.reader import Read, Site
 from tinyai.source import Expr, SourceType, require
 
 
-def _pooling(site: Site, of: SourceType | None = None) -> dict[str, Any]:
+def _pooling(site: Site, dims: int, of: SourceType | None = None) -> dict[str, Any]:
     rank = len((of or site.type).shape)
-    require(rank == 4, "dimensions of pooling", rank, 4)
-    kernel = ints(site.args["kernel_size"], 2)
+    require(rank == dims + 2, "dimensions of pooling", rank, dims + 2)
+    kernel = ints(site.args["kernel_size"], dims)
     return {
         "kernel": kernel,
-        "strides": ints(site.args["stride"], 2) if site.args["stride"] else kernel,
-        "padding": ints(site.args["padding"], 2) * 2,
-        "dilation": ints(site.args.get("dilation", 1), 2),
+        "strides": ints(site.args["stride"], dims) if site.args["stride"] else kernel,
+        "padding": ints(site.args["padding"], dims) * 2,
+        "dilation": ints(site.args.get("dilation", 1), dims),
         "ceil_mode": bool(site.args["ceil_mode"]),
-        "layout": "NCHW",
+        "layout": _layout(dims),
         "out_layout": "",
     }
 
 
+def _layout(dims: int) -> str:
+    return "NC" + "HW"[-dims:]
+
+
+@reads("max_pool1d")
+def _max_pool1d(site: Site) -> Expr:
+    return site.call("max_pool1d", site.value("self"), **_pooling(site, 1))
+
+
 @reads("max_pool2d")
 def _max_pool2d(site: Site) -> Expr:
-    return site.call("max_pool2d", site.value("self"), **_pooling(site))
+    return site.call("max_pool2d", site.value("self"), **_pooling(site, 2))
 
 
 @reads("max_pool2d_with_indices")
@@ -39,43 +48,54 @@ def _max_pool2d_with_indices(site: Site) -> Expr:
     places = [user for user in site.node.users if user.args[1:] != (0,)]
     require(not places, "places of the largest values", "used", "values alone")
     of = site.types[0]
-    return site.call("max_pool2d", site.value("self"), of=of, **_pooling(site, of))
+    return site.call("max_pool2d", site.value("self"), of=of, **_pooling(site, 2, of))
+
+
+@reads("avg_pool1d")
+def _avg_pool1d(site: Site) -> Expr:
+    return _avg_pool(site, 1)
 
 
 @reads("avg_pool2d")
 def _avg_pool2d(site: Site) -> Expr:
-    attrs, divisor = _pooling(site), site.args["divisor_override"]
+    divisor = site.args["divisor_override"]
     require(divisor is None, "divisor_override", divisor, None)
+    return _avg_pool(site, 2)
+
+
+def _avg_pool(site: Site, dims: int) -> Expr:
+    attrs = _pooling(site, dims)
     include = bool(site.args["count_include_pad"]) and any(attrs["padding"])
     # torch leaves the rows beyond the border out of the count, which nobody else does.
     fits = not (attrs["ceil_mode"] and include)
     require(fits, "ceil_mode with count_include_pad", True, "one of the two")
-    return site.call("avg_pool2d", site.value("self"), **attrs, count_include_pad=include)
+    operator = f"avg_pool{dims}d"
+    return site.call(operator, site.value("self"), **attrs, count_include_pad=include)
 
 
 @reads(
-    "adaptive_avg_pool2d",
-    "_adaptive_avg_pool2d",
+    *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"),
     whole=[torch.ops.aten.adaptive_avg_pool2d.default],
 )
-def _adaptive_avg_pool2d(site: Site) -> Expr:
-    data = site.value("self")
-    require(rank_of(site) == 4, "dimensions of pooling", rank_of(site), 4)
+def _adaptive_avg_pool(site: Site) -> Expr:
+    data, dims = site.value("self"), rank_of(site) - 2
+    require(dims in (1, 2), "dimensions of pooling", rank_of(site), "3 or 4")
     sizes = [int(dim or 0) for dim in data.type.shape[2:]]
     whole = all(size % count == 0 for size, count in zip(sizes, site.shape[2:], strict=True))
     require(whole, "output size of adaptive pooling", site.shape[2:], f"divisors of {sizes}")
     kernel = tuple(size // count for size, count in zip(sizes, site.shape[2:], strict=True))
-    if site.shape[2:] == (1, 1):
-        return site.call("mean", data, axis=(2, 3), keepdims=True, exclude=False)
+    if set(site.shape[2:]) == {1}:
+        axis = tuple(range(2, dims + 2))
+        return site.call("mean", data, axis=axis, keepdims=True, exclude=False)
     return site.call(
-        "avg_pool2d",
+        f"avg_pool{dims}d",
         data,
         kernel=kernel,
         strides=kernel,
-        padding=(0, 0, 0, 0),
-        dilation=(1, 1),
+        padding=(0, 0) * dims,
+        dilation=(1,) * dims,
         ceil_mode=False,
-        layout="NCHW",
+        layout=_layout(dims),
         out_layout="",
         count_include_pad=False,
     )
@@ -85,9 +105,7 @@ def _reduction(operator: str) -> Read:
     def read(site: Site) -> Expr:
         require_float(site)
         rank = len(site.value("self").type.shape)
-        given = site.args.get("dim")
-        dims = [given] if isinstance(given, int) else list(given or range(rank))
-        axis = tuple(sorted(dim % rank for dim in dims))
+        axis = _axes(site.args.get("dim"), rank)
         keep = bool(site.args.get("keepdim", False))
         return site.call(operator, site.value("self"), axis=axis, keepdims=keep, exclude=False)
 
@@ -100,11 +118,24 @@ for _name in ("mean", "sum"):
 
 @reads("amax")
 def _amax(site: Site) -> Expr:
-    """Over whole images, as a pooling."""
-    data, dim = site.value("self"), site.args["dim"]
+    """The pooling of whole images; of anything else as an image whose rows are what is reduced."""
+    data = site.value("self")
     rank = len(data.type.shape)
-    axis = tuple(sorted(int(each) % rank for each in dim)) if isinstance(dim, Sequence) else dim
-    require((rank, axis) == (4, (2, 3)), "dimensions of amax", axis, "(2, 3) of four")
+    axes = _axes(site.args["dim"], rank)
+    if (rank, axes) != (4, (2, 3)):
+        order = (*(dim for dim in range(rank) if dim not in axes), *axes)
+        sizes = tuple(int(data.type.shape[dim] or 0) for dim in order)
+        if order != tuple(range(rank)):
+            turned = replace(data.type, shape=sizes)
+            data = site.call("transpose", data, of=turned, axes=order)
+        kept, reduced = (math.prod(each) for each in (sizes[: -len(axes)], sizes[-len(axes) :]))
+        data = site.call("reshape", data, of=replace(data.type, shape=(1, kept, 1, reduced)))
     of = replace(data.type, shape=(*data.type.shape[:2], 1, 1))
     pooled = site.call("global_max_pool2d", data, of=of, layout="NCHW", out_layout="")
     return pooled if of == site.type else site.call("reshape", pooled)
+
+
+def _axes(given: Any, rank: int) -> tuple[int, ...]:
+    """Dimensions in order; all where none is given."""
+    dims = [given] if isinstance(given, int) else list(given or range(rank))
+    return tuple(sorted(dim % rank for dim in dims))

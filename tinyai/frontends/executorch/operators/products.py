@@ -25,7 +25,7 @@ def _plain_convolution(site: Site) -> Expr:
     return _convolution(site)
 
 
-@reads("conv_transpose2d")
+@reads("conv_transpose1d", "conv_transpose2d")
 def _transposed_convolution(site: Site) -> Expr:
     return _convolution(site, transposed=True)
 
@@ -36,23 +36,33 @@ def _convolution(site: Site, *, transposed: bool = False) -> Expr:
     require(rank in (1, 2), "dimensions of a convolution", rank, "1 or 2")
     batched = len(data.type.shape) == rank + 2
     require(batched, "dimensions of the data", len(data.type.shape), rank + 2)
-    require(not transposed or rank == 2, "dimensions of a transposed convolution", rank, 2)
-    spatial = "HW"[-rank:]
     dilation = ints(site.args["dilation"], rank)
     attrs: dict[str, Any] = {
         "strides": ints(site.args["stride"], rank),
         "padding": _padding(site, weight, dilation),
         "dilation": dilation,
         "groups": int(site.args["groups"]),
-        "layout": f"NC{spatial}",
-        "weight_layout": f"{'IO' if transposed else 'OI'}{spatial}",
         "out_layout": "",
     }
-    operator = f"conv{rank}d"
-    if transposed:
-        operator = "conv2d_transpose"
-        attrs["output_padding"] = ints(site.args["output_padding"], rank)
-    return _biased(site, site.call(operator, data, weight, **attrs), 1)
+    if not transposed:
+        spatial = "HW"[-rank:]
+        attrs |= {"layout": f"NC{spatial}", "weight_layout": f"OI{spatial}"}
+        return _biased(site, site.call(f"conv{rank}d", data, weight, **attrs), 1)
+    attrs["output_padding"] = ints(site.args["output_padding"], rank)
+    of = site.type
+    if rank == 1:  # the vocabulary has two dimensions: the height is 1
+        data, weight = (site.call("reshape", x, of=_higher(x.type)) for x in (data, weight))
+        of = _higher(of)
+        for name, plain in (("strides", 1), ("dilation", 1), ("output_padding", 0)):
+            attrs[name] = (plain, *attrs[name])
+        attrs["padding"] = tuple(n for each in attrs["padding"] for n in (0, each))
+    attrs |= {"layout": "NCHW", "weight_layout": "IOHW"}
+    value = _biased(site, site.call("conv2d_transpose", data, weight, of=of, **attrs), 1)
+    return value if of == site.type else site.call("reshape", value)
+
+
+def _higher(of: SourceType) -> SourceType:
+    return replace(of, shape=(*of.shape[:-1], 1, of.shape[-1]))
 
 
 def _padding(site: Site, weight: Expr, dilation: tuple[int, ...]) -> tuple[int, ...]:
@@ -134,5 +144,31 @@ def _mm(site: Site) -> Expr:
 
 @reads("bmm")
 def _bmm(site: Site) -> Expr:
-    operands = site.value("self"), site.value("mat2")
-    return site.call("batch_matmul", *operands, transpose_a=False, transpose_b=False)
+    return _by_batches(site, site.value("self"), site.value("mat2"))
+
+
+@reads("matmul")
+def _matmul(site: Site) -> Expr:
+    left, right = site.value("self"), site.value("other")
+    (*batch, _, _), rank = left.type.shape, len(right.type.shape)
+    if rank == 2:
+        return _by_rows(site, left, _turned(site, right))
+    same = rank > 2 and [*right.type.shape[:-2]] == batch
+    require(same, "shapes of a product", f"{left.type} by {right.type}", "as many matrices")
+    return _by_batches(site, left, right)
+
+
+def _by_batches(site: Site, left: Expr, right: Expr) -> Expr:
+    """Products of matrices in any number of dimensions as one row of them."""
+
+    def in_a_row(of: SourceType) -> SourceType:
+        count = math.prod(int(dim or 0) for dim in of.shape[:-2])
+        return replace(of, shape=(count, *of.shape[-2:]))
+
+    left, right = (
+        x if in_a_row(x.type) == x.type else site.call("reshape", x, of=in_a_row(x.type))
+        for x in (left, right)
+    )
+    of = in_a_row(site.type)
+    product = site.call("batch_matmul", left, right, of=of, transpose_a=False, transpose_b=False)
+    return product if of == site.type else site.call("reshape", product)

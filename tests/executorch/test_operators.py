@@ -1,0 +1,93 @@
+"""Operators of torch from a float module to a delegate: each is quantized, delegated, and within a
+step of the eager graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.torch_networks import quantized
+from tests.executorch.edge_programs import eager, edge_of, program_of
+from tinyai.executorch import TinyAIPartitioner, TinyAIQuantizer, graph_of, quantization_config
+from tinyai.reference import run_graph
+
+Function = Callable[[Tensor], Tensor]
+
+
+class Of(nn.Module):
+    def __init__(self, of: Function) -> None:
+        super().__init__()
+        self.of = of
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.of(x)
+
+
+def attention(x: Tensor) -> Tensor:
+    heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+    scores = torch.softmax(heads @ heads.transpose(-1, -2) / 2, -1)
+    return (scores @ heads).transpose(1, 2).flatten(2)
+
+
+def gated(x: Tensor) -> Tensor:
+    value, gate = x.chunk(2, 1)
+    return value * torch.sigmoid(gate)
+
+
+def parted(x: Tensor) -> Tensor:
+    one, two, three = x.split([1, 4, 3], 1)
+    return torch.cat([two, three, one], 1) + x
+
+
+WEIGHTS = torch.randn(8, 5, generator=torch.Generator().manual_seed(4))
+CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "attention": (Of(attention), (3, 6, 8)),
+    "chunk": (Of(gated), (3, 8, 5)),
+    "split_with_sizes": (Of(parted), (3, 8, 5)),
+    "unbind and stack": (Of(lambda x: torch.stack(x.unbind(1)[::-1], 2)), (3, 4, 5)),
+    "matmul by weights": (Of(lambda x: torch.relu(x @ WEIGHTS)), (3, 4, 8)),
+    "conv1d": (nn.Sequential(nn.Conv1d(4, 6, 3, padding="same"), nn.ReLU()), (2, 4, 12)),
+    "transposed conv1d": (nn.ConvTranspose1d(4, 6, 3, 2, 1, 1), (2, 4, 12)),
+    "pooling in a row": (Of(lambda x: F.avg_pool1d(F.max_pool1d(x, 2), 2)), (2, 4, 12)),
+    "adaptive pooling": (nn.AdaptiveAvgPool1d(4), (2, 4, 12)),
+    "pad": (Of(lambda x: F.pad(torch.relu(x), (1, 2), value=0.5)), (2, 4, 12)),
+    "sum": (Of(lambda x: torch.sum(torch.tanh(x), 1)), (2, 4, 12)),
+    "amax": (Of(lambda x: torch.amax(torch.tanh(x), 1)), (2, 4, 12)),
+    "log_softmax": (Of(lambda x: F.log_softmax(torch.tanh(x), -1)), (2, 12)),
+    "bounds": (Of(lambda x: torch.tanh(x).clamp_min(-0.5).clamp_max(0.3)), (2, 12)),
+    "prelu": (nn.PReLU(), (2, 4, 12)),
+    "shuffles": (Of(lambda x: F.pixel_unshuffle(F.channel_shuffle(x.tanh(), 2), 2)), (2, 4, 6, 6)),
+    "batch norm": (nn.Sequential(nn.Conv1d(4, 6, 3), nn.BatchNorm1d(6)), (2, 4, 12)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_operator_is_quantized_and_delegated_within_a_step_of_the_eager_graph(name: str) -> None:
+    module, shape = CASES[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        samples = [(torch.randn(shape),) for _ in range(3)]
+        using = TinyAIQuantizer().set_global(quantization_config())
+        exported = quantized(module.eval(), samples, using)
+    assert using.left == ()
+
+    program = program_of(exported)
+    ((x,), *_) = samples
+    expected = eager(program, x)
+    (found,) = run_graph(graph_of(program).graph, [x.numpy()])
+
+    values = np.unique(np.concatenate([expected, found]))
+    assert np.abs(found - expected).max() <= 1.01 * np.diff(values).min(initial=1)
+    assert np.mean(found != expected) < 0.05, "ties"
+    assert values.size > 5
+    calls = (
+        edge_of(exported, TinyAIPartitioner(strict=True, isa="scalar"))
+        .exported_program()
+        .graph.nodes
+    )
+    assert sum("call_delegate" in str(node.target) for node in calls) == 1

@@ -21,6 +21,7 @@ from tinyai.executorch import (
     load,
     quantization_config,
 )
+from tinyai.frontends.executorch import reader
 from tinyai.passes import optimize
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
@@ -207,6 +208,13 @@ def test_constants_that_only_the_host_reads_are_no_delegate() -> None:
     report = explain(program)
     assert report.regions == ()
     assert [row.operator for row in report.computing] == ["aten.minimum"]
+
+
+def test_a_program_whose_numbers_are_not_found_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a torch that keeps them elsewhere: nothing is built on numbers that are made up."""
+    monkeypatch.setattr(reader, "_behind", lambda fake: None)
+    with pytest.raises(UnsupportedError, match=r"(?s)constants of a program.*without numbers"):
+        edge_of(converted(nn.Linear(4, 6), (1, 4)), TinyAIPartitioner())
 
 
 class Counter(nn.Module):

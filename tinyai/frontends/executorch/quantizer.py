@@ -64,22 +64,22 @@ def quantization_config(
             raise OptionError(name, found=repr(value), allowed="True or False")
     if observer not in OBSERVERS:
         raise OptionError("observer", found=repr(observer), allowed=" or ".join(OBSERVERS))
-    activation = QuantizationSpec(
-        dtype=torch.int8,
-        observer_or_fake_quant_ctr=_activation_observer(observer, is_qat),
-        quant_min=-128,
-        quant_max=127,
-        qscheme=torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine,
-    )
-    weight = QuantizationSpec(
-        dtype=torch.int8,
-        observer_or_fake_quant_ctr=_weight_observer(per_channel, is_qat),
-        quant_min=-127,
-        quant_max=127,
-        qscheme=torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric,
-        ch_axis=0,
-    )
+    scheme = torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine
+    activation = _int8(-128, _activation_observer(observer, is_qat), scheme)
+    scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
+    weight = _int8(-127, _weight_observer(per_channel, is_qat), scheme, axis=0)
     return QuantizationConfig(activation, activation, weight, None, is_qat)
+
+
+def _int8(least: int, observer: Any, scheme: Any, axis: int | None = None) -> QuantizationSpec:
+    return QuantizationSpec(
+        dtype=torch.int8,
+        observer_or_fake_quant_ctr=observer,
+        quant_min=least,
+        quant_max=127,
+        qscheme=scheme,
+        ch_axis=axis,
+    )
 
 
 def _activation_observer(observer: str, is_qat: bool) -> Any:

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
+from tinyai.errors import UnsupportedError
 from tinyai.ir import Array
 from tinyai.source import Call, Expr, Refusal, SourceType, Tuple, require
 from tinyai.vocabulary import call, constant
@@ -196,6 +197,10 @@ class Reading:
             return self._unknown(node)
 
     def _call(self, node: Node) -> Expr:
+        for each in node.all_input_nodes:
+            if each in self._constants and self.known(each) is None:
+                found = f"{self._constants[each].dtype} of {each.name}"
+                raise Refusal("dtype of a constant", found, "one that numpy has")
         shapes = [of.shape for of in self.types_of(node)]
         dynamic = next((shape for shape in shapes if None in shape), None)
         require(dynamic is None, "shape", dynamic, "fixed dimensions")
@@ -276,19 +281,24 @@ def constants_of(program: ExportedProgram | GraphModule) -> dict[Node, torch.Ten
     }
 
 
-def array_of(tensor: torch.Tensor) -> Array:
-    """The numbers of a constant.
+def array_of(tensor: torch.Tensor) -> Array | None:
+    """The numbers of a constant; None of a dtype that numpy does not have.
 
     Partitioners get programs whose parameters have no numbers (``FakeTensor``), to save memory.
-    What they stand for is found in the table by which they were made; where it is not, ones show
-    whether a program can be built as well as most numbers.
+    What they stand for is found in the table by which they were made. Raises ``UnsupportedError``
+    where it is not: a program whose numbers are not known is not divided.
     """
-    if isinstance(tensor, FakeTensor):
-        real = _behind(tensor)
-        if real is None:
-            return np.ones(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        tensor = real
-    return np.ascontiguousarray(tensor.detach().contiguous().numpy())
+    real = _behind(tensor) if isinstance(tensor, FakeTensor) else tensor
+    if real is None:
+        raise UnsupportedError(
+            "the constants of a program",
+            found=f"tensors without numbers: torch {torch.__version__} keeps these elsewhere",
+            allowed="parameters with numbers, or as torch 2.13 hides them from a partitioner",
+            hint="the versions of torch and ExecuTorch that tinyai[executorch] asks for",
+        )
+    if not hasattr(np, str(real.dtype).removeprefix("torch.")):
+        return None
+    return np.ascontiguousarray(real.detach().contiguous().numpy())
 
 
 def _behind(fake: FakeTensor) -> torch.Tensor | None:

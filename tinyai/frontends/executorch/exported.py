@@ -21,6 +21,9 @@ from tinyai.qdq.rules import ELEMENTWISE, MOVES
 from tinyai.source import Call, Constant, Expr, SourceType, Tuple, children, ordered, require
 from tinyai.vocabulary import call
 
+# What moves values and does more than that: it picks the largest.
+PICKING = ("max_pool1d", "max_pool2d", "global_max_pool2d")
+
 
 class Exported(Reading):
     """``root`` is what the graph computes; ``nodes`` says which node an expression came from."""
@@ -74,7 +77,7 @@ class Exported(Reading):
         """The call that stands for all that a reader made of a node: the one that computes, if any
         does. Beside others, functions of a value and biases do not count."""
         inner = [e for e in self._inside(made) if is_call(e) and e not in self.nodes]
-        computing = [each for each in inner if not is_call(each, *MOVES)] or [made]
+        computing = [e for e in inner if not is_call(e, *MOVES) or is_call(e, *PICKING)] or [made]
         sums = [each for each in computing if not is_call(each, *ELEMENTWISE, "bias_add")]
         require(len(sums) <= 1, "calls of one node", len(sums), "one that sums up")
         biases = [each for each in computing if is_call(each, "bias_add")]

@@ -32,7 +32,7 @@ from torchao.quantization.pt2e.quantizer import (
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from tinyai.errors import OptionError
-from tinyai.frontends.executorch.exported import Exported
+from tinyai.frontends.executorch.exported import PICKING, Exported
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.operands import is_call
 from tinyai.quantizer.config import QuantConfig
@@ -218,10 +218,18 @@ def _left_float(
 
 class _Points(Points):
     """Functions of the model's own inputs too: who configures a module asks for all that is in it.
-    What only moves an input is left where nothing after it is quantized."""
+    What only moves an input is left where nothing after it is quantized. The larger of two values
+    is taken as a sum of them is."""
+
+    def _give_role_to_call(self, call: Call) -> None:
+        larger = is_call(call, "maximum", "minimum") and len({*self.operands(call)}) == 2
+        if larger and self.config_allows(call) is None:
+            self.roles[call] = Role.RULE
+        else:
+            super()._give_role_to_call(call)
 
     def _pending_or(self, expr: Expr, role: Role) -> None:
-        computes = role is not Role.MOVE or is_call(expr, "max_pool2d")
+        computes = role is not Role.MOVE or is_call(expr, *PICKING)
         if computes and all(type(each) is Expr for each in self.operands(expr)):
             self.roles[expr] = role
         else:

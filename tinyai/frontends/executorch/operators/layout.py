@@ -132,12 +132,10 @@ def _tuple_of(parts: Sequence[Expr]) -> Tuple:
 
 @reads("getitem", namespace="")
 def _getitem(site: Site) -> Expr:
-    whole, index = site.reading(site.node.args[0]), site.node.args[1]
-    if isinstance(whole, Tuple):
-        part: Expr = whole.fields[index]
-        return part
-    require(len(whole.types) == 1 and index == 0, "part of a result", index, "of one that is read")
-    return whole
+    whole, index = site.reading(site.node.args[0]), int(site.node.args[1])
+    parts: tuple[Expr, ...] = whole.fields if isinstance(whole, Tuple) else ()
+    require(index < len(parts), "part of a result", index, "of one that is read")
+    return parts[index]
 
 
 @reads("cat", "concat", "concatenate")

@@ -10,7 +10,7 @@ import torch
 
 from tinyai.frontends.executorch.operators.rows import ints, rank_of, reads, require_float
 from tinyai.frontends.executorch.reader import Read, Site
-from tinyai.source import Expr, SourceType, require
+from tinyai.source import Expr, SourceType, Tuple, require
 
 
 def _pooling(site: Site, dims: int, of: SourceType | None = None) -> dict[str, Any]:
@@ -44,11 +44,27 @@ def _max_pool2d(site: Site) -> Expr:
 
 @reads("max_pool2d_with_indices")
 def _max_pool2d_with_indices(site: Site) -> Expr:
-    """Its values alone: who reads the places has another operator."""
-    places = [user for user in site.node.users if user.args[1:] != (0,)]
+    of = _values_alone(site)
+    return _first(site, site.call("max_pool2d", site.value("self"), of=of, **_pooling(site, 2, of)))
+
+
+@reads("adaptive_max_pool1d", "adaptive_max_pool2d")
+def _adaptive_max_pool(site: Site) -> Expr:
+    of = _values_alone(site)
+    operator, windows = f"max_pool{len(of.shape) - 2}d", _adaptive_windows(site, of)
+    return _first(site, site.call(operator, site.value("self"), of=of, **windows))
+
+
+def _values_alone(site: Site) -> SourceType:
+    """The type of the largest values, where nobody reads their places: that is another operator."""
+    places = [user for user in site.node.users if user.args[1:] != (0,) and user.users]
     require(not places, "places of the largest values", "used", "values alone")
-    of = site.types[0]
-    return site.call("max_pool2d", site.value("self"), of=of, **_pooling(site, 2, of))
+    return site.types[0]
+
+
+def _first(site: Site, value: Expr) -> Expr:
+    """The first of several results, of which nobody reads the others."""
+    return Tuple(site.types, load=lambda: (value, *[value] * (len(site.types) - 1)))
 
 
 @reads("avg_pool1d")
@@ -79,26 +95,34 @@ def _avg_pool(site: Site, dims: int) -> Expr:
 )
 def _adaptive_avg_pool(site: Site) -> Expr:
     data, dims = site.value("self"), rank_of(site) - 2
-    require(dims in (1, 2), "dimensions of pooling", rank_of(site), "3 or 4")
-    sizes = [int(dim or 0) for dim in data.type.shape[2:]]
-    whole = all(size % count == 0 for size, count in zip(sizes, site.shape[2:], strict=True))
-    require(whole, "output size of adaptive pooling", site.shape[2:], f"divisors of {sizes}")
-    kernel = tuple(size // count for size, count in zip(sizes, site.shape[2:], strict=True))
+    windows = _adaptive_windows(site, site.type)
     if set(site.shape[2:]) == {1}:
         axis = tuple(range(2, dims + 2))
         return site.call("mean", data, axis=axis, keepdims=True, exclude=False)
-    return site.call(
-        f"avg_pool{dims}d",
-        data,
-        kernel=kernel,
-        strides=kernel,
-        padding=(0, 0) * dims,
-        dilation=(1,) * dims,
-        ceil_mode=False,
-        layout=_layout(dims),
-        out_layout="",
-        count_include_pad=False,
-    )
+    return site.call(f"avg_pool{dims}d", data, **windows, count_include_pad=False)
+
+
+def _adaptive_windows(site: Site, of: SourceType) -> dict[str, Any]:
+    """Of a pooling that makes images of the type ``of``: all alike, and side by side."""
+    dims = len(of.shape) - 2
+    require(dims in (1, 2), "dimensions of pooling", len(of.shape), "3 or 4")
+    pairs = [
+        (int(size or 0), int(count or 1))
+        for size, count in zip(site.value("self").type.shape[2:], of.shape[2:], strict=True)
+    ]
+    sizes, counts = zip(*pairs, strict=True)
+    whole = all(size % count == 0 for size, count in pairs)
+    require(whole, "output size of adaptive pooling", counts, f"divisors of {list(sizes)}")
+    kernel = tuple(size // count for size, count in pairs)
+    return {
+        "kernel": kernel,
+        "strides": kernel,
+        "padding": (0, 0) * dims,
+        "dilation": (1,) * dims,
+        "ceil_mode": False,
+        "layout": _layout(dims),
+        "out_layout": "",
+    }
 
 
 def _reduction(operator: str) -> Read:

@@ -217,6 +217,24 @@ def test_a_program_whose_numbers_are_not_found_is_an_error(monkeypatch: pytest.M
         edge_of(converted(nn.Linear(4, 6), (1, 4)), TinyAIPartitioner())
 
 
+@pytest.mark.parametrize("without", [(), ("aten.hardswish",)])
+def test_what_is_not_delegated_is_taken_apart_and_the_program_can_be_written(
+    without: tuple[str, ...],
+) -> None:
+    """Whole, it would be an error of ExecuTorch's: because it is float, or not to be delegated."""
+    module = nn.Sequential(nn.Linear(4, 6), nn.Hardswish())
+    using = TinyAIQuantizer().set_global(quantization_config())
+    if not without:
+        using.set_module_type(nn.Hardswish, None)
+    samples = [(torch.randn(1, 4, generator=torch.Generator().manual_seed(n)),) for n in range(3)]
+    exported = quantized(module.eval(), samples, using)
+    edge = edge_of(exported, TinyAIPartitioner(operators_not_to_delegate=without))
+    calls = [str(node.target) for node in edge.exported_program().graph.nodes]
+    assert sum("call_delegate" in name for name in calls) == 1
+    assert not any("hardswish" in name for name in calls)
+    assert edge.to_executorch().buffer
+
+
 class Counter(nn.Module):
     count: Tensor
 

@@ -108,14 +108,16 @@ class Evaluated:
 
     @property
     def label(self) -> str:
-        """What is computed, with all its numbers."""
+        """What is computed, step by step, with all its numbers: y0 of x, y1 of these, and so on."""
         shown: dict[Node, object] = {n: repr(value.item()) for n, value in self.numbers.items()}
         shown |= dict.fromkeys(self.starts, "x")
-        for step in self.steps:
+        told = []
+        for number, step in enumerate(self.steps):
             args, kwargs = map_arg((step.args, step.kwargs), shown.__getitem__)
             named = (f"{name}={value}" for name, value in kwargs.items())
-            shown[step] = f"{operator_of(step)}({', '.join([*map(str, args), *named])})"
-        return str(shown[self.steps[-1]])
+            told.append(f"{operator_of(step)}({', '.join([*map(str, args), *named])})")
+            shown[step] = f"y{number}"
+        return "; ".join(told)
 
     def __call__(self, values: Array) -> Array:
         tensors = {each: torch.from_numpy(value.copy()) for each, value in self.numbers.items()}

@@ -33,7 +33,6 @@ COMPLETE = Findings(
     compilers=(GCC, GXX),
     isas=("scalar", "avx2"),
     cc=None,
-    tophub="NONE",
 )
 
 
@@ -248,7 +247,6 @@ def test_complete_environment_needs_no_advice() -> None:
         ({"compilers": ()}, "error", "no C compiler", "apt install gcc"),
         ({"compilers": (GCC,)}, "warning", "no C++ compiler", "apt install g++"),
         ({"cc": "icc -x"}, "error", "CC is set to 'icc -x'", "unset"),
-        ({"tophub": None}, "warning", "on the network", "TOPHUB_LOCATION=NONE"),
     ],
 )
 def test_gap_gets_one_advice_that_says_what_to_do(
@@ -262,7 +260,8 @@ def test_gap_gets_one_advice_that_says_what_to_do(
 
 def test_errors_come_before_warnings_and_notes() -> None:
     packages = (*PACKAGES[:3], ("onnxruntime", None))
-    findings = dataclasses.replace(COMPLETE, packages=packages, tophub=None, compilers=())
+    two = dataclasses.replace(RELAY_TVM, distributions=("apache-tvm 0.17", "tvm 0.14"))
+    findings = dataclasses.replace(COMPLETE, packages=packages, tvm=two, compilers=())
     assert [item.level for item in doctor.advise(findings)] == ["error", "warning", "note"]
 
 
@@ -291,7 +290,6 @@ def run_doctor(
     ("changes", "code"),
     [
         ({}, 0),
-        ({"tophub": None}, 0),
         ({"compilers": (GCC,)}, 0),
         ({"compilers": ()}, 2),
         ({"tvm": TvmFacts()}, 2),

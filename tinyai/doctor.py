@@ -99,7 +99,7 @@ class Findings:
 
     - ``packages``: name and version of what the extras bring, the version None where it is missing.
     - ``isas``: instruction sets of the CPU, from the weakest to the strongest.
-    - ``cc``, ``tophub``: the environment variables ``CC`` and ``TOPHUB_LOCATION``.
+    - ``cc``: the environment variable ``CC``.
     """
 
     python: str
@@ -109,7 +109,6 @@ class Findings:
     compilers: tuple[CompilerFacts, ...]
     isas: tuple[str, ...]
     cc: str | None
-    tophub: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +131,6 @@ def examine(environment: Mapping[str, str] = os.environ) -> Findings:
         compilers=find_compilers(environment),
         isas=instruction_sets(cpu_description()),
         cc=_chosen_compiler(environment),
-        tophub=environment.get("TOPHUB_LOCATION"),
     )
 
 
@@ -206,12 +204,6 @@ def _tvm_advice(findings: Findings) -> Iterable[Advice]:
         problem = f"TVM {tvm.version} has no Relay that can be imported: {tvm.problem}"
         yield Advice(
             level="error", problem=problem, hint=f"Relay was removed in TVM 0.20; {ready_made}"
-        )
-    elif findings.tophub != "NONE":
-        yield Advice(
-            level="warning",
-            problem="TVM looks for tuning logs on the network whenever it builds a network",
-            hint="export TOPHUB_LOCATION=NONE",
         )
     if len(tvm.distributions) > 1:
         yield Advice(

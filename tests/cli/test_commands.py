@@ -235,6 +235,18 @@ def test_tvms_library_runs_by_tvm(inside: Path) -> None:
     assert np.array_equal(module.get_output(0).numpy(), tinyai.Model("other.so").run(x)[0])
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, "NONE"), ("/logs", "/logs")])
+def test_tvm_looks_for_no_logs_on_the_network_unless_it_is_told_to(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before is None:
+        monkeypatch.delenv("TOPHUB_LOCATION", raising=False)
+    else:
+        monkeypatch.setenv("TOPHUB_LOCATION", before)
+    run("ops")
+    assert os.environ["TOPHUB_LOCATION"] == after
+
+
 def test_the_table_of_the_readme_is_that_of_the_command() -> None:
     assert markdown(support()) in (ROOT / "README.md").read_text()
     assert run("ops", "--format", "markdown").stdout.strip() == markdown(support())

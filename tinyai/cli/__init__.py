@@ -5,6 +5,8 @@ What a command needs is imported when it runs, so that help is there at once.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from tinyai._version import __version__
@@ -29,6 +31,8 @@ def main() -> None:
     Exit codes: 0 fine; 1 the model (unreadable, refused, different); 2 options and environment;
     3 a fault of tinyai's own; 130 Ctrl-C.
     """
+    # Else TVM looks for tuning logs on the network at every build.
+    os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 
 
 for _each in (

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tinyai.errors import OptionError
+
 
 @contextlib.contextmanager
 def written_whole(file: Path) -> Iterator[Path]:
@@ -18,3 +20,23 @@ def written_whole(file: Path) -> Iterator[Path]:
         beside = Path(folder) / file.name
         yield beside
         os.replace(beside, file)
+
+
+def check_place(path: Path) -> None:
+    """Raise ``OptionError`` where no file can be written, before the work begins."""
+    parent = path.absolute().parent
+    wrong = (
+        "a folder"
+        if path.is_dir()
+        else f"no folder {str(parent)!r}"
+        if not parent.is_dir()
+        else "a folder that cannot be written"
+        if not os.access(parent, os.W_OK)
+        else ""
+    )
+    if wrong:
+        raise OptionError(
+            "output file",
+            found=f"{str(path)!r}: {wrong}",
+            allowed="a file in a folder that can be written",
+        )

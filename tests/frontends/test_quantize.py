@@ -23,7 +23,8 @@ from tinyai.cli import main
 from tinyai.errors import OptionError
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.quantize import Quantized
-from tinyai.frontends.relay.text import text_of
+from tinyai.frontends.relay.source import post_order, span_name
+from tinyai.frontends.relay.text import module_of, text_of
 from tinyai.quantizer.data import CalibrationError
 from tinyai.quantizer.report import SCHEMA
 
@@ -217,7 +218,7 @@ def test_a_float_model_is_compiled_by_samples(tmp_path: Path) -> None:
     [
         (("--calibrate", "nowhere.npz", "-o", "out.relay"), "nowhere.npz"),
         (("--calibrate", "nowhere.npz", "-o", "out.onnx"), "ends with .relay"),
-        (("--calibrate", "nowhere.npz", "-o", "no/folder/out.relay"), "a folder that there is"),
+        (("--calibrate", "nowhere.npz", "-o", "no/folder/out.relay"), "no folder"),
         (("--calibrate", "x", "-o", "out.relay", "--observer", "guess"), "minmax or average"),
         (("--calibrate", "x", "-o", "out.relay", "--mixed-agreement", "2"), "0 to 1"),
         (("--calibrate", "x", "-o", "out.relay", "--plot", "x.bmp"), "ends with .png"),
@@ -230,13 +231,26 @@ def test_the_command_tells_what_is_wrong(arguments: tuple[str, ...], part: str) 
     assert not Path("out.relay").exists()
 
 
-def test_a_name_that_would_end_a_comment_does_not_come_into_the_text() -> None:
+@pytest.mark.parametrize("name", ["layer 1", 'a*/ "b\n', "\n/* layers: [] */", "ünï", ""])
+def test_names_of_layers_are_in_the_text_and_do_not_end_its_comment(name: str) -> None:
     conv = small()["main"].body.args[0]
-    span = relay.Span(relay.SourceName('a*/ "b\n'), 0, 0, 0, 0)
-    named = one(relay.nn.relu(relay.Call(conv.op, conv.args, conv.attrs, None, span)))
+    span = relay.Span(relay.SourceName(name), 0, 0, 0, 0) if name else None
+    scaled = relay.multiply(conv.args[0], relay.const(1 / 3))  # not whole in the text
+    named = one(relay.nn.relu(relay.Call(conv.op, [scaled, conv.args[1]], conv.attrs, None, span)))
     mod = relay.transform.InferType()(named)
-    again = relay.transform.InferType()(relay.fromtext(text_of(mod)))
-    assert tvm.ir.structural_equal(mod, again)
+    text = text_of(mod)
+    again = module_of(text)
+    calls = [expr for expr in post_order(again["main"].body) if isinstance(expr, relay.Call)]
+    assert [span_name(call) for call in calls] == ["", "", name, ""]
+    assert text_of(again) == text
+    cut = text.rpartition("\n/* layers")[0]
+    assert tvm.ir.structural_equal(again, module_of(cut))
+    for others in (cut, f"{cut}\n/* layers: 1 */", f'{cut}\n/* layers: ["one"] */'):
+        nameless = module_of(others)
+        assert not any(span_name(expr) for expr in post_order(nameless["main"].body))
+
+
+def test_a_name_of_an_input_that_the_text_cannot_hold_is_told() -> None:
     hostile = one(relay.nn.relu(relay.var("a b */ \n", shape=(1, 3))))
     with pytest.raises(OptionError, match="Relay's text"):
         text_of(relay.transform.InferType()(hostile))

@@ -18,6 +18,7 @@ from tinyai.cli.shared import (
     target_options,
 )
 from tinyai.errors import OptionError
+from tinyai.files import check_place, written_whole
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
@@ -240,8 +241,6 @@ def _relay_library(
     input_shapes: str,
     toolchain: Toolchain | None,
 ) -> dict[str, Any]:
-    from tinyai.runtime.link import check_place
-
     check_place(output)
     with relay_for("compile"):
         from tinyai.frontends.relay.build import build
@@ -254,6 +253,6 @@ def _relay_library(
     words = "".join(f" -{key}={value}" for key, value in asked.options.items())
     with stage("relay.build and C compiler"):
         factory = build(mod, params, target=f"tinyai{words}, {asked.host}", toolchain=toolchain)
-    with stage("export"):
-        factory.export_library(str(output))
+    with stage("export"), written_whole(output) as beside:
+        factory.export_library(str(beside))
     return {"output": str(output), "kind": "TVM's library", "size": output.stat().st_size}

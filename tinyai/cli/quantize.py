@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import click
 
 from tinyai.cli.shared import command, console, json_option, relay_for, shapes_option
 from tinyai.errors import OptionError
+from tinyai.files import check_place, written_whole
 
 if TYPE_CHECKING:
     from tinyai.frontends.relay.quantize import Quantized
@@ -120,8 +120,7 @@ def quantize(
     """
     if output.suffix != ".relay":
         raise OptionError("output", found=str(output), allowed="a name that ends with .relay")
-    if not output.parent.is_dir():
-        raise OptionError("output", found=str(output), allowed="a file in a folder that there is")
+    check_place(output)
     mixed = None
     if mixed_sqnr is not None or mixed_agreement is not None:
         from tinyai.quantizer.mixed import Mixed
@@ -158,10 +157,8 @@ def write_quantized(
     mod, params = load_model(model, input_shapes)
     quantized = quantize(mod, params, calibrate, config, progress=True, **asked)
     text = text_of(quantized.module)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".tinyai-") as folder:
-        beside = Path(folder) / output.name
+    with written_whole(output) as beside:
         beside.write_text(text)
-        os.replace(beside, output)
     return quantized
 
 

@@ -19,7 +19,7 @@ from tinyai.cli.shared import (
     target_options,
 )
 from tinyai.errors import OptionError, TinyAIError
-from tinyai.files import written_whole
+from tinyai.files import check_place, written_whole
 from tinyai.pictures import is_picture, pixels
 from tinyai.stages import stage
 
@@ -77,6 +77,8 @@ def run(
 
     if output is not None and output.suffix != ".npz":
         raise OptionError("--output", found=str(output), allowed="a name that ends with .npz")
+    if output is not None:
+        check_place(output)
     names = _labels(labels, top)
     target = None if is_compiled(Path(model)) else asked.target
     if target is None:
@@ -183,9 +185,6 @@ def _write(file: Path, specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> 
     """The outputs by name, whole or not at all."""
     import numpy as np
 
-    from tinyai.runtime.link import check_place
-
-    check_place(file)
     with written_whole(file) as beside, beside.open("wb") as archive:
         np.savez(archive, **{_key(i, specs): a for i, a in enumerate(arrays)})
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinyai._version import __version__
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
+from tinyai.files import check_place
 from tinyai.runtime.kept import drop_old, kept_folder
 from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
@@ -64,7 +65,7 @@ def compile(
             allowed="a name that ends with .so",
             hint="tinyai.emit_c writes a C package, tinyai.build makes TVM's library",
         )
-    from tinyai.runtime.link import check_place, toolchain_for, write_library
+    from tinyai.runtime.link import toolchain_for, write_library
 
     options = Target.of(target)
     toolchain_for(options, toolchain).command()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyai.errors import EnvironmentProblem, OptionError
-from tinyai.files import written_whole
+from tinyai.files import check_place, written_whole
 from tinyai.report import safe
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def require_place(file: Path) -> tuple[Any, Any]:
         raise OptionError(
             "file of a plot", found=str(file), allowed=f"a name that ends with {', '.join(ENDINGS)}"
         )
-    if not file.absolute().parent.is_dir():
-        raise OptionError("file of a plot", found=str(file), allowed="a file in a folder there is")
+    check_place(file)
     return _matplotlib()
 
 

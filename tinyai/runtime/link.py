@@ -12,7 +12,7 @@ from typing import Any
 from tinyai._version import __version__
 from tinyai.backend import compile_graph
 from tinyai.codegen.emit import CSource
-from tinyai.errors import OptionError
+from tinyai.files import check_place
 from tinyai.network import Network, Port
 from tinyai.runtime.library import CONSTANT, FORMAT
 from tinyai.runtime.toolchain import Toolchain
@@ -53,26 +53,6 @@ def toolchain_for(target: Target, given: Toolchain | None) -> Toolchain:
     Raises ``OptionError`` for what is no toolchain, ``ToolchainError`` where there is none."""
     foreign = target.architecture != this_architecture()
     return Toolchain.of(given, f"{target.architecture}-linux-gnu" if foreign else "")
-
-
-def check_place(path: Path) -> None:
-    """Raise ``OptionError`` where no file can be written, before the work begins."""
-    parent = path.absolute().parent
-    wrong = (
-        "a folder"
-        if path.is_dir()
-        else f"no folder {str(parent)!r}"
-        if not parent.is_dir()
-        else "a folder that cannot be written"
-        if not os.access(parent, os.W_OK)
-        else ""
-    )
-    if wrong:
-        raise OptionError(
-            "output file",
-            found=f"{str(path)!r}: {wrong}",
-            allowed="a file in a folder that can be written",
-        )
 
 
 def facts_in_c(network: Network, source: CSource, target: Target) -> str:

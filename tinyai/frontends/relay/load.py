@@ -21,6 +21,7 @@ from tvm import relay
 
 from tinyai.errors import EnvironmentProblem, ModelError, OptionError
 from tinyai.frontends.relay.source import source_types, span_name
+from tinyai.frontends.relay.text import module_of
 from tinyai.ir import QParams
 from tinyai.stages import stage
 
@@ -109,7 +110,7 @@ def _relay_text(path: Path, shapes: Shapes) -> tvm.IRModule:
             hint="change the types of main's parameters",
         )
     try:
-        mod = relay.transform.InferType()(relay.fromtext(path.read_text()))
+        mod = module_of(path.read_text(encoding="utf-8"))
         mod["main"]  # raises where there is none
     except Exception as error:  # parsers of files raise what they like
         raise importers_refusal(path, "Relay", error) from error

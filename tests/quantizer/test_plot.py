@@ -77,7 +77,7 @@ def test_a_picture_that_fails_leaves_nothing(
 
 @pytest.mark.parametrize("name", ["x.bmp", "x", "no/folder/x.png"])
 def test_a_bad_place_is_told(name: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="file of a plot|output file"):
+    with pytest.raises(OptionError, match=r"file of a plot|output file"):
         REPORT.plot(tmp_path / name)
 
 

@@ -5,6 +5,7 @@ What a command needs is imported when it runs, so that help is there at once.
 
 from __future__ import annotations
 
+import logging
 import os
 
 import click
@@ -25,7 +26,8 @@ from tinyai.cli.tvmc import tvmc
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="tinyai %(version)s")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Turn int8 networks into readable C, alone or as a back end of Apache TVM.
 
     Exit codes: 0 fine; 1 the model (unreadable, refused, different); 2 options and environment;
@@ -33,6 +35,9 @@ def main() -> None:
     """
     # Else TVM looks for tuning logs on the network at every build.
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+    if context.invoked_subcommand != tvmc.name:
+        # Without logs it tells that its own code is not tuned, which is the host at most.
+        logging.getLogger("autotvm").setLevel(logging.ERROR)
 
 
 for _each in (

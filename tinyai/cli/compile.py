@@ -97,6 +97,8 @@ def compile(
     for flag, given in (("--ports-in-arena", ports_in_arena), ("--sample", sample)):
         if given and output.suffix not in ("", ".tar"):
             raise OptionError(flag, found=f"beside {output.name}", allowed="beside a C package")
+    if output.suffix == ".so":
+        check_place(output)
     with quantized_first(model, calibrate, input_shapes) as (model, input_shapes):
         if output.name.endswith(".relay.so"):
             if name or ends != "model":
@@ -241,7 +243,6 @@ def _relay_library(
     input_shapes: str,
     toolchain: Toolchain | None,
 ) -> dict[str, Any]:
-    check_place(output)
     with relay_for("compile"):
         from tinyai.frontends.relay.build import build
         from tinyai.frontends.relay.load import load_model

@@ -37,8 +37,8 @@ class TvmArithmetic(Arithmetic):
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
     ) -> Steps:
         if found is DType.INT64:  # which in fixed point TVM cuts to int32
-            allowed = "int64, float64"
-            require(self.compute_dtype in allowed, "compute_dtype", self.compute_dtype, allowed)
+            fits = self.compute_dtype in ("int64", "float64")
+            require(fits, "compute_dtype", self.compute_dtype, "int64, float64")
         if self.compute_dtype == "float32":
             return self._requantize_float(builder, source, target, to, rank)
         if self.compute_dtype == "float64":

@@ -12,7 +12,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tinyai.qdq.operands import is_call, shape_of
 from tinyai.quantizer.folding import output_channels, weight_channels
 from tinyai.quantizer.params import Array
-from tinyai.quantizer.points import Points, Role
+from tinyai.quantizer.points import Points
+from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Expr
 
 # Places of a convolution in a sample that are looked at, evenly spread.

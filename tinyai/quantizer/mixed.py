@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyai.errors import OptionError
-from tinyai.quantizer.points import Point, Points, Role
+from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.report import Choice, OutputRow, decibels
+from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Expr, Field, Refusal, Tuple
 
 # A layer's readers stay float too where that gains so many dB more: the damage is in its values.

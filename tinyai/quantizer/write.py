@@ -10,7 +10,8 @@ import numpy as np
 from tinyai.qdq.operands import Grid, Integers, dequantize, is_call, name_of, quantize
 from tinyai.quantizer.folding import output_channels, weight_channels
 from tinyai.quantizer.params import Array, grid, quantized_weights, weight_scales
-from tinyai.quantizer.points import Points, Role
+from tinyai.quantizer.points import Points
+from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Expr, Tuple, children, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant

@@ -20,13 +20,13 @@ from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC, Window
 
 
-def patch_pack(graph: Lowered, node: Node, weight: Array) -> Array:
+def _patch_pack(graph: Lowered, node: Node, weight: Array) -> Array:
     """[out, kernel…, in] -> [out, k], rows padded with zeros to ``VECTOR``."""
     rows = weight.reshape(weight.shape[0], -1)
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % VECTOR)))
 
 
-def patch_scratch(graph: Lowered, node: Node, threads: int) -> int:
+def _patch_scratch(graph: Lowered, node: Node, threads: int) -> int:
     g = Geometry.of(graph, node)
     return patches_of(g) * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
 
@@ -148,7 +148,7 @@ def _patch_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     return Patches(g, node.op, dot).code(epilogue)
 
 
-def takes(graph: Lowered, node: Node, name: str) -> bool:
+def _takes(graph: Lowered, node: Node, name: str) -> bool:
     """Results whose pixels are all as far apart as neighbours are."""
     if not result_at_strides(graph, node, name):
         return False
@@ -264,6 +264,17 @@ def _depthwise_scratch(graph: Lowered, node: Node, threads: int) -> int:
     return (g.oc if g.layout == NHWC else g.ow) * g.sums.bytes
 
 
+PATCH_KERNELS = tuple(
+    Kernel(
+        name=f"{op.name}_patches_scalar",
+        op=op,
+        code=_patch_code,
+        takes=_takes,
+        scratch=_patch_scratch,
+        pack={1: _patch_pack},
+    )
+    for op in (Conv2d, Dense)
+)
 KERNELS = (
     Kernel(
         name="conv2d_depthwise_scalar",
@@ -271,24 +282,9 @@ KERNELS = (
         rejection=_depthwise_rejection,
         kind=is_depthwise,
         code=_depthwise_code,
-        takes=takes,
+        takes=_takes,
         scratch=_depthwise_scratch,
         pack={1: _depthwise_pack},
     ),
-    Kernel(
-        name="conv2d_patches_scalar",
-        op=Conv2d,
-        code=_patch_code,
-        takes=takes,
-        scratch=patch_scratch,
-        pack={1: patch_pack},
-    ),
-    Kernel(
-        name="dense_patches_scalar",
-        op=Dense,
-        code=_patch_code,
-        takes=takes,
-        scratch=patch_scratch,
-        pack={1: patch_pack},
-    ),
+    *PATCH_KERNELS,
 )

@@ -36,7 +36,8 @@ from tinyai.frontends.executorch.exported import PICKING, Exported
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.operands import is_call
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.points import Points, Role
+from tinyai.quantizer.points import Points
+from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Expr, Refusal
 
 Edge: TypeAlias = "tuple[Node, Node]"

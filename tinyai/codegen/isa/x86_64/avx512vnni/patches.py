@@ -3,26 +3,17 @@ products are taken 32 at a time (``vpdpwssd``), and whose steps 16 lanes at a ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyai.codegen.ctree import Code, For
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.index import stored_index
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import write_lanes
-from tinyai.codegen.kernels.conv2d import (
-    Patches,
-    is_depthwise,
-    patch_pack,
-    patch_scratch,
-    patches_of,
-    takes,
-)
+from tinyai.codegen.kernels.conv2d import PATCH_KERNELS, Patches, is_depthwise, patches_of
 from tinyai.codegen.kernels.geometry import Geometry, output_axes
-from tinyai.codegen.kernels.table import Kernel
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import DType, Node
-from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
 
 
@@ -72,16 +63,13 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 
 KERNELS = tuple(
-    Kernel(
-        name=f"{op.name}_patches_avx512vnni",
-        op=op,
+    replace(
+        row,
+        name=f"{row.op.name}_patches_avx512vnni",
         isa="avx512vnni",
         rejection=_rejection,
         kind=_of_words,
         code=_code,
-        takes=takes,
-        scratch=patch_scratch,
-        pack={1: patch_pack},
     )
-    for op in (Conv2d, Dense)
+    for row in PATCH_KERNELS
 )

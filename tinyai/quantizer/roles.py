@@ -1,0 +1,302 @@
+"""How each operator of a float model takes part in the quantized one.
+
+The rows that write such models with integers (``tinyai/qdq/rules.py``) decide: an operator is taken
+where it has one, by itself or together with others, as sums with their bias and their bounds, or a
+chain that becomes one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from tinyai.qdq import FloatOperator
+from tinyai.qdq.operands import NARROW, Fold, is_call, operator_name
+from tinyai.qdq.rules import (
+    ELEMENTWISE,
+    LIMITS,
+    MOVES,
+    PRODUCTS,
+    RULES,
+    SOFTMAX,
+    STEPS,
+    is_accumulator,
+)
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.folding import Constants, users_of
+from tinyai.source import Call, Expr, Field, Refusal, Tuple, children
+
+
+class Role(StrEnum):
+    """How a quantized operator takes part."""
+
+    PRODUCT = "product"  # sums of products by weights
+    STEP = "step"  # on such sums, before they are requantized
+    RULE = "rule"  # any other with a rule of its own
+    MOVE = "move"  # its values are some of its input's
+    LIMIT = "limit"  # bounds, which are part of the operator before where they can be
+    FUNCTION = "function"  # of one value: a table
+    SOURCE = "source"  # a quantized value of the model's own
+
+
+class Roles:
+    """``roles`` of what is quantized; ``left`` says what stays float, and why. ``floats`` are
+    operators that stay float beside those of the configuration."""
+
+    def __init__(
+        self, root: Expr, config: QuantConfig, fold: Fold | None, floats: Mapping[Expr, Refusal]
+    ) -> None:
+        self.config, self._chosen_floats = config, floats
+        self.view = Constants(root, fold)
+        self.order, self.users = self.view.order, users_of(self.view.order)
+        self.roots = self._function_roots()
+        self.products = [e for e in self.order if is_call(e, *PRODUCTS) and self._floats(e)]
+        # Operators without 16 bits that would read or make such.
+        self._narrow: set[Expr] = set()
+        self._decide()
+
+    def _decide(self) -> None:
+        self.left: list[FloatOperator] = []
+        self._pending: dict[Expr, Role] = {}
+        self._refused: set[Expr] = set()
+        self.roles: dict[Expr, Role] = {}
+        for expr in self.order:
+            self._give_role(expr)
+        self._wanted = self._settle()
+
+    def _floats(self, expr: Expr) -> bool:
+        return (
+            not self.view.is_constant(expr)
+            and not isinstance(expr, Tuple)
+            and all(each.dtype == "float32" for each in expr.types)
+        )
+
+    def operands(self, expr: Expr) -> Iterator[Expr]:
+        """The float tensors of run time that an operator reads."""
+        for child in children(expr):
+            if isinstance(child, Tuple):
+                yield from (field for field in child.fields if self._floats(field))
+            elif self._floats(child):
+                yield child
+
+    def _alone(self, expr: Expr) -> bool:
+        """Whether one operator, and nothing else, reads a value."""
+        return len(self.users[expr]) == 1
+
+    def _give_role(self, expr: Expr) -> None:
+        if not self._floats(expr):
+            return
+        if is_call(expr, "dequantize"):
+            self.roles[expr] = Role.SOURCE
+        elif isinstance(expr, Field):
+            if is_call(expr.call, "split") and self.config_allows(expr.call) is None:
+                self._pending_or(expr, Role.MOVE)
+        elif is_call(expr):
+            try:
+                self._give_role_to_call(expr)
+            except Refusal as refusal:
+                self._refused.add(expr)
+                self.left.append(FloatOperator(expr.name, expr.spelled, str(refusal)))
+
+    def _give_role_to_call(self, call: Call) -> None:
+        (below, *others) = [*self.operands(call)] or [call]
+        behind = self._alone(below) and not others
+        if behind and self._is_step(call, below):
+            self.roles[call] = Role.STEP
+            return
+        if (reason := self.config_allows(call)) is not None:
+            raise reason
+        if behind and below in self._refused and is_call(call, *STEPS, *LIMITS):
+            raise Refusal("operator before", operator_name(below), "one that is quantized")
+        if is_call(call, *PRODUCTS):
+            known = self.view.is_constant(call["weight"]) or is_call(call, "dense", "batch_matmul")
+            if not known:
+                raise Refusal("weights", "computed at run time", "constants")
+            self.roles[call] = Role.PRODUCT
+        elif is_call(call, *LIMITS) and not others and self._bounded(call):
+            self._pending_or(call, Role.LIMIT)
+        elif is_call(call, *MOVES):
+            self._pending_or(call, Role.MOVE)
+        elif len(self.roots.get(call, ())) == 1 or is_call(call, *SOFTMAX):
+            self._pending_or(call, Role.FUNCTION)
+        elif is_call(call, *RULES) and not is_call(call, "divide", "bias_add"):
+            self.roles[call] = Role.RULE
+        elif not is_call(call, "split"):
+            raise Refusal("operator", call.spelled, "one with a row in tinyai/qdq/rules.py")
+
+    def _pending_or(self, expr: Expr, role: Role) -> None:
+        """What only hands quantized values on is taken where there are some."""
+        if any(below in self.roles for below in self.operands(self._reader(expr))):
+            self.roles[expr] = role
+        else:
+            self._pending[expr] = role
+
+    @staticmethod
+    def _reader(expr: Expr) -> Expr:
+        return expr.call if isinstance(expr, Field) else expr
+
+    def _is_step(self, call: Call, below: Expr) -> bool:
+        if self.roles.get(below) not in (Role.PRODUCT, Role.STEP):
+            return False
+        if is_call(call, "reshape"):  # between a product of matrices and its bias
+            (user,) = self.users[call] if self._alone(call) else (None,)
+            if user is None or not is_call(user, "add", "bias_add"):
+                return False
+            last = call.type.shape[-1:] == below.type.shape[-1:]
+            return last and len([*self.operands(user)]) == 1
+        if is_call(call, "multiply", "divide"):
+            number = self.view.uniform(call.args[1]) or self.view.uniform(call.args[0])
+            constant_last = self.view.is_constant(call.args[-1]) or call.op == "multiply"
+            return number is not None and number > 0 and constant_last
+        return is_call(call, "add", "bias_add") and is_accumulator(self.view, call)
+
+    def _bounded(self, call: Call) -> bool:
+        if is_call(call, "relu", "clip"):
+            return True
+        return any(self.view.uniform(arg) is not None for arg in call.args)
+
+    def config_allows(self, call: Call) -> Refusal | None:
+        """Why the configuration leaves an operator in float, if it does."""
+        if call in self._narrow:
+            return Refusal("dtype of its values", "int16", " or ".join(NARROW))
+        if call in self._chosen_floats:
+            return self._chosen_floats[call]
+        config = self.config
+        chosen = not config.operators or call.op in config.operators or not _chosen(call)
+        for held, clause in (
+            (not chosen, "QuantConfig.operators"),
+            (call.op in config.float_operators, "QuantConfig.float_operators"),
+            (call.name != "" and call.name in config.float_layers, "QuantConfig.float_layers"),
+            (config.float_first and self.products[:1] == [call], "QuantConfig.float_first"),
+            (config.float_last and self.products[-1:] == [call], "QuantConfig.float_last"),
+        ):
+            if held:
+                return Refusal(clause, call.name or call.spelled, "others: it stays float")
+        return None
+
+    def kept(self) -> list[FloatOperator]:
+        """What the model has in integers already, which stays as it is."""
+        found = []
+        for expr in self.order:
+            if self.roles.get(expr) is Role.SOURCE and isinstance(expr, Call):
+                dtype = expr["data"].type.dtype
+                reason = f"a value that is quantized already: it keeps its {dtype} and its scale"
+                found.append(FloatOperator(expr.name, expr.spelled, reason))
+            elif (
+                self.roles.get(expr) is Role.PRODUCT
+                and isinstance(expr, Call)
+                and is_call(expr["weight"], "dequantize")
+            ):
+                reason = "weights that are quantized already: they keep their integers"
+                found.append(FloatOperator(expr.name, expr.spelled, reason))
+        return found
+
+    # --- functions of one value ---
+
+    def _function_roots(self) -> dict[Expr, frozenset[Expr]]:
+        """Of each elementwise operator the values that it is a function of, where operators in
+        between read nothing else and are read by nothing else."""
+        sealed = self._sealed()
+        elementwise = [
+            e
+            for e in self.order
+            if is_call(e, *ELEMENTWISE) and self._floats(e) and e not in sealed
+        ]
+        roots: dict[Expr, frozenset[Expr]] = {}
+        observed: set[Expr] = set()
+        settled = False
+        while not settled:
+            for expr in elementwise:
+                found: set[Expr] = set()
+                for arg in self._varying(expr):
+                    found |= roots[arg] if arg in roots and arg not in observed else {arg}
+                roots[expr] = frozenset(found)
+            settled = True
+            for expr in elementwise:
+                own = roots[expr]
+                together = len(own) == 1 and all(roots.get(u) == own for u in self.users[expr] if u)
+                if expr not in observed and not (together and None not in self.users[expr]):
+                    observed.add(expr)
+                    settled = False
+                    break
+        return roots
+
+    def _sealed(self) -> set[Expr]:
+        """Steps and bounds that end other operators, and are no functions of their own."""
+        sealed: set[Expr] = set()
+        for expr in self.order:
+            below = [*self.operands(expr)]
+            if not is_call(expr, *STEPS, *LIMITS) or len(below) != 1 or not self._alone(below[0]):
+                continue
+            (base,) = below
+            ends = base in sealed or (is_call(base, *RULES, *MOVES) and self._floats(base))
+            if is_call(base, *ELEMENTWISE) and base not in sealed:
+                ends = len({*self.operands(base)}) > 1
+            if ends and (is_call(expr, *LIMITS) or is_accumulator(self.view, expr)):
+                sealed.add(expr)
+        return sealed
+
+    def _varying(self, expr: Expr) -> Iterator[Expr]:
+        """Operands of an elementwise operator but for constants of one number."""
+        return (arg for arg in children(expr) if self.view.uniform(arg) is None)
+
+    # --- what only hands values on ---
+
+    def _settle(self) -> set[Expr]:
+        """Take what is pending where its result is wanted and comes from the model's inputs."""
+        wanted: set[Expr] = set()
+        for expr in reversed(self.order):
+            if expr in self._pending and expr in wanted and self._from_inputs(expr):
+                self.roles[expr] = self._pending.pop(expr)
+            if expr in self.roles and self.roles[expr] is not Role.SOURCE:
+                wanted.update(self.operands(self._reader(expr)))
+        for expr in self.order:
+            if expr in self._pending and is_call(expr) and not is_call(expr, *MOVES):
+                found = Refusal("its input", "float", "a quantized value")
+                self.left.append(FloatOperator(expr.name, expr.spelled, str(found)))
+        return wanted
+
+    def _from_inputs(self, expr: Expr) -> bool:
+        below = [*self.operands(self._reader(expr))]
+        return all(
+            type(each) is Expr or (each in self._pending and self._from_inputs(each))
+            for each in below
+        )
+
+    # --- what is taken together ---
+
+    def _goes_on(self, expr: Expr) -> bool:
+        """Whether a value is taken together with the operator after it."""
+        role = self.roles[expr]
+        if role is Role.SOURCE or isinstance(expr, Field):  # all parts of a split are rounded
+            return False
+        if self._in_function(expr):
+            return True
+        (user, *others) = self.users[expr]
+        behind = self.roles.get(user) if user is not None and not others else None
+        return behind is Role.STEP or (behind is Role.LIMIT and role is not Role.FUNCTION)
+
+    def _in_function(self, expr: Expr) -> bool:
+        """Whether an elementwise result is part of a longer function of the same value."""
+        own = self.roots.get(expr)
+        return (
+            own is not None
+            and len(own) == 1
+            and all(u in self.roles and self.roots.get(u) == own for u in self.users[expr] if u)
+            and None not in self.users[expr]
+        )
+
+    def opening(self, expr: Expr) -> list[Expr]:
+        """The operators that are taken together and end in ``expr``, in order."""
+        chain = [expr]
+        while self.roles.get(chain[0]) in (Role.STEP, Role.LIMIT, Role.FUNCTION):
+            below = next(self.operands(chain[0]), None)
+            if below not in self.roles or not self._goes_on(below):
+                break
+            chain.insert(0, below)
+        return chain
+
+
+def _chosen(call: Call) -> bool:
+    """Whether ``QuantConfig.operators`` chooses an operator: what belongs to others follows."""
+    return not is_call(call, *MOVES, *LIMITS, "bias_add", "dequantize")

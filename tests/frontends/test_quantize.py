@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,24 @@ def test_the_command_writes_a_module_that_the_other_commands_compile(tmp_path: P
     (integers,) = runner(tinyai.build(wanted.module))(inputs)
     (ours,) = runner(tinyai.build(tmp_path / "digits.relay"))(inputs)
     np.testing.assert_array_equal(ours, integers)
+
+
+def test_tvmc_compiles_and_runs_a_quantized_text(tmp_path: Path) -> None:
+    """Without the shape of its input, which TVM's own reader takes for a weight then."""
+    made = tinyai.quantize(small(), None, [*values()], QuantConfig(dtype="int16"), compared=1)
+    text, package, given, found = (
+        tmp_path / name for name in ("net.relay", "net.tar", "in.npz", "out.npz")
+    )
+    text.write_text(text_of(made.module))
+    sample = next(values())
+    np.savez(given, **sample)
+    tvmc = [sys.executable, "-m", "tinyai", "tvmc"]
+    target = ["--target", "tinyai, llvm"]
+    subprocess.run([*tvmc, "compile", *target, "--output", package, text], check=True)
+    subprocess.run([*tvmc, "run", package, "--inputs", given, "--outputs", found], check=True)
+    (wanted,) = runner(tinyai.build(made.module))(sample)
+    with np.load(found) as outputs:
+        np.testing.assert_array_equal(outputs["output_0"], wanted)
 
 
 def test_a_float_model_is_compiled_by_samples(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from wrapt.importer import when_imported
 from tinyai.errors import OptionError, TinyAIError, ToolchainError
 from tinyai.frontends.relay.load import (
     IMPORTED,
+    RELAY_TEXT,
     check_file,
     importers_refusal,
     load_model,
@@ -85,7 +86,9 @@ def _load(frontends: Any) -> Any:
         path: str, model_format: str | None = None, shape_dict: Any = None, **more: Any
     ) -> Any:
         kind = f".{model_format}" if model_format else Path(path).suffix.lower()
-        if kind in IMPORTED and not more:
+        # Of a text TVM takes inputs without such a shape for weights, and makes ones of them.
+        ours = kind in IMPORTED or (kind == RELAY_TEXT[0] and not shape_dict)
+        if ours and not more:
             return frontends.TVMCModel(*load_model(path, shape_dict or {}, kind))
         try:
             return theirs(path, model_format, shape_dict, **more)

@@ -20,11 +20,10 @@ from tinyai.quantizer.layers import PLACES, layers
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
 
-RNG = np.random.default_rng(0)
-
 
 def drawn(*shape: int) -> Any:
-    return relay.const(RNG.normal(size=shape).astype("float32"))
+    """The same for a shape, whatever was drawn before."""
+    return relay.const(np.random.default_rng(shape).normal(size=shape).astype("float32"))
 
 
 def one(body: relay.Expr) -> tvm.IRModule:
@@ -61,7 +60,7 @@ def test_a_layer_is_a_product_of_its_rows_and_its_matrix(name: str) -> None:
     points = Points(model.root, QuantConfig(), model.fold)
     (layer,) = layers(points)
     np.testing.assert_array_equal(layer.unmatrix(layer.matrix(layer.weights)), layer.weights)
-    values = RNG.normal(size=shape).astype("float32")
+    values = np.random.default_rng(0).normal(size=shape).astype("float32")
     (result,) = Floats.of(model, points).run({"x": values})
     rows: Array = layer.rows(values) @ layer.matrix(layer.weights).transpose(0, 2, 1)
     ours = np.concatenate([*rows], axis=-1)  # [places, channels]
@@ -115,6 +114,17 @@ def test_rounding_and_biases_by_samples_bring_integers_nearer_to_floats(per_chan
     if per_channel:
         assert noise_of(replace(plain, correct_bias=True)) > least
         assert noise_of(replace(adaptive, correct_bias=True)) > least
+
+
+def test_layers_are_ranked_with_the_weights_that_they_get() -> None:
+    seen = samples(8, 1)
+    plain, adaptive = (
+        tinyai.quantize(network(), None, seen, QuantConfig(rounding=how), rank=True).report.layers
+        for how in ("nearest", "adaptive")
+    )
+    gains = [(b.alone or 0) - (a.alone or 0) for a, b in zip(plain, adaptive, strict=True)]
+    assert [gain for row, gain in zip(plain, gains, strict=True) if row.operator == "input"] == [0]
+    assert min(gain for row, gain in zip(plain, gains, strict=True) if "conv" in row.operator) > 1
 
 
 def test_a_calibration_without_samples_does_not_do_for_it() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Point, Points
-from tinyai.quantizer.write import Written
+from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Call, Constant, Expr, SourceType
 from tinyai.vocabulary import call as made
 
@@ -28,11 +28,14 @@ class Switch:
 
 
 class Switched(Written):
-    """``result`` is the model that is quantized where ``switches`` are on, else float."""
+    """``result`` is the model that is quantized where ``switches`` are on, else float. ``steps``
+    are those of weights that are not rounded to the nearest."""
 
-    def __init__(self, points: Points, grids: Mapping[int, Grid]) -> None:
+    def __init__(
+        self, points: Points, grids: Mapping[int, Grid], steps: Mapping[Expr, Array]
+    ) -> None:
         self.switches: dict[Key, Switch] = {}
-        super().__init__(points, grids)
+        super().__init__(points, grids, Changes(steps))
 
     def layers(self) -> list[tuple[Point, frozenset[Key]]]:
         """The points that are seen, each with its own switch and those of its weights."""

@@ -18,17 +18,24 @@ from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.report import OutputRow, output_row
 from tinyai.quantizer.switches import Key, Switched
+from tinyai.source import Expr
 from tinyai.stages import stage
 
 
 class Alone:
     """The model on ``samples`` with some of its quantizations: in floats, which round as the
-    integers do but for the last bit. N settings cost N runs and no further build."""
+    integers do but for the last bit. N settings cost N runs and no further build. ``steps`` are
+    those of weights that are not rounded to the nearest."""
 
     def __init__(
-        self, model: Model, points: Points, grids: Mapping[int, Grid], samples: Sequence[Sample]
+        self,
+        model: Model,
+        points: Points,
+        grids: Mapping[int, Grid],
+        steps: Mapping[Expr, Array],
+        samples: Sequence[Sample],
     ) -> None:
-        self.switched, self._samples = Switched(points, grids), samples
+        self.switched, self._samples = Switched(points, grids, steps), samples
         self._types = [str(of) for of in source_types(model.main.ret_type)]
         # No input of the model has a name of that length.
         mark = "_" * (1 + max((len(each.name) for each in model.inputs), default=0))

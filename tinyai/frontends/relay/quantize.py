@@ -84,9 +84,9 @@ def quantize(
     floats = _floats(calibration, model, points)
     first = [*calibration.first.values()][:compared]
     ranges, alone = _Ranges(model, calibration), dict[Expr, float]()
-    search = None
+    search, changes = None, _changes(floats, points, ranges)
     if rank or mixed is not None:
-        trial = Alone(model, points, ranges.of(points), first)
+        trial = Alone(model, points, ranges.of(points), changes.steps, first)
         ranking = trial.ranking()
         alone = {point.expr: sqnr for point, sqnr in ranking}
         search = Search(
@@ -95,13 +95,14 @@ def quantize(
             lambda floats, wide: Points(model.root, config, model.fold, floats, wide),
             lambda some: trial.rows(trial.switched.on(some)),
         )
-    made = _made(model, floats, points, ranges, first, alone)
+    made = _made(model, floats, points, ranges, changes, first, alone)
     while mixed is not None and search is not None and not mixed.reached(made.report.outputs):
         if not search.go_on():
             break
         while not mixed.reached(search.rows) and search.go_on():
             pass
-        made = _made(model, floats, search.points, ranges, first, alone)
+        changes = _changes(floats, search.points, ranges)
+        made = _made(model, floats, search.points, ranges, changes, first, alone)
     if mixed is None or search is None:
         return made
     reached = mixed.reached(made.report.outputs)
@@ -114,13 +115,13 @@ def _made(
     floats: Floats,
     points: Points,
     ranges: _Ranges,
+    changes: Changes,
     first: Sequence[Sample],
     alone: Mapping[Expr, float],
 ) -> Quantized:
     """The quantized model; its report compares its integers on the samples ``first``."""
     seen, grids = ranges.seen(points), ranges.of(points)
-    kept = [*ranges.calibration.first.values()][:SAMPLES]
-    written = Written(points, grids, _changes(floats, points, grids | points.fixed, kept))
+    written = Written(points, grids, changes)
     module = model.written(written.result)
     layers, outputs = _compared(model, floats, points, written, grids | points.fixed, seen, first)
     layers = tuple(
@@ -172,12 +173,11 @@ def _grid(config: QuantConfig, state: Seen) -> Grid:
     )
 
 
-def _changes(
-    floats: Floats, points: Points, grids: dict[int, Grid], samples: Sequence[Sample]
-) -> Changes:
-    """Of weights and biases, by the floats of these samples."""
+def _changes(floats: Floats, points: Points, ranges: _Ranges) -> Changes:
+    """Of weights and biases, by the floats of the samples that were kept."""
     if not reconstructs(points.config):
         return Changes()
+    samples = [*ranges.calibration.first.values()][:SAMPLES]
     if not samples:
         raise CalibrationError(
             "samples that were kept",
@@ -193,7 +193,7 @@ def _changes(
         return {at[place]: value for place, value in floats.values() if place in at}
 
     with stage("reconstruction of layers"):
-        return reconstructed(points, grids, map(values, samples))
+        return reconstructed(points, ranges.of(points) | points.fixed, map(values, samples))
 
 
 def _compared(

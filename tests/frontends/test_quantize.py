@@ -201,6 +201,13 @@ def test_the_command_writes_a_module_that_the_other_commands_compile(tmp_path: P
     np.testing.assert_array_equal(ours, integers)
 
 
+def test_the_name_of_a_file_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "a\x1b[31mred.npy").write_text("no array")
+    done = command("quantize", DIGITS, "--calibrate", tmp_path, "-o", tmp_path / "out.relay")
+    assert done.exit_code == 2
+    assert "calibration file a\\x1b[31mred.npy" in done.stderr
+
+
 def test_tvmc_compiles_and_runs_a_quantized_text(tmp_path: Path) -> None:
     """Without the shape of its input, which TVM's own reader takes for a weight then."""
     made = tinyai.quantize(small(), None, [*values()], QuantConfig(dtype="int16"), compared=1)

@@ -235,6 +235,8 @@ def _screen(error: TinyAIError) -> str:
 
 
 def _cut(line: str) -> str:
+    """The line, its end left out if it is long; names of files in it do not steer the terminal."""
+    line = "".join(c if c.isprintable() or c == "\t" else ascii(c)[1:-1] for c in line)
     return line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -69,9 +68,10 @@ class QuantConfig:
             ("rounding", ROUNDINGS),
         ):
             self._require(name, getattr(self, name) in allowed, " or ".join(allowed))
-        self._require("momentum", _within(self.momentum, 0, 1), "0 <= momentum < 1")
+        momentum, percentile = self.momentum, self.percentile
+        self._require("momentum", is_number(momentum) and 0 <= momentum < 1, "0 <= momentum < 1")
         # Below 50 per cent "all but the ends" would be nothing.
-        self._require("percentile", _within(self.percentile, 50, 100.0000001), "50 to 100")
+        self._require("percentile", is_number(percentile) and 50 <= percentile <= 100, "50 to 100")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(field.default, bool):
@@ -99,6 +99,5 @@ class QuantConfig:
             )
 
 
-def _within(value: Any, low: float, high: float) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and low <= value < high
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

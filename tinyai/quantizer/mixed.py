@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyai.errors import OptionError
+from tinyai.quantizer.config import is_number
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.report import Choice, OutputRow, decibels
 from tinyai.quantizer.roles import Role
@@ -30,8 +31,7 @@ class Mixed:
     def __post_init__(self) -> None:
         for name, allowed, high in (("sqnr", "dB: 0 to 200", 200), ("agreement", "0 to 1", 1)):
             value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and 0 <= value <= high):
+            if value is not None and not (is_number(value) and 0 <= value <= high):
                 raise OptionError(f"Mixed.{name}", found=repr(value), allowed=allowed)
         if self.sqnr is None and self.agreement is None:
             raise OptionError("Mixed", found="no goal", allowed="sqnr=, agreement= or both")

@@ -10,6 +10,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from benchmarks.torch_networks import NETWORKS, Network, quantized
 from tinyai.errors import OptionError
@@ -225,6 +226,26 @@ def test_xnnpacks_configurations_are_taken() -> None:
     using = TinyAIQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
 
     assert in_float(graph_of(three_layers(), (3, 6, 6), using)) == []
+
+
+def test_a_batch_of_any_size_is_quantized_as_one_of_the_sample_s() -> None:
+    """In training it is often dynamic; it may be fixed when the model is lowered."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    sample = (torch.zeros(2, 3, 6, 6),)
+    sizes = ({0: torch.export.Dim("batch", max=64)},)
+    exported = torch.export.export(module.train(), sample, dynamic_shapes=sizes).module()
+    using = quantizer(is_qat=True)
+
+    using.annotate(exported)
+
+    assert using.left == ()
+    rounded = [n.name for n in exported.graph.nodes if _is_rounded(n)]
+    assert rounded == ["relu", "flatten"], "a layer with its batch norm and its bound is one"
+
+
+def _is_rounded(node: Node) -> bool:
+    annotation = node.meta.get(Q_ANNOTATION_KEY)
+    return annotation is not None and annotation.output_qspec is not None
 
 
 @pytest.mark.slow  # torchao takes that long

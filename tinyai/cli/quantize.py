@@ -115,8 +115,9 @@ def quantize(
 ) -> None:
     """Quantize the float MODEL (.onnx, .tflite, Relay's text) by the values on samples.
 
-    OUTPUT (.relay) is Relay's text with quantize and dequantize, and the weights, which the other
-    commands read. Printed is a row a layer: its range, scale, and ratio of signal to noise.
+    OUTPUT (.relay) is Relay's text with quantize and dequantize, the weights and the layers' names,
+    which the other commands read. Printed is a row a layer: its range, scale, and ratio of signal
+    to noise.
     """
     if output.suffix != ".relay":
         raise OptionError("output", found=str(output), allowed="a name that ends with .relay")

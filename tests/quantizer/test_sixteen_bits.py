@@ -228,7 +228,8 @@ def test_layers_of_8_and_of_16_bits_are_one_region_equal_to_tvm_and_nearer_to_fl
     assert noise(quantized(layers())) + 1.5 < noise(mixed)
 
 
+@pytest.mark.parametrize("name", ["nowhere", ""])
 @pytest.mark.parametrize("option", ["int16_layers", "float_layers"])
-def test_a_name_that_no_layer_has_is_told(option: str) -> None:
-    with pytest.raises(OptionError, match=rf"{option}(?s:.*)nowhere(?s:.*)first, second"):
-        quantized(layers(), **{option: ("nowhere",)})
+def test_a_name_that_no_layer_has_is_told(option: str, name: str) -> None:
+    with pytest.raises(OptionError, match=rf"{option}(?s:.*)'{name}'(?s:.*)first, second"):
+        quantized(layers(), **{option: (name,)})

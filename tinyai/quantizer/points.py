@@ -15,6 +15,7 @@ from tinyai.qdq.operands import QUANTIZED, Fold, Grid, is_call, operator_name
 from tinyai.qdq.rules import AVERAGES, SOFTMAX, has_16_bits
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.roles import Role, Roles
+from tinyai.report import safe
 from tinyai.source import Call, Expr, Refusal
 
 # Operators whose results may share the grid of their input.
@@ -186,11 +187,12 @@ class Points(Roles):
     def _require_names(self) -> None:
         known = {each.name for each in self.order if is_call(each)}
         known |= {point.name for point in self.points}
+        known -= {""}  # of many that the model does not name
         for option in ("float_layers", "int16_layers"):
             for name in getattr(self.config, option):
                 if name not in known:
-                    names = ", ".join(each.name for each in self.points)
-                    raise OptionError(f"QuantConfig.{option}", found=name, allowed=names)
+                    names = safe(", ".join(each.name for each in self.points), 400)
+                    raise OptionError(f"QuantConfig.{option}", found=repr(name), allowed=names)
 
 
 def _unique(name: str, taken: set[str]) -> str:

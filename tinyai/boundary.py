@@ -233,16 +233,22 @@ def reason_for(call: Call, whole: Whole) -> Reason:
     return Reason("operator", call.spelled, 1, refusal.clause, refusal.found, refusal.allowed)
 
 
-def known_operators(name: str, taken: Sequence[str]) -> str:
+def known_operators(name: str, taken: Iterable[str]) -> str:
     """What is allowed instead of an unknown operator: names that are like it, where there are."""
+    return f"an operator of tinyai/patterns.py{such_as(name, taken)}"
+
+
+def such_as(name: str, taken: Iterable[str]) -> str:
+    """The names of ``taken`` that are like ``name``, as the end of a sentence; nothing where there
+    are none."""
 
     def last(text: str) -> str:
         return text.rpartition(".")[2]
 
-    like = difflib.get_close_matches(last(name), map(last, taken), n=3, cutoff=0.7)
-    close = [known for known in taken if last(known) in like or last(name).startswith(last(known))]
-    names = f", such as {', '.join(close)}" if close else ""
-    return f"an operator of tinyai/patterns.py{names}"
+    names = list(taken)
+    like = difflib.get_close_matches(last(name), map(last, names), n=3, cutoff=0.7)
+    close = [known for known in names if last(known) in like or last(name).startswith(last(known))]
+    return f", such as {', '.join(close)}" if close else ""
 
 
 def _composites(call: Call, whole: Whole) -> Iterator[Reason]:

@@ -21,6 +21,9 @@ from tinyai.ir import Graph
 from tinyai.report import Reason
 from tinyai.target import Target
 
+# What is allowed instead of a fault of tinyai's own.
+NO_FAULT = "C for whatever is taken"
+
 Item = TypeVar("Item")
 
 
@@ -68,9 +71,14 @@ def unbuilt(row_kind: str, row: str, calls: int, error: TinyAIError) -> Reason:
         calls=calls,
         clause=OWN_FAULT if own else NO_CODE,
         found=f"{what}: {error.found}" if error.found else what,
-        allowed="C for whatever is taken" if own else str(error.allowed),
+        allowed=NO_FAULT if own else str(error.allowed),
     )
     if own:
-        said = f"{row} stays on the host because of {OWN_FAULT}: {reason.found}"
-        warnings.warn(DefectWarning(said), stacklevel=2)
+        warn_of_fault(row, reason.found)
     return reason
+
+
+def warn_of_fault(row: str, found: str) -> None:
+    """Says that an operator stays on the host for no fault of the model's."""
+    said = f"{row} stays on the host because of {OWN_FAULT}: {found}"
+    warnings.warn(DefectWarning(said), stacklevel=3)

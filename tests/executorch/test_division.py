@@ -18,6 +18,7 @@ from tinyai.executorch import (
     explain,
     quantization_config,
 )
+from tinyai.frontends.executorch.operators import READERS
 from tinyai.ops import Concatenate, Conv2d, MaxPool2d
 
 
@@ -65,6 +66,21 @@ def test_a_fault_of_tinyais_own_is_said_to_be_one(program: ExportedProgram) -> N
         (row,) = explain(program).computing
     assert row.reason.clause == "a fault of tinyai's own"
     assert "KeyError: 'nothing here'" in row.reason.found
+
+
+def test_an_operator_that_cannot_be_read_for_a_fault_of_tinyais_own_stays_outside(
+    program: ExportedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reader(_: object) -> None:
+        raise KeyError("nothing here")
+
+    monkeypatch.setitem(READERS, "aten.cat", reader)
+    with pytest.warns(DefectWarning, match="aten.cat stays on the host.*fault of tinyai's own"):
+        report = explain(program)
+    (row,) = report.computing
+    assert (row.operator, row.reason.clause) == ("aten.cat", "a fault of tinyai's own")
+    assert len(report.regions) == 2
+    assert "report it" in row.hint
 
 
 @pytest.mark.parametrize("kinds", [(MaxPool2d, Concatenate), (Conv2d, Concatenate)])

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from executorch.exir import EdgeProgramManager
+from executorch.exir.delegate import executorch_call_delegate
 from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 from torch import Tensor, nn
 from torch.export import ExportedProgram
@@ -123,6 +131,7 @@ def test_what_stays_outside_is_told_with_its_reason_and_its_pairs_stay_with_it()
     found = {row.operator: row for row in report.computing}
     assert found["aten.cumsum"].reason.found == "aten.cumsum"
     assert "XnnpackPartitioner" in found["aten.cumsum"].hint
+    assert found["aten.cumsum"].reason.allowed.startswith("one that tinyai reads")
     with pytest.raises(BoundaryError, match=r"aten\.cumsum"):
         TinyAIPartitioner(strict=True).partition(program)
     with pytest.raises(UnsupportedError, match=r"operator aten\.cumsum 'aten_cumsum_default'"):
@@ -161,7 +170,9 @@ def test_an_unquantized_network_is_left_whole() -> None:
     assert report.regions == ()
     rows = {row.name: row for row in report.computing}
     assert {"aten.convolution", "aten.linear"} <= {row.operator for row in report.computing}
-    assert "TinyAIQuantizer" in rows["aten_convolution_default"].hint
+    row = rows["aten_linear_default"]
+    assert row.reason.found == "read as float32 by an output of the program"
+    assert "TinyAIQuantizer" in row.hint
 
 
 class Products(nn.Module):
@@ -235,27 +246,46 @@ def test_what_is_not_delegated_is_taken_apart_and_the_program_can_be_written(
     assert edge.to_executorch().buffer
 
 
-class Counter(nn.Module):
-    count: Tensor
+class Stream(nn.Module):
+    """Adds to an image the one before."""
+
+    before: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 4, 1)
-        self.register_buffer("count", torch.zeros(1, 4, 12, 10))
+        self.conv = nn.Conv2d(2, 4, 3)
+        self.register_buffer("before", torch.zeros(1, 2, 6, 6))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = torch.relu(self.conv(x))
-        self.count.add_(y)
+        y = self.conv(x + self.before)
+        self.before.copy_(x)
         return y
 
 
-def test_what_reads_a_buffer_that_the_program_changes_stays_outside() -> None:
-    program = program_of(converted(Counter(), IMAGE))
-    report = explain(program)
-    (row,) = (row for row in report.computing if row.reason.found == "b_count")
-    assert row.reason.clause == "buffer that the program changes"
-    assert "pass the state as an input" in row.hint
-    assert len(report.regions) == 1
+def delegates(edge: EdgeProgramManager) -> list[str]:
+    """The back ends of a program's delegates."""
+    module = edge.exported_program().graph_module
+    calls = (n for n in module.graph.nodes if n.target is executorch_call_delegate)
+    return [getattr(module, call.args[0].target).backend_id for call in calls]
+
+
+def test_a_delegate_reads_a_buffer_that_the_program_changes() -> None:
+    """It gets the buffer as it is at each call. XNNPACK's quantizer has pairs for buffers."""
+    load()
+    samples = [(torch.randn(1, 2, 6, 6),) for _ in range(3)]
+    xnnpack = get_symmetric_quantization_config(is_per_channel=True)
+    exported = quantized(Stream().eval(), samples, XNNPACKQuantizer().set_global(xnnpack))
+    edge = edge_of(exported, TinyAIPartitioner())
+    assert delegates(edge) == ["TinyAIExecuTorchBackend"]
+    assert explain(exported).computing == ()
+    others = edge_of(exported, XnnpackPartitioner())
+    buffers = [each.to_executorch().buffer for each in (others, edge)]
+    methods = [_load_for_executorch_from_buffer(buffer) for buffer in buffers]
+    generator = torch.Generator().manual_seed(8)
+    for _ in range(3):
+        image = torch.randn(1, 2, 6, 6, generator=generator)
+        expected, found = (method.forward([image])[0].numpy() for method in methods)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_options_that_are_none_are_refused() -> None:
@@ -265,10 +295,57 @@ def test_options_that_are_none_are_refused() -> None:
         TinyAIPartitioner(colour="red")
     with pytest.raises(OptionError, match="operators_not_to_delegate"):
         TinyAIPartitioner(operators_not_to_delegate="aten.add")
+    with pytest.raises(OptionError, match="abi"):
+        TinyAIPartitioner(abi="unpacked")
+    with pytest.raises(OptionError, match="strict"):
+        TinyAIPartitioner(strict="yes")  # type: ignore[arg-type]
+    for static in (3, "", "a b"):
+        with pytest.raises(OptionError, match="static"):
+            TinyAIPartitioner(static=static)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="edge program"):
         explain(3)
-    with pytest.raises(OptionError, match="method"):
-        explain(edge_of(converted(Host(), (1, 4, 8), (1, 4, 8))), method="backward")
+
+
+@pytest.mark.parametrize("names", ["aten.add", None, [3], ["aten.ad"], ["add"], ["aten.add.x"]])
+def test_names_that_no_operator_has_are_refused(names: Any) -> None:
+    """A name with a letter wrong would say nothing, and all would be delegated."""
+    with pytest.raises(OptionError, match=r"aten\.linear\.default"):
+        TinyAIPartitioner(operators_not_to_delegate=names)
+
+
+def test_a_report_of_what_is_lowered_or_of_no_method_is_refused() -> None:
+    exported = converted(Host(), (1, 4, 8), (1, 4, 8))
+    with pytest.raises(OptionError, match=r'explain\(edge, method="forward"\)'):
+        explain(edge_of(exported), method="backward")
+    with pytest.raises(OptionError, match="not lowered yet"):
+        explain(edge_of(exported, TinyAIPartitioner()))
+
+
+def test_a_report_of_an_exported_program_is_that_of_its_edge_program_and_tells_limits() -> None:
+    exported = converted(Small(), IMAGE)
+    report = explain(exported, arena_limit=10)
+    assert report.computing == ()
+    (region,) = report.regions
+    assert region.exceeds == ("arena_limit",)
+    assert explain(program_of(exported), arena_limit=10) == report
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_floats_that_are_not_float32_are_said_to_be_that(dtype: torch.dtype) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 1)).to(dtype)
+    exported = torch.export.export(module.eval(), (torch.randn(IMAGE).to(dtype),))
+    (row,) = explain(exported).computing
+    assert (row.reason.found, row.reason.allowed) == (str(dtype)[6:], "float32, quantized")
+    assert "module.float()" in row.hint
+
+
+def test_delegates_of_others_are_nothing_that_strict_objects_to() -> None:
+    edge = edge_of(
+        converted(Small(), IMAGE),
+        *(TinyAIPartitioner(operators_not_to_delegate=["aten.add"]), XnnpackPartitioner()),
+        TinyAIPartitioner(strict=True, operators_not_to_delegate=["aten.add"]),
+    )
+    assert sorted(set(delegates(edge))) == ["TinyAIExecuTorchBackend", "XnnpackBackend"]
 
 
 def test_xnnpack_takes_what_is_left_and_the_program_computes_the_same() -> None:
@@ -279,9 +356,7 @@ def test_xnnpack_takes_what_is_left_and_the_program_computes_the_same() -> None:
     edge = edge_of(exported, without, XnnpackPartitioner())
     nodes = [n for n in edge.exported_program().graph.nodes if n.op == "call_function"]
     assert {n.name.rstrip("_0123456789") for n in nodes} == {"executorch_call_delegate", "getitem"}
-    module = edge.exported_program().graph_module
-    backends = [getattr(module, n.args[0].target).backend_id for n in nodes if "call" in n.name]
-    assert sorted(backends) == ["TinyAIExecuTorchBackend"] * 2 + ["XnnpackBackend"]
+    assert sorted(delegates(edge)) == ["TinyAIExecuTorchBackend"] * 2 + ["XnnpackBackend"]
     image = torch.randn(IMAGE, generator=torch.Generator().manual_seed(9))
     buffer = edge.to_executorch().buffer
     (result,) = _load_for_executorch_from_buffer(buffer).forward([image])

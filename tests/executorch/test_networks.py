@@ -12,13 +12,14 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     get_symmetric_quantization_config,
 )
 from executorch.exir import EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir.passes.quantize_io_pass import QuantizeInputs, QuantizeOutputs
 from executorch.runtime import Runtime
 from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from benchmarks.torch_networks import NETWORKS, Network, quantized
-from tests.executorch.edge_programs import program_of
+from tests.executorch.edge_programs import edge_of, program_of
 from tests.support.machines import runnable_isas
 from tinyai.executorch import (
     TinyAIPartitioner,
@@ -28,10 +29,12 @@ from tinyai.executorch import (
     quantization_config,
 )
 from tinyai.ir import Array
+from tinyai.passes import optimize
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
+CONFIG = quantization_config()
 SLOW = ("mobilenet_v1", "mobilenet_v2", "unet")
 CLASSIFIERS = ("resnet8", "ds_cnn", "mobilenet_v1", "mobilenet_v2", "squeeze_excite")
 EACH = [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NETWORKS]
@@ -48,7 +51,7 @@ def network(name: str) -> Network:
 def program(name: str, quantizer: str = "tinyai") -> ExportedProgram:
     """The network, quantized."""
     using = (
-        TinyAIQuantizer().set_global(quantization_config())
+        TinyAIQuantizer().set_global(CONFIG)
         if quantizer == "tinyai"
         else XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
     )
@@ -165,11 +168,35 @@ def test_xnnpack_s_quantizer_makes_one_delegate_too(name: str) -> None:
     ]
 
 
+@functools.cache
+def last_program(name: str) -> ExportedProgram:
+    """The network with its images in the order NHWC, quantized."""
+    last = network(name).with_channels_last()
+    return quantized(last.module, last.samples(4, seed=5), TinyAIQuantizer().set_global(CONFIG))
+
+
+@pytest.mark.parametrize("name", [each for each in OFTEN if each.values[0] != "autoencoder"])
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_network_of_any_memory_format_and_ends_is_one_delegate_transposed_at_its_ends_at_most(
+    name: str, last: bool, dtype: str
+) -> None:
+    """With channels last nothing is; ends of int8 are those of ExecuTorch's own passes."""
+    edge = edge_of(last_program(name) if last else program(name))
+    if dtype == "int8":
+        edge = edge.transform([QuantizeInputs(edge, [0]), QuantizeOutputs(edge, [0])])
+    made = graph_of(edge.exported_program())
+    assert {made.inputs[0].dtype, made.outputs[0].dtype} == {dtype}
+    turned = [node for node in optimize(made.graph).nodes if node.op.name == "transpose"]
+    images = [port for port in (*made.inputs, *made.outputs) if len(port.shape) == 4]
+    assert len(turned) <= (0 if last else len(images))
+    lowered = edge.to_backend(TinyAIPartitioner(strict=True, isa="scalar"))
+    assert operators(lowered) == ["executorch_call_delegate"]
+
+
 def test_channels_last_inputs_are_one_delegate_with_the_reference_s_results() -> None:
     load()
-    last = network("resnet8").with_channels_last()
-    using = TinyAIQuantizer().set_global(quantization_config())
-    exported = quantized(last.module, last.samples(4, seed=5), using)
+    last, exported = network("resnet8").with_channels_last(), last_program("resnet8")
     edge = lowered(exported)
     assert operators(edge) == ["executorch_call_delegate"]
 

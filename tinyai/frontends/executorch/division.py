@@ -11,26 +11,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from tinyai.backend.pipeline import Compiled
+from tinyai.boundary import such_as
 from tinyai.errors import OptionError, TinyAIError, owning_faults
 from tinyai.frontends.executorch.edge import ARITHMETIC, built, ends_of
-from tinyai.frontends.executorch.hints import MUTABLE, NOT_QUANTIZED, NOT_TO_DELEGATE
+from tinyai.frontends.executorch.hints import NOT_QUANTIZED, NOT_TO_DELEGATE
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import (
     QUANTIZATION,
     Reading,
     constants_of,
-    mutable_of,
     operator_of,
 )
 from tinyai.ir import Graph
 from tinyai.patterns import computes
 from tinyai.qdq import Rewriting
+from tinyai.qdq.operands import operator_name
 from tinyai.report import Reason
 from tinyai.source import Expr, Refusal, Tuple
 from tinyai.target import Target
@@ -50,18 +52,23 @@ class Division:
     """What of a program is delegated, and why the rest is not."""
 
     program: ExportedProgram
+    target: Target
     parts: tuple[Part, ...]
     reasons: dict[Node, Reason] = field(repr=False)
 
     @property
     def left(self) -> tuple[Node, ...]:
-        """The operators outside of delegates that are computed at run time."""
+        """The operators outside of delegates, of other back ends too, that are computed at run
+        time."""
         inside = {node for part in self.parts for node in part.nodes}
         reading = Reading(self.program, READERS)
         return tuple(
             node
             for node in _calls(self.program)
-            if node not in inside and reading.known(node) is None and operator_of(node) != "getitem"
+            if node not in inside
+            and node.target is not executorch_call_delegate
+            and operator_of(node) != "getitem"
+            and reading.known(node) is None
         )
 
 
@@ -76,7 +83,7 @@ def divide(program: ExportedProgram, target: Target, without: Collection[str] = 
         failed = [why for _, why in found if not isinstance(why, Compiled)]
         if not failed:
             parts = (Part(g.nodes, made) for g, made in found if isinstance(made, Compiled))
-            return Division(program, tuple(parts), reasons)
+            return Division(program, target, tuple(parts), reasons)
         for each in failed:
             reasons |= each
 
@@ -85,17 +92,21 @@ def _barred(program: ExportedProgram, without: frozenset[str]) -> dict[Node, Rea
     """The operators that no group may have, each with the reason."""
     reading = Reading(program, READERS)
     reading.read()
-    mutable = mutable_of(program)
     found = {}
     for node in _calls(program):
         if names_of(node) & without:
             found[node] = Refusal(NOT_TO_DELEGATE, operator_of(node), "others")
-        elif mutable & set(node.all_input_nodes):
-            names = ", ".join(sorted(each.name for each in mutable & set(node.all_input_nodes)))
-            found[node] = Refusal(MUTABLE, names, "constants and inputs")
         elif node in reading.refused:
-            found[node] = reading.refused[node]
+            found[node] = _with_names(operator_of(node), reading.refused[node])
     return {node: reason_of(node, refusal) for node, refusal in found.items()}
+
+
+def _with_names(name: str, refusal: Refusal) -> Refusal:
+    """Of an operator that nobody reads, with those that are read and have names like it."""
+    if name in READERS:
+        return refusal
+    like = such_as(name, sorted(READERS))
+    return Refusal(refusal.clause, refusal.found, f"one that tinyai reads{like}")
 
 
 def read_as_integers(program: ExportedProgram, without: Collection[str] = ()) -> set[Node]:
@@ -110,13 +121,26 @@ def read_as_integers(program: ExportedProgram, without: Collection[str] = ()) ->
     return taken - _floats_below(whole, taken).keys()
 
 
-def checked_names(names: Collection[str]) -> frozenset[str]:
+def checked_names(names: Any) -> frozenset[str]:
     """Raises ``OptionError`` for what are no names of operators."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise OptionError(
-            "operators_not_to_delegate", found=repr(names), allowed='names, such as ("aten.add",)'
-        )
+    several = isinstance(names, Collection) and not isinstance(names, str | bytes)
+    for name in names if several else [names]:
+        if not several or not isinstance(name, str) or not _is_operator(name):
+            raise OptionError(
+                "operators_not_to_delegate",
+                found=repr(name),
+                allowed='names of operators, such as ("aten.add", "aten.linear.default")',
+                hint="tinyai.executorch.explain shows the names that a program has",
+            )
     return frozenset(names)
+
+
+def _is_operator(name: str) -> bool:
+    """Whether torch has an operator of a name, with its overload or without."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None) if part.isidentifier() else None
+    return name.count(".") in (1, 2) and found is not None
 
 
 def names_of(node: Node) -> frozenset[str]:
@@ -318,17 +342,37 @@ def _floats(reading: Reading, outputs: Sequence[Node], nodes: Sequence[Node]) ->
     return _floats_below(reading.result(outputs), nodes)
 
 
-def _floats_below(root: Expr, nodes: Iterable[Node]) -> dict[Node, Reason]:
+def _floats_below(root: Expr, nodes: Collection[Node]) -> dict[Node, Reason]:
     by_name = {node.name: node for node in nodes}
     integers = Rewriting(root, ARITHMETIC).result
     return {
         by_name[call.name]: reason_of(
-            by_name[call.name],
-            refusal or Refusal(NOT_QUANTIZED, "none", "a quantize after it"),
+            by_name[call.name], _why_float(by_name[call.name], refusal, nodes)
         )
         for call, refusal in Rewriting(integers, ARITHMETIC).floats()
         if call.name in by_name
     }
+
+
+def _why_float(node: Node, refusal: Refusal | None, inside: Collection[Node]) -> Refusal:
+    """What keeps an operator from becoming one of integers; ``inside`` is its group."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
+        dtype = str(value.dtype).removeprefix("torch.")
+        return Refusal("dtype of the result", dtype, "float32, quantized")
+    if refusal is None:
+        users = [user for user in node.users if not _is(user, "quantize")]
+        found = f"read as float32 by {_operators_of(users)}"
+        return Refusal(NOT_QUANTIZED, found, "a quantize after it, and no other reader")
+    outside = [each for each in node.all_input_nodes if each not in inside]
+    if refusal.found == operator_name(Expr(())) and outside:
+        return Refusal(refusal.clause, f"float32 of {_operators_of(outside)}", refusal.allowed)
+    return refusal
+
+
+def _operators_of(nodes: Iterable[Node]) -> str:
+    ends = {"placeholder": "an input of the program", "output": "an output of the program"}
+    return ", ".join(sorted({ends.get(node.op) or operator_of(node) for node in nodes}))
 
 
 def _blamed(refusal: Refusal, nodes: Sequence[Node]) -> list[Node]:

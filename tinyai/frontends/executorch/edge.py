@@ -19,15 +19,18 @@ from tinyai.source import Call, Refusal, Rounding, blaming, post_order, tensors_
 from tinyai.target import Target
 from tinyai.vocabulary import signature
 
+# The name of the class of the back end: what the runtime asks for.
+BACKEND = "TinyAIExecuTorchBackend"
 # XNNPACK's integers: what ExecuTorch computes.
 ARITHMETIC = Rounding("torch")
 
 
 def target_of(options: Mapping[str, Any]) -> Target:
-    """Raises ``OptionError`` for an option that is none, or a rounding that is not PyTorch's."""
-    asked = options.get("rounding", ARITHMETIC.mode)
-    if asked != ARITHMETIC.mode:
-        raise OptionError("option 'rounding'", found=asked, allowed=ARITHMETIC.mode)
+    """Raises ``OptionError`` for an option that is none, for a rounding that is not PyTorch's, and
+    for an entry that is not the runtime's."""
+    for name, allowed in (("rounding", ARITHMETIC.mode), ("abi", Target().abi)):
+        if options.get(name, allowed) != allowed:
+            raise OptionError(f"option {name!r}", found=options[name], allowed=allowed)
     return Target.from_options({**options, "rounding": ARITHMETIC.mode})
 
 

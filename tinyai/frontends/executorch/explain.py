@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
+from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -18,9 +20,10 @@ from tinyai.frontends.executorch.division import (
     node_computes,
     reason_of,
 )
-from tinyai.frontends.executorch.edge import target_of
+from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.hints import IDLE, NEIGHBOURS, hint
 from tinyai.frontends.executorch.macs import macs_of
+from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
 from tinyai.report import HostRow, Report
 from tinyai.source import Refusal, fixed_type
@@ -36,17 +39,19 @@ def explain(
     """What ``TinyAIPartitioner`` would leave outside of delegates, and why, and the delegates.
 
     ``edge`` is what ``executorch.exir.to_edge`` returns, or ``to_edge_transform_and_lower`` without
-    a partitioner, or an exported program of it; ``method`` is one of its methods, without it the
-    only one. Raises ``OptionError`` for what is neither.
+    tinyai's partitioner, or an exported program, of it or of ``torch.export``; ``method`` is one of
+    its methods, without it the only one. Raises ``OptionError`` for what is neither, and for a
+    program with delegates of tinyai's.
     """
     program = _program(edge, method)
+    _require_no_delegates(program)
     without = checked_names(operators_not_to_delegate)
     return report_of(divide(program, target_of(options), without))
 
 
 def _program(edge: Any, method: str) -> ExportedProgram:
     if isinstance(edge, ExportedProgram):
-        return edge
+        return edge if edge.dialect == "EDGE" else _edge_of(edge)
     methods = getattr(edge, "methods", None)
     names = (
         sorted(methods) if isinstance(methods, Collection) else sorted(methods() if methods else ())
@@ -57,16 +62,44 @@ def _program(edge: Any, method: str) -> ExportedProgram:
             "method of an edge program" if names else "edge program",
             found=repr(method or names or type(edge).__name__),
             allowed=", ".join(names) or "what executorch.exir.to_edge returns",
-            hint='explain(edge, method="forward")' if names else None,
+            hint=f'explain(edge, method="{names[0]}")' if names else None,
         )
     program: ExportedProgram = edge.exported_program(name)
     return program
 
 
+def _edge_of(exported: ExportedProgram) -> ExportedProgram:
+    """The edge program that a partitioner gets: with the operators whole that it wants whole."""
+    config = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=list(KEPT_WHOLE))
+    program: ExportedProgram = to_edge_transform_and_lower(
+        exported, compile_config=config
+    ).exported_program()
+    return program
+
+
+def _require_no_delegates(program: ExportedProgram) -> None:
+    for node in program.graph.nodes:
+        if node.target is executorch_call_delegate:
+            found = getattr(program.graph_module, str(node.args[0].target)).backend_id
+            if found == BACKEND:
+                raise OptionError(
+                    "program to explain",
+                    found=f"delegates of {found}",
+                    allowed="a program that is not lowered yet",
+                    hint="explain it before to_backend or to_edge_transform_and_lower",
+                )
+
+
 def report_of(division: Division) -> Report:
     """The report of a program's division."""
     rows = (
-        region_row(f"tinyai_{n}", part.compiled, Counter(map(operator_of, part.nodes)))
+        region_row(
+            f"tinyai_{n}",
+            part.compiled,
+            Counter(map(operator_of, part.nodes)),
+            arena_limit=division.target.arena_limit,
+            weight_limit=division.target.weight_limit,
+        )
         for n, part in enumerate(division.parts)
     )
     return Report(tuple(_host_row(node, division) for node in division.left), tuple(rows))

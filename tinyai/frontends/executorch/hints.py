@@ -6,17 +6,12 @@ from tinyai.boundary import Hints, about, hint_of
 from tinyai.report import Reason
 
 # Clauses of what is left out as a whole, beside those of readers and builders.
-NOT_TO_DELEGATE, MUTABLE, NEIGHBOURS, IDLE = (
-    "operators_not_to_delegate",
-    "buffer that the program changes",
-    "neighbours",
-    "idle region",
-)
+NOT_TO_DELEGATE, NEIGHBOURS, IDLE = "operators_not_to_delegate", "neighbours", "idle region"
 NOT_QUANTIZED = "quantization of the result"
 
 _QUANTIZE = (
-    "quantize it: TinyAIQuantizer().set_global(quantization_config()) puts pairs around all that "
-    "tinyai takes"
+    "quantize it: TinyAIQuantizer().set_global(quantization_config()) does for all that tinyai "
+    "takes, and its attribute left says why not for the rest"
 )
 
 
@@ -26,10 +21,6 @@ def _is_float(reason: Reason) -> bool:
 
 _HINTS: Hints = (
     (about(NOT_TO_DELEGATE), "leave its name out of operators_not_to_delegate"),
-    (
-        about(MUTABLE),
-        "pass the state as an input and return what becomes of it, instead of a buffer",
-    ),
     (
         about("operator"),
         "write it with operators that tinyai takes, or let XnnpackPartitioner() take what is left",
@@ -45,8 +36,8 @@ _HINTS: Hints = (
     ),
     (_is_float, _QUANTIZE),
     (
-        lambda reason: reason.allowed == "float32" and "float" in reason.found,
-        "module.float() before it is exported and quantized",
+        lambda reason: reason.clause == "dtype of the result" and "float" in reason.found,
+        "module.float() and inputs of float32 before it is exported and quantized",
     ),
     (
         about("limits", "dtype of the quantization"),

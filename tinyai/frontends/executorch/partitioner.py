@@ -14,15 +14,14 @@ from torch.fx import Node
 
 from tinyai.boundary import require_none_left
 from tinyai.codegen.c import identifier
+from tinyai.errors import OptionError
 from tinyai.frontends.executorch.division import checked_names, divide, read_as_integers
-from tinyai.frontends.executorch.edge import target_of
+from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.explain import report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.target import Target
 
-# The name of the class of the back end: what the runtime asks for.
-BACKEND = "TinyAIExecuTorchBackend"
-# Its compile spec that is no option of ``tinyai.Target``.
+# The back end's compile spec that is no option of ``tinyai.Target``.
 STATIC = "static"
 
 
@@ -49,6 +48,8 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         super().__init__()
         self.target = target_of(options)
         self.specs = [*compile_specs_of(self.target), *specs_of_static(static)]
+        if not isinstance(strict, bool):
+            raise OptionError("option 'strict'", found=repr(strict), allowed="True, False")
         self.strict, self.without = strict, checked_names(operators_not_to_delegate)
 
     def partition(self, exported_program: ExportedProgram) -> interface.PartitionResult:
@@ -82,9 +83,13 @@ def compile_specs_of(target: Target) -> list[CompileSpec]:
     return [CompileSpec(name, text.encode()) for name, text in sorted(said.items())]
 
 
-def specs_of_static(static: bool | str) -> list[CompileSpec]:
+def specs_of_static(static: Any) -> list[CompileSpec]:
     """Raises ``OptionError`` for what no name in C begins with."""
-    if not static:
+    if not isinstance(static, bool | str) or static == "":
+        raise OptionError(
+            "option 'static'", found=repr(static), allowed="True, False, or what names begin with"
+        )
+    if static is False:
         return []
     name = "1" if static is True else identifier(static, "option 'static'")
     return [CompileSpec(STATIC, name.encode())]

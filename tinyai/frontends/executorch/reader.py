@@ -19,9 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from tinyai.errors import UnsupportedError
+from tinyai.boundary import OWN_FAULT
+from tinyai.errors import TinyAIError, UnsupportedError
 from tinyai.ir import Array
 from tinyai.source import Call, Expr, Refusal, SourceType, Tuple, require
+from tinyai.trial import NO_FAULT, warn_of_fault
 from tinyai.vocabulary import call, constant
 
 QUANTIZATION = "quantized_decomposed."
@@ -194,7 +196,13 @@ class Reading:
             return self._call(node)
         except Refusal as refusal:
             self.refused[node] = refusal
-            return self._unknown(node)
+        except TinyAIError:
+            raise
+        except Exception as error:  # which nobody foresaw: the rest is read all the same
+            found = f"{type(error).__name__}: {error}"
+            warn_of_fault(operator_of(node), found)
+            self.refused[node] = Refusal(OWN_FAULT, found, NO_FAULT)
+        return self._unknown(node)
 
     def _call(self, node: Node) -> Expr:
         for each in node.all_input_nodes:
@@ -308,11 +316,3 @@ def _behind(fake: FakeTensor) -> torch.Tensor | None:
         return next((real for real, key in known if made.tensor_memo.get(key) is fake), None)
     except AttributeError:  # another torch has another table
         return None
-
-
-def mutable_of(program: ExportedProgram) -> set[Node]:
-    """The placeholders of buffers that the program changes."""
-    signature = program.graph_signature
-    changed = set(signature.buffers_to_mutate.values())
-    names = {n for n, target in signature.inputs_to_buffers.items() if target in changed}
-    return {n for n in program.graph.nodes if n.op == "placeholder" and n.name in names}

@@ -53,6 +53,8 @@ def test_an_operator_without_code_stays_outside_with_its_pairs(program: Exported
     assert (row.reason.found, row.reason.allowed) == ("no kernel: a large one", "a small one")
     pairs = [each.operator.rpartition(".")[2] for each in report.host if not each.computes]
     assert sorted(pairs) == ["dequantize_per_tensor", "quantize_per_tensor"]
+    found = {each.reason.found for each in report.host if not each.computes}
+    assert found == {"aten.max_pool2d_with_indices outside of a delegate"}
     assert len(report.regions) == 2
     assert len(explain(program).regions) == 1
 

@@ -362,15 +362,16 @@ def _why_float(node: Node, refusal: Refusal | None, inside: Collection[Node]) ->
         return Refusal("dtype of the result", dtype, "float32, quantized")
     if refusal is None:
         users = [user for user in node.users if not _is(user, "quantize")]
-        found = f"read as float32 by {_operators_of(users)}"
+        found = f"read as float32 by {operators_of(users)}"
         return Refusal(NOT_QUANTIZED, found, "a quantize after it, and no other reader")
     outside = [each for each in node.all_input_nodes if each not in inside]
     if refusal.found == operator_name(Expr(())) and outside:
-        return Refusal(refusal.clause, f"float32 of {_operators_of(outside)}", refusal.allowed)
+        return Refusal(refusal.clause, f"float32 of {operators_of(outside)}", refusal.allowed)
     return refusal
 
 
-def _operators_of(nodes: Iterable[Node]) -> str:
+def operators_of(nodes: Iterable[Node]) -> str:
+    """What nodes are, for messages: operators, or the ends of a program."""
     ends = {"placeholder": "an input of the program", "output": "an output of the program"}
     return ", ".join(sorted({ends.get(node.op) or operator_of(node) for node in nodes}))
 

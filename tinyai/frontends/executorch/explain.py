@@ -18,6 +18,7 @@ from tinyai.frontends.executorch.division import (
     checked_names,
     divide,
     node_computes,
+    operators_of,
     reason_of,
 )
 from tinyai.frontends.executorch.edge import BACKEND, target_of
@@ -125,7 +126,9 @@ def _host_row(node: Node, division: Division) -> HostRow:
 
 def _left_out(node: Node) -> Refusal:
     if operator_of(node).startswith(QUANTIZATION):
-        return Refusal(NEIGHBOURS, "operators outside of a delegate", "operators inside of one")
+        beside = node.users if ".dequantize_" in operator_of(node) else node.all_input_nodes
+        found = f"{operators_of(beside)} outside of a delegate"
+        return Refusal(NEIGHBOURS, found, "operators inside of one")
     return Refusal(IDLE, f"only {operator_of(node)}", "at least one operator that computes")
 
 

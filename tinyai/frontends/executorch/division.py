@@ -373,7 +373,9 @@ def _why_float(node: Node, refusal: Refusal | None, inside: Collection[Node]) ->
 def operators_of(nodes: Iterable[Node]) -> str:
     """What nodes are, for messages: operators, or the ends of a program."""
     ends = {"placeholder": "an input of the program", "output": "an output of the program"}
-    return ", ".join(sorted({ends.get(node.op) or operator_of(node) for node in nodes}))
+    makers = (node.args[0] if operator_of(node) == "getitem" else node for node in nodes)
+    found = {ends.get(node.op) or operator_of(node) for node in makers if isinstance(node, Node)}
+    return ", ".join(sorted(found))
 
 
 def _blamed(refusal: Refusal, nodes: Sequence[Node]) -> list[Node]:

@@ -156,8 +156,11 @@ class OfConstants(nn.Module):
         return self.first(torch.zeros(1, 4)) + self.second(x)
 
 
-def test_a_layer_of_constants_stays_outside_and_the_program_can_be_written() -> None:
-    edge = edge_of(converted(OfConstants(), (1, 4)), TinyAIPartitioner())
+@pytest.mark.parametrize("without", [(), ("aten.full",)])
+def test_a_program_with_a_layer_of_constants_can_be_written(without: tuple[str, ...]) -> None:
+    """What depends on no input is no operator at run time, so that it is delegated or not."""
+    partitioner = TinyAIPartitioner(operators_not_to_delegate=without)
+    edge = edge_of(converted(OfConstants(), (1, 4)), partitioner)
     calls = [str(node.target) for node in edge.exported_program().graph.nodes]
     assert sum("call_delegate" in name for name in calls) == 1
     assert edge.to_executorch().buffer

@@ -94,6 +94,8 @@ def _barred(program: ExportedProgram, without: frozenset[str]) -> dict[Node, Rea
     reading.read()
     found = {}
     for node in _calls(program):
+        if reading.known(node) is not None:
+            continue  # a constant by now: a delegate has its value, not what computes it
         if names_of(node) & without:
             found[node] = Refusal(NOT_TO_DELEGATE, operator_of(node), "others")
         elif node in reading.refused:

@@ -165,56 +165,50 @@ class Model(Library):
     ) -> None:
         """Raises what ``tinyai.compile`` raises, ``OptionError`` for options beside a library, and
         ``FormatError`` for a library or C package that is none, or of another version."""
-        is_path = isinstance(source, str | os.PathLike)
-        suffix = Path(source).suffix if is_path else ""
+        path = Path(source) if isinstance(source, str | os.PathLike) else None
+        suffix = path.suffix if path else ""
         asked = target is not None or params or ends != "model" or input_shapes
         if method and suffix != BUNDLE:
             raise OptionError("method", found=repr(method), allowed="none beside a single network")
-        if suffix == BUNDLE:
-            if asked:
-                raise OptionError(
-                    "options beside a bundle",
-                    found="some",
-                    allowed="a method and a toolchain: the rest was decided when it was lowered",
-                    hint="tinyai.lower takes compile specs",
-                )
+        if path and suffix == BUNDLE:
+            allowed = "a method and a toolchain: the rest was decided when it was lowered"
+            _require_none(asked, "a bundle", allowed, "tinyai.lower takes compile specs")
             from tinyai.runtime.bundle import Bundle, loaded_method
 
-            with loaded_method(Bundle.load(source), method, toolchain) as found:
+            with loaded_method(Bundle.load(path), method, toolchain) as found:
                 self._take(*found)
-            return
-        if is_path and is_package(Path(source)):
-            if asked:
-                raise OptionError(
-                    "options beside a C package",
-                    found="some",
-                    allowed="a toolchain: the rest was decided when it was written",
-                    hint="tinyai.emit_c takes them",
-                )
+        elif path and is_package(path):
+            allowed = "a toolchain: the rest was decided when it was written"
+            _require_none(asked, "a C package", allowed, "tinyai.emit_c takes them")
             from tinyai.runtime.package import library_of_package
 
-            with library_of_package(Path(source), toolchain) as library:
+            with library_of_package(path, toolchain) as library:
                 super().__init__(library)
-            return
-        if suffix in LIBRARIES:
-            if asked or toolchain:
-                raise OptionError(
-                    "options beside a library",
-                    found="some",
-                    allowed="none: it is compiled",
-                    hint="tinyai.compile takes them",
-                )
-            super().__init__(source)
-            return
+        elif path and suffix in LIBRARIES:
+            allowed = "none: it is compiled"
+            _require_none(asked or toolchain, "a library", allowed, "tinyai.compile takes them")
+            super().__init__(path)
+        else:
+            self._compile(source, Target.of(target), params, ends, input_shapes, toolchain)
+
+    def _compile(
+        self,
+        source: Source,
+        target: Target,
+        params: Mapping[str, Any] | None,
+        ends: str,
+        input_shapes: str,
+        toolchain: Toolchain | None,
+    ) -> None:
+        """Become the library of a model, which may be kept from an earlier time."""
         from tinyai.runtime.link import toolchain_for, write_library
 
-        options = Target.of(target)
-        toolchain = toolchain_for(options, toolchain)
+        toolchain = toolchain_for(target, toolchain)
         with contextlib.ExitStack() as stack:
             place = None
-            if is_path and not params:
-                said = (str(options), ends, input_shapes, *toolchain.command())
-                place = _kept(Path(source), options, said)
+            if isinstance(source, str | os.PathLike) and not params:
+                said = (str(target), ends, input_shapes, *toolchain.command())
+                place = _kept(Path(source), target, said)
             if place is None:
                 place = Path(stack.enter_context(_folder())) / "network.so"
             if place.is_file():
@@ -222,11 +216,17 @@ class Model(Library):
                     super().__init__(place)
                     return
             network = network_of(
-                source, options, params=params, ends=ends, input_shapes=input_shapes
+                source, target, params=params, ends=ends, input_shapes=input_shapes
             )
-            write_library(network, place, options, toolchain, here=True)
+            write_library(network, place, target, toolchain, here=True)
             super().__init__(place)  # what is loaded stays, when its file goes
             drop_old(place.parent)
+
+
+def _require_none(given: object, beside: str, allowed: str, hint: str) -> None:
+    """Raises ``OptionError`` for options where all was decided before."""
+    if given:
+        raise OptionError(f"options beside {beside}", found="some", allowed=allowed, hint=hint)
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:

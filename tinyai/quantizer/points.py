@@ -192,7 +192,8 @@ class Points(Roles):
             for name in getattr(self.config, option):
                 if name not in known:
                     names = safe(", ".join(each.name for each in self.points), 400)
-                    raise OptionError(f"QuantConfig.{option}", found=repr(name), allowed=names)
+                    allowed = names or "none: no value is quantized"
+                    raise OptionError(f"QuantConfig.{option}", found=repr(name), allowed=allowed)
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -240,6 +240,13 @@ def test_a_float_model_is_compiled_by_samples(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ours, integers)
 
 
+@pytest.mark.parametrize("name", ["x.so", "x.relay.so"])
+def test_compile_looks_for_its_place_before_it_quantizes(name: str) -> None:
+    done = command("compile", DIGITS, "--calibrate", "nowhere.npz", "-o", f"no/folder/{name}")
+    assert done.exit_code == 2
+    assert "no folder" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

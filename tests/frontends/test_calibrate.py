@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,24 @@ def test_a_calibration_that_does_not_fit_is_told(mod: Any, config: Any, found: s
     if "another" in found:
         with pytest.raises(CalibrationError, match=found):
             calibration.merge(tinyai.calibrate(mod, None, values(2), made))
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted", "told"),
+    [
+        (QuantConfig(observer="minmax"), QuantConfig(), "observer mse"),
+        (QuantConfig(observer="average"), QuantConfig(observer="average"), "observer average"),
+        (QuantConfig(float_last=True), QuantConfig(), "without it"),
+    ],
+)
+def test_what_one_of_two_calibrations_did_not_keep_is_told(
+    other: QuantConfig, wanted: QuantConfig, told: str
+) -> None:
+    first, second = (tinyai.calibrate(network(), None, values(2), c) for c in (None, other))
+    for whole in (first.merge(second), second.merge(first)):
+        with pytest.raises(CalibrationError, match=told):
+            tinyai.quantize(network(), None, whole, wanted)
+        assert tinyai.quantize(network(), None, whole, replace(other, observer="minmax"))
 
 
 @pytest.mark.parametrize("cut", [0, 10, 0.5, 0.99])

@@ -43,16 +43,18 @@ class Calibration:
     floats: object = field(default=None, repr=False)
 
     def merge(self, other: Calibration) -> Calibration:
-        """As if the samples of ``other`` had come after these.
+        """As if the samples of ``other`` had come after these. What one of the two did not keep is
+        left out: it would be that of some samples only.
 
         Raises ``CalibrationError`` for that of another model.
         """
         _require_model(other.model, self.model)
-        after = {place: _after(state, self.samples) for place, state in other.seen.items()}
+        seen = {place: state for place, state in self.seen.items() if place in other.seen}
+        after = {place: _after(other.seen[place], self.samples) for place in seen}
         first = {self.samples + number: sample for number, sample in other.first.items()}
         return Calibration(
             self.model,
-            merged(self.seen, after),
+            merged(seen, after),
             self.samples + other.samples,
             {**self.first, **first},
             self.floats,

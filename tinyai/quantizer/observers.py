@@ -95,13 +95,14 @@ class Seen:
     extremes: Mapping[int, Range] = field(default_factory=dict)
 
     def merge(self, other: Seen) -> Seen:
+        """What one of them did not keep nobody has: a part of the samples must not pass for all."""
         mine, others = self.histogram, other.histogram
-        extremes = dict(self.extremes)
-        for index, each in other.extremes.items():
+        extremes = dict(self.extremes) if other.extremes else {}
+        for index, each in other.extremes.items() if self.extremes else ():
             extremes[index] = extremes[index].merge(each) if index in extremes else each
         return Seen(
             self.whole.merge(other.whole),
-            mine.merge(others) if mine and others else mine or others,
+            mine.merge(others) if mine and others else None,
             dict(sorted(extremes.items())),
         )
 

@@ -12,8 +12,11 @@ from executorch.extension.pybindings.portable_lib import _load_for_executorch_fr
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from tinyai.executorch import graph_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.ir import Array
+from tinyai.runtime.runner import Runner
+from tinyai.target import Target
 
 _WITHOUT_LOWERING = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=list(KEPT_WHOLE))
 
@@ -32,7 +35,7 @@ def program_of(quantized: ExportedProgram) -> ExportedProgram:
     return edge_of(quantized).exported_program()
 
 
-def by_xnnpack(quantized: ExportedProgram) -> Callable[..., Array]:
+def results_by_xnnpack(quantized: ExportedProgram) -> Callable[..., list[Array]]:
     """What XNNPACK's delegate makes of a quantized module: a function of tensors, which refuses a
     module of which anything would stay outside of it."""
     edge = edge_of(quantized, XnnpackPartitioner())
@@ -40,14 +43,36 @@ def by_xnnpack(quantized: ExportedProgram) -> Callable[..., Array]:
     calls = [str(node.target) for node in graph.nodes if node.op == "call_function"]
     outside = [name for name in calls if "call_delegate" not in name and "getitem" not in name]
     assert outside == [], "outside of XNNPACK's delegate"
-    assert len(calls) == 2, "one delegate"
     buffer = edge.to_executorch().buffer
     method = _load_for_executorch_from_buffer(buffer)
 
-    def run(*inputs: Tensor) -> Array:
+    def run(*inputs: Tensor) -> list[Array]:
         assert buffer, "it is read in place: it lives as long as this function"
-        (result,) = method.forward(list(inputs))
-        return np.asarray(result.numpy())
+        return [np.array(result.numpy()) for result in method.forward(list(inputs))]
+
+    return run
+
+
+def by_xnnpack(quantized: ExportedProgram) -> Callable[..., Array]:
+    """The one result of a module by XNNPACK's delegate."""
+    run = results_by_xnnpack(quantized)
+
+    def one(*inputs: Tensor) -> Array:
+        (result,) = run(*inputs)
+        return result
+
+    return one
+
+
+def by_tinyai(quantized: ExportedProgram) -> Callable[[Tensor], Array]:
+    """What tinyai's code makes of a quantized module of one input and one output."""
+    made = graph_of(program_of(quantized))
+    (taken,), (given,) = made.inputs, made.outputs
+    runner = Runner(made.graph, Target())
+
+    def run(sample: Tensor) -> Array:
+        (result,) = runner(np.ascontiguousarray(sample.numpy().transpose(taken.dim_order)))
+        return result.transpose(np.argsort(given.dim_order))
 
     return run
 

@@ -18,23 +18,15 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from benchmarks.torch_networks import quantized
-from tests.executorch.edge_programs import by_xnnpack, eager, program_of
+from tests.executorch.edge_programs import by_xnnpack, eager, program_of, results_by_xnnpack
+from tests.executorch.random_layers import UNIT, Grid, Layer, random_layers, through
 from tinyai.executorch import graph_of
 from tinyai.ir import Array
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
-pairs = torch.ops.quantized_decomposed
-Grid = tuple[float, int]
 IMAGE = (6, 8, 10, 10)
-UNIT = (1 / 256, -128)
-
-
-def through(x: Tensor, grid: Grid) -> Tensor:
-    """A value on a grid."""
-    limits = grid[0], grid[1], -128, 127, torch.int8
-    return pairs.dequantize_per_tensor(pairs.quantize_per_tensor(x, *limits), *limits)
 
 
 class Between(nn.Module):
@@ -188,3 +180,36 @@ def test_a_layer_of_xnnpacks_quantizer_equals_xnnpacks_delegate(name: str) -> No
     expected = by_xnnpack(exported)(*samples[0])
     np.testing.assert_array_equal(ours(program_of(exported), samples[0]), expected)
     assert np.unique(expected).size > 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_layers_equal_xnnpacks_delegate(seed: int) -> None:
+    """Of random shapes, strides, groups and scales; 12 in one program, which is lowered once."""
+    module, inputs = random_layers(np.random.default_rng(seed), 12)
+    exported = torch.export.export(module, inputs)
+    expected = results_by_xnnpack(exported)(*inputs)
+    found = run_graph(graph_of(program_of(exported)).graph, [x.numpy() for x in inputs])
+    for layer, mine, theirs in zip(module.layers, found, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs, err_msg=str(layer.name))
+    assert sum(np.unique(each).size > 2 for each in expected) > 9
+
+
+@pytest.mark.parametrize("axis", [None, 0], ids=["one scale", "scales of channels"])
+def test_a_large_bias_is_rounded_as_xnnpacks_delegate_does_it(axis: int | None) -> None:
+    """By float32 inverses of scales: the sums below cancel the bias but for the last bits."""
+    rng, width, outputs = np.random.default_rng(5), 16, 1024
+    layer = Layer("linear", F.linear, [(float(np.float32(0.031)), 0)])
+    layer.with_weights(rng, (outputs, width), outputs, axis, bias=True)
+    layer.weight.fill_(127)
+    layer.scales.fill_(layer.one_scale)
+    scale = layer.ins[0][0] * layer.one_scale
+    layer.out = scale, 0
+    steps = rng.uniform(-100, 100, outputs) - width * 127 * 127
+    layer.bias = torch.from_numpy((steps * scale).astype(np.float32))
+    inputs = (torch.full((1, width), 127 * layer.ins[0][0]),)
+
+    exported = torch.export.export(layer, inputs)
+    expected = by_xnnpack(exported)(*inputs)
+    np.testing.assert_array_equal(ours(program_of(exported), inputs), expected)
+    nearest = np.rint(layer.bias.numpy().astype(np.float64) / scale) + width * 127 * 127
+    assert np.mean(np.rint(expected[0] / scale) != nearest) > 0.001

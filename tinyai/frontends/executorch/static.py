@@ -103,7 +103,7 @@ def _of_earlier(root: Path) -> set[str]:
     try:
         listed = json.loads(path.read_bytes())["files"]
         known = {name: str(digest) for name, digest in listed.items() if _PLACE.fullmatch(name)}
-    except (ValueError, TypeError, KeyError, AttributeError, OSError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
         raise _changed(root, _LIST) from None
     found = {name for name in known if (root / name).is_file()}
     for name in sorted(found):

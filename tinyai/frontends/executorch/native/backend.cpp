@@ -305,20 +305,17 @@ void trace(const Network& network, EventTracer* tracer, uint64_t begin) {
     const int64_t passed = network.times[layer] - network.times[0];
     return begin + static_cast<uint64_t>(passed) * ratio.denominator / ratio.numerator;
   };
+  const auto log = [&](const char* name, uint64_t from, uint64_t to) {
+    constexpr auto kByName = executorch::runtime::kUnsetDelegateDebugIntId;
+    executorch::runtime::event_tracer_log_profiling_delegate(tracer, name, kByName, from, to);
+  };
+  uint64_t from = begin;
   for (int32_t layer = 0; layer < network.layers; ++layer) {
-    executorch::runtime::event_tracer_log_profiling_delegate(
-        tracer,
-        network.names[static_cast<size_t>(layer)].c_str(),
-        executorch::runtime::kUnsetDelegateDebugIntId,
-        ticks(layer),
-        ticks(layer + 1));
+    const uint64_t to = ticks(layer + 1);
+    log(network.names[static_cast<size_t>(layer)].c_str(), from, to);
+    from = to;
   }
-  executorch::runtime::event_tracer_log_profiling_delegate(
-      tracer,
-      kTracing,
-      executorch::runtime::kUnsetDelegateDebugIntId,
-      ticks(network.layers),
-      executorch::runtime::pal_current_ticks());
+  log(kTracing, from, executorch::runtime::pal_current_ticks());
 }
 
 class TinyAIExecuTorchBackend final : public BackendInterface {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +150,9 @@ inline std::string write_all(int file, const void* data, size_t bytes) {
   const auto* next = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t written = ::write(file, next, bytes);
+    if (written < 0 && errno == EINTR) {
+      continue;
+    }
     if (written <= 0) {
       return "it cannot be written";
     }

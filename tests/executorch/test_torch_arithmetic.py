@@ -162,6 +162,27 @@ def test_an_operator_that_xnnpack_leaves_out_is_within_a_step_of_the_eager_graph
     assert np.unique(expected).size > 1
 
 
+@pytest.mark.parametrize(
+    ("window", "zeros"), [((5, 11), (0, 7)), ((11, 11), (3, 20)), ((41, 1), (-13, -11))]
+)
+def test_a_mean_equals_xnnpacks_where_it_is_halfway_between_steps(
+    window: tuple[int, int], zeros: tuple[int, int]
+) -> None:
+    """All sums about zero, with scales by which every second one is at a tie, nearly."""
+    count, step = int(np.prod(window)), 2.0**-7
+    ins, out = (float(np.float32(count * step / 2)), zeros[0]), (step, zeros[1])
+    sums = np.arange(-150, 151)
+    steps = np.full((1, sums.size, count), zeros[0]) + np.floor_divide(sums, count)[:, None]
+    steps += np.arange(count) < np.remainder(sums, count)[:, None]
+    values = ((steps - zeros[0]) * ins[0]).reshape(1, sums.size, *window)
+    inputs = (torch.from_numpy(values.astype(np.float32)),)
+    exported = torch.export.export(Between(lambda x: x.mean([2, 3], True), [ins], out), inputs)
+
+    expected = by_xnnpack(exported)(*inputs)
+    np.testing.assert_array_equal(ours(program_of(exported), inputs), expected)
+    assert np.unique(expected).size > 100
+
+
 LAYERS = {
     "convolution": (nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU()), (4, 3, 20, 20)),
     "depthwise": (nn.Sequential(nn.Conv2d(16, 16, 3, groups=16), nn.ReLU6()), (4, 16, 12, 12)),

@@ -215,7 +215,7 @@ def test_the_shells_tvmc_writes_the_library_and_its_dumps(tmp_path):
         ("cut.tflite", b"\xff\xff\xff\xffTFL3" * 9, "error: model file"),
         ("cut.onnx", DIGITS.read_bytes()[:3000], "error: model file"),
         ("none.onnx", None, "no file"),
-        ("bad.relay", b'#[version = "0.0.5"]\ndef @main(', "TVM's importer for .relay files"),
+        ("bad.relay", b'#[version = "0.0.5"]\ndef @main(', "TVM's importer for Relay files"),
     ],
 )
 def test_the_shells_tvmc_reads_models_by_the_checked_loader(tmp_path, name, content, told):

@@ -102,7 +102,7 @@ def _require_one_zero_point(of: Scale) -> None:
     require(fits, "TFLite's arithmetic of", "a zero point for each channel", "one zero point")
 
 
-def mean_steps(builder: Builder, source: Scale, target: Scale, count: int, to: DType) -> Steps:
+def tflite_mean(builder: Builder, source: Scale, target: Scale, count: int, to: DType) -> Steps:
     """From the sum of ``count`` elements at ``source`` to their mean at ``target``: the division is
     part of the multiplier, in integers."""
     multiplier, shift = fixed_point(float(source.scale) / float(target.scale))

@@ -17,7 +17,6 @@ from tinyai.ops.scales import (
     Sides,
     Steps,
     centred_product,
-    minus,
     narrow,
     number,
     plus,
@@ -35,19 +34,11 @@ class TorchArithmetic(OnnxArithmetic):
     def requantize(
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
     ) -> Steps:
-        """The zero point of a mean is added before rounding, all others after it."""
+        """A sum as a mean that divides by 1; all else adds the zero point after it has rounded."""
         if source.maker != "sum":
             return super().requantize(builder, source, target, found, to, rank)
         require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
-        (factor,) = source.factors
-        return (
-            *minus(builder, source.zero_point),
-            steps.Cast(DType.FLOAT32),
-            *times(builder, np.asarray(factor / target.scale, np.float32).reshape(())),
-            *plus(builder, target.zero_point, DType.FLOAT32),
-            steps.Round("even"),
-            *narrow(to),
-        )
+        return torch_mean(builder, source, target, 1, to)
 
     def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
         """A product with the inverse scale."""
@@ -91,6 +82,20 @@ class TorchArithmetic(OnnxArithmetic):
             *times(builder, sides.product_ratio(target)),
             *_stored(builder, target.zero_point, to),
         )
+
+
+def torch_mean(builder: Builder, source: Scale, target: Scale, count: int, to: DType) -> Steps:
+    """From the sum of ``count`` elements at ``source`` to their mean at ``target``: one product in
+    float32, and both zero points in what is added to it before the result is rounded."""
+    factor = np.float32(source.scale / target.scale) * (np.float32(1) / np.float32(count))
+    zeros = np.float32(target.zero_point) - np.float32(source.zero_point * count) * factor
+    return (
+        steps.Cast(DType.FLOAT32),
+        *times(builder, np.asarray(factor)),
+        *plus(builder, np.asarray(zeros), DType.FLOAT32),
+        steps.Round("even"),
+        *narrow(to),
+    )
 
 
 def _stored(builder: Builder, zeros: object, to: DType) -> Steps:

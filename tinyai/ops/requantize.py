@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from tinyai.ir import NARROW, DType, Step
+from tinyai.ir import NARROW, Builder, DType, Step
 from tinyai.ops import functions_tflite, reduce, steps
 from tinyai.ops.arithmetic_onnx import OnnxArithmetic
-from tinyai.ops.arithmetic_tflite import TfliteArithmetic, mean_steps, relu_limits
-from tinyai.ops.arithmetic_torch import TorchArithmetic
+from tinyai.ops.arithmetic_tflite import TfliteArithmetic, relu_limits, tflite_mean
+from tinyai.ops.arithmetic_torch import TorchArithmetic, torch_mean
 from tinyai.ops.arithmetic_tvm import TvmArithmetic, multiply_step
 from tinyai.ops.elementwise import Elementwise, apply
 from tinyai.ops.functions import FUNCTIONS
@@ -22,6 +22,7 @@ from tinyai.ops.scales import (
     Arithmetic,
     Scale,
     Sides,
+    Steps,
     axis_scale_of,
     dequantize,
     narrow,
@@ -52,6 +53,11 @@ TIES = ("UPWARD", "TONEAREST")
 COMPUTE_DTYPES = ("int64", "float32", "float64")
 FRAMEWORKS: Mapping[str, type[Arithmetic]] = MappingProxyType(
     {"tflite": TfliteArithmetic, "onnx": OnnxArithmetic, "torch": TorchArithmetic}
+)
+MeanSteps = Callable[[Builder, Scale, Scale, int, DType], Steps]
+# From a sum to the requantized mean, where a framework divides and rescales at once.
+MEANS: Mapping[type[Arithmetic], MeanSteps] = MappingProxyType(
+    {TfliteArithmetic: tflite_mean, TorchArithmetic: torch_mean}
 )
 SHORT = (*NARROW, DType.INT16)
 WIDE = (*SHORT, DType.INT32)
@@ -107,8 +113,8 @@ def lower_requantize(call: Call, lowering: Lowering) -> str:
     target = scale_of(call, "output")
     how = arithmetic(call.attrs, lowering.rounding)
     mean = call["data"]
-    if isinstance(how, TfliteArithmetic) and isinstance(mean, Call) and mean.op == "mean":
-        return _tflite_mean(call, mean, lowering, source, target)
+    if type(how) in MEANS and isinstance(mean, Call) and mean.op == "mean":
+        return _mean(call, mean, lowering, MEANS[type(how)], source, target)
     chain = how.requantize(lowering.builder, source, target, data.dtype, to, rank)
     value = call["data"]
     if isinstance(how, TfliteArithmetic) and (relu := _of_same_operator(call)):
@@ -125,11 +131,13 @@ def _of_same_operator(requantize: Call) -> Call | None:
     return clip if same and isinstance(clip, Call) else None
 
 
-def _tflite_mean(call: Call, mean: Call, lowering: Lowering, source: Scale, target: Scale) -> str:
+def _mean(
+    call: Call, mean: Call, lowering: Lowering, divided: MeanSteps, source: Scale, target: Scale
+) -> str:
     """A mean and the requantization after it, which divides and rescales at once."""
     total, count = reduce.add_sum(mean, lowering)
     to = fixed_type(call.type, "result").dtype
-    chain = mean_steps(lowering.builder, source, target, count, to)
+    chain = divided(lowering.builder, source, target, count, to)
     shape = fixed_type(call.type, "result").shape
     names = (*sources(mean), *sources(call))
     return lowering.builder.add(Elementwise(shape), [total], chain, names, target.qparams)

@@ -421,7 +421,11 @@ def _on_grid(value: Expr, grid: Grid) -> Integers:
 
 
 def _reduced(view: View, call: Call, grid: Grid) -> Expr:
-    """A sum or average over whole axes: the sum, with the average's count in the scale."""
+    """A sum or average over whole axes.
+
+    Of an average the count goes to the scale; but PyTorch divides and rescales at once, and the
+    arithmetic needs to see that.
+    """
     view.alone(call)
     value = view.integers(call["data"])
     count = math.prod(value.shape) // math.prod(shape_of(call))
@@ -435,6 +439,9 @@ def _reduced(view: View, call: Call, grid: Grid) -> Expr:
         layout = call.attrs["layout"]
         along = tuple(layout.index(axis) for axis in "HW" if axis in layout)
         attrs = {"axis": along, "keepdims": True, "exclude": False}
+    if view.rounding.mode == "torch" and not is_call(call, "sum"):
+        mean = made("mean", retyped(call, "int32"), wide, name=call.name, **attrs)
+        return requantize(replace(value, expr=mean), grid, call.name)
     total = made("sum", retyped(call, "int32"), wide, name=call.name, **attrs)
     divisor = 1 if is_call(call, "sum") else count
     return _average(value.grid, total, divisor, count, grid, call)

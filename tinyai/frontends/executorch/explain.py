@@ -13,19 +13,14 @@ from torch.fx import Node
 
 from tinyai.boundary import region_row
 from tinyai.errors import OptionError
-from tinyai.frontends.executorch.division import (
-    Division,
-    checked_names,
-    divide,
-    node_computes,
-    operators_of,
-    reason_of,
-)
+from tinyai.frontends.executorch.division import Division, checked_names, divide
 from tinyai.frontends.executorch.edge import BACKEND, target_of
+from tinyai.frontends.executorch.grouping import node_computes
 from tinyai.frontends.executorch.hints import IDLE, NEIGHBOURS, hint
 from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
+from tinyai.frontends.executorch.reasons import operators_of, reason_of
 from tinyai.report import HostRow, Report
 from tinyai.source import Refusal, fixed_type
 

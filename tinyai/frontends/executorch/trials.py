@@ -1,0 +1,150 @@
+"""Whether a group of nodes can be built, up to its C, and which of them are to blame if not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from tinyai.backend.pipeline import Compiled
+from tinyai.errors import TinyAIError, owning_faults
+from tinyai.frontends.executorch.edge import ARITHMETIC, built
+from tinyai.frontends.executorch.grouping import is_pair, node_computes
+from tinyai.frontends.executorch.operators import READERS
+from tinyai.frontends.executorch.reader import Reading, operator_of
+from tinyai.frontends.executorch.reasons import reason_of, why_float
+from tinyai.ir import Graph
+from tinyai.qdq import Rewriting
+from tinyai.report import Reason
+from tinyai.source import Expr, Refusal
+from tinyai.target import Target
+from tinyai.trial import to_blame, tried, unbuilt
+
+
+class _Left(Exception):
+    """What cannot be read and has to leave a group, and why."""
+
+    def __init__(self, reasons: dict[Node, Reason]) -> None:
+        super().__init__(", ".join(node.name for node in reasons))
+        self.reasons = reasons
+
+
+class Group:
+    """Nodes in the order of the graph that are to be built together."""
+
+    def __init__(self, program: ExportedProgram, nodes: tuple[Node, ...]) -> None:
+        self.program, self.nodes = program, nodes
+        self._inside = set(nodes)
+
+    def tried(self, target: Target) -> Compiled | dict[Node, Reason]:
+        """The C; or what has to leave the group, and why."""
+        outputs = [n for n in self.nodes if any(user not in self._inside for user in n.users)]
+        try:
+            made = tried(lambda: self._graph(self.nodes, outputs), target)
+        except _Left as left:
+            return left.reasons
+        return made if isinstance(made, Compiled) else self._without_code(made, target)
+
+    def _graph(self, nodes: Collection[Node], outputs: Sequence[Node]) -> Graph:
+        """The graph of some nodes, from what they read from outside. Raises ``_Left``."""
+        with owning_faults(f"the graph of {outputs[-1].name}", _Left):
+            reading = Reading(self.program, READERS, nodes)
+            reading.read()
+            floats = _floats(reading, outputs, self.nodes)
+            if floats:
+                raise _Left(floats)
+            read = {each for node in nodes for each in node.all_input_nodes} - set(nodes)
+            inputs = [n for n in self.program.graph.nodes if n in read & reading.parameters.keys()]
+            try:
+                return built(reading, inputs, outputs)
+            except Refusal as refusal:
+                blamed = _blamed(refusal, self.nodes)
+                raise _Left({node: reason_of(node, refusal) for node in blamed}) from None
+
+    def _without_code(self, whole: TinyAIError, target: Target) -> dict[Node, Reason]:
+        """What has to leave a group that can be read and not be built."""
+
+        def failure(stages: Sequence[_Stage]) -> TinyAIError | None:
+            nodes = {node for stage in stages for node in stage.nodes}
+            ends = [stage.end for stage in stages if not nodes.issuperset(stage.end.users)]
+            try:
+                made = tried(lambda: self._graph(nodes, ends), target)
+            except _Left:
+                return None  # outside of the whole group it is another matter
+            return made if isinstance(made, TinyAIError) else None
+
+        blamed = to_blame(self._stages(), whole, lambda stage: failure([stage]), failure)
+        return {
+            node: unbuilt("operator", operator_of(node), len(stage.blamed), error)
+            for stage, error in blamed
+            for node in stage.blamed
+        }
+
+    def _stages(self) -> list[_Stage]:
+        """What a group can be cut into: no float goes from one to another."""
+        ends = (
+            node
+            for node in self.nodes
+            if is_pair(node, "quantize") or not self._inside.issuperset(node.users)
+        )
+        return [_Stage(end, self._before(end)) for end in ends]
+
+    def _before(self, end: Node) -> tuple[Node, ...]:
+        """What of the group makes a value from others that are quantized."""
+        seen, todo = {end}, [end]
+        while todo:
+            for each in todo.pop().all_input_nodes:
+                if each in self._inside and each not in seen and not is_pair(each, "quantize"):
+                    seen.add(each)
+                    todo.append(each)
+        return tuple(node for node in self.nodes if node in seen)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """The nodes that make the value of one of them, ``end``, which comes last."""
+
+    end: Node
+    nodes: tuple[Node, ...]
+
+    @property
+    def blamed(self) -> tuple[Node, ...]:
+        """The nodes that leave a group where a stage has no C; its pairs go with them."""
+        return tuple(node for node in self.nodes if node_computes(node)) or (self.end,)
+
+
+def _floats(reading: Reading, outputs: Sequence[Node], nodes: Sequence[Node]) -> dict[Node, Reason]:
+    """The operators of a group that stay float, and those of several results that are not one."""
+    several = {
+        node: reason_of(node, Refusal("result", "several tensors", "one tensor"))
+        for node in outputs
+        if not isinstance(node.meta.get("val"), torch.Tensor)
+    }
+    if several:
+        return several
+    return floats_below(reading.result(outputs), nodes)
+
+
+def floats_below(root: Expr, nodes: Collection[Node]) -> dict[Node, Reason]:
+    by_name = {node.name: node for node in nodes}
+    integers = Rewriting(root, ARITHMETIC).result
+    return {
+        by_name[call.name]: reason_of(
+            by_name[call.name], why_float(by_name[call.name], refusal, nodes)
+        )
+        for call, refusal in Rewriting(integers, ARITHMETIC).floats()
+        if call.name in by_name
+    }
+
+
+def _blamed(refusal: Refusal, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that a refusal is about: a call's, or those that read an input of no known type."""
+    if refusal.call is not None:
+        named = [node for node in nodes if node.name == refusal.call.name]
+        return named or [nodes[-1]]
+    name = refusal.clause.partition("'")[2].partition("'")[0]
+    users = [n for n in nodes if any(each.name == name for each in n.all_input_nodes)]
+    return users or [nodes[-1]]

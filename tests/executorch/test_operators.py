@@ -44,6 +44,17 @@ def parted(x: Tensor) -> Tensor:
     return torch.cat([two, three, one], 1) + x
 
 
+def normalizing(norm: nn.Module) -> nn.Module:
+    """A batch norm that has seen data; one of its channels is dead."""
+    with torch.no_grad():
+        norm.running_mean.copy_(torch.tensor([0.5, -0.2, 0.0, 0.1]))
+        norm.running_var.copy_(torch.tensor([0.3, 2.0, 1.0, 4.0]))
+        if norm.affine:
+            norm.weight.copy_(torch.tensor([1.5, -0.5, 0.0, 1e-7]))
+            norm.bias.copy_(torch.tensor([0.1, -0.4, 0.7, -0.3]))
+    return norm
+
+
 WEIGHTS = torch.randn(8, 5, generator=torch.Generator().manual_seed(4))
 CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "attention": (Of(attention), (3, 6, 8)),
@@ -68,6 +79,10 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "prelu": (nn.PReLU(), (2, 4, 12)),
     "shuffles": (Of(lambda x: F.pixel_unshuffle(F.channel_shuffle(x.tanh(), 2), 2)), (2, 4, 6, 6)),
     "batch norm": (nn.Sequential(nn.Conv1d(4, 6, 3), nn.BatchNorm1d(6)), (2, 4, 12)),
+    "batch norm alone": (nn.Sequential(normalizing(nn.BatchNorm2d(4)), nn.ReLU()), (2, 4, 5, 6)),
+    "batch norm of rows": (normalizing(nn.BatchNorm1d(4)), (8, 4)),
+    "batch norm of volumes": (normalizing(nn.BatchNorm3d(4, affine=False)), (2, 4, 3, 2, 5)),
+    "dropout in place": (nn.Sequential(nn.Tanh(), nn.Dropout(inplace=True)), (2, 12)),
 }
 
 

@@ -74,9 +74,10 @@ class Exported(Reading):
         return one
 
     def _core(self, made: Call) -> Call:
-        """The call that stands for all that a reader made of a node: the one that computes, if any
-        does. Beside others, functions of a value and biases do not count."""
-        inner = [e for e in self._inside(made) if is_call(e) and e not in self.nodes]
+        """The call that stands for all that a reader made of a node: the one that computes with its
+        values, if any does. Beside others, functions of a value and biases do not count."""
+        inside = (e for e in self._inside(made) if is_call(e) and e not in self.nodes)
+        inner = [each for each in inside if self._values_of(each)]
         computing = [e for e in inner if not is_call(e, *MOVES) or is_call(e, *PICKING)] or [made]
         sums = [each for each in computing if not is_call(each, *ELEMENTWISE, "bias_add")]
         require(len(sums) <= 1, "calls of one node", len(sums), "one that sums up")

@@ -8,9 +8,15 @@ from typing import Any
 
 import torch
 
-from tinyai.frontends.executorch.operators.rows import ints, rank_of, reads, require_float
+from tinyai.frontends.executorch.operators.rows import (
+    first_of,
+    ints,
+    rank_of,
+    reads,
+    require_float,
+)
 from tinyai.frontends.executorch.reader import Read, Site
-from tinyai.source import Expr, SourceType, Tuple, require
+from tinyai.source import Expr, SourceType, require
 
 
 def _pooling(site: Site, dims: int, of: SourceType | None = None) -> dict[str, Any]:
@@ -45,14 +51,15 @@ def _max_pool2d(site: Site) -> Expr:
 @reads("max_pool2d_with_indices")
 def _max_pool2d_with_indices(site: Site) -> Expr:
     of = _values_alone(site)
-    return _first(site, site.call("max_pool2d", site.value("self"), of=of, **_pooling(site, 2, of)))
+    value = site.call("max_pool2d", site.value("self"), of=of, **_pooling(site, 2, of))
+    return first_of(site, value)
 
 
 @reads("adaptive_max_pool1d", "adaptive_max_pool2d")
 def _adaptive_max_pool(site: Site) -> Expr:
     of = _values_alone(site)
     operator, windows = f"max_pool{len(of.shape) - 2}d", _adaptive_windows(site, of)
-    return _first(site, site.call(operator, site.value("self"), of=of, **windows))
+    return first_of(site, site.call(operator, site.value("self"), of=of, **windows))
 
 
 def _values_alone(site: Site) -> SourceType:
@@ -60,11 +67,6 @@ def _values_alone(site: Site) -> SourceType:
     places = [user for user in site.node.users if user.args[1:] != (0,) and user.users]
     require(not places, "places of the largest values", "used", "values alone")
     return site.types[0]
-
-
-def _first(site: Site, value: Expr) -> Expr:
-    """The first of several results, of which nobody reads the others."""
-    return Tuple(site.types, load=lambda: (value, *[value] * (len(site.types) - 1)))
 
 
 @reads("avg_pool1d")

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tinyai.frontends.executorch.operators.rows import ints, reads
+from tinyai.frontends.executorch.operators.rows import first_of, ints, reads
 from tinyai.frontends.executorch.reader import Site
+from tinyai.ir import Array
+from tinyai.qdq.operands import is_call
+from tinyai.qdq.rules import ACCUMULATORS
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
 
@@ -86,7 +89,23 @@ def _biased(site: Site, value: Expr, axis: int) -> Expr:
 
 @reads("batch_norm")
 def _batch_norm(site: Site) -> Expr:
-    """As its statistics are. In training torch folds it into the layer before."""
+    """As its statistics are. In training torch folds it into the layer before, if that is one."""
+    data, layer = site.value("input"), site.node.all_input_nodes[0]
+    if not is_call(data, *ACCUMULATORS) or len(layer.users) > 1:
+        return _by_channel(site, data, site.type)
+    factor, term = _normalization(site)
+    along = (-1, *[1] * (len(site.type.shape) - 2))
+    scaled = site.call("multiply", data, constant(np.reshape(factor, along), "float32"))
+    return site.call("bias_add", scaled, constant(term, "float32"), axis=1)
+
+
+@reads("_native_batch_norm_legit_no_training")
+def _native_batch_norm(site: Site) -> Expr:
+    return first_of(site, _by_channel(site, site.value("input"), site.types[0]))
+
+
+def _normalization(site: Site) -> tuple[Array, Array]:
+    """What a batch norm multiplies each channel by, and adds then."""
     mean, variance, weight, bias = (
         site.known(name) for name in ("running_mean", "running_var", "weight", "bias")
     )
@@ -96,10 +115,39 @@ def _batch_norm(site: Site) -> Expr:
     assert variance is not None
     factor = (1 if weight is None else weight) / np.sqrt(variance + site.args["eps"])
     term = (0 if bias is None else bias) - mean * factor
-    along = (-1, *[1] * (len(site.type.shape) - 2))
-    by = constant(np.reshape(factor, along), "float32")
-    scaled = site.call("multiply", site.value("input"), by)
-    return site.call("bias_add", scaled, constant(term, "float32"), axis=1)
+    finite = bool(np.isfinite([factor, term]).all())
+    require(finite, "statistics of a batch norm", "infinite, or no numbers", "finite ones")
+    return factor, term
+
+
+def _by_channel(site: Site, data: Expr, result: SourceType) -> Expr:
+    """A batch norm that follows no layer: a depthwise convolution of one tap, whose weights are
+    127 steps of their channel's scale.
+
+    A channel that is almost nothing beside the largest has fewer, so that its term is not too many.
+    """
+    factor, term = _normalization(site)
+    least = np.abs(factor).max(initial=0) / 1024
+    scale = np.maximum(np.abs(factor), least or 1) / 127
+    steps = constant(np.rint(factor / scale).reshape(-1, 1, 1, 1), "int8")
+    grids = constant(scale, "float32"), constant(np.zeros(len(scale)), "int32")
+    weight = site.call("dequantize", steps, *grids, of=replace(steps.type, dtype="float32"), axis=0)
+
+    batch, channels, *rest = data.type.shape
+    plane = rest if len(rest) == 2 else (1, math.prod(int(dim or 0) for dim in rest))
+    flat = replace(data.type, shape=(batch, channels, *plane))
+    if flat != data.type:
+        data = site.call("reshape", data, of=flat)
+    one_tap: dict[str, Any] = {
+        **dict.fromkeys(("strides", "dilation"), (1, 1)),
+        "padding": (0, 0, 0, 0),
+        "layout": "NCHW",
+        "weight_layout": "OIHW",
+        "out_layout": "",
+    }
+    value = site.call("conv2d", data, weight, of=flat, groups=channels, **one_tap)
+    value = site.call("bias_add", value, constant(term, "float32"), of=flat, axis=1)
+    return value if flat == result else site.call("reshape", value, of=result)
 
 
 @reads("linear", whole=[torch.ops.aten.linear.default])

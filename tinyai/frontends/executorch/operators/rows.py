@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tinyai.frontends.executorch.reader import Read, Site
-from tinyai.source import require
+from tinyai.source import Expr, Tuple, require
 
 
 class Rows(dict[str, Read]):
@@ -53,6 +53,11 @@ def ints(value: Any, count: int, *, default: int = 0) -> tuple[int, ...]:
 
 def rank_of(site: Site) -> int:
     return len(site.type.shape)
+
+
+def first_of(site: Site, value: Expr) -> Expr:
+    """The first of several results, of which nobody reads the others."""
+    return Tuple(site.types, load=lambda: (value, *[value] * (len(site.types) - 1)))
 
 
 def require_float(site: Site) -> None:

@@ -3,6 +3,7 @@ step of the eager graph."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,7 @@ from tinyai.executorch import TinyAIPartitioner, TinyAIQuantizer, graph_of, quan
 from tinyai.reference import run_graph
 
 Function = Callable[[Tensor], Tensor]
+upsampled = functools.partial(F.interpolate, mode="bilinear")
 
 
 class Of(nn.Module):
@@ -82,6 +84,12 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "batch norm alone": (nn.Sequential(normalizing(nn.BatchNorm2d(4)), nn.ReLU()), (2, 4, 5, 6)),
     "batch norm of rows": (normalizing(nn.BatchNorm1d(4)), (8, 4)),
     "batch norm of volumes": (normalizing(nn.BatchNorm3d(4, affine=False)), (2, 4, 3, 2, 5)),
+    "bilinear upsampling": (Of(lambda x: upsampled(x.tanh(), size=(7, 9))), (2, 4, 3, 5)),
+    "bilinear to the corners": (
+        Of(lambda x: upsampled(x.tanh(), scale_factor=2, align_corners=True)),
+        (2, 4, 1, 5),
+    ),
+    "bilinear downsampling": (Of(lambda x: upsampled(x.tanh(), scale_factor=0.4)), (2, 4, 9, 7)),
     "dropout in place": (nn.Sequential(nn.Tanh(), nn.Dropout(inplace=True)), (2, 12)),
 }
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import Array, DType, Example, Move, Op, Type
+from tinyai.ops.resize import Resize
 from tinyai.source import (
     Call,
     Lowering,
@@ -313,8 +314,8 @@ MOST_RUNS = 64  # slices that a take may become: each is a loop of its own
 
 
 def lower_take(call: Call, lowering: Lowering) -> str:
-    """take by constant indices: a slice for each run of them at one distance, one after the
-    other."""
+    """take by constant indices: rows or columns of an image, or a slice for each run of indices at
+    one distance, one after the other."""
     value, shape = lowering.tensor(call["data"]), lowering.type(call["data"]).shape
     indices = constant_of(call, "indices", "indices")
     require(int(call.attrs["batch_dims"]) == 0, "batch_dims", call.attrs["batch_dims"], 0)
@@ -325,6 +326,11 @@ def lower_take(call: Call, lowering: Lowering) -> str:
         axis = int(call.attrs["axis"]) % len(shape)
     found = _in_range(indices.reshape(-1).astype(np.int64), shape[axis], str(call.attrs["mode"]))
     runs = list(_runs(found.tolist()))
+    if len(runs) > 1 and len(shape) == 4 and axis >= 2 and indices.ndim == 1:
+        taken = [tuple(range(size)) for size in shape]
+        taken[axis] = tuple(found.tolist())
+        image = Resize(taken[2], taken[3], "NCHW")
+        return lowering.builder.add(image, [value], sources=sources(call))
     require(len(runs) <= MOST_RUNS, "runs of indices at one distance", len(runs), MOST_RUNS)
     parts = []
     for first, distance, count in runs:

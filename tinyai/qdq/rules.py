@@ -758,6 +758,9 @@ def function_of_values(view: View, call: Call) -> Function:
         # One that is dequantized for each of its readers is one.
         count = len({view.integers(leaf) for leaf in leaves})
         require(count == 1, "quantized inputs of the function", count, "one")
+        known = (arg for each in inside for arg in each.args if isinstance(arg, Constant))
+        shape = next((arg.type.shape for arg in known if view.uniform(arg) is None), ())
+        require(not shape, "shape of the function's constant", shape, "one number")
     wide = "int16" in (grid.dtype, *(view.integers(leaf).dtype for leaf in leaves))
     require(not wide or has_16_bits(view, inside), "dtype of the function", "int16", "8 bits")
     own: set[Expr] = {*inside, *behind}
@@ -791,7 +794,8 @@ def _moves_behind(view: View, expr: Expr) -> tuple[list[Call], Expr]:
 
 
 def _inside(view: View, root: Expr) -> tuple[list[Call], list[Expr]]:
-    """The operators of a function of values, in order, and the quantized values that it is of."""
+    """The operators of a function of values, in order, and the quantized values that it is of.
+    Constants of many numbers are neither."""
     inside: set[Call] = set()
     leaves: set[Expr] = set()
     stack = [root]
@@ -800,7 +804,7 @@ def _inside(view: View, root: Expr) -> tuple[list[Call], list[Expr]]:
         if is_call(expr, *ELEMENTWISE) or (is_call(expr, *SOFTMAX) and expr is root):
             inside.add(expr)
             stack += [arg for arg in expr.args if view.uniform(arg) is None and arg not in inside]
-        else:
+        elif not isinstance(expr, Constant):
             view.integers(expr)
             leaves.add(expr)
     return sorted(inside, key=view.place), list(leaves)

@@ -47,6 +47,9 @@ def move_family() -> Family:
         ("round and round", [-1, 9, 1], {"axis": 1, "mode": "wrap"}),
         ("of all elements", [5, 7, 9, 0], {}),
         ("fast", [1, 0], {"axis": 0, "mode": "fast"}),
+        ("rows of an image", [0, 0, 1, 5, 5, 3], {"axis": 2}),
+        ("columns of an image", [6, 6, 0, 1, 9], {"axis": -1}),
+        ("a column of an image", [[4]], {"axis": 3}),
     ):
         add(
             f"take {name}",

@@ -84,8 +84,9 @@ class Exported(Reading):
         biases = [each for each in computing if is_call(each, "bias_add")]
         if not sums and not biases and len(computing) > 1:
             (value, *others) = self._values_of(made)
-            alone = not others and not any(is_call(each, *MOVES) for each in inner)
-            require(alone, "values of a function", "several", "one")
+            require(not others, "values of a function", "several", "one")
+            if any(is_call(each, *MOVES) for each in inner):
+                return call("copy", made.type, value)  # a mean of some: on the grid of all
             return call("function", made.type, value, label=made.spelled, compute=_unknown)
         return (sums or biases or computing)[-1]
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from tinyai.frontends.executorch.operators.rows import rank_of, reads
 from tinyai.frontends.executorch.reader import Site
+from tinyai.ir import Array
 from tinyai.source import Expr, SourceType, Tuple, require
 from tinyai.vocabulary import constant
 
@@ -194,6 +196,44 @@ def _nearest(site: Site) -> Expr:
     require(whole, "size of upsampling", site.shape[2:], f"multiples of {sizes}")
     attrs: dict[str, Any] = {"coordinates": "asymmetric", "nearest_mode": "floor"}
     return site.call("resize2d", value, layout="NCHW", method="nearest_neighbor", **attrs)
+
+
+@reads("upsample_bilinear2d", whole=[torch.ops.aten.upsample_bilinear2d.vec])
+def _bilinear(site: Site) -> Expr:
+    """Of four neighbours each, by their weights: a mean of what is there, in float arithmetic."""
+    value = site.reading(site.args.get("self", site.args.get("input")))
+    rows, columns = (_neighbours(site, value, axis) for axis in (2, 3))
+    total: Expr | None = None
+    for row, from_row in rows:
+        for column, from_column in columns:
+            taken = _taken(site, _taken(site, value, row, 2), column, 3)
+            weights = constant(np.outer(from_row, from_column), "float32")
+            term = site.call("multiply", taken, weights)
+            total = term if total is None else site.call("add", total, term)
+    assert total is not None
+    return total
+
+
+def _neighbours(site: Site, value: Expr, axis: int) -> list[tuple[Array, Array]]:
+    """For each row or column of the result those before and after it, and their weights: torch
+    tells, of images each of which has ones in one row or column."""
+    target, (height, width) = site.node.target, value.type.shape[2:]
+    assert callable(target)
+    ones = torch.eye(size := value.type.shape[axis] or 0)
+    ones = ones[:, :, None] if axis == 2 else ones[:, None]
+    images = ones.expand(size, height, width).unsqueeze(0)
+    shown = target(images, *site.node.args[1:], **site.node.kwargs)
+    weights = shown[0].select(4 - axis, 0).numpy()
+    before = np.minimum(np.argmax(weights != 0, 0), max(size - 2, 0))
+    places = np.arange(weights.shape[1])
+    return [(at, weights[at, places]) for at in (before, before + 1)[:size]]
+
+
+def _taken(site: Site, value: Expr, places: Array, axis: int) -> Expr:
+    shape = (*value.type.shape[:axis], len(places), *value.type.shape[axis + 1 :])
+    of = replace(value.type, shape=shape)
+    indices = constant(places, "int32")
+    return site.call("take", value, indices, of=of, axis=axis, batch_dims=0, mode="clip")
 
 
 @reads("pixel_shuffle", whole=[torch.ops.aten.pixel_shuffle.default])

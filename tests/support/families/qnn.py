@@ -1031,6 +1031,9 @@ def table_family() -> Family:
     return family
 
 
+WEIGHTS = number(np.linspace(0, 1, 12).reshape(3, 4))
+
+
 def float_sum_family() -> Family:
     """Sums of several branches in float32, rounded once."""
     family = Family()
@@ -1049,6 +1052,7 @@ def float_sum_family() -> Family:
         add("four", (whole,) * 4, dtype, lambda a, b, c, d: relay.nn.relu(d + (c + (a + b))))
         add("broadcast", (part, whole, whole), dtype, lambda a, b, c: relay.clip(a + b + c, 0, 6))
         add("number", (whole, whole), dtype, lambda a, b: number(0.7) + (a + b))
+        add("weights", (whole, whole), dtype, lambda a, b: a * WEIGHTS + b * (number(1) - WEIGHTS))
         add("product", (whole, part, whole), dtype, lambda a, b, c: a * b + c)
         add("quotient", (whole, whole), dtype, lambda a, b: a / (number(150) + b))
     return family

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from benchmarks.torch_networks import quantized
-from tests.executorch.edge_programs import program_of
+from tests.executorch.edge_programs import edge_of, program_of
 from tests.support.faults import NO_KERNEL, broken, raises
 from tinyai.errors import BoundaryError, DefectWarning
 from tinyai.executorch import (
@@ -107,3 +107,43 @@ def test_strict_objects_to_what_has_no_code(program: ExportedProgram) -> None:
     ):
         TinyAIPartitioner(strict=True).partition(program)
     assert "no kernel: a large one" in str(caught.value)
+
+
+class Shared(nn.Module):
+    """A value that is made of constants, and read in front of a tanh and behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second, of_constants = self.layers
+        made = of_constants(torch.ones(1, 8))
+        return second(torch.tanh(first(x) + made)) + made
+
+
+def test_what_another_delegate_computes_is_no_constant() -> None:
+    torch.manual_seed(3)
+    samples = [(torch.randn(1, 8),) for _ in range(3)]
+    exported = quantized(
+        Shared().eval(), samples, TinyAIQuantizer().set_global(quantization_config())
+    )
+    assert explain(exported).computing == ()
+    partitioner = TinyAIPartitioner(operators_not_to_delegate=["aten.tanh"])
+    graph = edge_of(exported, partitioner).exported_program().graph
+    assert sum("call_delegate" in str(node.target) for node in graph.nodes) == 1
+    report = explain(exported, operators_not_to_delegate=["aten.tanh"])
+    (reason,) = (row.reason for row in report.computing if row.operator == "aten.add")
+    assert (reason.found, reason.allowed) == ("aten.linear", "a quantized value")
+
+
+@pytest.mark.parametrize(("cell", "parts"), [(nn.LSTM, 0), (nn.quantizable.LSTM, 1)])
+def test_products_of_constants_do_not_stop_a_program(cell: type[nn.Module], parts: int) -> None:
+    """Of an LSTM's first state, which is zero. One of torch's own is quantized by nobody."""
+    torch.manual_seed(3)
+    samples = [(torch.randn(1, 3, 8),) for _ in range(3)]
+    module = cell(8, 6, batch_first=True).eval()
+    quantizer = TinyAIQuantizer().set_global(quantization_config())
+    program = edge_of(quantized(module, samples, quantizer), TinyAIPartitioner())
+    calls = [str(node.target) for node in program.exported_program().graph.nodes]
+    assert sum("call_delegate" in each for each in calls) == parts

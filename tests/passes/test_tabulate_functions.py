@@ -63,6 +63,19 @@ def test_a_function_of_an_operand_becomes_a_table(product: bool) -> None:
     assert_same_meaning(graph, after)
 
 
+@pytest.mark.parametrize(("numbers", "left"), [([[0.5] * 4] * 2, 0), ([0.5, 0.25, 0.5, 0.5], 1)])
+def test_a_constant_of_the_same_number_many_times_is_one_number(
+    numbers: list[object], left: int
+) -> None:
+    b = Small()
+    x = b.input(Type((3, 2, 4), INT8))
+    by = b.constant(np.array(numbers, np.float32))
+    graph = verify(b.graph([sigmoid_nodes(b, x, Multiply(operand=Operand(by)))]))
+    after = tabulate_functions(graph)
+    assert len(lookups(after)) == 1 - left
+    assert_same_meaning(graph, after)
+
+
 @pytest.mark.parametrize("products", [(True, True), (False, True), (False, False)])
 def test_a_function_whose_float_two_results_share_becomes_two_tables(
     products: tuple[bool, bool],

@@ -48,7 +48,7 @@ def _as_table(graph: Graph, order: dict[str, int], node: Node) -> Node:
     dtype = graph.type(start).dtype
     if dtype not in NARROW or not _are_of_single_values(span, numbers):
         return node
-    values: dict[str, Array] = {name: array.reshape(-1) for name, array in numbers.items()}
+    values: dict[str, Array] = {name: array.reshape(-1)[:1] for name, array in numbers.items()}
     values[start] = np.arange(dtype.range[0], dtype.range[1] + 1).astype(dtype.numpy)
     for each in span:
         value = np.broadcast_to(values[each.inputs[0]], 256)
@@ -94,8 +94,9 @@ def _joined(
 
 
 def _are_of_single_values(span: list[Node], numbers: dict[str, Array]) -> bool:
-    """Whether the place of a value does not matter: every constant is one number, and no factor
-    belongs to a channel."""
+    """Whether the place of a value does not matter: every constant is one number, or many times the
+    same, and no factor belongs to a channel."""
     steps = every_step(step for node in span for step in node.epilogue)
     by_place = (step.along is not None for step in steps)
-    return all(array.size == 1 for array in numbers.values()) and not any(by_place)
+    alike = (bool((array == array.flat[0]).all()) for array in numbers.values())
+    return all(alike) and not any(by_place)

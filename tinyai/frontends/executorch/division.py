@@ -110,7 +110,7 @@ def read_as_integers(program: ExportedProgram, without: Collection[str] = ()) ->
     reading.read()
     parts = tuple(map(reading, ends_of(program)[1]))
     whole = Tuple(tuple(of for part in parts for of in part.types), load=lambda: parts)
-    taken = set(calls(program)) - barred.keys()
+    taken = {node for node in calls(program) if node not in barred and reading.known(node) is None}
     return taken - floats_below(whole, taken).keys()
 
 

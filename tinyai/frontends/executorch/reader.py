@@ -125,8 +125,8 @@ Read: TypeAlias = "Callable[[Site], Expr]"
 class Reading:
     """Expressions of a program's nodes, each read once.
 
-    ``inside`` are the nodes that are read, None for all; a value of another node is an input.
-    Constants are read wherever they are. ``inputs`` are the nodes that became inputs, in the order
+    ``inside`` are the nodes that are read, None for all; a value of another node is an input, but
+    for the program's constants. ``inputs`` are the nodes that became inputs, in the order
     of the program's graph, and the parameters that they became; ``refused`` says why a node has no
     expression of its own: it is a call of an operator that nobody knows.
     """
@@ -171,7 +171,7 @@ class Reading:
     def _known(self, node: Node) -> Array | None:
         if node in self._constants:
             return array_of(self._constants[node])
-        if node.op != "call_function" or operator_of(node).startswith(QUANTIZATION):
+        if self._is_outside(node) or operator_of(node).startswith(QUANTIZATION):
             return None
         values = {each: self.known(each) for each in node.all_input_nodes}
         # Without an operand it makes numbers: a constant, unless they are random.
@@ -190,7 +190,7 @@ class Reading:
         known = self.known(node)
         if known is not None:
             return constant(known)
-        if node.op != "call_function" or (self.inside is not None and node not in self.inside):
+        if self._is_outside(node):
             return self._parameter(node)
         try:
             return self._call(node)
@@ -203,6 +203,10 @@ class Reading:
             warn_of_fault(operator_of(node), found)
             self.refused[node] = Refusal(OWN_FAULT, found, NO_FAULT)
         return self._unknown(node)
+
+    def _is_outside(self, node: Node) -> bool:
+        """Whether a value comes from outside: what another program computes is no constant here."""
+        return node.op != "call_function" or not (self.inside is None or node in self.inside)
 
     def _call(self, node: Node) -> Expr:
         for each in node.all_input_nodes:

@@ -85,12 +85,15 @@ class Group:
 
     def _stages(self) -> list[_Stage]:
         """What a group can be cut into: no float goes from one to another."""
-        ends = (
-            node
-            for node in self.nodes
-            if is_pair(node, "quantize") or not self._inside.issuperset(node.users)
-        )
-        return [_Stage(end, self._before(end)) for end in ends]
+        reading = Reading(self.program, READERS)
+        found = []
+        for end in self.nodes:
+            if is_pair(end, "quantize") or not self._inside.issuperset(end.users):
+                nodes = self._before(end)
+                computing = (node for node in nodes if node_computes(node))
+                blamed = tuple(node for node in computing if reading.known(node) is None)
+                found.append(_Stage(end, nodes, blamed or (end,)))
+        return found
 
     def _before(self, end: Node) -> tuple[Node, ...]:
         """What of the group makes a value from others that are quantized."""
@@ -105,15 +108,12 @@ class Group:
 
 @dataclass(frozen=True)
 class _Stage:
-    """The nodes that make the value of one of them, ``end``, which comes last."""
+    """The nodes that make the value of one of them, ``end``, which comes last. Those of ``blamed``
+    leave a group where a stage has no C; its pairs go with them."""
 
     end: Node
     nodes: tuple[Node, ...]
-
-    @property
-    def blamed(self) -> tuple[Node, ...]:
-        """The nodes that leave a group where a stage has no C; its pairs go with them."""
-        return tuple(node for node in self.nodes if node_computes(node)) or (self.end,)
+    blamed: tuple[Node, ...]
 
 
 def _floats(reading: Reading, outputs: Sequence[Node], nodes: Sequence[Node]) -> dict[Node, Reason]:

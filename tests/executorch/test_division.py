@@ -3,13 +3,15 @@ rest is divided anew."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from executorch.runtime import Runtime
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from benchmarks.torch_networks import quantized
-from tests.executorch.edge_programs import edge_of, program_of
+from tests.executorch.edge_programs import eager, edge_of, program_of
 from tests.support.faults import NO_KERNEL, broken, raises
 from tinyai.errors import BoundaryError, DefectWarning
 from tinyai.executorch import (
@@ -19,7 +21,7 @@ from tinyai.executorch import (
     quantization_config,
 )
 from tinyai.frontends.executorch.operators import READERS
-from tinyai.ops import Concatenate, Conv2d, MaxPool2d
+from tinyai.ops import Concatenate, Conv2d, Dense, MaxPool2d
 
 
 class Branches(nn.Module):
@@ -135,6 +137,19 @@ def test_what_another_delegate_computes_is_no_constant() -> None:
     report = explain(exported, operators_not_to_delegate=["aten.tanh"])
     (reason,) = (row.reason for row in report.computing if row.operator == "aten.add")
     assert (reason.found, reason.allowed) == ("aten.linear", "a quantized value")
+
+
+def test_a_linear_layer_that_is_read_whole_and_has_no_code_runs_in_the_runtime() -> None:
+    torch.manual_seed(3)
+    samples = [(torch.randn(1, 8),) for _ in range(3)]
+    quantizer = TinyAIQuantizer().set_global(quantization_config())
+    exported = quantized(nn.Linear(8, 8).eval(), samples, quantizer)
+    ((sample,), *_) = samples
+    with broken(raises(NO_KERNEL, Dense)):
+        assert [row.operator for row in explain(exported).computing] == ["aten.linear"]
+        program = edge_of(exported, TinyAIPartitioner()).to_executorch().buffer
+    (found,) = Runtime.get().load_program(program).load_method("forward").execute([sample])
+    np.testing.assert_array_equal(found, eager(program_of(exported), sample))
 
 
 @pytest.mark.parametrize(("cell", "parts"), [(nn.LSTM, 0), (nn.quantizable.LSTM, 1)])

@@ -9,6 +9,7 @@ import executorch.kernels.quantized  # noqa: F401  # kernels of pairs that stay 
 from executorch.exir.backend import partitioner as interface
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.utils import tag_constant_data
+from executorch.runtime import Runtime
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -19,6 +20,7 @@ from tinyai.frontends.executorch.division import checked_names, divide, read_as_
 from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.explain import report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
+from tinyai.frontends.executorch.reader import operator_of
 from tinyai.target import Target
 
 # The back end's compile spec that is no option of ``tinyai.Target``.
@@ -70,10 +72,22 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[Any], Callable[[Node], bool] | None]:
-        """Operators that are read whole, where they become integers: of floats others make more,
-        and what remains whole is an error of ExecuTorch's."""
+        """Operators that are read whole, where they become integers: of floats others make more.
+
+        ExecuTorch asks again of the lowered program, and what remains whole is an error then. Here
+        it is none where its runtime has a kernel for it: such an operator may have had no C.
+        """
         integers = read_as_integers(ep, self.without)
+        if ep.dialect == "EDGE":
+            kernels = _kernels_of_the_runtime()
+            integers = {node for node in integers if operator_of(node) not in kernels}
         return list(KEPT_WHOLE), integers.__contains__
+
+
+def _kernels_of_the_runtime() -> set[str]:
+    """The operators that ExecuTorch's own runtime computes, as it is installed."""
+    names = Runtime.get().operator_registry.operator_names
+    return {name.partition(".")[0].replace("::", ".") for name in names}
 
 
 def compile_specs_of(target: Target) -> list[CompileSpec]:

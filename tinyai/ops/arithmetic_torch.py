@@ -31,15 +31,6 @@ SUM_BITS = 20
 class TorchArithmetic(OnnxArithmetic):
     """Sums of convolutions and linear layers as ONNX Runtime has them."""
 
-    def requantize(
-        self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
-    ) -> Steps:
-        """A sum as a mean that divides by 1; all else adds the zero point after it has rounded."""
-        if source.maker != "sum":
-            return super().requantize(builder, source, target, found, to, rank)
-        require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
-        return torch_mean(builder, source, target, 1, to)
-
     def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
         """A product with the inverse scale."""
         inverse = np.asarray(np.float32(1) / target.spread(target.scale, rank), np.float32)

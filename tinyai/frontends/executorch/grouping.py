@@ -50,7 +50,7 @@ def _is_loose(node: Node, taken: set[Node], fixed: Collection[Node]) -> bool:
     return node in fixed and not users & taken
 
 
-class _Taken(OperatorSupportBase):  # type: ignore[misc]
+class _Taken(OperatorSupportBase):  # type: ignore[misc]  # torch.fx has no type hints here
     def __init__(self, taken: set[Node]) -> None:
         self.taken = taken
 

@@ -1,7 +1,7 @@
 """``TinyAIQuantizer``: which values of an exported graph torch's own flow quantizes.
 
 The rows that write integers (``tinyai/qdq/rules.py``) decide, as they do for ``tinyai.quantize``:
-``aten.py`` reads the graph into the vocabulary, ``tinyai/quantizer/points.py`` says which values
+``operators/`` reads the graph into the vocabulary, ``tinyai/quantizer/points.py`` says which values
 get a pair and which of them share a grid, and here each becomes an annotation of torchao's.
 """
 

@@ -129,6 +129,7 @@ def _floats(reading: Reading, outputs: Sequence[Node], nodes: Sequence[Node]) ->
 
 
 def floats_below(root: Expr, nodes: Collection[Node]) -> dict[Node, Reason]:
+    """Those of ``nodes`` that stay float in what ``root`` is made from, and why."""
     by_name = {node.name: node for node in nodes}
     integers = Rewriting(root, ARITHMETIC).result
     return {

@@ -44,7 +44,7 @@ class TfliteArithmetic(Arithmetic):
         ratios = np.asarray(math.prod(factors[1:], start=factors[0]) / np.float64(target.scale))
         axis = source.axis if ratios.size > 1 else None
         if source.maker == "quantized_dense":
-            step: Step = _dense_step(ratios, axis, target.zero_point)
+            step: Step = _dense_step(ratios, axis, target.zero_point, to)
         else:
             step = fixed_point_step(ratios, axis, "tflite")
         return (
@@ -161,45 +161,46 @@ def _one(ratio: float) -> FixedPoint:
 # --- Fully connected -----------------------------------------------------------------------------
 
 
-def _dense_step(ratios: Array, axis: int | None, zero_point: int) -> Step:
+def _dense_step(ratios: Array, axis: int | None, zero_point: int, to: DType) -> Step:
     """TFLite multiplies this accumulator in double precision and rounds halves away from zero.
 
     Both that and a fixed-point product are rising steps of the accumulator, so they are equal
-    everywhere if they are equal around each step that leads to an int8. A multiplier that passes
-    is looked for next to the exact one. Of ratios around 1e-6 nine of ten have none: one of the
-    steps is too near to an integer for 31 bits. Then it is a product in double precision.
+    everywhere if they are equal around each step that leads to a value of ``to``. A multiplier that
+    passes is looked for next to the exact one. Of ratios around 1e-6 nine of ten have none: one of
+    the steps is too near to an integer for 31 bits. Then it is a product in double precision.
     """
     ratios = ratios.reshape(-1)
-    found = [_proven(float(ratio), zero_point) for ratio in ratios]
+    results = to.range[0] - zero_point, to.range[1] - zero_point
+    found = [_proven(float(ratio), *results) for ratio in ratios]
     for ties in ("upward", "tonearest"):
         numbers = [each.get(ties) for each in found]
         if None not in numbers:
             multipliers, shifts = zip(*(n for n in numbers if n is not None), strict=True)
             return steps.FixedPointMultiply(multipliers, shifts, axis, ties)
-    bounds = -128 - zero_point, 127 - zero_point
-    return steps.RealMultiply(tuple(ratios.tolist()), axis, "away", 0, *bounds)
+    return steps.RealMultiply(tuple(ratios.tolist()), axis, "away", 0, *results)
 
 
-def _proven(ratio: float, zero_point: int) -> dict[str, tuple[int, int]]:
-    """By what ties do, a multiplier and shift that equal ``round(accumulator * ratio)`` on int8."""
+def _proven(ratio: float, low: int, high: int) -> dict[str, tuple[int, int]]:
+    """By what ties do, a multiplier and shift that equal ``round(accumulator * ratio)`` within
+    ``low`` and ``high``."""
     exact, shift = fixed_point(ratio)
-    edges = _edges(ratio, zero_point)
-    wanted = np.clip(_round_away(edges * ratio) + zero_point, -128, 127)
+    edges = _edges(ratio, low, high)
+    wanted = np.clip(_round_away(edges * ratio), low, high)
     result: dict[str, tuple[int, int]] = {}
     for nudge in (0, 1, -1, 2, -2, 3, -3):
         for ties in ("upward", "tonearest"):
             step = steps.FixedPointMultiply((exact + nudge,), (shift,), None, ties)
             if ties in result or not 0 <= exact + nudge < 2**31:
                 continue
-            got = step.reference(edges.astype(np.int32), None).astype(np.int64) + zero_point
-            if np.array_equal(np.clip(got, -128, 127), wanted):
+            got = step.reference(edges.astype(np.int32), None).astype(np.int64)
+            if np.array_equal(np.clip(got, low, high), wanted):
                 result[ties] = (exact + nudge, shift)
     return result
 
 
-def _edges(ratio: float, zero_point: int) -> Array:
-    """Accumulators around each place where the result may step from one int8 to the next."""
-    results = np.arange(-129, 129, dtype=np.float64) - zero_point + 0.5
+def _edges(ratio: float, low: int, high: int) -> Array:
+    """Accumulators around each place where the result may step from one integer to the next."""
+    results = np.arange(low - 1, high + 2, dtype=np.float64) + 0.5
     with np.errstate(over="ignore", divide="ignore"):
         places = np.clip(np.floor(results / ratio), -(2.0**31) + 4, 2.0**31 - 5)
     near = places[:, None] + np.arange(-3, 5)

@@ -78,7 +78,7 @@ def _is_by(value: Expr, op: str, number: float) -> bool:
     if not isinstance(value, Call) or value.op != op:
         return False
     by = value["right"]
-    return isinstance(by, Constant) and by.value.size == 1 and float(by.value) == number
+    return isinstance(by, Constant) and by.value.size == 1 and float(by.value.reshape(())) == number
 
 
 def _hard_swish(x: Array, source: Scale, target: Scale) -> Array:

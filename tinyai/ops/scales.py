@@ -128,10 +128,15 @@ def axis_scale_of(call: Call, what: str, rank: int) -> Scale:
     return Scale(scale, int(zeros[0]), axis, zero_points=differ)
 
 
+# Of float32, in which importers multiply the factors: a few last digits.
+SAME = 2.0**-21
+
+
 def with_factors(scale: Scale, value: Expr) -> Scale:
-    """``scale`` with the factors that it is the product of, where ``value`` is an accumulator,
-    with or without a bias; a sum has one."""
-    while isinstance(value, Call) and value.op in ("bias_add", "add"):
+    """``scale`` with the factors that it is the product of, where ``value`` is an accumulator, with
+    or without a bias, in any shape; a sum has one. A scale that is another number is what it says,
+    and nothing else: it may have a factor of its own."""
+    while isinstance(value, Call) and value.op in ("bias_add", "add", "reshape"):
         value = value.args[0]
     if isinstance(value, Call) and value.op == "sum":
         return replace(scale, factors=(scale.scale,), maker=value.op)
@@ -139,6 +144,10 @@ def with_factors(scale: Scale, value: Expr) -> Scale:
         return scale
     data = np.float32(one_number(value, "data_scale", "scale of the data"))
     weight = constant_of(value, "weight_scale", "scale of the weights").astype(np.float32)
+    product = np.float64(data) * weight
+    fits = product.size in (1, scale.scale.size)
+    if not fits or not np.allclose(product, scale.scale, rtol=SAME, atol=0):
+        return scale
     return replace(scale, factors=(np.asarray(data), weight), maker=value.op)
 
 

@@ -319,13 +319,29 @@ def _bias_steps(values: Array, scales: Array, mode: str) -> Array:
 
 
 def _scaled(view: View, call: Call) -> Integers:
-    """Sums times a positive number: the number joins their scale."""
+    """Sums times a positive number: the number joins their scale, by way of the data's."""
     view.alone(call)
     factor = _factor(view, call)
     if factor is None:
         raise Refusal("factor of the sums", "no positive number", "one positive number")
     sums = accumulator(view, factor[0])
-    return replace(sums, scales=tuple(scale * factor[1] for scale in sums.scales))
+    assert isinstance(sums.expr, Call)
+    scales = tuple(scale * factor[1] for scale in sums.scales)
+    return replace(sums, expr=_with_larger_data(sums.expr, factor[1]), scales=scales)
+
+
+def _with_larger_data(sums: Call, factor: float) -> Call:
+    """The same sums of data whose scale is ``factor`` times as large: some arithmetics start from
+    the scales of a product's operands, not from that of its sums."""
+    if sums.op in STEPS:
+        below, *more = sums.args
+        assert isinstance(below, Call)
+        return again(sums, _with_larger_data(below, factor), *more, dtype=sums.type.dtype)
+    scale = sums["data_scale"]
+    assert isinstance(scale, Constant)
+    larger = constant(scale.value * np.float64(factor), "float32")
+    args = (larger if arg is scale else arg for arg in sums.args)
+    return again(sums, *args, dtype=sums.type.dtype)
 
 
 def _reshaped(view: View, call: Call) -> Integers:
@@ -423,8 +439,8 @@ def _on_grid(value: Expr, grid: Grid) -> Integers:
 def _reduced(view: View, call: Call, grid: Grid) -> Expr:
     """A sum or average over whole axes.
 
-    Of an average the count goes to the scale; but PyTorch divides and rescales at once, and the
-    arithmetic needs to see that.
+    Of an average the count goes to the scale; but TFLite and PyTorch divide and rescale at once,
+    and the arithmetic needs to see that.
     """
     view.alone(call)
     value = view.integers(call["data"])
@@ -439,7 +455,7 @@ def _reduced(view: View, call: Call, grid: Grid) -> Expr:
         layout = call.attrs["layout"]
         along = tuple(layout.index(axis) for axis in "HW" if axis in layout)
         attrs = {"axis": along, "keepdims": True, "exclude": False}
-    if view.rounding.mode == "torch" and not is_call(call, "sum"):
+    if view.rounding.mode in ("tflite", "torch") and not is_call(call, "sum"):
         mean = made("mean", retyped(call, "int32"), wide, name=call.name, **attrs)
         return requantize(replace(value, expr=mean), grid, call.name)
     total = made("sum", retyped(call, "int32"), wide, name=call.name, **attrs)
@@ -639,7 +655,12 @@ def _bounds(view: View, call: Call) -> tuple[float, float]:
         return 0.0, math.inf
     if is_call(call, "clip"):
         return float(call.attrs["low"]), float(call.attrs["high"])
-    bound = view.uniform(call.args[_limit_place(view, call)])
+    place = _limit_place(view, call)
+    value, of = call.args[1 - place], shape_of(call)
+    require(
+        shape_of(value) == of, f"shape of {call.spelled}", of, f"the value's, {shape_of(value)}"
+    )
+    bound = view.uniform(call.args[place])
     require(bound is not None, f"bound of {call.spelled}", "none or many", "one constant")
     assert bound is not None
     return (bound, math.inf) if is_call(call, "maximum") else (-math.inf, bound)

@@ -137,6 +137,7 @@ NEW: dict[str, New] = {
     "clip": lambda call, data: relay.clip(data, call.attrs["low"], call.attrs["high"]),
     "leaky_relu": _with_attributes(relay.nn.leaky_relu),
     "sum": _with_attributes(relay.sum),
+    "mean": _with_attributes(relay.mean),
     "transpose": _with_attributes(relay.transpose),
     "reshape": _reshape,
     "avg_pool2d": _pooling(relay.nn.avg_pool2d, "count_include_pad"),

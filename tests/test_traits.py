@@ -28,13 +28,14 @@ STEPS: dict[str, tuple[Step, ...]] = {
     **{
         kind.name: (kind(operand=OPERAND),)
         for kind in STEP_KINDS.values()
-        if issubclass(kind, steps._Binary) and kind is not steps.MultiplyAdd
+        if issubclass(kind, steps._Binary) and not issubclass(kind, steps.MultiplyAdd)
     },
     "clip": (steps.Clip(-7, 90), steps.Clip(-128, 127), steps.Clip(-(2.0**31), 2.0**31 - 1)),
     "cast": tuple(map(steps.Cast, DType)),
     "relu": (steps.Relu(),),
     "leaky_relu": tuple(map(steps.LeakyRelu, (0.1, -0.5, 2.0, -3.0))),
     "multiply_add": (steps.MultiplyAdd(0.3, operand=OPERAND),),
+    "add_product": (steps.AddProduct(-0.3, operand=OPERAND),),
     "round": tuple(map(steps.Round, ("away", "even", "floor", "cut"))),
     "fixed_point_multiply": tuple(
         steps.FixedPointMultiply((3 << 29, 5 << 28, 7, 0, -(1 << 30)), (-3, 0, 2, 1, -9), 1, how)

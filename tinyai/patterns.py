@@ -8,7 +8,7 @@ composite, in order of preference. ``lowering.py`` asks whether something of it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyai import ops
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, op
@@ -91,6 +91,8 @@ SUM_STEPS = (
     *BOUNDS,
 )
 STOP_FUSION = (lambda below: op("stop_fusion", below),)
+# Of a product of more than two dimensions: some frameworks start from the scales of its operands.
+RESHAPED_SUMS = (lambda below: op("requantize", op("reshape", below), *SCALE, *SCALE),)
 LONGEST_CHAIN = 16
 
 
@@ -115,6 +117,10 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
     def follow(base: Pattern) -> Chain:
         return chain(base, stop_fusion=stop_fusion)
 
+    def follow_sums(base: Pattern) -> Chain:
+        whole = follow(base)
+        return replace(whole, steps=RESHAPED_SUMS + whole.steps)
+
     pools = [name for name in OPERATORS if "pool2d" in name]
     scaled = op("multiply", OneOf((op("pad", ANY, CONSTANT), ANY)), CONSTANT)
     pooled = OneOf(tuple(op(name, ANY) for name in pools))
@@ -129,7 +135,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         PatternRow("conv2d_transpose", follow(op("quantized_conv2d_transpose", ANY, *weighed))),
         PatternRow(
             "dense",
-            follow(OneOf((op("dense", ANY, CONSTANT), op("quantized_dense", ANY, *weighed)))),
+            follow_sums(OneOf((op("dense", ANY, CONSTANT), op("quantized_dense", ANY, *weighed)))),
         ),
         # Before the chains that begin anywhere: these would begin inside.
         PatternRow(
@@ -178,7 +184,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         ),
         PatternRow(
             "matmul",
-            follow(
+            follow_sums(
                 OneOf(
                     tuple(
                         op(n, ANY, ANY, *SCALE, *SCALE)

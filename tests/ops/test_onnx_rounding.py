@@ -208,3 +208,93 @@ def test_a_log_softmax_stays_on_the_host() -> None:
     assert row.reason.clause == "ONNX Runtime's arithmetic of"
     assert "upward" in row.hint
     assert tinyai.explain(mod).computing == ()
+
+
+# --- Operators of two tensors, at ties -----------------------------------------------------------
+
+
+def quantized_operator(
+    kind: str, operands: dict[str, Array], constants: set[str], scales: tuple[float, float, float]
+) -> tuple[ModelProto, dict[str, Array]]:
+    """QLinearAdd, QLinearMul or QLinearMatMul of a and b, and the inputs that are no constants."""
+    dtype = operands["a"].dtype
+    zeros = (3, -5, 7) if dtype == np.int8 else (131, 120, 100)
+    tensors = {name: operands[name] for name in constants}
+    for side, scale, zero in zip("aby", scales, zeros, strict=True):
+        tensors |= {f"{side}s": np.float32(scale), f"{side}z": np.array(zero, dtype)}
+    domain = "" if kind == "QLinearMatMul" else "com.microsoft"
+    names = ["a", "as", "az", "b", "bs", "bz", "ys", "yz"]
+    node = helper.make_node(kind, names, ["y"], domain=domain)
+    inputs = {name: value for name, value in operands.items() if name not in constants}
+    kinds = helper.np_dtype_to_tensor_dtype(dtype)
+    combined = np.matmul if kind == "QLinearMatMul" else np.add
+    shape = combined(operands["a"], operands["b"]).shape
+    graph = helper.make_graph(
+        [node],
+        "operator",
+        [helper.make_tensor_value_info(n, kinds, v.shape) for n, v in inputs.items()],
+        [helper.make_tensor_value_info("y", kinds, shape)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()],
+    )
+    domains = [helper.make_opsetid("", 15), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=8), inputs
+
+
+def assert_operator_equals_onnx_runtime(proto: ModelProto, inputs: dict[str, Array]) -> None:
+    mod = relay.frontend.from_onnx(proto, freeze_params=True)[0]
+    mod = partition_for_tinyai(mod, strict=True, rounding="onnx")
+    (region,) = regions(mod).values()
+    call = mod["main"].body
+    values = [inputs[argument.name_hint] for argument in call.args]
+    (found,) = run_graph(optimize(graph_from_region(region)), values)
+    assert np.unique(found).size >= 20
+    np.testing.assert_array_equal(found, onnx_runtime(proto, inputs)[0])
+
+
+IMAGES = (2, 40, 9)
+SHAPES = {
+    "alike": (IMAGES, IMAGES),
+    "rows first": ((9,), IMAGES),
+    "channels first": ((1, 40, 1), IMAGES),
+    "channels second": (IMAGES, (1, 40, 1)),
+    "images first": ((40, 9), IMAGES),
+    "one number first": ((1,), IMAGES),
+    "one number second": (IMAGES, (1,)),
+    "both of one row": ((2, 1, 1), (2, 40, 1)),
+}
+
+
+@pytest.mark.parametrize("constants", [set(), {"a"}, {"b"}], ids=["none", "first", "second"])
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_a_sum_equals_onnx_runtime_at_ties_whichever_side_is_constant(
+    dtype: str, shapes: str, constants: set[str]
+) -> None:
+    """Two fused multiply-adds: which side comes last decides ties."""
+    info, rng = np.iinfo(dtype), np.random.default_rng(len(shapes))
+    for scales in ((0.045, 0.0225, 0.03), (0.045, 0.0225, 0.09), (0.011, 0.027, 0.02)):
+        operands = {
+            side: rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+            for side, shape in zip("ab", SHAPES[shapes], strict=True)
+        }
+        if "a" in constants and operands["a"].size == 1:
+            continue  # TVM's importer makes it a number
+        proto, inputs = quantized_operator("QLinearAdd", operands, constants, scales)
+        assert_operator_equals_onnx_runtime(proto, inputs)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((6, 16), (16, 9)), ((2, 6, 16), (16, 9)), ((2, 3, 6, 16), (16, 9))]
+)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_a_product_of_matrices_equals_onnx_runtime_at_ties(
+    dtype: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    info, rng = np.iinfo(dtype), np.random.default_rng(7)
+    for scales in ((0.1, 0.3, 6.0), (0.045, 0.0225, 0.045 * 0.0225 * 150), (0.011, 0.027, 0.05)):
+        operands = {
+            side: rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+            for side, shape in zip("ab", shapes, strict=True)
+        }
+        proto, inputs = quantized_operator("QLinearMatMul", operands, {"b"}, scales)
+        assert_operator_equals_onnx_runtime(proto, inputs)

@@ -26,6 +26,7 @@ from tinyai.ops import (
 )
 from tinyai.ops.steps import (
     Add,
+    AddProduct,
     Cast,
     Clip,
     Divide,
@@ -343,6 +344,7 @@ def _floats(site: Site) -> Iterator[Step]:
     yield Divide(operand=site.constant(0.1, 16, DType.FLOAT32))
     yield Prelu(operand=site.constant(-1, 1, DType.FLOAT32))
     yield MultiplyAdd(0.3, operand=site.constant(-2, 2, DType.FLOAT32))
+    yield AddProduct(0.3, operand=site.constant(-2, 2, DType.FLOAT32))
     for mode in ("even", "floor", "cut"):
         yield Multiply(operand=site.constant(0.4, 2.5, DType.FLOAT32))
         yield Round(mode)

@@ -206,7 +206,8 @@ class Planter:
         """A sum of two branches, of which one may be spread over the image or the channels."""
         shape = tuple(map(max, self.builder.type(x).shape, self.builder.type(y).shape))
         target = self.scale()
-        sides = Sides(self.scales[x], self.scales[y], y)
+        shapes = self.builder.type(x).shape, self.builder.type(y).shape
+        sides = Sides(self.scales[x], self.scales[y], y, shapes)
         chain = self.how.add(self.builder, sides, target, DType.INT8, steps.Add)
         return self.named(self.builder.add(Elementwise(shape), [x], chain), target)
 

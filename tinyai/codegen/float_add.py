@@ -154,6 +154,8 @@ def _moved(step: Step, at: Array, other: Array) -> Array | None:
             return np.asarray(at + other)
         case steps.Subtract():
             return np.asarray(at - other)
+        case steps.AddProduct(factor):
+            return np.asarray(at + other * factor)
         case steps.MultiplyAdd(factor):
             return np.asarray(at * factor + other)
         case steps.FixedPointMultiply() if len(step.multiplier) == 1:

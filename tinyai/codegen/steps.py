@@ -192,6 +192,9 @@ class Epilogue:
                 slope = literal(alpha if dtype.is_float else int(alpha), dtype)
                 scaled = _arithmetic("*", value, slope, dtype)
                 return f"{value} > {literal(0, dtype)} ? {value} : {scaled}"
+            case steps.AddProduct(factor):
+                self.need(MATH)
+                return f"TINYAI_FMAF({operand}, {literal(factor, dtype)}, {value})"
             case steps.MultiplyAdd(factor):
                 self.need(MATH)
                 return f"TINYAI_FMAF({value}, {literal(factor, dtype)}, {operand})"

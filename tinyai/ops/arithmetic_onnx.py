@@ -6,6 +6,8 @@ make ties.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from tinyai.ir import NARROW, Array, Builder, DType, Operand, Step
@@ -68,7 +70,8 @@ class OnnxArithmetic(Arithmetic):
         self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
     ) -> Steps:
         """QLinearAdd: a * ra + (b * rb + fixed), two fused multiply-adds; ``fixed`` holds all three
-        zero points. A subtraction stays in float: its real value, quantized."""
+        zero points. b is the operator's second argument, or its first where that is one number
+        along the innermost dimension. A subtraction stays in float: its real value, quantized."""
         if step is not steps.Add:
             other = dequantize(builder, sides.right, DType.INT8, 0)
             return (
@@ -76,17 +79,21 @@ class OnnxArithmetic(Arithmetic):
                 step(operand=Operand(sides.tensor, other)),
                 *self.quantize(builder, target, to, 0),
             )
-        ra, rb = (np.asarray(side.scale / target.scale, np.float32) for side in sides.scales)
-        za, zb, zc = (np.asarray(s.zero_point, np.float32) for s in (*sides.scales, target))
+        of_value, of_operand = sides.scales
+        value_last = sides.swapped == _is_number_inside(*sides.shapes)
+        a, b = (of_value, of_operand) if value_last else (of_operand, of_value)
+        ra, rb = (np.asarray(side.scale / target.scale, np.float32) for side in (a, b))
+        za, zb, zc = (np.asarray(s.zero_point, np.float32) for s in (a, b, target))
         fixed = zc - fused_multiply_add(ra, za, rb * zb)
         inner = steps.MultiplyAdd(float(rb), operand=number(builder, fixed, DType.FLOAT32))
-        outer = Operand(sides.tensor, (steps.Cast(DType.FLOAT32), inner))
-        return (
-            steps.Cast(DType.FLOAT32),
-            steps.MultiplyAdd(float(ra), operand=outer),
-            steps.Round("even"),
-            *narrow(to),
-        )
+        cast = steps.Cast(DType.FLOAT32)
+        if value_last:
+            total: Steps = (
+                steps.MultiplyAdd(float(ra), operand=Operand(sides.tensor, (cast, inner))),
+            )
+        else:
+            total = inner, steps.AddProduct(float(ra), operand=Operand(sides.tensor, (cast,)))
+        return cast, *total, steps.Round("even"), *narrow(to)
 
     def multiply(self, builder: Builder, sides: Sides, target: Scale, to: DType) -> Steps:
         """QLinearMul: the zero point is added before rounding."""
@@ -98,6 +105,13 @@ class OnnxArithmetic(Arithmetic):
             steps.Round("even"),
             *narrow(to),
         )
+
+
+def _is_number_inside(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Whether the first of two shapes broadcasts along the innermost dimension that they have."""
+    pairs = itertools.zip_longest(reversed(first), reversed(second), fillvalue=1)
+    one, other = next((pair for pair in pairs if pair != (1, 1)), (1, 1))
+    return one < other
 
 
 def _stored(builder: Builder, target: Scale, to: DType, rank: int = 0) -> Steps:

@@ -271,12 +271,14 @@ def lower_quantized_binary(step: type[Step]) -> Lower:
             _require_dtype("dtype", lowering.type(side).dtype, SHORT)
             require_compared(lowering, lowering.type(side).dtype)
         scales = scale_of(call, "left", "left side"), scale_of(call, "right", "right side")
-        if _is_narrower(left, lowering, right) and step is not steps.Subtract:
+        shapes = lowering.type(left).shape, lowering.type(right).shape
+        swapped = _is_narrower(left, lowering, right) and step is not steps.Subtract
+        if swapped:
             left, right, scales = right, left, scales[::-1]
         target = scale_of(call, "output")
         to = fixed_type(call.type, "result").dtype
         how = arithmetic({}, lowering.rounding)
-        both = Sides(*scales, lowering.tensor(right))
+        both = Sides(*scales, lowering.tensor(right), shapes, swapped)
         if step is steps.Multiply:
             _require_product(lowering.type(left).dtype, scales)
             chain = how.multiply(lowering.builder, both, target, to)

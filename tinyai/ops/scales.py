@@ -63,11 +63,17 @@ class Scale:
 @dataclass(frozen=True)
 class Sides:
     """The scales of both arguments of an operator; ``tensor`` holds the right one, the left one is
-    the running value."""
+    the running value.
+
+    The operator's own first argument has the first of ``shapes``; it is the right one where they
+    are ``swapped``.
+    """
 
     left: Scale
     right: Scale
     tensor: str
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    swapped: bool = False
 
     @property
     def scales(self) -> tuple[Scale, Scale]:

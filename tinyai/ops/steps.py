@@ -374,6 +374,17 @@ class MultiplyAdd(_Monotonic, _Binary):
 
 @_kind
 @dataclass(frozen=True)
+class AddProduct(MultiplyAdd):
+    """``value + operand * factor`` of float32, rounded once."""
+
+    name: ClassVar[str] = "add_product"
+
+    def apply(self, value: Array, operand: Array) -> Array:
+        return fused_multiply_add(operand, np.asarray(np.float32(self.factor)), value)
+
+
+@_kind
+@dataclass(frozen=True)
 class Round(_Monotonic):
     """Nearest integer, as a float.
 

@@ -319,7 +319,10 @@ def _float(step: Step, value: str, operand: str | None) -> str:
             return f"_mm512_max_ps({value}, _mm512_setzero_ps())"
         case steps.MultiplyAdd(factor):
             number = f"_mm512_set1_ps({literal(factor, DType.FLOAT32)})"
-            return f"_mm512_fmadd_ps({value}, {number}, {operand})"
+            times, plus = (
+                (operand, value) if isinstance(step, steps.AddProduct) else (value, operand)
+            )
+            return f"_mm512_fmadd_ps({times}, {number}, {plus})"
     if type(step) in _FLOAT and operand is not None:
         return _FLOAT[type(step)](value, operand)
     raise NoVector(f"{step.name} of float32")

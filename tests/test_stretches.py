@@ -38,7 +38,7 @@ DTYPES: dict[str, Sequence[str]] = {
 # What has no C whatever its operands are, and under which arithmetic; every other operator has to
 # be seen some times.
 REDUCED = {"max", "min"}
-FUNCTIONS = {"abs", "erf", "exp", "log", "log_softmax", "negative", "prelu", "rsqrt", "sqrt"}
+FUNCTIONS = {"abs", "erf", "exp", "log", "log_softmax", "negative", "rsqrt", "sqrt"}
 REFUSED = {
     "tflite": REDUCED | FUNCTIONS | {"batch_matmul", "sum"},
     "onnx": REDUCED | {"log_softmax"},

@@ -169,13 +169,15 @@ class Site:
     def quantized(self, value: Value) -> None:
         """The end of a stretch."""
         dtype, span = self.one(*self.dtypes), float(np.ptp(value.array))
+        limits = np.iinfo(dtype)
         if dtype == "int16":
             span = 2 * float(np.abs(value.array).max())
         scale, zero = self.grid(dtype, span, float(value.array.min()))
+        if isinstance(value.expr, Call) and value.expr.op == "softmax" and dtype != "int16":
+            scale, zero = np.float32(1 / 256), limits.min  # the only grid that TFLite takes
         of = SourceType(value.shape, dtype)
         pair = constant(scale, "float32"), constant(zero, "int32")
         made = call("quantize", of, value.expr, *pair, name=f"q{len(self.results)}", axis=-1)
-        limits = np.iinfo(dtype)
         stored = np.clip(np.rint(value.array / scale) + zero, limits.min, limits.max)
         self.results.append(made)
         for _ in range(self.one(1, 1, 2)):  # a dequantize for each reader, or one for all

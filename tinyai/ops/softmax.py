@@ -221,9 +221,9 @@ def add_tflite_softmax(call: Call, lowering: Lowering, data: Expr, scale: float)
 
 def onnx_powers(scale: float, count: int) -> tuple[float, ...]:
     """exp(scale * d) for d = -255 .. 0, all times a power of e that leaves room for the sum of
-    ``count``: in double precision, then as float32."""
+    ``count``: in double precision but for that room's logarithm, then as float32."""
     largest = float(np.finfo(np.float32).max / np.float32(count))
-    shift = max(0.0, math.log(largest) - 5) / scale
+    shift = max(0.0, float(np.float32(math.log(largest))) - 5) / scale
     return tuple(float(np.float32(math.exp((i - 255 + shift) * scale))) for i in range(256))
 
 

@@ -1,0 +1,1 @@
+"""Files of ONNX: what they declare, and in which of its spellings."""

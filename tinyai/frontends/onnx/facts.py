@@ -1,0 +1,247 @@
+"""What is known of a model's values before its operators are read: shapes, dtypes, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tinyai.frontends.faults import Fault, check_shape
+from tinyai.ir import Array
+
+CONTRIB = "com.microsoft"
+# For shapes alone: operators of ONNX Runtime's own are these of ONNX, of some of their inputs.
+_LIKE: dict[str, tuple[str, slice]] = {
+    "QLinearAdd": ("Add", slice(0, 4, 3)),
+    "QLinearMul": ("Mul", slice(0, 4, 3)),
+    "QLinearLeakyRelu": ("Relu", slice(0, 1)),
+    "QLinearSigmoid": ("Sigmoid", slice(0, 1)),
+    "QLinearSoftmax": ("Relu", slice(0, 1)),
+    "QLinearAveragePool": ("AveragePool", slice(0, 1)),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", slice(0, 1)),
+    "QLinearConcat": ("Concat", slice(2, None, 3)),
+    "QGemm": ("Gemm", slice(0, 4, 3)),
+}
+_NO_RULE = "tinyai.unknown"
+_KEPT = {"AveragePool", "Concat", "Gemm"}  # whose attributes are those of the operator that is like
+
+
+@dataclass(frozen=True)
+class Known:
+    """``shape`` is None where not even the rank is known, and has None for open dimensions."""
+
+    shape: tuple[int | None, ...] | None
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """By name of a value. ``opset`` is that of ONNX's own operators."""
+
+    opset: int
+    values: Mapping[str, Known] = field(default_factory=dict)
+    constants: Mapping[str, Array] = field(default_factory=dict)
+
+    def shape(self, name: str) -> tuple[int | None, ...] | None:
+        return self.values[name].shape if name in self.values else None
+
+    def plus(self, name: str, shape: tuple[int | None, ...]) -> Facts:
+        """The same with the shape of one more value."""
+        return replace(self, values={**self.values, name: Known(shape, "")})
+
+    def after(self, node: Any) -> Facts:
+        """The same with the shapes of a node's results, where its operands' say them."""
+        import onnx
+
+        copied = onnx.NodeProto()
+        copied.CopyFrom(node)
+        _understand(copied)
+        try:
+            schema = onnx.defs.get_schema(copied.op_type, self.opset, copied.domain)
+            found = onnx.shape_inference.infer_node_outputs(
+                schema,
+                copied,
+                {name: self._type(name) for name in copied.input if name},
+                {
+                    name: onnx.numpy_helper.from_array(self.constants[name])
+                    for name in copied.input
+                    if name in self.constants
+                },
+                opset_imports=[onnx.helper.make_opsetid("", self.opset)],
+            )
+        except Exception:  # no rule, or operands that are not known
+            return self
+        values = {name: _known(of.tensor_type) for name, of in found.items()}
+        return replace(self, values={**self.values, **values})
+
+    def _type(self, name: str) -> Any:
+        import onnx
+
+        known = self.values[name]
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(known.dtype))
+        return onnx.helper.make_tensor_type_proto(kind, known.shape)
+
+    def dtype(self, name: str) -> str:
+        return self.values[name].dtype if name in self.values else ""
+
+    def rank(self, name: str) -> int | None:
+        shape = self.shape(name)
+        return None if shape is None else len(shape)
+
+
+def facts_of(model: Any) -> Facts:
+    """By ONNX's own inference of shapes.
+
+    Raises ``Fault`` where a value has a shape above the limit.
+    """
+    import onnx
+
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _small(model)}
+    try:
+        inferred = onnx.shape_inference.infer_shapes(_understood(model), data_prop=True).graph
+    except Exception:  # what it objects to is the importer's to judge; more than 2 GB it cannot
+        return Facts(opset, {}, constants)
+    values = {}
+    for value in (*inferred.input, *inferred.value_info, *inferred.output):
+        check_value(value, "result")
+        values[value.name] = _known(value.type.tensor_type)
+    for tensor in inferred.initializer:
+        values[tensor.name] = Known(tuple(tensor.dims), _dtype(tensor.data_type))
+    return Facts(opset, values, constants)
+
+
+def set_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Inputs have these dimensions. -1 stands for an open one here, and in the file, where some
+    tools write it."""
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        for dim, size in zip(dims, shapes.get(value.name, ()), strict=False):
+            dim.dim_value = size
+    for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and dim.dim_value == -1:
+                dim.dim_param = "?"
+    if shapes:  # what the file says of other values may be of the shapes that it was made for
+        del model.graph.value_info[:]
+        for value in model.graph.output:
+            value.type.tensor_type.ClearField("shape")
+
+
+_SMALL = 4096  # elements: of axes, shapes, bounds, indices
+
+
+def _small(model: Any) -> list[Any]:
+    """Constants in the file itself that may say how an operator works."""
+    import onnx
+
+    tensors = list(model.graph.initializer)
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                made = _as_tensor(attribute)
+                if made is not None:
+                    made.name = node.output[0]
+                    tensors.append(made)
+    inside = (t for t in tensors if t.data_location != onnx.TensorProto.EXTERNAL)
+    return [t for t in inside if np.prod(t.dims, dtype=float) <= _SMALL and t.data_type != 8]
+
+
+def _as_tensor(attribute: Any) -> Any:
+    import onnx
+
+    match attribute.name:
+        case "value":
+            copied = onnx.TensorProto()
+            copied.CopyFrom(attribute.t)
+            return copied
+        case "value_float" | "value_floats":
+            numbers = attribute.f if attribute.name == "value_float" else attribute.floats
+            return onnx.numpy_helper.from_array(np.asarray(numbers, np.float32))
+        case "value_int" | "value_ints":
+            numbers = attribute.i if attribute.name == "value_int" else attribute.ints
+            return onnx.numpy_helper.from_array(np.asarray(numbers, np.int64))
+    return None
+
+
+def _understood(model: Any) -> Any:
+    """The model with operators that ONNX's inference has a rule for, and a right one."""
+    import onnx
+
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    copied.opset_import.append(onnx.helper.make_opsetid(_NO_RULE, 1))
+    for node in copied.graph.node:
+        _understand(node)
+    return copied
+
+
+def _understand(node: Any) -> None:
+    attributes = {a.name: a for a in node.attribute}
+    # Inference of onnx 1.18 keeps a last window that begins behind the data, and forgets sizes.
+    ceil = "ceil_mode" in attributes and attributes["ceil_mode"].i
+    auto = "dilations" in attributes and "auto_pad" in attributes
+    last = "channels_last" in attributes and attributes["channels_last"].i
+    if ceil or auto or last or "output_shape" in attributes:
+        node.domain = _NO_RULE
+    elif node.domain == CONTRIB and node.op_type in _LIKE:
+        op, operands = _LIKE[node.op_type]
+        inputs = list(node.input)[operands]
+        kept = [a for a in node.attribute if a.name != "channels_last" and op in _KEPT]
+        node.op_type, node.domain = op, ""
+        del node.input[:], node.attribute[:]
+        node.input.extend(inputs)
+        node.attribute.extend(kept)
+
+
+def _known(of: Any) -> Known:
+    shape = None
+    if of.HasField("shape"):
+        shape = tuple(
+            d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
+            for d in of.shape.dim
+        )
+    return Known(shape, _dtype(of.elem_type))
+
+
+def _dtype(kind: int) -> str:
+    import onnx
+
+    try:
+        return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)))
+    except (KeyError, TypeError):
+        return ""
+
+
+def check_value(value: Any, what: str) -> None:
+    dims = value.type.tensor_type.shape.dim
+    # -1 is how some tools write an open dimension.
+    shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in dims]
+    kind = value.type.tensor_type.elem_type
+    known = [1 if dim == -1 else dim for dim in shape]
+    check_shape(f"{what} {value.name!r}", known, bytes_of(kind) if kind else 0)
+
+
+def bytes_of(kind: int) -> float:
+    """Bytes of an element of one of TensorProto's types, 0 for others."""
+    import onnx
+
+    if kind not in onnx.TensorProto.DataType.values() or kind == onnx.TensorProto.UNDEFINED:
+        return 0
+    # 23 is FLOAT4E2M1, which older versions of onnx do not name.
+    if kind in (onnx.TensorProto.UINT4, onnx.TensorProto.INT4, 23):
+        return 0.5
+    return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)
+
+
+def constant_of(facts: Facts, name: str, what: str) -> Array:
+    """Raises ``Fault`` where a value has to be a constant and is none."""
+    if name not in facts.constants:
+        raise Fault(
+            f"{what} {name!r}, computed at run time",
+            "a constant",
+            "fold constants before: onnxslim, or the exporter's constant folding",
+        )
+    return facts.constants[name]

@@ -1,0 +1,1 @@
+"""Files of TFLite: what they declare."""

@@ -52,7 +52,9 @@ class Site:
     nodes: list[NodeProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     inputs: dict[str, Array] = field(default_factory=dict)
-    sums: float = 0.0  # what a float bias is rounded by
+    # The largest steps of inputs and of weights; whether a bias of floats is rounded to theirs.
+    steps: dict[str, float] = field(default_factory=lambda: {"x": 0.0, "w": 0.0})
+    has_bias: bool = False
     names: int = 0
 
     # --- Choices ---
@@ -154,6 +156,7 @@ class Site:
         name, array = self.name("x"), self.integers(shape)
         self.inputs[name] = array
         scale, zero = self.grid(2.0 ** self.rng.uniform(-1, 3))
+        self.steps["x"] = max(self.steps["x"], scale)
         return Value(name, array, scale, zero)
 
     def pair(self, scale: float, zero: int) -> tuple[str, str]:
@@ -177,7 +180,9 @@ class Site:
         self.constants[name] = stored
         many = axis is not None and self.opset >= 13 and self.chance(0.6)
         count = (shape[axis],) if many and axis is not None else ()
-        scale = self.constant(2.0 ** self.rng.uniform(-9, -6, count))
+        scales = 2.0 ** self.rng.uniform(-9, -6, count)
+        self.steps["w"] = max(self.steps["w"], float(np.max(scales)))
+        scale = self.constant(scales)
         zero = self.constant(np.zeros(count), np.int8)
         where = {"axis": axis - len(shape) * self.chance(0.3)} if many and axis is not None else {}
         absent = self.chance(0.3)
@@ -249,7 +254,7 @@ def _images(x: Value) -> Sequence[int]:
 def _bias(site: Site, count: int) -> list[str]:
     if site.chance(0.5):
         return []
-    site.sums = 1.0
+    site.has_bias = True
     return [site.constant(site.rng.normal(0, 0.5, count))]
 
 
@@ -716,7 +721,7 @@ SIZES = (
 class OnnxModel:
     """``integers`` is the model with a quantized result; ``floats`` ends in front of its last
     quantize, and is None for QOperators, which have no floats. ``scale`` and ``zero`` are the
-    result's, ``bias`` what a rounded bias may be off, in its steps."""
+    result's; ``bias_step`` is the step that a bias is rounded to."""
 
     integers: ModelProto
     floats: ModelProto | None
@@ -724,6 +729,7 @@ class OnnxModel:
     operators: tuple[str, ...]
     scale: float
     zero: int
+    bias_step: float
 
 
 def random_onnx(seed: int) -> OnnxModel:
@@ -795,4 +801,5 @@ def _model(site: Site, y: Value, scale: float, zero: int, floats: ModelProto | N
         return None
     edges = ("DequantizeLinear", "QuantizeLinear", "Constant")
     operators = tuple(n.op_type for n in proto.graph.node if n.op_type not in edges)
-    return OnnxModel(proto, floats, inputs, operators, scale, zero)
+    bias_step = site.steps["x"] * site.steps["w"] * site.has_bias
+    return OnnxModel(proto, floats, inputs, operators, scale, zero, bias_step)

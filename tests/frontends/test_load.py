@@ -16,6 +16,7 @@ from tvm import relay
 import tinyai
 from tests.support.mutations import Flat
 from tests.support.paths import MODELS
+from tests.support.tflite_models import Tensor, one_operator
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.frontends.faults import LARGEST
 from tinyai.frontends.relay import load
@@ -111,6 +112,22 @@ def test_a_tflite_file_that_contradicts_itself_is_refused(tmp_path: Path, what: 
     told = refusal(tmp_path, ".tflite", bytes(flat.data))
     assert told.startswith("model file: ")
     assert found in told
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        (Tensor((1, 2, 4, 4), 0.2), "reads the tensor 'y' with scale 0.1"),
+        (Tensor((1, 2, 4, 4), 0.1, 3), "and zero point 0"),
+        (Tensor((1, 4, 2, 4), 0.1), "reads the tensor 'y' as int8 [1, 2, 4, 4]"),
+    ],
+)
+def test_a_result_that_the_importer_reads_otherwise_is_refused(
+    tmp_path: Path, output: Tensor, found: str
+) -> None:
+    """A transposition keeps scale and zero point: the importer does not look at these."""
+    content = one_operator("TRANSPOSE", [Tensor((1, 4, 4, 2), 0.1)], output, indices=(0, 3, 1, 2))
+    assert found in refusal(tmp_path, ".tflite", content)
 
 
 @pytest.mark.parametrize("content", [b"", b"TFL3", b"\x1c\0\0\0TFL3", b"\xff\xff\xff\xffTFL3" * 9])

@@ -24,10 +24,12 @@ from tinyai.frontends.faults import Fault, check_shape, shown
 from tinyai.frontends.onnx import checks as onnx_checks
 from tinyai.frontends.onnx.facts import Facts, facts_of, set_shapes
 from tinyai.frontends.onnx.spellings import spelled
-from tinyai.frontends.relay.onnx import imported
+from tinyai.frontends.relay.onnx import imported_onnx
 from tinyai.frontends.relay.source import source_types, span_name
 from tinyai.frontends.relay.text import module_of
+from tinyai.frontends.relay.tflite import check_results, imported_tflite
 from tinyai.frontends.tflite import checks as tflite_checks
+from tinyai.frontends.tflite.checks import name_of, quant_of
 from tinyai.ir import QParams
 from tinyai.stages import stage
 
@@ -96,7 +98,7 @@ def _read_onnx(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]
         onnx.load_external_data_for_model(model, str(path.parent))
         model = spelled(model, facts)
     try:
-        mod, params, types = imported(model, dict(shapes), facts.opset)
+        mod, params, types = imported_onnx(model, dict(shapes), facts.opset)
     except Exception as error:  # importers and parsers of files raise what they like
         raise importers_refusal(path, ".onnx", error) from error
     _check_sizes(mod)
@@ -112,10 +114,13 @@ def _read_tflite(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, An
         inputs = tflite_checks.check_model(model, content)
     _check_asked(shapes, inputs)
     try:
-        mod, params = _imported_tflite(path, shapes)
+        mod, params = imported_tflite(path, shapes)
     except Exception as error:  # importers and parsers of files raise what they like
         raise importers_refusal(path, ".tflite", error) from error
     _check_sizes(mod)
+    if not shapes:  # which the file's do not know of
+        inputs_quants = tflite_checks.quants_of_inputs(model)
+        check_results(mod["main"], tflite_checks.results_of(model), inputs_quants)
     return mod, params
 
 
@@ -199,15 +204,6 @@ def _refusal(file: Path, fault: Fault) -> ModelError:
     )
 
 
-def _imported_tflite(file: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
-    from tvm.driver.tvmc.frontends import get_frontend_by_name
-
-    importer = get_frontend_by_name("tflite")
-    mod, params = importer.load(str(file), dict(shapes) if shapes else None)
-    # The importers leave contradictions between operators to whoever types the module first.
-    return relay.transform.InferType()(mod), params
-
-
 def _last_line(error: Exception) -> str:
     """TVM's errors end with what happened, after the frames of the C++ stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -222,11 +218,14 @@ def ports_of_file(file: Path) -> tuple[FilePorts, FilePorts] | None:
     Relay's text."""
     kind = file.suffix.lower()
     if kind == ".tflite":
-        graph = (
-            import_module("tflite.Model").Model.GetRootAsModel(file.read_bytes(), 0).Subgraphs(0)
+        content = file.read_bytes()
+        graph = import_module("tflite.Model").Model.GetRootAsModel(content, 0).Subgraphs(0)
+        first, last = (
+            tuple(
+                (name_of(tensor), quant_of(tensor)) for tensor in map(graph.Tensors, map(int, end))
+            )
+            for end in (graph.InputsAsNumpy(), graph.OutputsAsNumpy())
         )
-        ends = (graph.InputsAsNumpy(), graph.OutputsAsNumpy())
-        first, last = (tuple(_tflite_port(graph.Tensors(int(i))) for i in end) for end in ends)
         return first, last
     if kind == ".onnx":
         import onnx
@@ -236,14 +235,6 @@ def ports_of_file(file: Path) -> tuple[FilePorts, FilePorts] | None:
         first = tuple((v.name, None) for v in graph.input if v.name not in constants)
         return first, tuple((v.name, None) for v in graph.output)
     return None
-
-
-def _tflite_port(tensor: Any) -> tuple[str, QParams | None]:
-    name, quant = tflite_checks.name_of(tensor), tensor.Quantization()
-    if tensor.Type() not in tflite_checks.RANGES or quant is None or quant.ScaleLength() != 1:
-        return name, None
-    zero = int(quant.ZeroPoint(0)) if quant.ZeroPointLength() else 0
-    return name, QParams((float(quant.Scale(0)),), zero)
 
 
 # --- Shapes that are asked for -----------------------------------------------------------------

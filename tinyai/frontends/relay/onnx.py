@@ -8,7 +8,7 @@ import tvm
 from tvm import relay
 
 
-def imported(
+def imported_onnx(
     model: Any, shapes: dict[str, Any], opset: int
 ) -> tuple[tvm.IRModule, dict[str, Any], dict[str, relay.Type]]:
     """Module, parameters, and the types of the results of nodes that the outputs depend on.

@@ -24,6 +24,15 @@ from tinyai.frontends.relay.partition import (
     with_composites,
     with_integers,
 )
+from tinyai.frontends.relay.qparams import (
+    MAKES,
+    RESHAPES,
+    operator_name,
+    qparams,
+    quant_of_input,
+    quant_of_output,
+    readers_of,
+)
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
 from tinyai.ir import NARROW, Graph, QParams, verify
 from tinyai.lowering import refusal_of_operator
@@ -176,35 +185,14 @@ def _fitting(graph: Graph, tensor: str, *quants: QParams | None) -> QParams | No
     return None if of.type.dtype.is_float else next(filter(None, (*quants, of.quant)), None)
 
 
-# Where operators have the scale and the zero point of what they read and of what they make.
-_READS = {
-    "qnn.dequantize": {0: (1, 2)},
-    "qnn.requantize": {0: (1, 2)},
-    "qnn.conv2d": {0: (4, 2)},
-    "qnn.conv2d_transpose": {0: (4, 2)},
-    "qnn.dense": {0: (4, 2)},
-    "qnn.batch_matmul": {0: (4, 2), 1: (5, 3)},
-    **{name: {0: (2, 3), 1: (4, 5)} for name in ("qnn.add", "qnn.subtract", "qnn.mul")},
-}
-_MAKES = {
-    "qnn.quantize": (1, 2),
-    "qnn.requantize": (3, 4),
-    "qnn.concatenate": (3, 4),
-    **dict.fromkeys(("qnn.add", "qnn.subtract", "qnn.mul"), (6, 7)),
-}
-# What hands on its first operand's values, or some of them.
-_RESHAPES = frozenset(("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose"))
-_MOVES = _RESHAPES | {"layout_transform", "clip", "nn.relu", "nn.max_pool2d", "strided_slice"}
-
-
 def _with_ends(main: relay.Function, ends: str) -> tuple[relay.Function, Quants, Quants]:
     """A typed function with such ends, and what the integers of its parameters and of its results
     stand for, where it says so."""
     whole = isinstance(main.body, relay.Tuple)
     results = list(main.body.fields) if whole else [main.body]
-    readers = _readers(main.body)
-    ins = [_quant_of_input(param, readers) for param in main.params]
-    outs = [_quant_of_output(result) for result in results]
+    readers = readers_of(main.body)
+    ins = [quant_of_input(param, readers) for param in main.params]
+    outs = [quant_of_output(result) for result in results]
     if ends == "model":
         return main, ins, outs
     params, cut = [], _Cut()
@@ -231,53 +219,6 @@ class _Cut(ExprMutator):  # type: ignore[misc]
         return self.instead[expr] if expr in self.instead else super().visit(expr)
 
 
-def _readers(body: relay.Expr) -> dict[relay.Expr, list[relay.Call]]:
-    found: dict[relay.Expr, list[relay.Call]] = {}
-    for expr in post_order(body):
-        if isinstance(expr, relay.Call):
-            for arg in expr.args:
-                found.setdefault(arg, []).append(expr)
-        elif isinstance(expr, relay.Tuple):
-            for field in expr.fields:
-                found.setdefault(field, []).append(expr)
-    return found
-
-
-def _name(expr: relay.Expr) -> str:
-    called = isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op)
-    return str(expr.op.name) if called else ""
-
-
-def _qparams(call: relay.Call, places: tuple[int, int]) -> QParams | None:
-    """What two constants of a call say, if they are one number each."""
-    scale, zero = (call.args[place] for place in places)
-    for each in (scale, zero):
-        if not isinstance(each, relay.Constant) or each.data.numpy().size != 1:
-            return None
-    return QParams((float(scale.data.numpy().item()),), int(zero.data.numpy().item()))
-
-
-def _quant_of_input(
-    param: relay.Var, readers: dict[relay.Expr, list[relay.Call]]
-) -> QParams | None:
-    for reader in readers.get(param, ()):
-        if _name(reader) in _MOVES:
-            found = _quant_of_input(reader, readers)
-            if found is not None:
-                return found
-        for operand, places in _READS.get(_name(reader), {}).items():
-            if reader.args[operand].same_as(param):
-                return _qparams(reader, places)
-    return None
-
-
-def _quant_of_output(result: relay.Expr) -> QParams | None:
-    while _name(result) in _MOVES:
-        result = result.args[0]
-    places = _MAKES.get(_name(result))
-    return _qparams(result, places) if places else None
-
-
 def _no_integers(what: str, found: str) -> OptionError:
     return OptionError(
         "ends='int8'",
@@ -295,10 +236,12 @@ def _integer_input(
     if not param.checked_type.dtype.startswith("float"):
         return param, None
     what, calls = f"input {safe(param.name_hint, 60)!r}", readers.get(param, [])
-    others = [call for call in calls if _name(call) != "qnn.quantize"]
+    others = [call for call in calls if operator_name(call) != "qnn.quantize"]
     if others or not calls:
-        raise _no_integers(what, f"read by {_name(others[0]) or 'an output'}" if others else "idle")
-    quants = {_qparams(call, _MAKES["qnn.quantize"]) for call in calls}
+        raise _no_integers(
+            what, f"read by {operator_name(others[0]) or 'an output'}" if others else "idle"
+        )
+    quants = {qparams(call, MAKES["qnn.quantize"]) for call in calls}
     types = {str(call.checked_type.dtype) for call in calls}
     (quant, *more), (dtype, *_) = quants, sorted(types)
     if quant is None or more or len(types) > 1 or dtype not in NARROW:
@@ -312,14 +255,14 @@ def _integer_output(result: relay.Expr) -> tuple[relay.Expr, QParams | None]:
     """The result itself where it is none of floats, else what is dequantized."""
     if not result.checked_type.dtype.startswith("float"):
         return result, None
-    if _name(result) in _RESHAPES:
+    if operator_name(result) in RESHAPES:
         inner, quant = _integer_output(result.args[0])
         return relay.Call(
             result.op, [inner, *result.args[1:]], result.attrs, None, result.span
         ), quant
-    if _name(result) != "qnn.dequantize":
-        raise _no_integers("an output", f"made by {_name(result) or 'no operator'}")
-    quant, of = _qparams(result, (1, 2)), result.args[0].checked_type.dtype
+    if operator_name(result) != "qnn.dequantize":
+        raise _no_integers("an output", f"made by {operator_name(result) or 'no operator'}")
+    quant, of = qparams(result, (1, 2)), result.args[0].checked_type.dtype
     if quant is None or of not in NARROW:
         raise _no_integers("an output", f"dequantized from {of}")
     return result.args[0], quant

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tinyai.frontends.faults import Fault, check_shape, shown
+from tinyai.ir import QParams
 
 # Inputs of a file by name with their dimensions, None where it does not tell.
 Inputs = dict[str, list[int] | None]
@@ -20,6 +22,7 @@ _BYTES = {
     )
     for kind in kinds
 }
+DTYPES = {0: "float32", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8"}
 RANGES = {3: (0, 255), 7: (-(2**15), 2**15 - 1), 9: (-128, 127)}
 
 
@@ -138,3 +141,40 @@ def _check_names(graph: Any, used: Iterable[int]) -> None:
                 "names that differ: TVM's importer tells tensors apart by them",
                 "rename one of them",
             )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the file says of the result of an operator; ``quant`` where it has one scale."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    quant: QParams | None
+
+
+def results_of(model: Any) -> dict[str, Result]:
+    """By name of a tensor, for each that an operator makes."""
+    graph, results = model.Subgraphs(0), {}
+    for number in range(graph.OperatorsLength()):
+        for index in graph.Operators(number).OutputsAsNumpy():
+            tensor = graph.Tensors(int(index))
+            dtype = DTYPES.get(tensor.Type())
+            if dtype is not None:
+                shape = tuple(shape_of(tensor))
+                results[name_of(tensor)] = Result(shape, dtype, quant_of(tensor))
+    return results
+
+
+def quants_of_inputs(model: Any) -> dict[str, QParams | None]:
+    graph = model.Subgraphs(0)
+    tensors = [graph.Tensors(int(index)) for index in graph.InputsAsNumpy()]
+    return {name_of(tensor): quant_of(tensor) for tensor in tensors}
+
+
+def quant_of(tensor: Any) -> QParams | None:
+    """What a tensor's integers stand for, where the file has one scale for them."""
+    quant = tensor.Quantization()
+    if tensor.Type() not in RANGES or quant is None or quant.ScaleLength() != 1:
+        return None
+    zero = int(quant.ZeroPoint(0)) if quant.ZeroPointLength() else 0
+    return QParams((float(quant.Scale(0)),), zero)

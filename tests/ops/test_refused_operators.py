@@ -223,6 +223,16 @@ REFUSALS: dict[str, tuple[Callable[[], relay.Expr], str]] = {
         ),
         "coordinates",
     ),
+    "resize by whole factors, rounded up": (
+        lambda: relay.image.resize2d(
+            X,
+            (16, 16),
+            method="nearest_neighbor",
+            coordinate_transformation_mode="asymmetric",
+            rounding_method="ceil",
+        ),
+        "nearest_mode of whole factors",
+    ),
     "resize into another type": (
         lambda: relay.image.resize2d(X, (4, 4), method="nearest_neighbor", out_dtype="int16"),
         "type of image.resize2d",

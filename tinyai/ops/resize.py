@@ -123,6 +123,10 @@ def nearest(size: int, count: int, mode: str, nearest_mode: str) -> tuple[int, .
     factor = count // size
     if mode == "asymmetric" and count == factor * size and factor * 1e-5 * (size + 1) <= 1:
         return tuple(place // factor for place in range(count))
+    return _at_positions(size, count, mode, nearest_mode)
+
+
+def _at_positions(size: int, count: int, mode: str, nearest_mode: str) -> tuple[int, ...]:
     nearest_mode = nearest_mode or ("round" if mode == "align_corners" else "floor")
     position = POSITIONS[mode](np.arange(count, dtype=np.float32), size, count)
     found = np.clip(NEAREST_MODES[nearest_mode](position), 0, size - 1)
@@ -168,7 +172,11 @@ def _indices(
 ) -> tuple[int, ...]:
     one = mode == "align_corners" and result[axis] == 1
     require(not one, "size", "one row or column between aligned corners", "two at least")
-    return nearest(data[axis], result[axis], mode, nearest_mode)
+    indices = nearest(data[axis], result[axis], mode, nearest_mode)
+    meant = _at_positions(data[axis], result[axis], mode, nearest_mode)
+    allowed = "floor: by whole factors TVM's CPU takes no other rows"
+    require(indices == meant, "nearest_mode of whole factors", nearest_mode, allowed)
+    return indices
 
 
 OPERATORS = {

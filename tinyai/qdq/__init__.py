@@ -55,9 +55,11 @@ class Rewriting:
     def floats(self) -> Iterator[tuple[Call, Refusal | None]]:
         """Of a model that was rewritten before: its float operators, in order of computation, and
         why they stayed; None where nothing quantizes their result. Chains that become tables, and
-        softmax between quantized values, are not among them."""
+        softmax between quantized values, are not among them, but where a float is wanted of
+        these too."""
         for call in float_calls(self.view.order):
-            if call not in self.tables and self.view.uniform(call) is None:
+            table = call in self.tables and self.view.only_for(call, self.tables)
+            if not table and self.view.uniform(call) is None:
                 yield call, self.refused.get(call)
 
     def _visit(self, expr: Expr) -> Expr:

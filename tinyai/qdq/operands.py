@@ -265,8 +265,11 @@ class View:
 
     def within(self, expr: Expr, calls: set[Expr]) -> bool:
         """Whether nothing but ``calls`` and quantizations to one grid read a float value."""
-        others = self._users[expr] - calls
-        return len(others) <= 1 and all(isinstance(user, Grid) for user in others)
+        return len(self._users[expr] - calls) <= 1 and self.only_for(expr, calls)
+
+    def only_for(self, expr: Expr, calls: set[Expr]) -> bool:
+        """Whether nothing but ``calls`` and quantizations read a float value."""
+        return all(isinstance(user, Grid) for user in self._users[expr] - calls)
 
     # --- constants ---
 

@@ -30,11 +30,16 @@ class TinyAIError(Exception):
         self.found = None if found is None else str(found)
         self.allowed = None if allowed is None else str(allowed)
         self.hint = hint
-        parts = [what]
-        parts += [f"  found:   {self.found}"] if self.found is not None else []
-        parts += [f"  allowed: {self.allowed}"] if self.allowed is not None else []
-        parts += [f"  try:     {hint}"] if hint else []
-        super().__init__("\n".join(parts))
+        super().__init__(message(what, found, allowed, hint))
+
+
+def message(what: str, found: object, allowed: object, hint: str | None) -> str:
+    """The text of an error or a warning."""
+    parts = [what]
+    parts += [f"  found:   {found}"] if found is not None else []
+    parts += [f"  allowed: {allowed}"] if allowed is not None else []
+    parts += [f"  try:     {hint}"] if hint else []
+    return "\n".join(parts)
 
 
 class OptionError(TinyAIError, ValueError):
@@ -55,6 +60,13 @@ class DefectError(TinyAIError):
 
 class DefectWarning(UserWarning):
     """A part of a model stays on the host for a fault of tinyai's own."""
+
+
+class UsageWarning(UserWarning):
+    """What works, and is likely not what its user meant."""
+
+    def __init__(self, what: str, *, found: object, allowed: object, hint: str) -> None:
+        super().__init__(message(what, found, allowed, hint))
 
 
 class GraphError(DefectError):

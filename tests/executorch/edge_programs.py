@@ -8,11 +8,13 @@ import numpy as np
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner
+from executorch.exir.delegate import executorch_call_delegate
 from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
+from executorch.runtime import Runtime
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from tinyai.executorch import graph_of
+from tinyai.executorch import graph_of, load
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.ir import Array
 from tinyai.runtime.runner import Runner
@@ -62,6 +64,26 @@ def by_xnnpack(quantized: ExportedProgram) -> Callable[..., Array]:
         return result
 
     return one
+
+
+def by_runtime(edge: EdgeProgramManager) -> Callable[..., list[Tensor]]:
+    """What ExecuTorch's runtime makes of a lowered program: a function of tensors."""
+    load()
+    buffer = edge.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+
+    def run(*inputs: Tensor) -> list[Tensor]:
+        assert buffer, "it is read in place: it lives as long as this function"
+        return [result.clone() for result in method.execute(list(inputs))]
+
+    return run
+
+
+def delegates(edge: EdgeProgramManager) -> list[str]:
+    """The back ends of a program's delegates."""
+    module = edge.exported_program().graph_module
+    calls = (n for n in module.graph.nodes if n.target is executorch_call_delegate)
+    return [getattr(module, call.args[0].target).backend_id for call in calls]
 
 
 def by_tinyai(quantized: ExportedProgram) -> Callable[[Tensor], Array]:

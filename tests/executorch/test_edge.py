@@ -12,14 +12,12 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
-from executorch.exir import EdgeProgramManager
-from executorch.exir.delegate import executorch_call_delegate
 from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from benchmarks.torch_networks import quantized
-from tests.executorch.edge_programs import eager, edge_of, program_of
+from tests.executorch.edge_programs import delegates, eager, edge_of, program_of
 from tinyai.errors import BoundaryError, OptionError, UnsupportedError
 from tinyai.executorch import (
     TinyAIPartitioner,
@@ -263,13 +261,6 @@ class Stream(nn.Module):
         y = self.conv(x + self.before)
         self.before.copy_(x)
         return y
-
-
-def delegates(edge: EdgeProgramManager) -> list[str]:
-    """The back ends of a program's delegates."""
-    module = edge.exported_program().graph_module
-    calls = (n for n in module.graph.nodes if n.target is executorch_call_delegate)
-    return [getattr(module, call.args[0].target).backend_id for call in calls]
 
 
 def test_a_delegate_reads_a_buffer_that_the_program_changes() -> None:

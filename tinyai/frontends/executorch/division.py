@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
 from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tinyai.backend.pipeline import Compiled
 from tinyai.boundary import such_as
-from tinyai.errors import OptionError
-from tinyai.frontends.executorch.edge import ends_of
+from tinyai.frontends.executorch.barred import names_of
 from tinyai.frontends.executorch.grouping import calls, groups_of, without_loose_ends
 from tinyai.frontends.executorch.hints import NOT_TO_DELEGATE
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import Reading, operator_of
 from tinyai.frontends.executorch.reasons import reason_of
-from tinyai.frontends.executorch.trials import Group, floats_below
+from tinyai.frontends.executorch.trials import Group
 from tinyai.report import Reason
-from tinyai.source import Refusal, Tuple
+from tinyai.source import Refusal
 from tinyai.target import Target
 
 
@@ -65,7 +62,7 @@ class Division:
 
 def divide(program: ExportedProgram, target: Target, without: Collection[str] = ()) -> Division:
     """The parts of a program that tinyai can build, without the operators of the names
-    ``without``."""
+    ``without``. It may be a program of ATen, before anything is taken apart."""
     reasons = _barred(program, frozenset(without))
     while True:
         taken = without_loose_ends(program, set(calls(program)) - reasons.keys())
@@ -87,7 +84,7 @@ def _barred(program: ExportedProgram, without: frozenset[str]) -> dict[Node, Rea
     for node in calls(program):
         if reading.known(node) is not None:
             continue  # a constant by now: a delegate has its value, not what computes it
-        if _names_of(node) & without:
+        if without and names_of(node) & without:
             found[node] = Refusal(NOT_TO_DELEGATE, operator_of(node), "others")
         elif node in reading.refused:
             found[node] = _with_names(operator_of(node), reading.refused[node])
@@ -100,44 +97,3 @@ def _with_names(name: str, refusal: Refusal) -> Refusal:
         return refusal
     like = such_as(name, sorted(READERS))
     return Refusal(refusal.clause, refusal.found, f"one that tinyai reads{like}")
-
-
-def read_as_integers(program: ExportedProgram, without: Collection[str] = ()) -> set[Node]:
-    """The operators of a program that become integers, as far as reading tells: nothing is built.
-    It may be a program of ATen, before anything is taken apart."""
-    barred = _barred(program, frozenset(without))
-    reading = Reading(program, READERS)
-    reading.read()
-    parts = tuple(map(reading, ends_of(program)[1]))
-    whole = Tuple(tuple(of for part in parts for of in part.types), load=lambda: parts)
-    taken = {node for node in calls(program) if node not in barred and reading.known(node) is None}
-    return taken - floats_below(whole, taken).keys()
-
-
-def checked_names(names: Any) -> frozenset[str]:
-    """Raises ``OptionError`` for what are no names of operators."""
-    several = isinstance(names, Collection) and not isinstance(names, str | bytes)
-    for name in names if several else [names]:
-        if not several or not isinstance(name, str) or not _is_operator(name):
-            raise OptionError(
-                "operators_not_to_delegate",
-                found=repr(name),
-                allowed='names of operators, such as ("aten.add", "aten.linear.default")',
-                hint="tinyai.executorch.explain shows the names that a program has",
-            )
-    return frozenset(names)
-
-
-def _is_operator(name: str) -> bool:
-    """Whether torch has an operator of a name, with its overload or without."""
-    found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part, None) if part.isidentifier() else None
-    return name.count(".") in (1, 2) and found is not None
-
-
-def _names_of(node: Node) -> frozenset[str]:
-    """What an operator may be called: with its overload or without."""
-    name = operator_of(node)
-    overload = getattr(getattr(node.target, "_schema", None), "overload_name", "") or "default"
-    return frozenset((name, f"{name}.{overload}"))

@@ -15,7 +15,7 @@ from tinyai.frontends.executorch.reader import Reading, constants_of, dim_order_
 from tinyai.ir import Graph, verify
 from tinyai.lowering import Walk
 from tinyai.qdq import Rewriting
-from tinyai.source import Call, Refusal, Rounding, blaming, post_order, tensors_of
+from tinyai.source import Call, Refusal, Rounding, blaming, post_order, require, tensors_of
 from tinyai.target import Target
 from tinyai.vocabulary import signature
 
@@ -95,6 +95,7 @@ def built(
     why = {node.name: refusal for node, refusal in reading.refused.items()}
     walk = Walk(name, ARITHMETIC)
     for node in inputs:
+        require(node in reading.parameters, f"input {node.name!r}", "no tensor", "a tensor")
         walk.input(reading.parameters[node], f"input {node.name!r}")
     for call in post_order(integers):
         if isinstance(call, Call):

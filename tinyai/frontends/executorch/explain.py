@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Collection
 from typing import Any
@@ -13,7 +14,8 @@ from torch.fx import Node
 
 from tinyai.boundary import region_row
 from tinyai.errors import OptionError
-from tinyai.frontends.executorch.division import Division, checked_names, divide
+from tinyai.frontends.executorch.barred import checked_names, without_match
+from tinyai.frontends.executorch.division import Division, divide
 from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.grouping import node_computes
 from tinyai.frontends.executorch.hints import IDLE, NEIGHBOURS, hint
@@ -28,7 +30,7 @@ from tinyai.source import Refusal, fixed_type
 def explain(
     edge: Any,
     *,
-    operators_not_to_delegate: Collection[str] = (),
+    operators_not_to_delegate: Collection[Any] = (),
     method: str = "",
     **options: Any,
 ) -> Report:
@@ -42,6 +44,9 @@ def explain(
     program = _program(edge, method)
     _require_no_delegates(program)
     without = checked_names(operators_not_to_delegate)
+    missing = without_match(program, without)
+    if missing is not None:
+        warnings.warn(missing, stacklevel=2)
     return report_of(divide(program, target_of(options), without))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -16,7 +18,8 @@ from torch.fx import Node
 from tinyai.boundary import require_none_left
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
-from tinyai.frontends.executorch.division import checked_names, divide, read_as_integers
+from tinyai.frontends.executorch.barred import checked_names, without_match
+from tinyai.frontends.executorch.division import divide
 from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.explain import report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
@@ -31,7 +34,8 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     """Gives to tinyai what it can build, and leaves the rest to other partitioners or to the host.
 
     ``options`` are those of ``tinyai.Target`` (``isa``, ``arch``, ``threads``, ``tuning``, limits).
-    ``operators_not_to_delegate`` are names such as "aten.add" or "aten.add.Tensor". With
+    ``operators_not_to_delegate`` are operators of torch, or names such as "aten.add" or
+    "aten.add.Tensor", of the model or of the edge dialect. With
     ``strict`` an operator that computes outside of a delegate is a ``BoundaryError`` with the
     report of ``explain``. With ``static`` delegates are C packages that an application links
     (``tinyai.executorch.write_static``); a text is what their names begin with, else "net".
@@ -43,7 +47,7 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         self,
         *,
         strict: bool = False,
-        operators_not_to_delegate: Collection[str] = (),
+        operators_not_to_delegate: Collection[Any] = (),
         static: bool | str = False,
         **options: Any,
     ) -> None:
@@ -56,6 +60,9 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: ExportedProgram) -> interface.PartitionResult:
         division = divide(exported_program, self.target, self.without)
+        missing = without_match(exported_program, self.without)
+        if missing is not None:
+            warnings.warn(missing, stacklevel=2)
         if self.strict:
             hint = "what the report says of each, or TinyAIPartitioner() without strict"
             require_none_left(report_of(division), hint)
@@ -72,16 +79,22 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[Any], Callable[[Node], bool] | None]:
-        """Operators that are read whole, where they become integers: of floats others make more.
+        """Operators that are read whole, where they are going to be delegated: of others the rest
+        of ExecuTorch makes more if they are taken apart.
 
-        ExecuTorch asks again of the lowered program, and what remains whole is an error then. Here
-        it is none where its runtime has a kernel for it: such an operator may have had no C.
+        It asks again of the lowered program, and what remains whole is an error then. Here it is
+        none where the runtime has a kernel for it.
         """
-        integers = read_as_integers(ep, self.without)
         if ep.dialect == "EDGE":
             kernels = _kernels_of_the_runtime()
-            integers = {node for node in integers if operator_of(node) not in kernels}
-        return list(KEPT_WHOLE), integers.__contains__
+            return list(KEPT_WHOLE), lambda node: operator_of(node) not in kernels
+
+        @functools.cache
+        def delegated() -> set[Node]:
+            parts = divide(ep, self.target, self.without).parts
+            return {node for part in parts for node in part.nodes}
+
+        return list(KEPT_WHOLE), lambda node: node.target in KEPT_WHOLE and node in delegated()
 
 
 def _kernels_of_the_runtime() -> set[str]:

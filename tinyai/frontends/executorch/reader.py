@@ -213,6 +213,8 @@ class Reading:
             if each in self._constants and self.known(each) is None:
                 found = f"{self._constants[each].dtype} of {each.name}"
                 raise Refusal("dtype of a constant", found, "one that numpy has")
+            kind = each.meta.get("val")
+            require(not isinstance(kind, torch.SymInt), "operand", f"size {each.name}", "tensors")
         shapes = [of.shape for of in self.types_of(node)]
         dynamic = next((shape for shape in shapes if None in shape), None)
         require(dynamic is None, "shape", dynamic, "fixed dimensions")

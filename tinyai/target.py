@@ -41,6 +41,8 @@ _ISA_ALIASES = {"packed": "generic"}
 ISAS = ("auto", "native", *(isa for isas in ARCHITECTURES.values() for isa in isas))
 ROUNDINGS = ("upward", "tflite", "onnx", "torch")
 ABIS = ("packed", "unpacked")
+# More than one machine has, of those that are sold: what is above is a slip of the pen.
+MOST_THREADS = 512
 # The name of the back end among TVM's.
 COMPILER = "tinyai"
 _ATTRIBUTE_PREFIX = f"{COMPILER}."
@@ -62,16 +64,16 @@ def _choice(
     return parse
 
 
-def _integer(name: str, low: int, unit: str) -> Callable[[object], int]:
+def _integer(name: str, low: int, unit: str, most: int = 0) -> Callable[[object], int]:
     def parse(value: object) -> int:
         try:
             number = int(str(value), 0)
         except ValueError:
             number = low - 1
-        if number < low or isinstance(value, bool):
-            raise OptionError(
-                f"option {name!r}", found=repr(value), allowed=f"a whole number >= {low} ({unit})"
-            )
+        if number < low or 0 < most < number or isinstance(value, bool):
+            bound = f", at most {most}" if most else ""
+            allowed = f"a whole number >= {low}{bound} ({unit})"
+            raise OptionError(f"option {name!r}", found=repr(value), allowed=allowed)
         return number
 
     return parse
@@ -249,7 +251,7 @@ def _check_together(isa: str, arch: str) -> None:
 _PARSERS: dict[str, Callable[[object], object]] = {
     "isa": _choice("isa", ISAS, _ISA_ALIASES),
     "arch": _choice("arch", ("", *ARCHITECTURES), _ALIASES),
-    "threads": _integer("threads", 1, "threads"),
+    "threads": _integer("threads", 1, "threads", MOST_THREADS),
     "rounding": _choice("rounding", ROUNDINGS),
     "abi": _choice("abi", ABIS),
     "arena_limit": _integer("arena_limit", 0, "bytes, 0 for no limit"),

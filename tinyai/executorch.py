@@ -7,6 +7,7 @@ from tinyai.frontends.executorch.native_part import load
 from tinyai.frontends.executorch.partitioner import TinyAIPartitioner
 from tinyai.frontends.executorch.quantizer import TinyAIQuantizer, quantization_config
 from tinyai.frontends.executorch.static import write_static
+from tinyai.stages import watched
 
 __all__ = [
     "EdgeGraph",
@@ -17,5 +18,6 @@ __all__ = [
     "graph_of",
     "load",
     "quantization_config",
+    "watched",
     "write_static",
 ]

@@ -106,6 +106,11 @@ class Report:
         return tuple(row for row in self.host if row.computes)
 
     @property
+    def shown(self) -> tuple[HostRow, ...]:
+        """The host rows as text and table have them."""
+        return self.host
+
+    @property
     def exceeding(self) -> tuple[RegionRow, ...]:
         """The regions that are above a limit of the target's."""
         return tuple(row for row in self.regions if row.exceeds)
@@ -144,13 +149,13 @@ class Report:
 
     def table(self) -> Group:
         """The report for a terminal, by rich: a table of the host's operators, one of regions."""
-        host = [_host_table(self.host)] if self.host else []
+        host = [_host_table(self.shown)] if self.shown else []
         regions = [_region_table(self.regions)] if self.regions else []
         return Group(*host, *regions, Text(_summary(self)))
 
     def __str__(self) -> str:
         lines = [_summary(self)]
-        for row in self.host:
+        for row in self.shown:
             lines += ["", *_host_lines(row)]
         for region in self.regions:
             lines += ["", *_region_lines(region)]

@@ -27,6 +27,7 @@ from tinyai.ir import DType, Graph
 from tinyai.network import c_name, network_of_graph
 from tinyai.package import Package, package_of
 from tinyai.report import safe
+from tinyai.stages import stage
 
 # The library is copied before it is used: its place in the program does not matter.
 _ALIGNMENT = 16
@@ -77,15 +78,17 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
             for method, several in compile_specs.items()
         }
         entries = _entries(prefix, edge_programs)
-        read = {
-            method: [
-                graph_of(program, BackendOptions.of(own).target, next(entries))
-                for program, own in zip(programs, specs[method], strict=True)
-            ]
-            for method, programs in edge_programs.items()
-        }
+        with stage("delegates to graphs"):
+            read = {
+                method: [
+                    graph_of(program, BackendOptions.of(own).target, next(entries))
+                    for program, own in zip(programs, specs[method], strict=True)
+                ]
+                for method, programs in edge_programs.items()
+            }
         graphs = {method: [each.graph for each in several] for method, several in read.items()}
-        results = _linked(graphs, specs) if static else _loaded(graphs, specs)
+        with stage("C packages" if static else "machine code of all delegates"):
+            results = _linked(graphs, specs) if static else _loaded(graphs, specs)
         return {
             method: [
                 made.of(each, names_of(program))

@@ -26,11 +26,15 @@ ARITHMETIC = Rounding("torch")
 
 
 def target_of(options: Mapping[str, Any]) -> Target:
-    """Raises ``OptionError`` for an option that is none, for a rounding that is not PyTorch's, and
-    for an entry that is not the runtime's."""
+    """Raises ``OptionError`` for an option that is none, for a rounding that is not PyTorch's, for
+    an entry that is not the runtime's, and for a number that is text."""
     for name, allowed in (("rounding", ARITHMETIC.mode), ("abi", Target().abi)):
         if options.get(name, allowed) != allowed:
             raise OptionError(f"option {name!r}", found=options[name], allowed=allowed)
+    for name, value in options.items():
+        if isinstance(value, str) and isinstance(getattr(Target(), name, ""), int):
+            hint = f"{name}={value}" if value.strip().isdecimal() else f"{name}=1"
+            raise OptionError(f"option {name!r}", found=repr(value), allowed="a number", hint=hint)
     return Target.from_options({**options, "rounding": ARITHMETIC.mode})
 
 

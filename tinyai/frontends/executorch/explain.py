@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
@@ -13,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tinyai.boundary import region_row
-from tinyai.errors import OptionError
+from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.executorch.barred import checked_names, without_match
 from tinyai.frontends.executorch.division import Division, divide
 from tinyai.frontends.executorch.edge import BACKEND, target_of
@@ -23,7 +24,7 @@ from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
 from tinyai.frontends.executorch.reasons import operators_of, reason_of
-from tinyai.report import HostRow, Report
+from tinyai.report import HostRow, Report, safe
 from tinyai.source import Refusal, fixed_type
 
 
@@ -91,6 +92,71 @@ def _require_no_delegates(program: ExportedProgram) -> None:
                 )
 
 
+class EdgeReport(Report):
+    """Text and table show operators together that are outside for the same reason, the dearest
+    first, and no pairs but those that are the reason themselves; the rows have each."""
+
+    @property
+    def shown(self) -> tuple[HostRow, ...]:
+        groups: dict[tuple[str, ...], list[HostRow]] = {}
+        for row in self.host:
+            if not _is_pair(row) or _is_refused(row):
+                key = (row.operator, row.reason.clause, row.reason.allowed, row.hint)
+                groups.setdefault(key, []).append(row)
+        merged = map(_merged, groups.values())
+        return tuple(
+            sorted(merged, key=lambda row: (row.macs or 0, row.boundary_bytes or 0), reverse=True)
+        )
+
+
+def _is_pair(row: HostRow) -> bool:
+    return row.operator.startswith(QUANTIZATION)
+
+
+def _is_refused(row: HostRow) -> bool:
+    """Whether a row has a reason of its own, not that of the operators beside it."""
+    return row.reason.clause not in (NEIGHBOURS, IDLE)
+
+
+def _merged(rows: Sequence[HostRow]) -> HostRow:
+    """Rows that differ in names, types, costs and in what was found as one."""
+    first, *others = rows
+    macs = [row.macs for row in rows if row.macs is not None]
+    crossing = [row.boundary_bytes for row in rows if row.boundary_bytes is not None]
+    return replace(
+        first,
+        operator=f"{len(rows)} {first.operator}" if others else first.operator,
+        name=_joined(row.name for row in rows),
+        type=_joined(row.type for row in rows),
+        reason=replace(first.reason, found=_joined(row.reason.found for row in rows)),
+        macs=sum(macs) if macs else None,
+        boundary_bytes=sum(crossing) if len(crossing) == len(rows) else None,
+    )
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(texts))
+
+
+def nothing_delegated(division: Division) -> UsageWarning | None:
+    """What to say of a program of which nothing is delegated; nothing where something is, or where
+    nothing computes. A pair that is refused says more than the operators beside it."""
+    report = report_of(division)
+    if report.regions or not report.computing:
+        return None
+    refused = [row for row in report.host if _is_pair(row) and _is_refused(row)]
+    telling = [row for row in refused if row.reason.clause != "operator"]
+    (row, *_) = telling or sorted(report.computing, key=lambda row: -(row.macs or 0))
+    counts = Counter(each.operator for each in report.computing)
+    left = ", ".join(f"{count} {safe(name)}" for name, count in counts.most_common(4))
+    return UsageWarning(
+        "nothing of a program is delegated to tinyai",
+        found=f"{left}; {row.operator}: {row.reason.clause} {row.reason.found}",
+        allowed=row.reason.allowed,
+        hint=f"{row.hint}; tinyai.executorch.explain tells of each operator",
+    )
+
+
 def report_of(division: Division) -> Report:
     """The report of a program's division."""
     rows = (
@@ -103,7 +169,7 @@ def report_of(division: Division) -> Report:
         )
         for n, part in enumerate(division.parts)
     )
-    return Report(tuple(_host_row(node, division) for node in division.left), tuple(rows))
+    return EdgeReport(tuple(_host_row(node, division) for node in division.left), tuple(rows))
 
 
 def _host_row(node: Node, division: Division) -> HostRow:

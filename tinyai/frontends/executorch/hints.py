@@ -8,6 +8,8 @@ from tinyai.report import Reason
 # Clauses of what is left out as a whole, beside those of readers and builders.
 NOT_TO_DELEGATE, NEIGHBOURS, IDLE = "operators_not_to_delegate", "neighbours", "idle region"
 NOT_QUANTIZED = "quantization of the result"
+# The core's clause of what "torch" has no integers for.
+OF_PYTORCH = "PyTorch's arithmetic of"
 
 _QUANTIZE = (
     "quantize it: TinyAIQuantizer().set_global(quantization_config()) does for all that tinyai "
@@ -40,7 +42,7 @@ _HINTS: Hints = (
         "module.float() and inputs of float32 before it is exported and quantized",
     ),
     (
-        about("limits", "dtype of the quantization"),
+        about("limits", "dtype of the quantization", OF_PYTORCH),
         "quantize to all values of int8 or uint8, as TinyAIQuantizer does",
     ),
     (

@@ -21,9 +21,10 @@ from tinyai.errors import OptionError
 from tinyai.frontends.executorch.barred import checked_names, without_match
 from tinyai.frontends.executorch.division import divide
 from tinyai.frontends.executorch.edge import BACKEND, target_of
-from tinyai.frontends.executorch.explain import report_of
+from tinyai.frontends.executorch.explain import nothing_delegated, report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.reader import operator_of
+from tinyai.stages import stage
 from tinyai.target import Target
 
 # The back end's compile spec that is no option of ``tinyai.Target``.
@@ -59,13 +60,14 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         self.strict, self.without = strict, checked_names(operators_not_to_delegate)
 
     def partition(self, exported_program: ExportedProgram) -> interface.PartitionResult:
-        division = divide(exported_program, self.target, self.without)
-        missing = without_match(exported_program, self.without)
-        if missing is not None:
-            warnings.warn(missing, stacklevel=2)
+        with stage("division of an edge program, and its C"):
+            division = divide(exported_program, self.target, self.without)
         if self.strict:
             hint = "what the report says of each, or TinyAIPartitioner() without strict"
             require_none_left(report_of(division), hint)
+        for told in without_match(exported_program, self.without), nothing_delegated(division):
+            if told is not None:
+                warnings.warn(told, stacklevel=2)
         spec = interface.DelegationSpec(BACKEND, self.specs)
         tags = {}
         for number, part in enumerate(division.parts):
@@ -91,7 +93,8 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
 
         @functools.cache
         def delegated() -> set[Node]:
-            parts = divide(ep, self.target, self.without).parts
+            with stage("division of a program of ATen, and its C"):
+                parts = divide(ep, self.target, self.without).parts
             return {node for part in parts for node in part.nodes}
 
         return list(KEPT_WHOLE), lambda node: node.target in KEPT_WHOLE and node in delegated()

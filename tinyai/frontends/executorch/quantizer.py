@@ -8,8 +8,11 @@ get a pair and which of them share a grid, and here each becomes an annotation o
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, TypeAlias
 
 import torch
@@ -22,6 +25,7 @@ from torchao.quantization.pt2e import (
     MovingAveragePerChannelMinMaxObserver,
     PerChannelMinMaxObserver,
 )
+from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import (
     QuantizationAnnotation,
     QuantizationConfig,
@@ -31,7 +35,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
-from tinyai.errors import OptionError
+from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.executorch.exported import PICKING, Exported
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.operands import is_call
@@ -103,7 +107,8 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
     """Quantizes what tinyai runs as integers, for ``prepare_pt2e`` and ``prepare_qat_pt2e``.
 
     A module's own configuration goes before that of its type, and both before the global one; None
-    leaves a module in float. ``left`` says after the annotation what stays float, and why.
+    leaves a module in float. Where nothing was configured, ``quantization_config()`` is for all.
+    ``left`` says after the annotation what stays float, and why.
     """
 
     def __init__(self) -> None:
@@ -112,30 +117,35 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
         self._global: QuantizationConfig | None = None
         self._names: dict[str, QuantizationConfig | None] = {}
         self._types: dict[str, QuantizationConfig | None] = {}
+        self._configured = False
 
     def set_global(self, config: QuantizationConfig | None) -> TinyAIQuantizer:
         """The configuration of all that has no other."""
-        self._global = _checked(config)
+        self._global = self._taken(config)
         return self
 
     def set_module_name(self, name: Any, config: QuantizationConfig | None) -> TinyAIQuantizer:
         """That of a module and all inside of it, by its name in the model, as ``layers.0.conv``."""
         if not isinstance(name, str) or not name:
             raise OptionError("name of a module", found=repr(name), allowed="text: layers.0.conv")
-        self._names[name] = _checked(config)
+        self._names[name] = self._taken(config)
         return self
 
     def set_module_type(self, kind: Any, config: QuantizationConfig | None) -> TinyAIQuantizer:
         """That of all modules of a class and of what is inside of them."""
         if not isinstance(kind, type) or not issubclass(kind, torch.nn.Module):
             raise OptionError("type of a module", found=repr(kind), allowed="a class of torch.nn")
-        self._types[f"{kind.__module__}.{kind.__qualname__}"] = _checked(config)
+        self._types[f"{kind.__module__}.{kind.__qualname__}"] = self._taken(config)
         return self
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Say of each value that is to be quantized how, in its node's annotation."""
         self._require_known_names(model)
+        in_training = _is_in_training()
+        if not self._configured:
+            self._global = quantization_config(is_qat=bool(in_training))
         configs = {node: self._config_of(node) for node in model.graph.nodes}
+        _tell_of_training(filter(None, configs.values()), in_training)
         reading = Exported(model)
         points = _Points(reading.root, QuantConfig(), floats=_left_float(reading, configs))
         _Annotations(reading, points, configs).write()
@@ -144,6 +154,10 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
 
     def validate(self, model: GraphModule) -> None:
         """Nothing to do: ``annotate`` asks for nothing that the partitioner refuses."""
+
+    def _taken(self, config: QuantizationConfig | None) -> QuantizationConfig | None:
+        self._configured = True
+        return _checked(config)
 
     def _config_of(self, node: Node) -> QuantizationConfig | None:
         inside = [*_modules_around(node)]
@@ -165,6 +179,35 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
                     allowed=_some(sorted(known)),
                     hint="the names are those of model.named_modules()",
                 )
+
+
+def _is_in_training() -> bool | None:
+    """Which function of torchao's annotates: ``prepare_qat_pt2e``, or not; None where neither does.
+    It does not tell a quantizer."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code in (prepare_pt2e.__code__, prepare_qat_pt2e.__code__):
+            return frame.f_code is prepare_qat_pt2e.__code__
+        frame = frame.f_back
+    return None
+
+
+def _tell_of_training(configs: Iterable[QuantizationConfig], in_training: bool | None) -> None:
+    """Warns of configurations for training without it, and the other way round."""
+    unlike = any(bool(config.is_qat) is not in_training for config in configs)
+    if in_training is None or not unlike:
+        return
+    flow = "prepare_qat_pt2e" if in_training else "prepare_pt2e"
+    simulated = "nothing is simulated in training" if in_training else "ranges are moving averages"
+    warnings.warn(
+        UsageWarning(
+            f"is_qat of a configuration, and {flow}",
+            found=f"is_qat={not in_training}: {simulated}",
+            allowed=f"is_qat={in_training}",
+            hint=f"quantization_config(is_qat={in_training})",
+        ),
+        stacklevel=3,
+    )
 
 
 def _some(names: list[str]) -> str:

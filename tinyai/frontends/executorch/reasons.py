@@ -32,7 +32,7 @@ def why_float(node: Node, refusal: Refusal | None, inside: Collection[Node]) -> 
         return Refusal("dtype of the result", dtype, "float32, quantized")
     if refusal is None:
         users = [user for user in node.users if not is_pair(user, "quantize")]
-        found = f"read as float32 by {operators_of(users)}"
+        found = f"read as float32 by {operators_of(users or node.users)}"
         return Refusal(NOT_QUANTIZED, found, "a quantize after it, and no other reader")
     outside = [each for each in node.all_input_nodes if each not in inside]
     if refusal.found == operator_name(Expr(())) and outside:

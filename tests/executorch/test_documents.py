@@ -30,7 +30,7 @@ def samples() -> list[str]:
 
 def test_the_samples_of_the_page_run(tmp_path: Path) -> None:
     first, *others = samples()
-    assert len(others) == 4
+    assert len(others) == 5
 
     said = run_script([first, AFTER, *others], tmp_path / "samples.py", tmp_path)
 

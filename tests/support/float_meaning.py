@@ -147,13 +147,19 @@ def _pooled(attrs: Attributes, data: Array, fill: float) -> tuple[Array, Array, 
 
 def _max_pool(attrs: Attributes, data: Array) -> Array:
     values, _, _ = _pooled(attrs, data, -math.inf)
-    return _from_images(values.max(axis=(4, 5)), attrs["layout"])
+    return _cut(attrs, _from_images(values.max(axis=(4, 5)), attrs["layout"]))
 
 
 def _avg_pool(attrs: Attributes, data: Array) -> Array:
     values, real, counted = _pooled(attrs, data, 0.0)
     counts = (counted if attrs["count_include_pad"] else real).sum(axis=(4, 5))
-    return _from_images(values.sum(axis=(4, 5)) / np.maximum(counts, 1), attrs["layout"])
+    means = values.sum(axis=(4, 5)) / np.maximum(counts, 1)
+    return _cut(attrs, _from_images(means, attrs["layout"]))
+
+
+def _cut(attrs: Attributes, value: Array) -> Array:
+    """As large as the result is: torch has no window that begins in the border at the end."""
+    return value[tuple(map(slice, attrs["shape"]))]
 
 
 def _whole(reduce: Callable[..., Array]) -> Meaning:

@@ -17,7 +17,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tests.executorch.random_modules import random_branches
 from tests.executorch.torch_stretches import Stretch, stretches
-from tinyai.executorch import TinyAIQuantizer
+from tinyai.executorch import TinyAIQuantizer, quantization_config
 from tinyai.frontends.executorch.operators import layout
 from tinyai.ops import scales
 from tinyai.qdq import rules
@@ -25,18 +25,32 @@ from tinyai.qdq import rules
 PER_PROGRAM = 10  # modules: one lowering of ten takes half the time of ten
 MANY = 250  # by each quantizer, in the slow tests
 ISAS = ("scalar", "generic", "native")
-CONFIG = get_symmetric_quantization_config(is_per_channel=True)
-QUANTIZERS: dict[str, Callable[[], Quantizer]] = {
-    "tinyai": TinyAIQuantizer,
-    "xnnpack": lambda: XNNPACKQuantizer().set_global(CONFIG),
-}
 
 
-def of_seeds(first: int, quantizer: str) -> list[Stretch]:
+def by_tinyai(number: int) -> Quantizer:
+    config = quantization_config(
+        per_channel=number % 2 == 0,
+        symmetric=number % 3 == 2,
+        observer="minmax" if number % 4 == 3 else "histogram",
+    )
+    return TinyAIQuantizer().set_global(config)
+
+
+def by_xnnpack(number: int) -> Quantizer:
+    config = get_symmetric_quantization_config(is_per_channel=number % 2 == 0)
+    return XNNPACKQuantizer().set_global(config)
+
+
+# Of a program's number: all their ways have their turn.
+QUANTIZERS: dict[str, Callable[[int], Quantizer]] = {"tinyai": by_tinyai, "xnnpack": by_xnnpack}
+
+
+def of_seeds(first: int, quantizer: str, **how: bool) -> list[Stretch]:
     seeds = range(first, first + PER_PROGRAM)
     module, samples = random_branches(seeds)
-    isa = ISAS[first // PER_PROGRAM % len(ISAS)]
-    return list(stretches(module, samples, QUANTIZERS[quantizer](), isa))
+    number = first // PER_PROGRAM
+    using, isa = QUANTIZERS[quantizer](number), ISAS[number % len(ISAS)]
+    return list(stretches(module, samples, using, isa, **how))
 
 
 def require_right(found: list[Stretch], first: int) -> None:
@@ -55,7 +69,17 @@ def test_the_integers_of_random_modules_mean_their_floats(quantizer: str) -> Non
 @pytest.mark.parametrize("first", range(10**6, 10**6 + MANY, PER_PROGRAM))
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
 def test_so_do_those_of_many(quantizer: str, first: int) -> None:
-    require_right(of_seeds(first, quantizer), first)
+    require_right(of_seeds(first, quantizer, whole=True), first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(2 * 10**6, 2 * 10**6 + 5 * PER_PROGRAM, PER_PROGRAM))
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+def test_so_do_those_of_dynamic_dimensions(quantizer: str, first: int) -> None:
+    """Most of each is the host's: tinyai has the stretches whose dimensions are fixed."""
+    found = of_seeds(first, quantizer, dynamic=True)
+    assert not [str(stretch) for stretch in found if stretch.wrong]
+    assert sum(stretch.telling for stretch in found) > PER_PROGRAM
 
 
 # --- The net itself ------------------------------------------------------------------------------

@@ -13,17 +13,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import PartitionResult
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Interpreter, Node
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantizer import Quantizer
 
 from benchmarks.torch_networks import quantized
-from tests.executorch.edge_programs import by_runtime
+from tests.executorch.edge_programs import by_runtime, edge_of
 from tests.support.float_meaning import MEANING, evaluated
 from tests.support.random_stretches import DISTINCT
-from tests.support.stretches import allowed, operators_of
+from tests.support.stretches import FLOAT32 as FLOATS
+from tests.support.stretches import ONE, allowed, operators_of
 from tinyai.executorch import TinyAIPartitioner
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import Reading, operator_of
@@ -106,7 +108,9 @@ class Observed:
     program: ExportedProgram
 
 
-def observed(program: ExportedProgram, sample: tuple[Tensor, ...]) -> Observed:
+def observed(
+    program: ExportedProgram, sample: tuple[Tensor, ...], dynamic_shapes: object = None
+) -> Observed:
     module = program.module(check_guards=False)
     rounded = tuple(
         node
@@ -117,21 +121,49 @@ def observed(program: ExportedProgram, sample: tuple[Tensor, ...]) -> Observed:
     output.args = ((*rounded, *output.all_input_nodes),)
     module.graph.set_codegen(torch.fx.graph.CodeGen())
     module.recompile()
-    return Observed(module, rounded, torch.export.export(module, sample))
+    exported = torch.export.export(module, sample, dynamic_shapes=dynamic_shapes)
+    return Observed(module, rounded, exported)
+
+
+def _quantized(
+    module: nn.Module,
+    samples: Sequence[tuple[Tensor, ...]],
+    quantizer: Quantizer,
+    sizes: tuple[object, ...] | None,
+) -> ExportedProgram:
+    """With dynamic dimensions of each input, where they are said. torch has them inside of a tuple
+    for a function of ``*inputs``, and as they are for a graph."""
+    if sizes is None:
+        return quantized(module, samples, quantizer)
+    exported = torch.export.export(module, samples[0], dynamic_shapes=(sizes,))
+    prepared = prepare_pt2e(exported.module(), quantizer)
+    for sample in samples:
+        prepared(*sample)
+    return torch.export.export(convert_pt2e(prepared), samples[0], dynamic_shapes=sizes)
 
 
 def stretches(
-    module: nn.Module, samples: Sequence[tuple[Tensor, ...]], quantizer: object, isa: str = "scalar"
+    module: nn.Module,
+    samples: Sequence[tuple[Tensor, ...]],
+    quantizer: Quantizer,
+    isa: str = "scalar",
+    *,
+    dynamic: bool = False,
+    whole: bool = False,
 ) -> Iterator[Stretch]:
-    """Each stretch of a module that is quantized, lowered and run, on the last sample."""
+    """Each stretch of a module that is quantized, lowered and run, on the last sample. With
+    ``dynamic`` the first dimension of each input is, where torch can have it. With ``whole`` the
+    program is lowered once more as a user does, with its own results alone: they are the same."""
     sample = samples[-1]
-    seen = observed(quantized(module, samples[:-1], quantizer), sample)
+    sizes = tuple({0: torch.export.Dim.AUTO(max=8)} for _ in sample) if dynamic else None
+    program = _quantized(module, samples[:-1], quantizer, sizes)
+    seen = observed(program, sample, sizes)
     partitioner = _Reading(isa=isa)
-    config = EdgeCompileConfig(_check_ir_validity=False)
-    edge = to_edge_transform_and_lower(
-        seen.program, partitioner=[partitioner], compile_config=config
-    )
+    edge = edge_of(seen.program, partitioner)
     results = by_runtime(edge)(*sample)
+    if whole:
+        alone = by_runtime(edge_of(program, TinyAIPartitioner(isa=isa)))(*sample)
+        assert all(map(torch.equal, alone, results[len(seen.rounded) :]))
     delegated = [
         _is_delegated(node) for node in edge.exported_program().graph.output_node().args[0]
     ]
@@ -200,7 +232,7 @@ class _Read:
     def _calls(self, place: int) -> list[Call]:
         """None of a quantize that the edge dialect found to be the same as one before it."""
         quantize = self.quantizes[place]
-        if quantize in self.quantizes[:place]:
+        if quantize in self.quantizes[:place] or quantize.op != "quantize":
             return []
         return operators_of(quantize, self.known)
 
@@ -208,13 +240,16 @@ class _Read:
         return tuple(call.op for call in self._calls(place))
 
     def bound(self, place: int) -> float:
+        if self.quantizes[place].op != "quantize":  # not read: the runtime's kernels of floats
+            return ONE + FLOATS
         return allowed(self.quantizes[place], self._calls(place), "torch")
 
     def misread(self, place: int, meant: Array) -> float:
         """How far what was read is from what torch means; 0 where ``float_meaning`` has no meaning
         of an operator: those of no row, and torch's own functions."""
         quantize, calls = self.quantizes[place], self._calls(place)
-        if not calls or not all(call.op in MEANING for call in calls):
+        taken = quantize.op == "quantize" and all(call.op in MEANING for call in calls)
+        if not calls or not taken:
             return 0.0
         floats = evaluated(quantize["data"], self.known)[quantize["data"]]
         scale, zero_point = (float(quantize[f"output_{n}"].value) for n in ("scale", "zero_point"))

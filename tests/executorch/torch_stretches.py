@@ -24,16 +24,15 @@ from benchmarks.torch_networks import quantized
 from tests.executorch.edge_programs import by_runtime, edge_of
 from tests.support.float_meaning import MEANING, evaluated
 from tests.support.random_stretches import DISTINCT
-from tests.support.stretches import FLOAT32 as FLOATS
-from tests.support.stretches import ONE, allowed, operators_of
+from tests.support.stretches import FLOAT32, ONE, allowed, operators_of
 from tinyai.executorch import TinyAIPartitioner
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import Reading, operator_of
 from tinyai.ir import Array
 from tinyai.source import Call, Expr
 
-# A function of float32 outside of the range of a table: of float64 it differs by so much.
-FLOAT32 = 1e-4
+# What a program returns in float is computed by float32 kernels: so much off float64's, relatively.
+RELATIVE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ def stretches(
     with torch.no_grad():
         floats = meaning.run(*sample)[len(seen.rounded) :]
     for found, wanted in zip(results[len(seen.rounded) :], floats, strict=True):
-        limit = FLOAT32 * max(1.0, float(wanted.abs().max()))
+        limit = RELATIVE * max(1.0, float(wanted.abs().max()))
         torch.testing.assert_close(found.double(), wanted, rtol=0, atol=limit)
     read = _Read(partitioner, integers, sample)
     for place, (node, result) in enumerate(zip(seen.rounded, integers, strict=True)):
@@ -241,7 +240,7 @@ class _Read:
 
     def bound(self, place: int) -> float:
         if self.quantizes[place].op != "quantize":  # not read: the runtime's kernels of floats
-            return ONE + FLOATS
+            return ONE + FLOAT32
         return allowed(self.quantizes[place], self._calls(place), "torch")
 
     def misread(self, place: int, meant: Array) -> float:

@@ -81,11 +81,11 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[Any], Callable[[Node], bool] | None]:
-        """Operators that are read whole, where they are going to be delegated: of others the rest
-        of ExecuTorch makes more if they are taken apart.
+        """Operators that are read whole, where tinyai is going to have them. Others are taken
+        apart: the runtime has kernels for the parts.
 
-        It asks again of the lowered program, and what remains whole is an error then. Here it is
-        none where the runtime has a kernel for it.
+        ExecuTorch asks again of the lowered program, and what remains whole is an error then. Here
+        it is none where the runtime has a kernel for it.
         """
         if ep.dialect == "EDGE":
             kernels = _kernels_of_the_runtime()

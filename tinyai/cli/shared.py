@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 FINE, MODEL, USAGE, FAULT = 0, 1, 2, 3
 _OF_THE_MODEL = (BoundaryError, FormatError, LimitError, ModelError, UnsupportedError)
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _LINES, _COLUMNS = 20, 400  # of a message: it fits a screen
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -284,7 +285,7 @@ def _no_memory() -> TinyAIError:
 
 def _fault(error: Exception) -> DefectError:
     where = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in where if f"{os.sep}tinyai{os.sep}" in frame.filename] or where[-1:]
+    ours = [frame for frame in where if frame.filename.startswith(_PACKAGE)] or where[-1:]
     place = f" in {os.path.basename(ours[-1].filename)}, line {ours[-1].lineno}" if ours else ""
     said = " ".join(str(error).split())[:_COLUMNS]
     return DefectError(

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import tinyai
-from tests.support.paths import ROOT
+from tests.support.paths import MODELS, ROOT
 from tinyai import install_tvm
 from tinyai.errors import EnvironmentProblem
 
@@ -47,6 +48,7 @@ STEPS = {
     "env": ["-m venv", "--requirement", "install-tvm", "--editable", "--quiet check"],
     "executorch-env": ["-m venv", "torch_build.py", "--requirement", "--editable"],
 }
+PYTHON312 = shutil.which("python3.12")
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 FAKE_LIBRARY = """
@@ -586,6 +588,36 @@ def test_install_tvm_leaves_a_tvm_built_from_source_alone(environment: Path) -> 
         install_tvm.check_python(str(environment))
     shutil.rmtree(site_packages(environment) / "tvm-0.14.0.dist-info")
     install_tvm.check_python(str(environment))
+
+
+@needs_gcc
+def test_packed_tvm_asks_for_distutils_where_python_has_none(offer: Path, tmp_path: Path) -> None:
+    wheel = install_tvm.packed_wheel(tmp_path, sys.executable)
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(f"{install_tvm.DIST_INFO}/METADATA").decode()
+    required = [Requirement(line) for line in re.findall(r"^Requires-Dist: (.+)$", text, re.M)]
+    (setuptools,) = (each for each in required if each.name == "setuptools")
+    assert setuptools.marker
+    assert setuptools.marker.evaluate({"python_version": "3.12"})
+    assert not setuptools.marker.evaluate({"python_version": "3.11"})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PYTHON312 is None, reason="no Python 3.12")
+def test_python_3_12_gets_a_tvm_that_compiles_a_model(
+    tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # for once with the network
+    subprocess.run([str(PYTHON312), "-m", "venv", str(tmp_path / "environment")], check=True)
+    python = tmp_path / "environment/bin/python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, f"{wheel}[tflite]"], check=True)
+    process = run(python, "-m", "tinyai", "install-tvm")
+    assert process.returncode == 0, process.stderr
+    model, library = MODELS / "kws_ref_model.tflite", tmp_path / "net.so"
+    process = run(python, "-m", "tinyai", "compile", str(model), "-o", str(library))
+    assert process.returncode == 0, process.stderr
+    assert library.is_file()
 
 
 @needs_gcc

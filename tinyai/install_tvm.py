@@ -8,7 +8,8 @@ apache-tvm, and installs it. What changes on the way:
 * three small libraries stand in for CUDA's: each function reports "no device";
 * libtvm.so looks for them beside itself;
 * ``tvm/include`` exists (see tvm_include/README);
-* tvmc finds the configuration that it starts with.
+* tvmc finds the configuration that it starts with;
+* from Python 3.12 on it asks for setuptools, which brings the distutils that TVM imports.
 
 The packed wheel is built once and kept in ``$XDG_CACHE_HOME/tinyai`` (``~/.cache/tinyai``).
 Needs a C compiler and its binutils, and pip in the environment.
@@ -83,6 +84,7 @@ Requires-Dist: ml_dtypes
 Requires-Dist: numpy<2
 Requires-Dist: psutil
 Requires-Dist: scipy
+Requires-Dist: setuptools; python_version >= "3.12"
 Requires-Dist: tornado
 Requires-Dist: typing_extensions
 Provides-Extra: importer-onnx
@@ -91,8 +93,8 @@ Provides-Extra: importer-tflite
 Requires-Dist: tflite; extra == "importer-tflite"
 
 Made by tinyai's install_tvm.py. Changed against the source: the run path of
-libtvm.so, stand-ins for CUDA's libraries beside it, the folder tvm/include, and
-tvmc's default configuration.
+libtvm.so, stand-ins for CUDA's libraries beside it, the folder tvm/include,
+tvmc's default configuration, and setuptools among what it needs.
 """
 
 WHEEL = f"""\

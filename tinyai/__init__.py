@@ -186,6 +186,21 @@ def _register_with(_: ModuleType) -> None:
         warnings.warn(f"tinyai cannot register with this TVM: {error}", stacklevel=2)
 
 
+def _memoize_in_memory(pickle_memoize: Any) -> None:
+    """TVM makes a folder for results of functions where it is imported, reads pickles of anybody's
+    from it, and fails where it cannot be made. What is not to be saved needs none."""
+    theirs = pickle_memoize.Cache
+
+    class Cache(theirs):  # type: ignore[misc, valid-type]  # TVM has no type hints
+        def __init__(self, key: str, save_at_exit: bool) -> None:
+            self.path, self.dirty, self.save_at_exit = "", False, False
+            self.cache: dict[Any, Any] = {}
+            if save_at_exit:
+                super().__init__(key, save_at_exit)
+
+    pickle_memoize.Cache = Cache
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
@@ -205,4 +220,5 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_NEED_RELAY[name]), name)
 
 
+when_imported("tvm.contrib.pickle_memoize")(_memoize_in_memory)
 when_imported("tvm")(_register_with)  # at once where it is imported already

@@ -24,7 +24,15 @@ def written_whole(file: Path) -> Iterator[Path]:
 
 def check_place(path: Path) -> None:
     """Raise ``OptionError`` where no file can be written, before the work begins."""
-    parent = path.absolute().parent
+    try:
+        parent = path.absolute().parent
+    except FileNotFoundError:
+        raise OptionError(
+            "output file",
+            found=f"{str(path)!r}: the current folder is gone",
+            allowed="a file in a folder that can be written",
+            hint="cd to another folder, or name the file by its whole path",
+        ) from None
     wrong = (
         "a folder"
         if path.is_dir()

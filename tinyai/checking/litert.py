@@ -61,7 +61,7 @@ class LiteRT:
             command = [sys.executable, "-m", "tinyai.checking.litert", *words]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             ran = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False
+                command, env=environment, cwd=name, capture_output=True, text=True, check=False
             )
             if ran.returncode != 0:
                 said = [line for line in ran.stderr.splitlines() if line.strip()]

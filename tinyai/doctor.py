@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,8 @@ _ONNX_END = (1, 19)  # TVM's importer needs onnx.mapping, which this version rem
 # Each fact is printed as soon as it is known, so those before a failure still count.
 _MARK = "tinyai-doctor:"
 _PROBE = """
-import importlib.metadata as metadata, importlib.util, json, sys
+import importlib.metadata as metadata, importlib.util, json, os, sys
+sys.path[:1] = filter(None, sys.argv[2:])
 def tell(**facts):
     print(sys.argv[1] + json.dumps(facts), flush=True)
 spec = importlib.util.find_spec("tvm")
@@ -56,6 +58,11 @@ tell(location=str(next(iter(spec.submodule_search_locations or [spec.origin]))))
 names = {"apache-tvm", "tvm", *metadata.packages_distributions().get("tvm", [])}
 found = {d for name in names for d in metadata.distributions(name=name)}
 tell(distributions=sorted({f"{d.metadata['Name']} {d.version}" for d in found}))
+folders = {os.path.realpath(d.locate_file("tvm")) for d in found}
+hidden = [each for each in sorted(folders) if os.path.isdir(each)]
+location = next(iter(spec.submodule_search_locations or [spec.origin]))
+if hidden and os.path.realpath(location) not in hidden:
+    tell(hidden=hidden[0])
 try:
     import tvm
     tell(version=str(getattr(tvm, "__version__", "unknown")))
@@ -74,6 +81,7 @@ class TvmFacts:
     - ``version``: ``tvm.__version__``, None where the import fails.
     - ``distributions``: installed distributions that provide it, as "name version", sorted.
     - ``relay``: whether ``tvm.relay`` can be imported.
+    - ``hidden``: folder of an installed TVM that this one comes before.
     - ``problem``: why an import failed, in a line.
     """
 
@@ -81,6 +89,7 @@ class TvmFacts:
     version: str | None = None
     distributions: tuple[str, ...] = ()
     relay: bool = False
+    hidden: str | None = None
     problem: str | None = None
 
 
@@ -135,9 +144,12 @@ def examine(environment: Mapping[str, str] = os.environ) -> Findings:
 
 
 def find_tvm(environment: Mapping[str, str] = os.environ) -> TvmFacts:
-    """Import TVM in a process of its own and tell how far that got."""
+    """Import TVM in a process of its own and tell how far that got. That is where this process
+    would find it, but in another folder: TVM makes files in the one that it is imported in."""
     try:
-        process = _run([sys.executable, "-c", _PROBE, _MARK], environment)
+        with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+            command = [sys.executable, "-c", _PROBE, _MARK, _first_on_path()]
+            process = _run(command, environment, folder)
     except subprocess.TimeoutExpired:
         return TvmFacts(problem=f"importing it took more than {_TIMEOUT} s")
     facts: dict[str, str | bool | list[str]] = {}
@@ -150,8 +162,17 @@ def find_tvm(environment: Mapping[str, str] = os.environ) -> TvmFacts:
         version=_text(facts.get("version")),
         distributions=tuple(distributions) if isinstance(distributions, list) else (),
         relay=bool(facts.get("relay")),
+        hidden=_text(facts.get("hidden")),
         problem=_text(facts.get("problem")) or _failure(process),
     )
+
+
+def _first_on_path() -> str:
+    """The folder in which this process looks for modules first; nothing where it is gone."""
+    try:
+        return os.path.abspath(sys.path[0])
+    except OSError:
+        return ""
 
 
 def find_packages() -> tuple[tuple[str, str | None], ...]:
@@ -197,6 +218,14 @@ def _tvm_advice(findings: Findings) -> Iterable[Advice]:
     )
     if tvm.location is None:
         yield Advice(level="error", problem=tvm.problem or "no TVM is installed", hint=ready_made)
+    elif not tvm.relay and (tvm.hidden or tvm.location.endswith(".py")):
+        installed = f", and hides the one at {tvm.hidden}" if tvm.hidden else ""
+        yield Advice(
+            level="error",
+            problem=f"{tvm.location} is what `import tvm` finds, no TVM with Relay{installed}",
+            hint="move or rename it, or run in another folder and without PYTHONPATH"
+            + ("" if tvm.hidden else f"; {ready_made}"),
+        )
     elif tvm.version is None:
         problem = f"the TVM at {tvm.location} cannot be imported: {tvm.problem}"
         yield Advice(level="error", problem=problem, hint=f"repair or remove it; {ready_made}")
@@ -283,7 +312,7 @@ def _compiler(command: str, environment: Mapping[str, str]) -> CompilerFacts | N
 
 
 def _run(
-    command: Sequence[str], environment: Mapping[str, str]
+    command: Sequence[str], environment: Mapping[str, str], folder: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
@@ -292,6 +321,7 @@ def _run(
         check=False,
         timeout=_TIMEOUT,
         env=dict(environment),
+        cwd=folder,
     )
 
 

@@ -18,10 +18,11 @@ from tinyai.checking.difference import difference
 from tinyai.checking.ends import EndsOfCode
 from tinyai.checking.litert import AbortedError, LiteRT
 from tinyai.checking.onnxruntime import OnnxRuntime
-from tinyai.checking.opponents import Opponent, Sample, batches, need
+from tinyai.checking.opponents import Opponent, Sample, batches
 from tinyai.checking.result import Comparison, Layer, Line, Output
 from tinyai.checking.samples import drawn, given
 from tinyai.errors import OptionError
+from tinyai.frontends.model import network_of
 from tinyai.ir import Array, DType, Graph, Node, Type
 from tinyai.network import Network
 from tinyai.ops import Elementwise
@@ -74,7 +75,6 @@ def check(
             allowed="what another program reads: a file or a tvm.IRModule",
             hint="tinyai.run_graph computes a graph",
         )
-    need("tvm.relay", "apache-tvm", "TVM", "tinyai install-tvm")
     read = functools.partial(_network, model, params=params, input_shapes=input_shapes)
     if built is None:
         target = _target(target, against)
@@ -106,7 +106,7 @@ def check(
 def target_of(options: Mapping[str, str], against: str) -> Target:
     """The target of options by name, for this machine where they name no other. Raises
     ``OptionError`` for a rounding that is not the other program's."""
-    given = {"rounding": ROUNDINGS[against], **options}
+    given = {**options, "rounding": options.get("rounding") or ROUNDINGS[against]}
     if not {"isa", "arch"} & set(given):
         given["isa"] = "native"
     if given["rounding"] != ROUNDINGS[against]:
@@ -119,7 +119,7 @@ def _target(target: str | Target | None, against: str) -> Target:
     if isinstance(target, str):
         return target_of(split_target(target)[0], against)
     target, rounding = target or Target(isa="native"), ROUNDINGS[against]
-    if target.rounding not in (Target.rounding, rounding):
+    if target.rounding not in ("", rounding):
         raise _other_rounding(target.rounding, against)
     return replace(target, rounding=rounding)
 
@@ -190,10 +190,7 @@ def _network(
     name: str = "",
     ends: str = "model",
 ) -> Network:
-    from tinyai.frontends.relay.whole import network_of
-
-    with stage("read the model"):
-        return network_of(model, target, name, params=params, ends=ends, input_shapes=input_shapes)
+    return network_of(model, target, params=params, name=name, ends=ends, input_shapes=input_shapes)
 
 
 def _networks(there: Built, read: Callable[..., Network]) -> tuple[Network, Network]:

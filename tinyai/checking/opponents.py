@@ -34,7 +34,7 @@ class Opponent(Protocol):
     def tensor_of(self, source: str) -> str | None: ...
 
 
-def need(module: str, package: str, program: str, hint: str = 'pip install "tinyai[check]"') -> str:
+def need(module: str, package: str, program: str) -> str:
     """The program with its version. Raises ``EnvironmentProblem`` where it is not installed."""
     try:
         found = find_spec(module) is not None
@@ -45,7 +45,7 @@ def need(module: str, package: str, program: str, hint: str = 'pip install "tiny
             f"{program} is missing, which the check is against",
             found=f"no module {module}",
             allowed=f"the package {package}",
-            hint=hint,
+            hint='pip install "tinyai[check]"',
         )
     try:
         return f"{program} {version(package)}"

@@ -1,6 +1,7 @@
 """The Relay front end: reads modules into the vocabulary, cuts out regions with TVM's four passes,
 and hands their C to ``relay.build``."""
 
+from importlib import import_module
 from typing import Any
 
 # First of all: tinyai registers its hooks when TVM is imported, for which it imports modules of
@@ -14,8 +15,7 @@ _PUBLIC = (
 
 
 def __getattr__(name: str) -> Any:
-    from tinyai.frontends.relay import partition
-
-    if name in _PUBLIC:
-        return getattr(partition, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # ``from tinyai.frontends.relay import partition`` would ask this function for it.
+    return getattr(import_module(f"{__name__}.partition"), name)

@@ -61,7 +61,7 @@ Peaks = dict[int, tuple[float | None, str]]
     default="peer",
     show_default=True,
     help="-rounding= of the target; peer: the one with the peer's integers, tflite for a TFLite "
-    "file and onnx for an ONNX file. The default, upward, is timed beside it.",
+    "file and onnx for an ONNX file. upward, whose integers are TVM's, is timed beside it.",
 )
 @click.option(
     "--seconds",

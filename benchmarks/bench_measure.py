@@ -125,7 +125,7 @@ class Figures:
 
     - ``run_ms``: the graph executor's ``run`` by TVM's ``time_evaluator``; ratios are to this.
       ``spread`` is the distance of its quartiles as a share of it.
-    - ``upward_ms``: the same under ``rounding=upward``, the default; None where that is measured.
+    - ``upward_ms``: the same under ``rounding=upward``; None where that is measured.
     - ``entry_ms``: the C entry without TVM in a loop in C; None where the host computes too.
     - ``python_ms``: the executor's ``run`` called from Python.
     - ``macs``: of one run; ``gmacs`` 10**9 of them a second, in the graph executor.

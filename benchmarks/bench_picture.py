@@ -36,7 +36,7 @@ def draw(rows: Sequence[Row], path: Path, machine: str) -> None:
     """Write ``path`` (SVG, whole or not at all): a panel for each number of threads.
 
     Rows without figures are left out. Above our bar stands the ratio to the fastest peer; a paler
-    bar is the default rounding beside the peer's.
+    bar is TVM's rounding beside the peer's.
     """
     measured = [row for row in rows if row.figures is not None]
     threads = sorted({row.threads for row in measured})

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from tinyai.backend.pipeline import Compiled
 from tinyai.errors import BoundaryError
-from tinyai.lowering import refusal_of_composite, refusal_of_operator
+from tinyai.lowering import FLOATS, refusal_of_composite, refusal_of_operator
 from tinyai.match import match, nearest_miss, operators
 from tinyai.patterns import (
     LEFT_TO_THE_HOST,
@@ -159,6 +159,23 @@ def host_row(call: Call, whole: Whole) -> HostRow:
         macs=whole.language.macs(call),
         boundary_bytes=boundary_bytes(call, whole),
         hint=whole.language.hint(reason),
+    )
+
+
+def float_row(call: Call, language: Language) -> HostRow:
+    """The report's row of a call in a model of floats alone: no row of the patterns is nearer than
+    another, so that none is looked for."""
+    dtypes = ", ".join(dict.fromkeys(of.dtype for of in call.types))
+    reason = Reason("none", "", 0, "dtype of a float model", dtypes, FLOATS)
+    return HostRow(
+        name=call.name,
+        operator=call.spelled,
+        type=", ".join(map(str, call.types)),
+        reason=reason,
+        computes=computes(call.op),
+        macs=language.macs(call),
+        boundary_bytes=0,
+        hint="quantize the model first",
     )
 
 

@@ -29,6 +29,9 @@ from tinyai.source import (
     tensors_of,
 )
 
+# What the partition takes of floats.
+FLOATS = "integers; float32 only where a region begins or ends"
+
 
 def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
     """Build the nodes of one call. Raises ``Refusal``.
@@ -137,7 +140,7 @@ def _refusal(calls: Collection[Call], rounding: Rounding, *, floats: bool) -> Re
                         floats or not of.dtype.startswith("float"),
                         f"dtype of {call.spelled}",
                         of.dtype,
-                        "integers; float32 only where a region begins or ends",
+                        FLOATS,
                     )
         if rounding.mode == "tflite":
             _require_requantized_means(calls)

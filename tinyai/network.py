@@ -29,13 +29,15 @@ class Port:
 class Network:
     """``graph`` computes the whole model: its inputs are ``inputs``, its outputs ``outputs``, in
     the source model's order. ``name`` is a C identifier, and the graph's. ``report`` is what
-    ``tinyai.explain`` said of the model, where it was asked."""
+    ``tinyai.explain`` said of the model, where it was asked. ``rounding`` is the one that the graph
+    was made for."""
 
     name: str
     graph: Graph
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     report: Report | None = None
+    rounding: str = "upward"
 
 
 def network_of_graph(graph: Graph, name: str = "") -> Network:

@@ -13,7 +13,7 @@ import os
 import platform
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType
@@ -40,6 +40,10 @@ _ALIASES = {"amd64": "x86_64", "x64": "x86_64", "x86-64": "x86_64", "arm64": "aa
 _ISA_ALIASES = {"packed": "generic"}
 ISAS = ("auto", "native", *(isa for isas in ARCHITECTURES.values() for isa in isas))
 ROUNDINGS = ("upward", "tflite", "onnx", "torch")
+# Whose integers each has.
+FRAMEWORKS = dict(zip(ROUNDINGS, ("TVM", "TFLite", "ONNX Runtime", "PyTorch"), strict=True))
+# The rounding of a model file's own framework, by how the file's name ends.
+_ROUNDING_OF_FILE = {".tflite": "tflite", ".onnx": "onnx"}
 ABIS = ("packed", "unpacked")
 # More than one machine has, of those that are sold: what is above is a slip of the pen.
 MOST_THREADS = 512
@@ -88,6 +92,13 @@ def _path(name: str) -> Callable[[object], str]:
     return parse
 
 
+def default_rounding(model: object) -> str:
+    """The rounding of a model where none is asked for: that of a file's framework; "upward",
+    TVM's, of Relay, as text or as a module."""
+    suffix = Path(model).suffix.lower() if isinstance(model, str | os.PathLike) else ""
+    return _ROUNDING_OF_FILE.get(suffix, "upward")
+
+
 def architecture_named(name: str) -> str:
     """The architecture that a machine's name or the first word of a triple means; "portable" for
     one that has no folder."""
@@ -127,7 +138,8 @@ class Target:
       to the library. Results do not depend on it; the ``scalar`` kernels use one.
     - ``rounding``: meaning of a requantization that names none of its own: TVM's ("upward", its
       default, in int64), or that of TFLite's reference kernels, of ONNX Runtime, or of PyTorch on a
-      phone ("torch": XNNPACK's kernels, as ExecuTorch calls them).
+      phone ("torch": XNNPACK's kernels, as ExecuTorch calls them). Where none is asked for, it is
+      "tflite" for a .tflite file, "onnx" for an .onnx file, and "upward" for Relay.
     - ``abi``: how the host calls a region. ``packed`` is right for every executor but AOT with
       ``unpacked-api``, whose host code calls ``unpacked`` functions.
     - ``arena_limit``, ``weight_limit``: upper bounds in bytes, 0 for none.
@@ -143,7 +155,10 @@ class Target:
     arch: str = _option("", "NAME", "Architecture of the machine that will run the code.")
     threads: int = _option(1, "N", "Threads that a network may use.")
     rounding: str = _option(
-        "upward", "NAME", "Whose integers: upward (TVM's), tflite, onnx, torch."
+        "",
+        "NAME",
+        "Whose integers: upward (TVM's), tflite, onnx, torch.  "
+        "[default: tflite for .tflite, onnx for .onnx, else upward]",
     )
     abi: str = _option("packed", "NAME", "How TVM's host calls a region: packed, unpacked.")
     arena_limit: int = _option(0, "BYTES", "Refuse to need a larger arena; 0 for no limit.")
@@ -167,6 +182,10 @@ class Target:
         if given is None:
             return cls()
         return given if isinstance(given, cls) else cls.from_options(split_target(given)[0])
+
+    def for_model(self, model: object) -> Target:
+        """The target with the rounding of a model, where it asks for none."""
+        return self if self.rounding else replace(self, rounding=default_rounding(model))
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Target:
@@ -252,7 +271,7 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "isa": _choice("isa", ISAS, _ISA_ALIASES),
     "arch": _choice("arch", ("", *ARCHITECTURES), _ALIASES),
     "threads": _integer("threads", 1, "threads", MOST_THREADS),
-    "rounding": _choice("rounding", ROUNDINGS),
+    "rounding": _choice("rounding", ("", *ROUNDINGS)),
     "abi": _choice("abi", ABIS),
     "arena_limit": _integer("arena_limit", 0, "bytes, 0 for no limit"),
     "weight_limit": _integer("weight_limit", 0, "bytes, 0 for no limit"),

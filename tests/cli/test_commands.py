@@ -35,7 +35,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("commands")
     shutil.copy(KWS, folder / "model.tflite")
     shutil.copy(DIGITS, folder / "model.onnx")
-    target = "tinyai -isa=scalar -rounding=tflite"
+    target = "tinyai -isa=scalar"
     tinyai.compile(KWS, folder / "net.so", target)
     package = tinyai.emit_c(KWS, tmp_path_factory.mktemp("package"), target)
     package.write_tar(folder / "net.tar")
@@ -58,7 +58,7 @@ def inside(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return folder
 
 
-SCALAR = ("--isa", "scalar", "--rounding", "tflite")
+SCALAR = ("--isa", "scalar")
 
 
 def run(*arguments: object) -> Result:
@@ -151,14 +151,60 @@ def test_verbose_tells_stages_and_times(inside: Path) -> None:
 
 def test_compile_tells_sizes_ends_and_whose_integers_they_are(inside: Path) -> None:
     told = run("compile", "model.tflite", "-o", "a.so", "--isa", "scalar").stdout
-    assert re.search(r"^a\.so: library, [\d,]+ bytes\n  weights: 27,248 bytes\n", told)
+    assert re.search(r"^a\.so: library, [\d,]+ bytes\n  weights: 28,272 bytes\n", told)
     assert "\n  input: input_1 int8[1,49,10,1], 0.584703 * (q - 83)\n" in told
     assert "\n  output: Identity int8[1,12], 0.00390625 * (q + 128)\n" in told
-    assert told.endswith("  rounding: upward; --rounding tflite gives TFLite's integers\n")
-    assert (
-        "rounding"
-        not in run(*["compile", "model.tflite", "-o", "a.so", "--rounding", "tflite"]).stdout
-    )
+    assert told.endswith("\nrounding: tflite (TFLite's integers)\n")
+    told = run("compile", "model.tflite", "-o", "a.so", *SCALAR, "--rounding", "upward").stdout
+    assert told.endswith("\nrounding: upward (TVM's integers; --rounding tflite gives TFLite's)\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compile model.tflite -o a.so --isa scalar",
+        "compile model.tflite -o a.relay.so --isa scalar",
+        "compile model.tflite -o folder --isa scalar",
+        "run model.tflite -i x.npy --isa scalar",
+        "explain model.tflite --isa scalar",
+        "bench model.tflite --runs 1 --isa scalar",
+        "tune model.tflite -o t.json --seconds 0",
+        "check model.tflite --samples 1 --isa scalar",
+    ],
+)
+def test_a_command_takes_the_rounding_of_the_files_framework_and_says_so(
+    inside: Path, command: str
+) -> None:
+    result = run(*shlex.split(command))
+    assert result.exit_code == 0, result.output
+    assert re.search(r"^ *rounding: +tflite", result.stdout, re.MULTILINE)
+    if not command.startswith("check"):
+        told = run(*shlex.split(command), "--rounding", "upward").stdout
+        assert "rounding: upward (TVM's integers; --rounding tflite gives TFLite's)" in told
+
+
+def test_what_is_calibrated_has_tvms_rounding_for_no_framework_has_its_integers(
+    inside: Path,
+) -> None:
+    told = run("compile", "model.onnx", "--calibrate", "samples.npz", "-o", "a.so", *SCALAR).stdout
+    assert told.endswith("\nrounding: upward (TVM's integers)\n")
+
+
+def test_a_float_model_is_refused_before_the_work_with_one_sentence_for_all_operators(
+    inside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tinyai.frontends.relay import bench, partition, whole
+
+    for module, name in ((whole, "with_composites"), (partition, "_buildable_regions")):
+        monkeypatch.setattr(module, name, lambda *_, **__: raised(AssertionError("worked")))
+    for command in ("compile model.onnx -o a.so", "run model.onnx -i x.npy"):
+        result = run(*shlex.split(command))
+        assert result.exit_code == 1, result.output
+        assert "found:   a float model: no value of 8 bits, but float32" in result.stderr
+        (line,) = re.findall(r"^  host: .*$", result.stderr, re.MULTILINE)
+        assert re.match(r"  host: [\w.]+ '\S+' and \d+ operators more: dtype of a float", line)
+    assert run("bench", "model.onnx").exit_code == 1
+    assert bench.float_calls(tinyai.frontends.relay.load.load_model("model.tflite")[0]) == []
 
 
 # --- Results -------------------------------------------------------------------------------------
@@ -418,9 +464,66 @@ def test_a_fault_of_our_own_is_told_with_what_to_report(
     assert not (inside / "a.so").exists()
 
 
+def test_the_file_at_fault_is_ours_whatever_the_folders_above_it_are_called(
+    inside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception of ours goes through a module outside of the package, below another tinyai."""
+    outside = inside / "tinyai" / "outside.py"
+    outside.parent.mkdir()
+    outside.write_text("def call(function): function()")
+    namespace: dict[str, Callable[[Callable[[], None]], None]] = {}
+    exec(compile(outside.read_text(), str(outside), "exec"), namespace)
+
+    def fail(*_: object, **__: object) -> None:
+        namespace["call"](lambda: raised(KeyError("a thing")))
+
+    from tinyai.runtime import link
+
+    monkeypatch.setattr(link, "compile_graph", fail)
+    assert "own in link.py" in run("compile", "model.tflite", "-o", "a.so").stderr
+
+
 def files(folder: Path) -> list[Path]:
-    """Without the folder that TVM makes when it is imported."""
-    return sorted(path for path in folder.iterdir() if path.name != ".pkl_memoize_py3")
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "command", ["explain model.tflite", "compile model.tflite -o a.so --isa scalar", "doctor"]
+)
+def test_the_current_folder_may_be_gone_or_unwritable_and_nothing_is_left_in_it(
+    inside: Path, command: str
+) -> None:
+    words = [str(inside / word) if "." in word else word for word in command.split()]
+    before = {*files(inside), inside / "a.so"}
+    where = inside.parent / "where"
+    for folder in (where, Path("/proc")):
+        where.mkdir(exist_ok=True)
+        leave = where.rmdir if folder == where else None
+        done = process(folder, *words, preexec_fn=leave)
+        assert done.returncode == 0, done.stderr
+    assert {*files(inside), inside / "a.so"} == before
+    assert process(inside, *words).returncode == 0
+    assert {*files(inside), inside / "a.so"} == before
+
+
+@pytest.mark.parametrize(
+    "hides", ["tvm.py", "tvm/__init__.py"], ids=["a module", "a package without Relay"]
+)
+def test_what_hides_tvm_is_named_by_the_doctor_to_whom_the_commands_lead(
+    inside: Path, hides: str
+) -> None:
+    (inside / hides).parent.mkdir(exist_ok=True)
+    (inside / hides).write_text("__version__ = '0.26.0'")
+    for command in ("compile model.tflite -o a.so", "check model.tflite", "explain model.tflite"):
+        done = process(inside, *command.split())
+        assert done.returncode == 2, done.stderr
+        assert "needs a TVM with Relay\n  found:   cannot import name 'relay'" in done.stderr
+        assert "  try:     python -m tinyai doctor" in done.stderr
+    done = process(inside, "doctor")
+    assert done.returncode == 2
+    place = str(inside / hides).removesuffix("/__init__.py")
+    assert f"error: {place} is what `import tvm` finds, no TVM with Relay, and hides" in done.stdout
+    assert "try: move or rename it, or run in another folder" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["compile model.tflite -o a.so", "ops", "explain model.tflite"])

@@ -60,6 +60,19 @@ def test_int8_networks_are_whole_with_names_and_scales_of_the_file(name: str) ->
                 assert port.quant.zero_point == tensor.Quantization().ZeroPoint(0)
 
 
+def test_a_network_that_only_the_files_rounding_refuses_is_told_the_one_that_takes_it() -> None:
+    x = relay.var("x", shape=(1, 8), dtype="int8")
+    real = relay.qnn.op.dequantize(x, relay.const(0.1), relay.const(0))
+    y = relay.qnn.op.quantize(relay.exp(real), relay.const(0.1), relay.const(0), out_dtype="int8")
+    mod = tvm.IRModule.from_expr(relay.Function([x], y))
+    assert network_of(mod).rounding == "upward"
+    with pytest.raises(BoundaryError, match=r"--rounding upward, in Python rounding=.*TFLite's"):
+        network_of(mod, "tinyai -rounding=tflite")
+    with pytest.raises(BoundaryError) as refused:  # no rounding takes floats
+        network_of(tvm.IRModule.from_expr(relay.Function([x], relay.exp(real))))
+    assert "--rounding" not in str(refused.value)
+
+
 def test_integer_ends_leave_out_the_quantize_in_front_and_the_dequantize_behind() -> None:
     file = MODELS / "mcunet_vww.tflite"
     floats, integers = network_of(file, TFLITE), network_of(file, TFLITE, ends="int8")

@@ -16,6 +16,7 @@ from tinyai.cli.shared import (
     relay_for,
     shapes_option,
     target_options,
+    tell_rounding,
 )
 from tinyai.stages import stage
 from tinyai.target import Target
@@ -38,7 +39,9 @@ def bench(
 
     FILE is .onnx, .tflite, or Relay's text (.relay, .txt). Times are medians of all runs.
     """
+    asked = asked.for_model(file)
     times = _times(file, asked, input_shapes, runs)
+    tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json(
             {name: [dataclasses.asdict(each) for each in row] for name, row in times.items()}

@@ -16,6 +16,7 @@ from tinyai.cli.shared import (
     relay_for,
     shapes_option,
     target_options,
+    tell_rounding,
 )
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 @command(
     "compile",
     "tinyai compile model.tflite -o net.so",
-    "tinyai compile model.tflite -o net.so --isa scalar --rounding tflite --arena-limit 100000",
-    "tinyai compile model.tflite -o folder --isa scalar --rounding tflite --sample x.npy",
+    "tinyai compile model.tflite -o net.so --isa scalar --arena-limit 100000",
+    "tinyai compile model.tflite -o folder --isa scalar --sample x.npy",
     "tinyai compile model.onnx --calibrate samples.npz -o net.so",
     "tinyai compile model.onnx -o net.relay.so --target 'tinyai -threads=2, llvm'",
 )
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrate",
     type=click.Path(),
-    help="Quantize a float MODEL first, as tinyai quantize does without options, by these samples.",
+    help="Quantize a float MODEL first, as tinyai quantize does without options, by these samples; "
+    "no framework has these integers, so that --rounding is upward if none is named.",
 )
 @click.option(
     "--ports-in-arena",
@@ -100,6 +102,7 @@ def compile(
     if output.suffix == ".so":
         check_place(output)
     with quantized_first(model, calibrate, input_shapes) as (model, input_shapes):
+        asked = asked.for_model(model)
         if output.name.endswith(".relay.so"):
             if name or ends != "model":
                 raise OptionError(
@@ -135,7 +138,8 @@ def compile(
     if as_json:
         print_json(facts)
     else:
-        click.echo("\n".join(_lines(facts) + _whose_integers(model, asked.target.rounding)))
+        click.echo("\n".join(_lines(facts)))
+        tell_rounding(model, asked, aside=False)
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -152,15 +156,6 @@ def _lines(facts: dict[str, Any]) -> list[str]:
             shape = ",".join(map(str, each["shape"]))
             lines.append(f"  {kind[:-1]}: {safe(each['name'], 60)} {each['dtype']}[{shape}]{scale}")
     return lines
-
-
-def _whose_integers(model: str, rounding: str) -> list[str]:
-    """Whose arithmetic it is, for who has a file of another framework in mind."""
-    frameworks = {".tflite": ("tflite", "TFLite"), ".onnx": ("onnx", "ONNX Runtime")}
-    own, framework = frameworks.get(Path(model).suffix.lower(), (rounding, ""))
-    if own == rounding:
-        return []
-    return [f"  rounding: {rounding}; --rounding {own} gives {framework}'s integers"]
 
 
 def _library(
@@ -256,4 +251,5 @@ def _relay_library(
         factory = build(mod, params, target=f"tinyai{words}, {asked.host}", toolchain=toolchain)
     with stage("export"), written_whole(output) as beside:
         factory.export_library(str(beside))
-    return {"output": str(output), "kind": "TVM's library", "size": output.stat().st_size}
+    facts = {"output": str(output), "kind": "TVM's library", "size": output.stat().st_size}
+    return {**facts, "rounding": asked.options["rounding"]}

@@ -14,6 +14,7 @@ from tinyai.cli.shared import (
     relay_for,
     shapes_option,
     target_options,
+    tell_rounding,
 )
 from tinyai.errors import BoundaryError
 from tinyai.stages import stage
@@ -46,10 +47,12 @@ def explain(
     --strict where an operator that computes stays on the host; 2 where an option is bad, or there
     is no TVM with Relay.
     """
+    asked = asked.for_model(file)
     try:
         report = _report(file, asked, input_shapes)
     except BoundaryError as error:  # the target string has -strict=1
         report, strict = error.report, True
+    tell_rounding(file, asked, aside=as_json or style == "json")
     if style == "table" and not as_json:
         from rich.console import Console
 

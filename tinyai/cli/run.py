@@ -17,6 +17,7 @@ from tinyai.cli.shared import (
     print_json,
     shapes_option,
     target_options,
+    tell_rounding,
 )
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.files import check_place, written_whole
@@ -34,7 +35,7 @@ _PRINTED = 16  # values of an output
     "tinyai run net.so --input x.npy",
     "tinyai run net.so --input x.npz --scaled -o outputs.npz",
     "tinyai run net.tar --input x.npy",
-    "tinyai run model.tflite --rounding tflite --input x.npy --top 3 --labels labels.txt",
+    "tinyai run model.tflite --input x.npy --top 3 --labels labels.txt",
 )
 @click.argument("model", type=click.Path())
 @click.option(
@@ -80,15 +81,20 @@ def run(
     if output is not None:
         check_place(output)
     names = _labels(labels, top)
-    target = None if is_compiled(Path(model)) else asked.target
-    if target is None:
+    target = None
+    if is_compiled(Path(model)):
         _no_target(asked)
+    else:
+        asked = asked.for_model(model)
+        target = asked.target
     loaded = Model(model, target, input_shapes=input_shapes, method=method)
     arrays = _arrays(loaded, inputs, scaled)
     with stage("run"):
         found = loaded.run(arrays, scaled=scaled)
     if output is not None:
         _write(output, loaded.outputs, found)
+    if target is not None:
+        tell_rounding(model, asked, aside=as_json)
     if as_json:
         print_json(_as_json(loaded.outputs, found, top, names))
     elif output is None or top:

@@ -30,7 +30,7 @@ from tinyai.errors import (
     UnsupportedError,
 )
 from tinyai.stages import watched
-from tinyai.target import Target, split_target
+from tinyai.target import FRAMEWORKS, Target, default_rounding, split_target
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,6 +107,19 @@ class Asked:
     def target(self) -> Target:
         """Raises ``OptionError`` for options that are not the target's alone."""
         return Target.from_options(self.options)
+
+    def for_model(self, file: str) -> Asked:
+        """With the rounding of a model file, where none is asked for."""
+        rounding = Target(rounding=self.options.get("rounding", "")).for_model(file).rounding
+        return dataclasses.replace(self, options={**self.options, "rounding": rounding})
+
+
+def tell_rounding(file: str, asked: Asked, *, aside: bool) -> None:
+    """Print whose integers the code of a model file has; ``aside`` on the error output."""
+    rounding, own = asked.options["rounding"], default_rounding(file)
+    told = f"rounding: {rounding} ({FRAMEWORKS[rounding]}'s integers"
+    told += "" if own == rounding else f"; --rounding {own} gives {FRAMEWORKS[own]}'s"
+    click.echo(f"{told})", err=aside)
 
 
 def target_options(function: F) -> F:
@@ -246,18 +259,25 @@ def _of_boundary(error: BoundaryError) -> str:
     report: Report = error.report
     rows = report.computing or report.host
     lines = str(error).partition("\n\n")[0].splitlines()
-    shown = [f"  host: {_host_line(row)}" for row in rows[:8]]
-    more = [f"  ... {len(rows) - 8} operators more"] if len(rows) > 8 else []
+    groups: dict[tuple[str, str, str], list[HostRow]] = {}
+    for row in rows:  # whatever the operator, the same is said once
+        clause = row.reason.clause.replace(row.operator, "OPERATOR")
+        groups.setdefault((clause, row.reason.found, row.reason.allowed), []).append(row)
+    shown = [f"  host: {_host_line(group)}" for group in list(groups.values())[:8]]
+    left = sum(map(len, list(groups.values())[8:]))
+    more = [f"  ... {left} operators more"] if left else []
     return "\n".join([*map(_cut, lines), *shown, *more, "  the whole report: tinyai explain FILE"])
 
 
-def _host_line(row: HostRow) -> str:
+def _host_line(rows: Sequence[HostRow]) -> str:
+    """Why operators are on the host that are there for the same reason."""
     from tinyai.report import safe
 
+    row, reason = rows[0], rows[0].reason
     name = f" {safe(row.name, 40)!r}" if row.name else ""
-    reason = row.reason
+    more = f" and {len(rows) - 1} operators more" if len(rows) > 1 else ""
     return (
-        f"{safe(row.operator, 40)}{name}: {safe(reason.clause, 60)}: "
+        f"{safe(row.operator, 40)}{name}{more}: {safe(reason.clause, 60)}: "
         f"found {safe(reason.found, 60)}; allowed {safe(reason.allowed, 60)}"
     )
 

@@ -18,6 +18,7 @@ from tinyai.cli.shared import (
     relay_for,
     shapes_option,
     target_options,
+    tell_rounding,
 )
 from tinyai.stages import stage
 
@@ -47,7 +48,9 @@ def tune(
     option --tuning, after each layer; layers that are in it already are not measured again, so
     that a run that was stopped goes on.
     """
+    asked = asked.for_model(file)
     measured = _measured(file, output, asked, input_shapes, seconds)
+    tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json([dataclasses.asdict(each) for each in measured])
     elif measured:

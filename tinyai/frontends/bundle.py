@@ -14,6 +14,7 @@ from tinyai.backend.tinyai_backend import BackendOptions
 from tinyai.errors import OptionError
 from tinyai.network import Network, c_name
 from tinyai.runtime.bundle import Bundle, Method
+from tinyai.target import default_rounding
 
 if TYPE_CHECKING:
     import os
@@ -43,6 +44,7 @@ def lower(
         allowed = "a dict of models by the names of methods"
         raise OptionError("methods of a bundle", found="none", allowed=allowed)
     specs = _by_method(methods, compile_specs)
+    specs = {name: _with_rounding(each, methods[name]) for name, each in specs.items()}
     options = {name: BackendOptions.of(each) for name, each in specs.items()}
     architectures = {each.target.architecture for each in options.values()}
     if len(architectures) != 1:
@@ -89,6 +91,13 @@ def _by_method(methods: Mapping[str, Any], given: Specs | Mapping[str, Specs]) -
             raise OptionError("compile spec 'abi' of a bundle", found=own, allowed="plain, or none")
         specs[name] = own if _PLAIN in own else [*own, _PLAIN]
     return specs
+
+
+def _with_rounding(specs: Specs, model: Any) -> Specs:
+    if any(spec.key == "rounding" for spec in specs):
+        return specs
+    rounding = model.rounding if isinstance(model, Network) else default_rounding(model)
+    return [*specs, CompileSpec("rounding", rounding.encode())]
 
 
 def _network(model: Any, options: BackendOptions, name: str) -> Network:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -46,10 +47,11 @@ def compile(
 
     ``model`` is the path of an .onnx or .tflite file or of Relay's text, a Relay module with its
     ``params``, a ``tinyai.Graph`` or a ``tinyai.Network``. ``output`` ends with .so. ``target``
-    is a ``tinyai.Target`` or a string such as "tinyai -isa=avx2 -threads=2". ``name``, a C
-    identifier, is the entry's; without one it is made of the file's. ``ends="int8"`` leaves out the
-    quantize and dequantize at the ends. ``input_shapes`` are tvmc's, for a file that leaves them
-    open. For another architecture its cross compiler is called, if ``toolchain`` names no other.
+    is a ``tinyai.Target`` or a string such as "tinyai -isa=avx2 -threads=2"; the integers are those
+    of a file's own framework, if it names no other ``rounding``. ``name``, a C identifier, is the
+    entry's; without one it is made of the file's. ``ends="int8"`` leaves out the quantize and
+    dequantize at the ends. ``input_shapes`` are tvmc's, for a file that leaves them open. For
+    another architecture its cross compiler is called, if ``toolchain`` names no other.
 
     Raises ``OptionError`` for bad options, a file that is not there or cannot be written;
     ``ModelError`` for a model that cannot be read; ``BoundaryError``, with the report of
@@ -67,7 +69,7 @@ def compile(
         )
     from tinyai.runtime.link import toolchain_for, write_library
 
-    options = Target.of(target)
+    options = target_for(model, target)
     toolchain_for(options, toolchain).command()
     check_place(path)
     network = network_of(
@@ -75,6 +77,17 @@ def compile(
     )
     write_library(network, path, options, toolchain)
     return path
+
+
+def target_for(model: Source, target: str | Target | None) -> Target:
+    """The target with a rounding: that of a network's graph, or of the model's framework, where it
+    asks for none."""
+    from tinyai.network import Network
+
+    options = Target.of(target)
+    if isinstance(model, Network) and not options.rounding:
+        return replace(options, rounding=model.rounding)
+    return options.for_model(model)
 
 
 def network_of(
@@ -112,12 +125,12 @@ def network_of(
         return model if isinstance(model, Network) else network_of_graph(model, name)
     try:
         from tinyai.frontends.relay import whole
-    except ImportError as error:
+    except Exception as error:  # a broken TVM raises what it likes
         raise EnvironmentProblem(
             "to read a model tinyai needs a TVM with Relay",
-            found=" ".join(str(error).splitlines()[:1]),
+            found=" ".join(str(error).splitlines()[:1]) or type(error).__name__,
             allowed="a TVM with Relay, such as 0.17",
-            hint="tinyai install-tvm, or python -m tinyai doctor",
+            hint="python -m tinyai doctor tells what is there and what to do",
         ) from None
     with stage("model to graph"):
         return whole.network_of(
@@ -189,7 +202,7 @@ class Model(Library):
             _require_none(asked or toolchain, "a library", allowed, "tinyai.compile takes them")
             super().__init__(path)
         else:
-            self._compile(source, Target.of(target), params, ends, input_shapes, toolchain)
+            self._compile(source, target_for(source, target), params, ends, input_shapes, toolchain)
 
     def _compile(
         self,

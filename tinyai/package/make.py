@@ -20,7 +20,7 @@ from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.plan import Space
 from tinyai.codegen.templates import render, tidy
 from tinyai.errors import OptionError
-from tinyai.frontends.model import Source, network_of
+from tinyai.frontends.model import Source, network_of, target_for
 from tinyai.ir import Array, DType, Type
 from tinyai.network import Network, Port
 from tinyai.package.measure import measure
@@ -66,7 +66,7 @@ def emit_c(
     Raises ``BoundaryError`` where a part of the model would stay on a host, ``OptionError`` for bad
     options, files and folders, ``LimitError`` where it needs more memory than the target allows.
     """
-    target = Target.of(target)
+    target = target_for(model, target)
     network = network_of(
         model, target, params=params, name=name, ends=ends, input_shapes=input_shapes
     )
@@ -92,7 +92,7 @@ def package_of(
     - ``sample``: inputs for NAME_test.c, dense arrays of the inputs' types; random ones if None.
     - ``toolchain``: what measures code and stack for the report; this machine's if None.
     """
-    target = Target.of(target)
+    target = target_for(network, target)
     if target.threads != 1:
         raise OptionError(
             "option 'threads' of a C package",

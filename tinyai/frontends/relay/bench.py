@@ -10,11 +10,12 @@ from tvm import relay
 
 from tinyai.errors import ModelError
 from tinyai.frontends.relay.functions import region_target
-from tinyai.frontends.relay.partition import partition_for_tinyai, regions
-from tinyai.frontends.relay.source import graph_from_region, source_types
+from tinyai.frontends.relay.partition import partition_for_tinyai, regions, with_constants
+from tinyai.frontends.relay.source import Source, graph_from_region, post_order, source_types
 from tinyai.ir import Graph
 from tinyai.runtime.layers import LayerTime, time_layers
 from tinyai.runtime.toolchain import Toolchain
+from tinyai.source import Call
 from tinyai.target import Target
 
 
@@ -43,12 +44,15 @@ def region_graphs(
 ) -> dict[str, tuple[Graph, Target]]:
     """The regions of ``mod`` as graphs, each with its target, by the region's name. Raises
     ``ModelError`` where there is none, and what ``partition_for_tinyai`` raises."""
-    partitioned = partition_for_tinyai(mod, params, **(options or {}))
-    found = regions(partitioned)
+    typed = with_constants(mod, params)
+    partitioned = None
+    if not float_calls(typed):
+        partitioned = partition_for_tinyai(mod, params, **(options or {}))
+    found = regions(partitioned) if partitioned else {}
     if not found:
         raise ModelError(
             "model to measure",
-            found=contents(partitioned),
+            found=contents(partitioned or typed),
             allowed="one of which tinyai takes a part",
             hint="python -m tinyai explain FILE tells why each operator stays on the host",
         )
@@ -56,6 +60,21 @@ def region_graphs(
         variable.name_hint: (graph_from_region(func), region_target(func))
         for variable, func in found.items()
     }
+
+
+# What regions compute in.
+_COMPUTED = {"int8", "uint8", "int16", "uint16", "int32"}
+
+
+def float_calls(mod: tvm.IRModule) -> list[Call]:
+    """The calls of a typed module that computes in floats alone, so that tinyai takes nothing of
+    it: known at once, where the partition takes a minute. None of others."""
+    source = Source()
+    values = [source(expr) for expr in post_order(mod["main"].body) if isinstance(expr, relay.Call)]
+    dtypes = {of.dtype for value in values for of in value.types}
+    if dtypes & _COMPUTED or not any(dtype.startswith("float") for dtype in dtypes):
+        return []
+    return [value for value in values if isinstance(value, Call)]
 
 
 def contents(mod: tvm.IRModule) -> str:

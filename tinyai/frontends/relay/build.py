@@ -10,7 +10,7 @@ from tvm import relay
 from tvm.relay.backend import Executor
 
 from tinyai.errors import OptionError
-from tinyai.frontends.relay.partition import module_of, partition_for_tinyai
+from tinyai.frontends.relay.partition import partition_for_tinyai
 from tinyai.frontends.relay.source import source_types, span_name
 from tinyai.report import safe
 from tinyai.runtime import tvm_module
@@ -49,7 +49,6 @@ def build(
             allowed="a tvm.relay.backend.Executor, or None for the graph executor",
             hint='Executor("aot", {"interface-api": "packed"})',
         )
-    mod, params = module_of(mod, params)
     partitioned = partition_for_tinyai(mod, params, mod_name=mod_name, sealed=True, **options)
     _check_static(partitioned["main"])
     context = tvm.transform.PassContext.current()

@@ -38,13 +38,13 @@ def explain(
     ``UnsupportedError`` or ``DefectError`` where a region that the user made himself cannot be
     built.
     """
-    target = Target.from_options(of_target(options))
+    target = Target.from_options(of_target(options)).for_model(mod)
     partitioned = partition_for_tinyai(mod, params, **options)  # type: ignore[arg-type]
     return report_of(partitioned, target.rounding, limits=target)
 
 
 def report_of(
-    partitioned: tvm.IRModule, mode: str = Target.rounding, *, limits: Target | None = None
+    partitioned: tvm.IRModule, mode: str = "upward", *, limits: Target | None = None
 ) -> Report:
     """The report of a module that is partitioned already, for the rounding ``mode`` where it has no
     region to say it, and the ``limits`` of a target where the regions have none."""

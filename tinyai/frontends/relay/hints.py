@@ -131,7 +131,7 @@ _HINTS: Hints = (
         lambda reason: reason.clause.startswith(
             ("TFLite's arithmetic of", "ONNX Runtime's arithmetic of")
         ),
-        'rounding="upward", which computes it as TVM does',
+        'rounding="upward" (--rounding upward), which computes it as TVM does',
     ),
     (
         lambda reason: reason.clause.startswith("pattern: "),

@@ -52,7 +52,7 @@ from tinyai.patterns import (
     computes,
 )
 from tinyai.source import TVMS_OWN, Call, Rounding
-from tinyai.target import COMPILER, SPECS, Target, split_target
+from tinyai.target import COMPILER, SPECS, Target, default_rounding, split_target
 
 # Compile specs by the names of regions.
 SpecsOfRegions: TypeAlias = Mapping[str, Sequence[CompileSpec]]
@@ -74,9 +74,10 @@ def partition_for_tinyai(
 ) -> tvm.IRModule:
     """Cut the parts of ``mod`` that tinyai takes into functions with ``Compiler="tinyai"``.
 
-    ``mod`` may be the path of an .onnx or .tflite file, which is loaded. ``params`` are bound as
-    constants: a pattern needs its weights. ``options`` are fields of ``tinyai.Target`` as values or
-    strings, ``target`` is all of them; ``compile_specs`` are options too, for all regions or by a
+    ``mod`` may be the path of an .onnx or .tflite file, which is loaded, and whose framework's
+    integers are the regions', if no ``rounding`` is asked for. ``params`` are bound as constants: a
+    pattern needs its weights. ``options`` are fields of ``tinyai.Target`` as values or strings,
+    ``target`` is all of them; ``compile_specs`` are options too, for all regions or by a
     region's name for one, where they overrule the others. A region that computes nothing goes back
     to the host unless ``prune`` is False, and what turns out to have no C, with a ``DefectWarning``
     where that is a fault of tinyai's own. ``mod_name`` begins the regions' symbols. ``sealed``
@@ -92,6 +93,7 @@ def partition_for_tinyai(
         own |= {"sealed": sealed, "compile_specs": compile_specs}
         said = own | split_target(target)[0] | options
         return partition_for_tinyai(mod, params, **said)
+    usual = default_rounding(mod)
     mod, params = module_of(mod, params)
     whole, keep_sealed = _boolean("strict", strict), _boolean("sealed", sealed)
     if isinstance(compile_specs, str):
@@ -100,6 +102,7 @@ def partition_for_tinyai(
     apart = compile_specs if isinstance(compile_specs, Mapping) else {}
     if not isinstance(compile_specs, Mapping):
         options = options_with(compile_specs, options)
+    options = {**options, "rounding": options.get("rounding") or usual}
     _check_roundings(apart, options)
     partitioned = _partition(mod, params, mod_name, prune, options, apart, keep_sealed)
     if whole:
@@ -130,7 +133,7 @@ def _check_roundings(apart: SpecsOfRegions, options: Mapping[str, object]) -> No
             raise OptionError(
                 f"compile spec 'rounding' of region {region}",
                 found="one of its own",
-                allowed=f"that of all regions: {options.get('rounding', Target.rounding)}",
+                allowed=f"that of all regions: {options['rounding']}",
             )
 
 

@@ -25,7 +25,7 @@ from tinyai.source import (
     ordered,
     tensors_of,
 )
-from tinyai.target import Target
+from tinyai.target import default_rounding
 
 
 class Source:
@@ -146,7 +146,7 @@ def rounding_of(func: relay.Function | None) -> Rounding:
     """What a region's attribute asks for, and what ``requantize_config`` says in the build at work
     for the operators that leave it open; UPWARD and int64 where that says nothing."""
     options = region_options(func) if func is not None else {}
-    mode = options.get("rounding", Target.rounding)
+    mode = options.get("rounding") or default_rounding(func)
     config = relay.qnn.op.qnn.current_requantize_config()
     return Rounding(mode, str(config.rounding or "UPWARD"), str(config.compute_dtype or "int64"))
 

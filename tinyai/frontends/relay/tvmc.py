@@ -27,7 +27,7 @@ from tinyai.frontends.relay.load import (
 )
 from tinyai.frontends.relay.partition import check_options, partition_for_tinyai, pattern_table
 from tinyai.runtime.toolchain import Toolchain
-from tinyai.target import COMPILER, foreign_triple, split_target, with_host
+from tinyai.target import COMPILER, default_rounding, foreign_triple, split_target, with_host
 
 
 def register_drivers() -> None:
@@ -139,6 +139,9 @@ def _for_host(target: str, args: argparse.Namespace) -> str:
     triple = getattr(args, "target_llvm_mtriple", None)
     host = f"{host} -mtriple={triple}" if triple else host
     told = with_host(options, host)
+    if not told.get("rounding"):
+        told = {**told, "rounding": _default_rounding(args)}
+        print(f"rounding: {told['rounding']}", file=sys.stderr)
     check_options(told)
     if foreign_triple(host) and not args.cross_compiler:
         args.cross_compiler = Toolchain.of(None, foreign_triple(host)).command()[0]
@@ -146,6 +149,11 @@ def _for_host(target: str, args: argparse.Namespace) -> str:
     return ",".join(
         part + said if part.split()[:1] == [COMPILER] else part for part in target.split(",")
     )
+
+
+def _default_rounding(args: argparse.Namespace) -> str:
+    kind = getattr(args, "model_format", None)
+    return default_rounding(f"model.{kind}" if kind else args.FILE)
 
 
 @contextlib.contextmanager

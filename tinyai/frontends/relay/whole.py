@@ -12,11 +12,13 @@ import tvm
 from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
+from tinyai.boundary import float_row
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError
-from tinyai.frontends.relay.bench import contents
+from tinyai.frontends.relay.bench import contents, float_calls
 from tinyai.frontends.relay.explain import explain
 from tinyai.frontends.relay.functions import deep_recursion
+from tinyai.frontends.relay.hints import language
 from tinyai.frontends.relay.load import FilePorts, Shapes, load_model, ports_of_file
 from tinyai.frontends.relay.partition import (
     module_of,
@@ -35,11 +37,11 @@ from tinyai.frontends.relay.qparams import (
 )
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
 from tinyai.ir import NARROW, Graph, QParams, verify
-from tinyai.lowering import refusal_of_operator
+from tinyai.lowering import FLOATS, refusal_of_operator
 from tinyai.network import ENDS, Network, Port, c_name, network_of_graph
-from tinyai.report import safe
+from tinyai.report import Report, safe
 from tinyai.source import Call, Refusal, Rounding
-from tinyai.target import Target
+from tinyai.target import FRAMEWORKS, Target
 
 Quants = Sequence[QParams | None]
 
@@ -53,7 +55,7 @@ def network_of(
     ends: str = "model",
     input_shapes: str | Shapes = "",
 ) -> Network:
-    """The whole of ``model`` as one graph, for ``target``'s rounding.
+    """The whole of ``model`` as one graph, for ``target``'s rounding, or a file's own framework's.
 
     ``model`` is the path of a file that ``load_model`` reads, with ``input_shapes`` if need be; a
     module from an importer or a quantizer with its ``params``; or a graph. ``name``, a C
@@ -65,7 +67,7 @@ def network_of(
     as integers; ``BoundaryError``, with the report of ``explain``, where an operator would stay on
     the host.
     """
-    target = Target.of(target)
+    target = Target.of(target).for_model(model)
     if ends not in ENDS:
         raise OptionError("ends of a network", found=repr(ends), allowed=", ".join(ENDS))
     if isinstance(model, Graph):
@@ -88,6 +90,7 @@ def network_of(
         plain = with_integers(mod, params, rounding)
         main, ins, outs = _with_ends(plain["main"], ends)
         plain = relay.transform.InferType()(tvm.IRModule({"main": main}, plain.type_definitions))
+        _refuse_floats(plain)
         composed = with_composites(plain, rounding=rounding)["main"]
         refused = next(_refusals(composed.body, rounding), None)
         if refused is not None:
@@ -100,7 +103,27 @@ def network_of(
     inputs = _inputs(graph, names, ins, known[0] if known else ())
     outputs = _outputs(graph, outs, known[1] if known else (), main)
     graph = replace(graph, inputs=tuple(tensor for tensor, _ in inputs))
-    return Network(name, graph, tuple(port for _, port in inputs), outputs)
+    ports = tuple(port for _, port in inputs)
+    return Network(name, graph, ports, outputs, rounding=target.rounding)
+
+
+_REFUSED = "not all of the model can be compiled, and there is no host for the rest"
+_WITH_HOST = "tinyai.build, or -o NAME.relay.so, leaves the rest to TVM"
+
+
+def _refuse_floats(mod: tvm.IRModule) -> None:
+    """Raise ``BoundaryError`` for a typed module that computes in floats alone."""
+    calls = [call for call in float_calls(mod) if not _moves_floats(call)]
+    if not calls:
+        return
+    raise BoundaryError(
+        _REFUSED,
+        report=Report(tuple(float_row(call, language()) for call in calls), ()),
+        found=contents(mod),
+        allowed=FLOATS,
+        hint="quantize the model first: tinyai quantize, --calibrate, or its framework's tools; "
+        + _WITH_HOST,
+    )
 
 
 def _boundary(
@@ -108,18 +131,27 @@ def _boundary(
 ) -> BoundaryError:
     options = {name: getattr(target, name) for name in ("rounding", "isa", "arch")}
     name = f" {safe(call.name, 60)!r}" if call.name else ""
-    held, hint = contents(relay.transform.InferType()(mod)), "what the report says of each operator"
-    if held.startswith("a float model"):
-        hint = "quantize the model first: tinyai quantize, --calibrate, or its framework's tools"
+    hint = "what the report says of each operator"
+    if target.rounding != "upward" and _is_taken_upward(mod, params):
+        whose = FRAMEWORKS[target.rounding]
+        hint = (
+            '--rounding upward, in Python rounding="upward": all of the model in TVM\'s integers, '
+        )
+        hint += f"which may be a step from {whose}'s"
     return BoundaryError(
-        "not all of the model can be compiled, and there is no host for the rest",
+        _REFUSED,
         report=explain(mod, params, **options),
-        found=held
-        if held.startswith("a float model")
-        else f"{call.spelled}{name}: {refusal.clause}: {safe(refusal.found)}",
+        found=f"{call.spelled}{name}: {refusal.clause}: {safe(refusal.found)}",
         allowed=safe(refusal.allowed),
-        hint=f"{hint}; tinyai.build, or -o NAME.relay.so, leaves the rest to TVM",
+        hint=f"{hint}; {_WITH_HOST}",
     )
+
+
+def _is_taken_upward(mod: tvm.IRModule, params: Any) -> bool:
+    """Whether the rounding alone keeps a part of a model out."""
+    rounding = replace(rounding_of(None), mode="upward")
+    composed = with_composites(with_integers(mod, params, rounding), rounding=rounding)["main"]
+    return next(_refusals(composed.body, rounding), None) is None
 
 
 def _refusals(body: relay.Expr, rounding: Rounding) -> Iterator[tuple[Call, Refusal]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 from click.testing import CliRunner
@@ -284,7 +285,44 @@ def test_names_of_layers_are_in_the_text_and_do_not_end_its_comment(name: str) -
         assert not any(span_name(expr) for expr in post_order(nameless["main"].body))
 
 
-def test_a_name_of_an_input_that_the_text_cannot_hold_is_told() -> None:
-    hostile = one(relay.nn.relu(relay.var("a b */ \n", shape=(1, 3))))
+@pytest.mark.parametrize("name", ["serving_default_x:0", "a b */ \n", "input1", "1", ""])
+def test_names_of_inputs_are_kept_beside_the_text_where_it_cannot_hold_them(name: str) -> None:
+    first, second = relay.var(name, shape=(1, 3)), relay.var("y:0", shape=(1, 3))
+    mod = relay.transform.InferType()(one(relay.add(first, second)))
+    text = text_of(mod)
+    again = module_of(text)
+    assert [param.name_hint for param in again["main"].params] == [name, "y:0"]
+    assert tvm.ir.structural_equal(mod, again)
+    assert text_of(again) == text
+    for edited in (
+        text.replace("/* inputs: [", "/* inputs: [1, "),
+        text.replace("/* inputs", "/*"),
+    ):
+        assert tvm.ir.structural_equal(mod, module_of(edited))
+
+
+def test_a_module_that_the_text_cannot_hold_is_told() -> None:
+    x, flag = relay.var("x", shape=(1, 3)), relay.var("flag", shape=(), dtype="bool")
+    branches = relay.If(flag, relay.nn.relu(x), x)
     with pytest.raises(OptionError, match="Relay's text"):
-        text_of(relay.transform.InferType()(hostile))
+        text_of(relay.transform.InferType()(one(branches)))
+
+
+def test_quantize_takes_the_names_that_tensorflow_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
+    weight = onnx.numpy_helper.from_array(x[:, 0, :, :3, :3], "w")
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("serving_default_x:0", [1, 3, 8, 8]), ("Call:0", [1, 4, 6, 6]))
+    ]
+    conv = onnx.helper.make_node("Conv", [ends[0].name, "w"], [ends[1].name])
+    graph = onnx.helper.make_graph([conv], "g", ends[:1], ends[1:], [weight])
+    opset = [onnx.helper.make_opsetid("", 13)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), "g.onnx")
+    np.savez("g.npz", **{"serving_default_x:0": x})
+    done = command("quantize", "g.onnx", "--calibrate", "g.npz", "-o", "g.relay")
+    assert done.exit_code == 0, done.output
+    assert tinyai.network_of("g.relay").inputs[0].name == "serving_default_x:0"

@@ -1,8 +1,9 @@
-"""A module as Relay's text, with its constants and the names of its layers, and back."""
+"""A module as Relay's text, with its constants and the names of its inputs and layers, and back."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 import tvm
@@ -12,56 +13,68 @@ from tinyai.errors import OptionError
 from tinyai.frontends.relay.functions import deep_recursion
 from tinyai.frontends.relay.source import post_order, span_name
 
-_NAMES = "\n/* layers: "
+# Comments at the end of a text.
+_INPUTS, _LAYERS = "inputs", "layers"
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # what the text can hold as a name
 
 
 def text_of(mod: tvm.IRModule) -> str:
-    """``main`` of a module, a plain graph, as text; the last line has the names of its calls.
+    """``main`` of a module, a plain graph, as text; the last lines have the names of its inputs,
+    where the text cannot hold one (``serving_default_x:0``), and of its calls.
 
     TVM would write the names as comments, which a hostile one may end. Raises ``OptionError`` where
     TVM does not read the same module from it.
     """
+    hints = [str(param.name_hint) for param in mod["main"].params]
+    inputs = "" if all(map(_WORD.fullmatch, hints)) else _comment(_INPUTS, hints)
     main, names = _without_spans(mod["main"])
-    plain = relay.transform.InferType()(tvm.IRModule.from_expr(main))
     with deep_recursion():
-        text = f"{plain.astext()}{_NAMES}{_in_comment(names)} */\n"
         try:
+            plain = relay.transform.InferType()(tvm.IRModule.from_expr(main))
+            text = f"{plain.astext()}\n{inputs}{_comment(_LAYERS, names)}"
             same = tvm.ir.structural_equal(plain, module_of(text))
-        except Exception:  # the parser raises what it likes
+        except Exception:  # TVM's passes and its parser raise what they like
             same = False
     if not same:
         raise OptionError(
             "module as Relay's text",
             found="text that TVM reads as another module, or not at all",
-            allowed="a module with names of inputs that the text can hold",
-            hint="name the inputs by letters, digits and _",
+            allowed="a module of operators and constants that the text can hold",
+            hint="go on in Python: tinyai.quantize gives the module itself",
         )
     return text
 
 
 def module_of(text: str) -> tvm.IRModule:
-    """The typed module of a text, its calls with the names that ``text_of`` wrote, if it did.
+    """The typed module of a text, with the names of inputs and calls that ``text_of`` wrote, if it
+    did.
 
     Raises what TVM's parser does."""
     # Else the parser gives each call the name of the text.
     mod = relay.transform.InferType()(relay.fromtext(text, source_name=""))
-    names, main = _names(text), mod["main"]
-    if len(names) != sum(isinstance(expr, relay.Call) for expr in post_order(main.body)):
-        return mod  # not of text_of, or edited since
-    mod["main"] = _with_spans(main, names)
+    main = mod["main"]
+    inputs, names = _names(text, _INPUTS), _names(text, _LAYERS)
+    # Else the comments are not of text_of, or the text was edited since.
+    inputs = inputs if len(inputs) == len(main.params) else []
+    calls = sum(isinstance(expr, relay.Call) for expr in post_order(main.body))
+    names = names if len(names) == calls else []
+    if not inputs and not names:
+        return mod
+    mod["main"] = _with_names(main, inputs, names or [""] * calls)
     return relay.transform.InferType()(mod)
 
 
-def _in_comment(names: Sequence[str]) -> str:
-    """JSON that no name ends the comment of."""
-    return json.dumps(names).replace("*", "\\u002a")
+def _comment(what: str, names: Sequence[str]) -> str:
+    """Names as JSON in a comment that none of them ends."""
+    escaped = json.dumps(names).replace("*", "\\u002a")
+    return f"/* {what}: {escaped} */\n"
 
 
-def _names(text: str) -> list[str]:
-    """Of the calls in order, none where the text does not end with them."""
-    _, _, line = text.rstrip().rpartition(_NAMES)
+def _names(text: str, what: str) -> list[str]:
+    """Of a comment at the end of the text; none where it has no such."""
+    _, _, rest = text.rpartition(f"\n/* {what}: ")
     try:
-        names = json.loads(line.removesuffix("*/"))
+        names = json.loads(rest.partition("*/")[0])
     except ValueError:
         return []
     fits = isinstance(names, list) and all(isinstance(name, str) for name in names)
@@ -69,11 +82,13 @@ def _names(text: str) -> list[str]:
 
 
 def _without_spans(func: relay.Function) -> tuple[relay.Function, list[str]]:
-    """And the names of its calls, in order."""
+    """With parameters that the text can hold; and the names of its calls, in order."""
     made: dict[relay.Expr, relay.Expr] = {}
     names: list[str] = []
-    for param in func.params:
-        made[param] = relay.Var(param.name_hint, param.checked_type)
+    for place, param in enumerate(func.params):
+        hint = str(param.name_hint)
+        name = hint if _WORD.fullmatch(hint) else f"input{place}"
+        made[param] = relay.Var(name, param.checked_type)
     for expr in post_order(func.body):
         if expr not in made:
             constant = isinstance(expr, relay.Constant)
@@ -82,14 +97,20 @@ def _without_spans(func: relay.Function) -> tuple[relay.Function, list[str]]:
     return relay.Function([made[param] for param in func.params], made[func.body]), names
 
 
-def _with_spans(func: relay.Function, names: Sequence[str]) -> relay.Function:
+def _with_names(
+    func: relay.Function, inputs: Sequence[str], names: Sequence[str]
+) -> relay.Function:
     made: dict[relay.Expr, relay.Expr] = {}
+    for param, name in zip(func.params, inputs, strict=False):
+        made[param] = relay.Var(name, param.checked_type)
     left = iter(names)
     for expr in post_order(func.body):
         name = next(left) if isinstance(expr, relay.Call) else ""
         span = relay.Span(relay.SourceName(name), 0, 0, 0, 0) if name else None
-        made[expr] = _copied(expr, made, span)
-    return relay.Function(func.params, made[func.body])
+        if expr not in made:
+            made[expr] = _copied(expr, made, span)
+    params = [made.get(param, param) for param in func.params]
+    return relay.Function(params, made[func.body])
 
 
 def _copied(

@@ -7,6 +7,9 @@ it comes to this module first, which changes nothing where tinyai is imported by
 import os
 import signal
 import sys
+import time
+
+_NOW = time.perf_counter()  # before whatever else is imported
 
 EXIT_CODE = 128 + signal.SIGINT
 
@@ -32,5 +35,7 @@ def end_with_a_line() -> None:
         signal.signal(signal.SIGINT, abort)
 
 
-if _is_command():
+# When this process began, if it is the command.
+STARTED = _NOW if _is_command() else None
+if STARTED is not None:
     end_with_a_line()

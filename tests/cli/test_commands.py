@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,8 +146,24 @@ def test_verbose_tells_stages_and_times(inside: Path) -> None:
     result = run("compile", "-v", "model.tflite", "-o", "a.so", "--isa", "scalar")
     assert result.exit_code == 0
     told = re.findall(r"^ +\d+\.\d{3} s  (.+)$", result.stderr, re.MULTILINE)
-    assert told == ["read model.tflite", "model to graph", "graph to C", "C compiler"]
+    imports = ["imports of what the command needs", "imports of TVM"]
+    work = ["read model.tflite", "model to graph", "graph to C", "C compiler"]
+    assert told == [*imports, *work, "the rest", "in all"]
     assert run("compile", "model.tflite", "-o", "a.so", "--isa", "scalar").stderr == ""
+
+
+def test_the_stages_are_the_whole_time_of_the_process(inside: Path) -> None:
+    start = time.perf_counter()
+    done = process(inside, "compile", "-v", "model.tflite", "-o", "a.so", "--isa", "scalar")
+    whole = time.perf_counter() - start
+    told = re.findall(r"^ +(\d+\.\d{3}) s  (.+)$", done.stderr, re.MULTILINE)
+    *parts, in_all = [float(seconds) for seconds, _ in told]
+    assert told[0][1] == "start and imports of tinyai"
+    assert all(seconds >= 0 for seconds in parts)
+    assert sum(parts) == pytest.approx(in_all, abs=0.001 * len(parts))
+    rest = {name: float(seconds) for seconds, name in told}["the rest"]
+    assert rest < 0.1 * in_all
+    assert 0.7 * whole < in_all < whole
 
 
 def test_compile_tells_sizes_ends_and_whose_integers_they_are(inside: Path) -> None:

@@ -14,6 +14,7 @@ from tinyai.cli.shared import (
     shapes_option,
     target_options,
 )
+from tinyai.stages import OWN_IMPORTS, stage
 
 
 @command(
@@ -67,7 +68,8 @@ def check(
     The exit code is 0 where all values are equal, 1 where one is not or FILE cannot be compiled, 2
     where an option is bad or the program is not installed.
     """
-    from tinyai.checking import check as checking
+    with stage(OWN_IMPORTS):
+        from tinyai.checking import check as checking
 
     against = checking.opponent_of(Path(file), against or "")
     compared = checking.check(

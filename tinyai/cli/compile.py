@@ -20,7 +20,7 @@ from tinyai.cli.shared import (
 )
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
-from tinyai.stages import stage
+from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
     from tinyai.ir import Array
@@ -167,8 +167,9 @@ def _library(
     input_shapes: str,
     toolchain: Toolchain | None,
 ) -> dict[str, Any]:
-    from tinyai.frontends.model import compile
-    from tinyai.runtime.link import facts_of_library
+    with stage(OWN_IMPORTS):
+        from tinyai.frontends.model import compile
+        from tinyai.runtime.link import facts_of_library
 
     compile(
         model,
@@ -195,8 +196,9 @@ def _package(
     sample: Path | None,
 ) -> dict[str, Any]:
     """The facts are the report's, ports in the words of ``_lines``."""
-    from tinyai.frontends.model import network_of
-    from tinyai.package import package_of
+    with stage(OWN_IMPORTS):
+        from tinyai.frontends.model import network_of
+        from tinyai.package import package_of
 
     network = network_of(model, asked.target, name=name, ends=ends, input_shapes=input_shapes)
     package = package_of(

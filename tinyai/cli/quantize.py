@@ -15,6 +15,7 @@ import click
 from tinyai.cli.shared import command, console, json_option, relay_for, shapes_option
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
+from tinyai.stages import stage
 
 if TYPE_CHECKING:
     from tinyai.frontends.relay.quantize import Quantized
@@ -156,9 +157,10 @@ def write_quantized(
         from tinyai.frontends.relay.quantize import quantize
         from tinyai.frontends.relay.text import text_of
     mod, params = load_model(model, input_shapes)
-    quantized = quantize(mod, params, calibrate, config, progress=True, **asked)
-    text = text_of(quantized.module)
-    with written_whole(output) as beside:
+    with stage("ranges, pairs and the report"):
+        quantized = quantize(mod, params, calibrate, config, progress=True, **asked)
+    with stage("write"), written_whole(output) as beside:
+        text = text_of(quantized.module)
         beside.write_text(text)
     return quantized
 

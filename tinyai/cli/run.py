@@ -22,7 +22,7 @@ from tinyai.cli.shared import (
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.files import check_place, written_whole
 from tinyai.pictures import is_picture, pixels
-from tinyai.stages import stage
+from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
     from tinyai.runtime.library import Array, Library, TensorSpec
@@ -74,7 +74,8 @@ def run(
     with it, they are divided by 255. Under --scaled too, integers of the input's own dtype are
     taken as they are.
     """
-    from tinyai.frontends.model import Model, is_compiled
+    with stage(OWN_IMPORTS):
+        from tinyai.frontends.model import Model, is_compiled
 
     if output is not None and output.suffix != ".npz":
         raise OptionError("--output", found=str(output), allowed="a name that ends with .npz")

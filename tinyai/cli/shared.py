@@ -29,7 +29,8 @@ from tinyai.errors import (
     TinyAIError,
     UnsupportedError,
 )
-from tinyai.stages import watched
+from tinyai.interrupts import STARTED
+from tinyai.stages import IMPORTS, stage, watched
 from tinyai.target import FRAMEWORKS, Target, default_rounding, split_target
 
 if TYPE_CHECKING:
@@ -182,7 +183,8 @@ def progress() -> Iterator[Any]:
 def relay_for(name: str) -> Iterator[None]:
     """Imports within need a TVM with Relay: without one the error says so."""
     try:
-        yield
+        with stage(IMPORTS):
+            yield
     except Exception as error:  # a broken TVM raises what it likes
         raise EnvironmentProblem(
             f"{name} needs a TVM with Relay",
@@ -203,7 +205,7 @@ def exit_code(error: BaseException) -> int:
 @contextlib.contextmanager
 def _messages(verbose: bool) -> Iterator[None]:
     try:
-        with watched(_tell_stage) if verbose else contextlib.nullcontext():
+        with watched(_tell_stage, STARTED) if verbose else contextlib.nullcontext():
             yield
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise

@@ -103,7 +103,7 @@ def network_of(
     errors are those of ``compile``."""
     from tinyai.ir import Graph
     from tinyai.network import Network, network_of_graph
-    from tinyai.stages import stage
+    from tinyai.stages import IMPORTS, stage
 
     if isinstance(model, Graph | Network):
         given = [
@@ -124,7 +124,8 @@ def network_of(
             )
         return model if isinstance(model, Network) else network_of_graph(model, name)
     try:
-        from tinyai.frontends.relay import whole
+        with stage(IMPORTS):
+            from tinyai.frontends.relay import whole
     except Exception as error:  # a broken TVM raises what it likes
         raise EnvironmentProblem(
             "to read a model tinyai needs a TVM with Relay",

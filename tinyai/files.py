@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all, and looked at before they are read."""
 
 from __future__ import annotations
 
@@ -48,3 +48,10 @@ def check_place(path: Path) -> None:
             found=f"{str(path)!r}: {wrong}",
             allowed="a file in a folder that can be written",
         )
+
+
+def no_file(path: Path) -> str:
+    """What is wrong with a file to read, as the end of a sentence; nothing for a regular file."""
+    if path.is_file():
+        return ""
+    return "a folder" if path.is_dir() else "not a regular file" if path.exists() else "no file"

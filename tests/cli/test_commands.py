@@ -345,10 +345,48 @@ def nothing() -> None:
     pass
 
 
+def setenv(name: str, value: str) -> None:
+    os.environ[name] = value
+
+
 WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
     ("compile", 2, "Missing argument", nothing),
     ("compile model.tflite", 2, "Missing option '--output'", nothing),
     ("compile none.tflite -o a.so", 2, "none.tflite, no file", nothing),
+    ("compile '' -o a.so", 2, "an empty path", nothing),
+    ("run '' -i x.npy", 2, "an empty path", nothing),
+    ("explain ''", 2, "an empty path", nothing),
+    ("compile e.onnx -o a.so", 1, "e.onnx, an empty file", make(e_onnx=b"")),
+    ("run e.tflite -i x.npy", 1, "e.tflite, an empty file", make(e_tflite=b"")),
+    ("check e.relay", 1, "e.relay, an empty file", make(e_relay=b"")),
+    ("run e.so -i x.npy", 1, "0 bytes that begin with", make(e_so=b"")),
+    ("run e.tar -i x.npy", 1, "e.tar: ReadError", make(e_tar=b"")),
+    ("run e.tinyai -i x.npy", 1, "begins with b", make(e_tinyai=b"")),
+    ("compile cut.onnx -o a.so", 1, "cut.onnx", make(cut_onnx=DIGITS.read_bytes()[:20_000])),
+    ("compile d.onnx -o a.so", 2, "d.onnx, a folder", make(d_onnx=b"/")),
+    ("compile f.onnx -o a.so", 2, "f.onnx, not a regular file", lambda: os.mkfifo("f.onnx")),
+    ("bench f.tflite", 2, "f.tflite, not a regular file", lambda: os.mkfifo("f.tflite")),
+    ("run f.so -i x.npy", 2, "f.so, not a regular file", lambda: os.mkfifo("f.so")),
+    ("run f.tar -i x.npy", 1, "f.tar: not a regular file", lambda: os.mkfifo("f.tar")),
+    ("run f.tinyai -i x.npy", 2, "f.tinyai, not a regular", lambda: os.mkfifo("f.tinyai")),
+    ("run net.so -i f.npy", 2, "f.npy, not a regular file", lambda: os.mkfifo("f.npy")),
+    ("run net.so -i x.npy --top 1 --labels /dev/zero", 2, "no text file", nothing),
+    ("check model.tflite --input f.npy", 2, "not a regular", lambda: os.mkfifo("f.npy")),
+    ("compile model.tflite -o a.so --cc true", 2, "the C compiler wrote nothing", nothing),
+    ("compile model.tflite -o a.so --cc 'false -g'", 2, "false -g ended with 1: without", nothing),
+    ("run model.tflite -i x.npy --isa scalar", 2, "wrote nothing", lambda: setenv("CC", "true")),
+    (
+        "run net.so -i y.npz",
+        2,
+        "found:   'other'",
+        lambda: np.savez("y.npz", other=np.load("x.npy")),
+    ),
+    (
+        "run net.so -i y.npy --scaled",
+        2,
+        "found:   1e+300",
+        lambda: np.save("y.npy", np.full((1, 49, 10, 1), 1e300)),
+    ),
     ("compile . -o a.so", 2, "allowed: *.onnx, *.tflite", nothing),
     ("compile x.npy -o a.so", 2, "allowed: *.onnx, *.tflite", nothing),
     ("compile bad.tflite -o a.so", 1, "TFL3 from byte 4 on", make(bad_tflite=b"nothing")),
@@ -446,8 +484,14 @@ WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
     ("command", "code", "told", "begin"), WRONG, ids=[f"{row[0]}: {row[2]}"[:90] for row in WRONG]
 )
 def test_wrong_uses_are_told_on_a_screen_and_leave_nothing(
-    inside: Path, command: str, code: int, told: str, begin: Callable[[], None]
+    inside: Path,
+    command: str,
+    code: int,
+    told: str,
+    begin: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("CC", "gcc")  # to be restored, whatever ``begin`` does to it
     begin()
     before = {path: path.stat().st_mtime_ns for path in inside.rglob("*")}
     result = run(*shlex.split(command))
@@ -583,6 +627,36 @@ def test_ctrl_c_while_the_compiler_runs_leaves_nothing(inside: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (130, "Aborted!\n")
     assert files(inside) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("command", ["run net.so -i x.npy", "run net.so -i x.npy --top 1", "ops"])
+def test_an_output_without_room_is_named(inside: Path, command: str) -> None:
+    words = [sys.executable, "-m", "tinyai", *command.split()]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=inside, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[:2] == [
+        "error: standard output cannot be written",
+        "  found:   No space left on device",
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["compile e.onnx -o a.so", "explain none.tflite", "compile model.tflite -o a.so --cc true"],
+)
+def test_bad_files_and_compilers_are_told_before_tvm_is_imported(
+    inside: Path, command: str
+) -> None:
+    (inside / "e.onnx").touch()
+    (inside / "tvm.py").write_text("raise RuntimeError('imported')")
+    done = process(inside, *command.split())
+    assert done.returncode in (1, 2)
+    assert "imported" not in done.stderr
+    assert any(told in done.stderr for told in ("an empty file", "no file", "wrote nothing"))
 
 
 def test_a_full_disk_is_told_and_leaves_what_was_there(inside: Path) -> None:

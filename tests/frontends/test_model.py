@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +133,35 @@ def test_wrong_uses_of_model_and_compile_are_told(
         tinyai.compile(model, tmp_path / "net.so", **options)
     assert not (tmp_path / "net.so").exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("kind", ["library", "package", "file"])
+def test_a_model_is_pickled_by_its_path_and_options(
+    cache: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if kind == "library":
+        tinyai.compile(KWS, "net.so", TARGET)
+        model = tinyai.Model("net.so")
+    elif kind == "package":
+        tinyai.emit_c(KWS, "net", TARGET)
+        model = tinyai.Model("net")
+    else:
+        model = tinyai.Model(KWS, "tinyai -isa=scalar -rounding=upward")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.name, again.target) == (model.name, model.target)
+    assert np.array_equal(again.run(sample())[0], model.run(sample())[0])
+
+
+def test_a_model_of_no_file_is_not_pickled(cache: Path) -> None:
+    model = tinyai.Model(small_network())
+    with pytest.raises(OptionError, match="one that a path leads to"):
+        pickle.dumps(model)
+
+
+def test_an_empty_path_is_no_folder() -> None:
+    for call in (tinyai.Model, tinyai.network_of, tinyai.explain):
+        with pytest.raises(OptionError, match="an empty path"):
+            call("")

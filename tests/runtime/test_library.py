@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +19,7 @@ import numpy as np
 import pytest
 
 import tinyai
-from tinyai.errors import FormatError, OptionError, ToolchainError
+from tinyai.errors import EnvironmentProblem, FormatError, OptionError, ToolchainError
 from tinyai.ir import Builder, DType, Operand, QParams, Type
 from tinyai.network import Network, network_of_graph
 from tinyai.ops import Elementwise
@@ -75,6 +78,47 @@ def test_scaled_calls_take_and_give_real_numbers(built: Path) -> None:
     assert np.array_equal(model.run(np.full_like(real, 1e9), scaled=True)[0].shape, found.shape)
     with pytest.raises(OptionError, match="NaN"):
         model.run(np.full_like(real, np.nan), scaled=True)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_masked_array_is_no_input(built: Path, scaled: bool) -> None:
+    library = Library(built)
+    arrays = [np.ma.masked_equal(each, each.flat[0]) for each in inputs(1)]
+    with pytest.raises(OptionError, match=r"a masked array(.|\n)*array.filled"):
+        library.run(arrays, scaled=scaled)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e300, np.nan])
+def test_a_scaled_call_takes_finite_numbers(built: Path, value: float) -> None:
+    library = Library(built)
+    arrays = [np.zeros(each.shape) for each in library.inputs]
+    arrays[0].flat[0] = value
+    with pytest.raises(OptionError, match=r"found:   -?(inf|1e.300|NaN)"):
+        library.run(arrays, scaled=True)
+
+
+@pytest.fixture
+def noexec(tmp_path: Path) -> Iterator[Path]:
+    """A folder from which no code may be executed."""
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, check=False).returncode != 0:
+        pytest.skip("no folder can be mounted")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_folder_that_may_hold_no_code_is_named(
+    built: Path, noexec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = noexec / "copy.so"
+    copy.write_bytes(built.read_bytes())
+    with pytest.raises(EnvironmentProblem, match=f"{noexec}, mounted with noexec"):
+        Library(copy)
+    monkeypatch.setattr(tempfile, "tempdir", str(noexec))
+    with pytest.raises(EnvironmentProblem, match=r"mounted with noexec(.|\n)*TMPDIR"):
+        tinyai.Runner(network().graph)
 
 
 def test_a_scaled_call_takes_integers_of_the_inputs_own_dtype_as_they_are(built: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.errors import OptionError
+from tinyai.files import no_file
 from tinyai.ir import NARROW, Array, Graph
 from tinyai.network import Network, Port
 from tinyai.report import safe
@@ -71,6 +72,8 @@ def _samples(network: Network, file: Path) -> Iterator[Sample]:
 def _read(network: Network, file: Path) -> dict[str, Array]:
     names = [port.name for port in network.inputs]
     shown = ", ".join(f"{port.name}: {port.type}" for port in network.inputs)
+    if file.exists() and no_file(file):
+        raise _unfit(file, no_file(file), ".npz or .npy of numpy")
     try:
         with file.open("rb") as opened:
             loaded = np.load(opened, allow_pickle=False)

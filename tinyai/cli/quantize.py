@@ -15,6 +15,7 @@ import click
 from tinyai.cli.shared import command, console, json_option, relay_for, shapes_option
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
+from tinyai.model_file import check_model
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def write_quantized(
     **asked: Any,
 ) -> Quantized:
     """Quantize a model file and write it as Relay's text, whole or not at all."""
+    check_model(model)
     with relay_for("quantize"):
         from tinyai.frontends.relay.load import load_model
         from tinyai.frontends.relay.quantize import quantize

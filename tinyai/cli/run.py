@@ -20,7 +20,7 @@ from tinyai.cli.shared import (
     tell_rounding,
 )
 from tinyai.errors import OptionError, TinyAIError
-from tinyai.files import check_place, written_whole
+from tinyai.files import check_place, no_file, written_whole
 from tinyai.pictures import is_picture, pixels
 from tinyai.stages import OWN_IMPORTS, stage
 
@@ -117,6 +117,9 @@ def _no_target(asked: Asked) -> None:
 
 def _arrays(model: Library, files: Sequence[str], scaled: bool) -> Any:
     """What the files hold, for ``Library.run``."""
+    for file in files:
+        if wrong := no_file(Path(file)):
+            raise OptionError("--input", found=f"{file}, {wrong}", allowed="a file to read")
     if not files:
         wanted = ", ".join(f"{each.name} {each}" for each in model.inputs)
         raise OptionError("no --input", found="none", allowed=wanted[:300])
@@ -125,9 +128,8 @@ def _arrays(model: Library, files: Sequence[str], scaled: bool) -> Any:
 
         with _readable(files[0], "arrays of numpy"), np.load(files[0]) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        names = {each.name for each in model.inputs}
-        if len(arrays) == len(names) == 1:
-            return list(arrays.values())  # there is no doubt which is which
+        if len(model.inputs) == 1 and list(arrays) == ["arr_0"]:  # numpy's name for none
+            return list(arrays.values())
         return arrays
     if len(files) != len(model.inputs):
         names_ = ", ".join(each.name for each in model.inputs)
@@ -155,8 +157,6 @@ def _array(file: str, spec: TensorSpec, scaled: bool) -> Array:
 def _readable(file: str, what: str) -> Any:
     try:
         yield
-    except (FileNotFoundError, IsADirectoryError):
-        raise OptionError("--input", found=f"{file}, no file", allowed="a file to read") from None
     except (PermissionError, TinyAIError):
         raise
     except Exception as error:  # numpy and zipfile raise what they like
@@ -181,8 +181,10 @@ def _labels(file: str | None, top: int | None) -> list[str]:
     if top is None:
         raise OptionError("--labels", found="without --top", allowed="--top K --labels FILE")
     try:
+        if no_file(Path(file)):
+            raise FileNotFoundError
         return Path(file).read_text().splitlines()
-    except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError):
+    except (FileNotFoundError, UnicodeDecodeError):
         raise OptionError(
             "--labels", found=f"{file}, no text file", allowed="a text file, one name a line"
         ) from None

@@ -30,6 +30,7 @@ from tinyai.errors import (
     UnsupportedError,
 )
 from tinyai.interrupts import STARTED
+from tinyai.model_file import check_model
 from tinyai.stages import IMPORTS, stage, watched
 from tinyai.target import FRAMEWORKS, Target, default_rounding, split_target
 
@@ -110,7 +111,9 @@ class Asked:
         return Target.from_options(self.options)
 
     def for_model(self, file: str) -> Asked:
-        """With the rounding of a model file, where none is asked for."""
+        """With the rounding of a model file, where none is asked for. Raises what ``check_model``
+        does, before TVM is imported."""
+        check_model(file)
         rounding = Target(rounding=self.options.get("rounding", "")).for_model(file).rounding
         return dataclasses.replace(self, options={**self.options, "rounding": rounding})
 
@@ -214,7 +217,8 @@ def _messages(verbose: bool) -> Iterator[None]:
             _fail(error, error, verbose)
         if error.errno == errno.EPIPE:  # who reads our output has enough of it: click's to end
             raise
-        _fail(error, _of_the_system(error), verbose)
+        printed = _was_printing(error)
+        _fail(error, _of_the_output(error) if printed else _of_the_system(error), verbose)
     except MemoryError as error:
         _fail(error, _no_memory(), verbose)
     except TinyAIError as error:
@@ -293,6 +297,25 @@ def _of_the_system(error: OSError) -> TinyAIError:
         hint="free some space, or set TMPDIR to a folder that has it"
         if full
         else "permissions and free space; TMPDIR names the folder for what is in between",
+    )
+
+
+def _was_printing(error: OSError) -> bool:
+    """Whether what was printed cannot be written; then it is let go, for Python would try again
+    when it ends."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    if str(frame.f_globals.get("__name__")).partition(".")[0] not in ("click", "rich"):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
+def _of_the_output(error: OSError) -> TinyAIError:
+    return EnvironmentProblem(
+        "standard output cannot be written",
+        found=error.strerror,
+        allowed="a terminal, a pipe, or a file with room",
+        hint="send what is printed elsewhere, or free some space",
     )
 
 

@@ -9,12 +9,14 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinyai._version import __version__
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.files import check_place
+from tinyai.model_file import check_model, check_path
 from tinyai.runtime.kept import drop_old, kept_folder
 from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
@@ -70,8 +72,10 @@ def compile(
     from tinyai.runtime.link import toolchain_for, write_library
 
     options = target_for(model, target)
-    toolchain_for(options, toolchain).command()
     check_place(path)
+    if isinstance(model, str | os.PathLike):
+        check_model(model)
+    toolchain_for(options, toolchain).check()
     network = network_of(
         model, options, params=params, name=name, ends=ends, input_shapes=input_shapes
     )
@@ -123,6 +127,8 @@ def network_of(
                 allowed="none: it is whole",
             )
         return model if isinstance(model, Network) else network_of_graph(model, name)
+    if isinstance(model, str | os.PathLike):
+        check_model(model)
     try:
         with stage(IMPORTS):
             from tinyai.frontends.relay import whole
@@ -163,8 +169,10 @@ class Model(Library):
     where a bundle has one method it need not be named. A model (as ``tinyai.compile`` takes it,
     with its options) is compiled for this machine first; what became of a file is kept in
     ``~/.cache/tinyai/models`` and found again by its content, the options, the compiler and
-    tinyai's own code.
+    tinyai's own code. What was made of a path is pickled by it.
     """
+
+    _again: partial[Model] | None
 
     def __init__(
         self,
@@ -179,7 +187,20 @@ class Model(Library):
     ) -> None:
         """Raises what ``tinyai.compile`` raises, ``OptionError`` for options beside a library, and
         ``FormatError`` for a library or C package that is none, or of another version."""
-        path = Path(source) if isinstance(source, str | os.PathLike) else None
+        path, self._again = None, None
+        if isinstance(source, str | os.PathLike):
+            check_path(source)
+            path = Path(source)
+            self._again = partial(
+                Model,
+                os.path.abspath(path),
+                target,
+                params=params,
+                ends=ends,
+                input_shapes=input_shapes,
+                toolchain=toolchain,
+                method=method,
+            )
         suffix = path.suffix if path else ""
         asked = target is not None or params or ends != "model" or input_shapes
         if method and suffix != BUNDLE:
@@ -205,6 +226,17 @@ class Model(Library):
         else:
             self._compile(source, target_for(source, target), params, ends, input_shapes, toolchain)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A model is pickled by its path and options: what reads it makes it again."""
+        if self._again is None:
+            raise OptionError(
+                "model to pickle",
+                found="one that was not made of a file",
+                allowed="one that a path leads to",
+                hint="tinyai.compile(model, 'net.so'), then tinyai.Model('net.so')",
+            )
+        return self._again, ()
+
     def _compile(
         self,
         source: Source,
@@ -229,6 +261,9 @@ class Model(Library):
                 with contextlib.suppress(FormatError):  # cut off or altered: it is made anew
                     super().__init__(place)
                     return
+            if isinstance(source, str | os.PathLike):
+                check_model(source)
+            toolchain.check()
             network = network_of(
                 source, target, params=params, ends=ends, input_shapes=input_shapes
             )

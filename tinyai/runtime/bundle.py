@@ -20,11 +20,12 @@ from tinyai.backend.named_data import NamedData
 from tinyai.backend.sharing import is_code
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import FormatError, OptionError
-from tinyai.files import written_whole
+from tinyai.files import no_file, written_whole
 from tinyai.ir import DType, QParams, Type
 from tinyai.network import Port
+from tinyai.report import safe
 from tinyai.runtime.kept import drop_old, kept_folder
-from tinyai.runtime.library import check_elf
+from tinyai.runtime.library import check_elf, executable
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import this_architecture
 
@@ -124,12 +125,14 @@ class Bundle:
     def load(cls, file: str | os.PathLike[str]) -> Bundle:
         """The bundle of a file. Raises ``OptionError`` where there is none, and ``FormatError`` as
         ``from_bytes``."""
+        wrong = no_file(Path(file))
         try:
-            content = Path(file).read_bytes()
+            content = b"" if wrong else Path(file).read_bytes()
         except OSError as error:
-            raise OptionError(
-                "bundle", found=error, allowed="a file that Bundle.save wrote"
-            ) from None
+            wrong = str(error)
+        if wrong:
+            found, allowed = f"{safe(str(file))}, {wrong}", "a file that Bundle.save wrote"
+            raise OptionError("bundle", found=found, allowed=allowed)
         return cls.from_bytes(content, Path(file).name)
 
     @contextlib.contextmanager
@@ -220,7 +223,8 @@ def loaded_method(
         raise OptionError("method of a bundle", found=repr(name), allowed=allowed)
     with bundle.libraries(toolchain) as libraries:
         file = libraries[name]
-        handle = ctypes.CDLL(str(file))
+        with executable(file):
+            handle = ctypes.CDLL(str(file))
         facts = {
             "name": name,
             "entry": method.entry,

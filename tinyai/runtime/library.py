@@ -6,13 +6,14 @@ arena's size, and the inputs and outputs. What is read here is written by ``tiny
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
+from tinyai.files import no_file
 
 Array = npt.NDArray[Any]
 
@@ -113,6 +115,10 @@ class Library:
         """``run``."""
         return self.run(x, scaled=scaled)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A library is pickled by its path."""
+        return Library, (os.path.abspath(self.path),)
+
     def __repr__(self) -> str:
         ends = [", ".join(map(str, each)) for each in (self.inputs, self.outputs)]
         return f"<{type(self).__name__} {self.name}: {' -> '.join(ends)}>"
@@ -188,6 +194,13 @@ class _Room:
 
 
 def _array(value: Any, spec: TensorSpec) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise OptionError(
+            f"input {spec.name!r}",
+            found="a masked array, whose masked values are none",
+            allowed=f"a numpy array {spec}",
+            hint="array.filled(value)",
+        )
     if isinstance(value, np.ndarray):  # a kind of its own: a matrix, a masked or a mapped array
         return np.asarray(value)
     raise OptionError(
@@ -208,24 +221,29 @@ def _misfit(array: Array, spec: TensorSpec) -> OptionError:
 
 def _quantized(value: Any, spec: TensorSpec) -> Array:
     """Real numbers as what an input wants."""
-    array = value if isinstance(value, np.ndarray) else _array(value, spec)
+    array = value if type(value) is np.ndarray else _array(value, spec)
     dtype = np.dtype(spec.dtype)
     if array.dtype.kind not in "fiub" or array.shape != spec.shape:
         raise _misfit(array, spec)
     if array.dtype == dtype:
         return array
-    if dtype.kind == "f":
-        return np.asarray(array.astype(dtype))
-    if spec.scale is None:
+    if spec.scale is None and dtype.kind != "f":
         raise OptionError(
             f"input {spec.name!r}",
             found=f"{array.dtype}, and no scale is known",
             allowed=spec,
             hint="integers, as the model has them",
         )
-    real: npt.NDArray[np.float32] = array.astype(np.float32)
-    if np.isnan(real).any():
-        raise OptionError(f"input {spec.name!r}", found="NaN", allowed="numbers")
+    with np.errstate(over="ignore"):
+        real: npt.NDArray[np.float32] = array.astype(np.float32)
+    wrong = array[~np.isfinite(real)]
+    if wrong.size:
+        allowed = f"numbers up to {np.finfo(np.float32).max:.4g}"
+        raise OptionError(
+            f"input {spec.name!r}", found=f"{wrong[0]:g}".replace("nan", "NaN"), allowed=allowed
+        )
+    if spec.scale is None:
+        return np.asarray(real.astype(dtype))
     info = np.iinfo(dtype)
     steps = np.rint(real / np.float32(spec.scale)) + np.float32(spec.zero_point or 0)
     return np.asarray(np.clip(steps, info.min, info.max).astype(dtype))
@@ -260,16 +278,18 @@ _MACHINES = {3: "x86", 40: "ARM", 62: "x86-64", 183: "AArch64", 243: "RISC-V"}
 
 def _loaded(path: Path) -> tuple[dict[str, Any], ctypes.CDLL]:
     """What a library says of itself, and the library."""
-    if not path.is_file():
+    wrong = no_file(path)
+    if wrong:
         raise OptionError(
             "library",
-            found=f"{_shown(path)}, no file",
+            found=f"{_shown(path)}, {wrong}",
             allowed="a library that tinyai compile wrote",
             hint="tinyai compile MODEL -o net.so",
         )
     check_elf(path)
     try:
-        handle = ctypes.CDLL(_spelled(path))
+        with executable(path):
+            handle = ctypes.CDLL(_spelled(path))
     except OSError as error:
         raise _no_library(path, _shown(error)) from None
     try:
@@ -289,6 +309,23 @@ def _loaded(path: Path) -> tuple[dict[str, Any], ctypes.CDLL]:
             hint="compile the model again, or run it by that version of tinyai",
         )
     return facts, handle
+
+
+@contextlib.contextmanager
+def executable(path: Path) -> Iterator[None]:
+    """What fails within, where a library is loaded, fails because of its folder where that is
+    mounted so that no code may be executed: then the error is an ``EnvironmentProblem``."""
+    try:
+        yield
+    except Exception:  # of ctypes, or TVM's
+        if not os.statvfs(path.parent).f_flag & os.ST_NOEXEC:
+            raise
+        raise EnvironmentProblem(
+            "a compiled library cannot be loaded",
+            found=f"{_shown(path.parent)}, mounted with noexec",
+            allowed="a folder from which code may be executed",
+            hint="TMPDIR set to another folder; XDG_CACHE_HOME for what is kept",
+        ) from None
 
 
 def _shown(value: object) -> str:

@@ -18,6 +18,7 @@ from tinyai._version import __version__
 from tinyai.codegen.c import C_TYPES
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import FormatError, OptionError
+from tinyai.files import no_file
 from tinyai.ir import DType
 from tinyai.report import safe
 from tinyai.runtime.kept import drop_old, kept_folder
@@ -84,6 +85,8 @@ def _is_whole(library: Path) -> bool:
 
 def _files(path: Path) -> dict[str, bytes]:
     """What is compiled of a package, and its report, by name."""
+    if path.exists() and not path.is_dir() and no_file(path):
+        raise _no_package(path, no_file(path))
     try:
         found = _in_folder(path) if path.is_dir() else _in_archive(path)
     except FileNotFoundError:

@@ -16,6 +16,7 @@ from tinyai.codegen.lowered import ALIGNMENT
 from tinyai.doctor import cpu_name
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.ir import Array, Graph, Type
+from tinyai.runtime.library import executable
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
@@ -110,7 +111,8 @@ def load(text: str, toolchain: Toolchain) -> ctypes.CDLL:
         source, library = Path(folder) / "region.c", Path(folder) / "region.so"
         source.write_text(text)
         toolchain.shared_library(library, [source])
-        return ctypes.CDLL(str(library))
+        with executable(library):
+            return ctypes.CDLL(str(library))
 
 
 def _checked(index: int, array: Array, expected: Type) -> Array:

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -96,7 +97,8 @@ class Toolchain:
         return [*words, *self.flags]
 
     def run(self, arguments: Sequence[str]) -> None:
-        """Call the compiler. Raises ``ToolchainError`` with what it said."""
+        """Call the compiler, to write what ``-o`` names. Raises ``ToolchainError`` with what it
+        said."""
         command = [*self.command(), *arguments]
         try:
             result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -108,12 +110,28 @@ class Toolchain:
                 hint=f"run it by hand: {shlex.join(command)}",
             ) from None
         if result.returncode != 0:
+            printed = (result.stderr or result.stdout).strip() or "without a message"
+            ended = f"{shlex.join(self.command())} ended with {result.returncode}: "
             raise ToolchainError(
                 "the C compiler failed",
-                found=(result.stderr or result.stdout).strip()[:_LONGEST_MESSAGE],
+                found=(ended + printed)[:_LONGEST_MESSAGE],
                 allowed="exit code 0",
                 hint=f"run it by hand: {shlex.join(command)}",
             )
+        if "-o" in arguments and not Path(arguments[arguments.index("-o") + 1]).is_file():
+            raise ToolchainError(
+                "the C compiler wrote nothing",
+                found=f"{shlex.join(self.command())} ended with 0",
+                allowed="a C compiler, which writes what -o names",
+                hint=f"run it by hand: {shlex.join(command)}",
+            )
+
+    def check(self) -> None:
+        """Compile a line, before long work begins. Raises ``ToolchainError`` as ``run``."""
+        with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+            source = Path(folder) / "line.c"
+            source.write_text("int tinyai_line(void);\nint tinyai_line(void) { return 0; }\n")
+            self.run(["-fPIC", "-c", str(source), "-o", str(source.with_suffix(".o"))])
 
     def shared_library(
         self,

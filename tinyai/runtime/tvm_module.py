@@ -22,6 +22,7 @@ from tvm.relay.backend.executor_factory import (
 )
 
 from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.runtime.library import executable
 from tinyai.runtime.toolchain import Objects, Toolchain
 
 # What export_library writes without a C compiler, or with one that is not this machine's.
@@ -115,7 +116,9 @@ def compile(built: ExecutorFactoryModule, toolchain: Toolchain | None = None) ->
         library = Path(folder) / "library.so"
         objects: Objects = {}
         built.export_library(str(library), fcompile=linker(toolchain, here=True, kept=objects))
-        return _factory(built)(built, tvm.runtime.load_module(str(library)), toolchain, objects)
+        with executable(library):
+            loaded = tvm.runtime.load_module(str(library))
+        return _factory(built)(built, loaded, toolchain, objects)
 
 
 def _factory(built: ExecutorFactoryModule) -> type[CompiledFactory]:

@@ -31,10 +31,9 @@ from tinyai.frontends.relay.tflite import check_results, imported_tflite
 from tinyai.frontends.tflite import checks as tflite_checks
 from tinyai.frontends.tflite.checks import name_of, quant_of
 from tinyai.ir import QParams
+from tinyai.model_file import RELAY_TEXT, check_model
 from tinyai.stages import stage
 
-IMPORTED = (".onnx", ".tflite")
-RELAY_TEXT = (".relay", ".txt")
 # Shapes of inputs by name; dimensions are numbers or relay.Any.
 Shapes = Mapping[str, Sequence[Any]]
 # Names of inputs or outputs, in order, with what their integers stand for where the file says it.
@@ -58,17 +57,7 @@ def load_model(
     from tinyai.report import safe  # brings rich, which import tinyai does without
 
     shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
-    path = Path(file)
-    kind = kind or path.suffix.lower()
-    known = (*IMPORTED, *RELAY_TEXT)
-    if kind not in known:
-        raise OptionError(
-            "model file",
-            found=safe(str(file)),
-            allowed="*" + ", *".join(known),
-            hint="TVM's own importers read others; pass the module that they make",
-        )
-    check_file(path)
+    path, kind = Path(file), check_model(file, kind)
     with stage(f"read {safe(path.name, 60)}"):
         return _read(path, kind, shapes)
 
@@ -158,18 +147,6 @@ def _relay_text(path: Path, shapes: Shapes) -> tvm.IRModule:
     except Fault as fault:
         raise _refusal(path, fault) from None
     return mod
-
-
-def check_file(path: Path) -> None:
-    from tinyai.report import safe
-
-    if not path.is_file():
-        raise OptionError(
-            "model file",
-            found=f"{safe(str(path))}, no file",
-            allowed="a file to read",
-            hint="the path, seen from the current folder",
-        )
 
 
 def importers_refusal(file: str | Path, kind: str, error: Exception) -> ModelError:

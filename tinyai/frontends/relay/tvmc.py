@@ -18,14 +18,12 @@ from wrapt.importer import when_imported
 
 from tinyai.errors import OptionError, TinyAIError, ToolchainError
 from tinyai.frontends.relay.load import (
-    IMPORTED,
-    RELAY_TEXT,
-    check_file,
     importers_refusal,
     load_model,
     parse_shapes,
 )
 from tinyai.frontends.relay.partition import check_options, partition_for_tinyai, pattern_table
+from tinyai.model_file import IMPORTED, RELAY_TEXT, check_file
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import COMPILER, default_rounding, foreign_triple, split_target, with_host
 

@@ -1,0 +1,57 @@
+"""A model's file is looked at before what reads it is imported, which takes seconds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tinyai.errors import ModelError, OptionError
+from tinyai.files import no_file
+
+# How names of model files end.
+IMPORTED, RELAY_TEXT = (".onnx", ".tflite"), (".relay", ".txt")
+
+
+def check_file(path: Path) -> None:
+    """Raise ``OptionError`` where there is no model file, ``ModelError`` where it is empty."""
+    from tinyai.report import safe  # brings rich, which import tinyai does without
+
+    wrong = no_file(path)
+    if wrong:
+        raise OptionError(
+            "model file",
+            found=f"{safe(str(path))}, {wrong}",
+            allowed="a file to read",
+            hint="the path, seen from the current folder",
+        )
+    if path.stat().st_size == 0:
+        raise ModelError(
+            "model file",
+            found=f"{safe(str(path))}, an empty file",
+            allowed="a whole model",
+            hint="export or copy the model again",
+        )
+
+
+def check_model(file: str | os.PathLike[str], kind: str = "") -> str:
+    """The kind of a model file: ``kind``, or how its name ends. Raises as ``check_file``, and
+    ``OptionError`` for another kind."""
+    from tinyai.report import safe
+
+    check_path(file)
+    kind, known = kind or Path(file).suffix.lower(), (*IMPORTED, *RELAY_TEXT)
+    if kind not in known:
+        raise OptionError(
+            "model file",
+            found=safe(str(file)),
+            allowed="*" + ", *".join(known),
+            hint="TVM's own importers read others; pass the module that they make",
+        )
+    check_file(Path(file))
+    return kind
+
+
+def check_path(file: str | os.PathLike[str]) -> None:
+    """Raise ``OptionError`` for an empty path, which Python takes for the current folder."""
+    if not os.fspath(file):
+        raise OptionError("model", found="an empty path", allowed="the path of a file")

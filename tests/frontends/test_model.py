@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -61,6 +62,48 @@ def test_only_the_newest_libraries_are_kept(cache: Path, monkeypatch: pytest.Mon
     for number in range(3):
         tinyai.Model(KWS, f"{TARGET} -arena_limit={10**6 + number}")
     assert len([*cache.iterdir()]) == 2
+
+
+def test_what_is_kept_is_not_loaded_if_it_is_another_code(cache: Path, tmp_path: Path) -> None:
+    expected = tinyai.Model(KWS, TARGET).run(sample())[0]
+    (kept,) = cache.iterdir()
+    whole, mark = kept.read_bytes(), tmp_path / "loaded"
+    source, other = tmp_path / "other.c", tmp_path / "other.so"
+    source.write_text(
+        f"""#include <stdio.h>
+        __attribute__((constructor)) static void begin(void) {{ fopen("{mark}", "w"); }}"""
+    )
+    tinyai.Toolchain().shared_library(other, [source])
+    kept.unlink()  # this process has loaded it
+    kept.write_bytes(other.read_bytes())
+    assert np.array_equal(tinyai.Model(KWS, TARGET).run(sample())[0], expected)
+    assert not mark.exists()
+    assert [path.read_bytes() for path in cache.iterdir()] == [whole]
+
+
+def test_the_folder_of_what_is_kept_is_the_users_alone(cache: Path) -> None:
+    cache.mkdir(parents=True, mode=0o755)
+    for folder in (cache.parent, cache):
+        folder.chmod(0o755)
+    tinyai.Model(KWS, TARGET)
+    assert [*cache.iterdir()]
+    assert {folder.stat().st_mode & 0o777 for folder in (cache.parent, cache)} == {0o700}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+@pytest.mark.parametrize("place", ["cache", "link"])
+def test_a_folder_of_another_users_is_not_used_and_that_is_said(
+    cache: Path, place: str, tmp_path: Path
+) -> None:
+    cache.mkdir(parents=True, mode=0o777)
+    if place == "link":
+        cache.rename(tmp_path / "elsewhere")
+        cache.symlink_to(tmp_path / "elsewhere")
+    os.chown(cache, 12345, 12345)
+    with pytest.warns(UserWarning, match=f"{cache} belongs to another user: what is compiled is"):
+        model = tinyai.Model(KWS, TARGET)
+    assert model.run(sample())[0].shape == (1, 12)
+    assert not [*cache.iterdir()]
 
 
 def test_a_module_and_a_graph_are_models_too(cache: Path) -> None:

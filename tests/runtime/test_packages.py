@@ -26,6 +26,7 @@ from tinyai.frontends.relay.whole import network_of
 from tinyai.network import network_of_graph
 from tinyai.package import Package, package_of
 from tinyai.reference import run_graph
+from tinyai.runtime import package as package_module
 from tinyai.target import Target, this_architecture
 
 KWS = MODELS / "kws_ref_model.tflite"
@@ -41,6 +42,31 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def small() -> Package:
     return package_of(network_of_graph(small_network(), "small"), Target(isa="scalar"))
+
+
+@pytest.mark.parametrize("how", ["a member", "many members", "a header of a member"])
+def test_an_archive_that_unpacks_to_more_than_a_gibibyte_is_refused_unread(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(package_module, "LARGEST_UNPACKED", 100_000)  # else the test takes long
+    small().write_tar(tmp_path / "small.tar")
+    assert tinyai.Model(tmp_path / "small.tar").name == "small"
+    archive, padding = tmp_path / "net.tar", {"path": "x" * 200_000}
+    with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as made:
+        for number in range(20 if how == "many members" else 1):
+            size = {"a member": 200_000, "many members": 10_000}.get(how, 0)
+            member = tarfile.TarInfo(f"small{number}.c")
+            member.size = size
+            member.pax_headers = padding if how == "a header of a member" else {}
+            made.addfile(member, io.BytesIO(bytes(size)))
+    assert archive.stat().st_size < 2_000
+    read: list[int] = []
+    monkeypatch.setattr(
+        tarfile.ExFileObject, "read", lambda *_: read.append(1) or b"", raising=False
+    )
+    with pytest.raises(FormatError, match="bytes and more when unpacked; at most 100,000"):
+        tinyai.Model(archive)
+    assert len(read) == {"many members": 10}.get(how, 0)
 
 
 # --- Results -------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinyai._version import __version__
-from tinyai.errors import EnvironmentProblem, FormatError, OptionError
+from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import check_place
 from tinyai.model_file import check_model, check_path
-from tinyai.runtime.kept import drop_old, kept_folder
+from tinyai.runtime.kept import kept_library
 from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
@@ -249,27 +249,28 @@ class Model(Library):
         """Become the library of a model, which may be kept from an earlier time."""
         from tinyai.runtime.link import toolchain_for, write_library
 
-        toolchain = toolchain_for(target, toolchain)
-        with contextlib.ExitStack() as stack:
-            place = None
-            if isinstance(source, str | os.PathLike) and not params:
-                said = (str(target), ends, input_shapes, *toolchain.command())
-                place = _kept(Path(source), target, said)
-            if place is None:
-                place = Path(stack.enter_context(_folder())) / "network.so"
-            if place.is_file():
-                with contextlib.suppress(FormatError):  # cut off or altered: it is made anew
-                    super().__init__(place)
-                    return
+        compiler = toolchain_for(target, toolchain)
+        key = ""
+        if isinstance(source, str | os.PathLike) and not params:
+            said = (str(target), ends, input_shapes, *compiler.command())
+            key = _key(Path(source), target, said)
+
+        def make(place: Path) -> None:
             if isinstance(source, str | os.PathLike):
                 check_model(source)
-            toolchain.check()
+            compiler.check()
             network = network_of(
                 source, target, params=params, ends=ends, input_shapes=input_shapes
             )
-            write_library(network, place, target, toolchain, here=True)
+            write_library(network, place, target, compiler, here=True)
+
+        with contextlib.ExitStack() as stack:
+            if key:
+                place = kept_library("models", key, make, stack)
+            else:
+                place = Path(stack.enter_context(_folder())) / "network.so"
+                make(place)
             super().__init__(place)  # what is loaded stays, when its file goes
-            drop_old(place.parent)
 
 
 def _require_none(given: object, beside: str, allowed: str, hint: str) -> None:
@@ -282,23 +283,22 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="tinyai-")
 
 
-def _kept(file: Path, target: Target, said: tuple[str, ...]) -> Path | None:
-    """Where the library of a file is kept; nowhere, if it cannot be."""
+def _key(file: Path, target: Target, said: tuple[str, ...]) -> str:
+    """What the library of a file is kept under; nothing, if it cannot be."""
     from tinyai.doctor import cpu_description, instruction_sets
 
     if not file.is_file():
-        return None  # the front end tells
+        return ""  # the front end tells
     content = file.read_bytes()
     if file.suffix.lower() == ".onnx" and b"location" in content:
-        return None  # its weights may lie in other files
+        return ""  # its weights may lie in other files
     digest = hashlib.sha256(repr((__version__, said, file.stem, file.suffix)).encode())
     digest.update(content)
     if target.tuning and Path(target.tuning).is_file():
         digest.update(Path(target.tuning).read_bytes())
     digest.update(repr(instruction_sets(cpu_description())).encode())
     digest.update(_own_code())
-    folder = kept_folder("models")
-    return folder and folder / f"{digest.hexdigest()}.so"
+    return digest.hexdigest()
 
 
 def _own_code() -> bytes:

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +23,8 @@ from tinyai.files import no_file, written_whole
 from tinyai.ir import DType, QParams, Type
 from tinyai.network import Port
 from tinyai.report import safe
-from tinyai.runtime.kept import drop_old, kept_folder
-from tinyai.runtime.library import check_elf, executable
+from tinyai.runtime.kept import kept_library
+from tinyai.runtime.library import executable
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import this_architecture
 
@@ -152,24 +151,24 @@ class Bundle:
                 hint='lower it for this machine, or with CompileSpec("isa", b"generic")',
             )
         with contextlib.ExitStack() as stack:
-            folder = kept_folder("bundles")
-            if folder is None:
-                made = tempfile.TemporaryDirectory(prefix="tinyai-")
-                folder = Path(stack.enter_context(made))
             groups: dict[bytes, list[Method]] = {}
             for method in self.methods.values():
                 key = method.program if _key(method.program) in self.data else b""
                 groups.setdefault(key, []).append(method)
             found: dict[str, Path] = {}
             for key, methods in groups.items():
-                file = self._library(key, methods, folder, toolchain)
+                file = self._library(key, methods, stack, toolchain)
                 found |= {method.name: file for method in methods}
             yield found
 
     def _library(
-        self, key: bytes, methods: Sequence[Method], folder: Path, toolchain: Toolchain | None
+        self,
+        key: bytes,
+        methods: Sequence[Method],
+        stack: contextlib.ExitStack,
+        toolchain: Toolchain | None,
     ) -> Path:
-        """The library of these methods' C, or of the data of a key, in a folder."""
+        """The library of these methods' C, or of the data of a key."""
         programs = [method.program for method in methods]
         library = self.data[_key(key)] if key else b""
         library = library or next(filter(_is_library, programs), b"")
@@ -179,18 +178,14 @@ class Bundle:
             digest.update(repr(instruction_sets(cpu_description())).encode())
             for part in (*programs, self.data.to_bytes()):
                 digest.update(hashlib.sha256(part).digest())
-        file = folder / f"{digest.hexdigest()}.so"
-        if file.is_file():
-            with contextlib.suppress(FormatError):  # cut off: it is made anew
-                check_elf(file)
-                return file
-        if library:
-            with written_whole(file) as beside:
-                beside.write_bytes(library)
-        else:
-            write_library(file, programs, self.data, toolchain, here=True)
-        drop_old(folder)
-        return file
+
+        def make(file: Path) -> None:
+            if library:
+                file.write_bytes(library)
+            else:
+                write_library(file, programs, self.data, toolchain, here=True)
+
+        return kept_library("bundles", digest.hexdigest(), make, stack)
 
     def __str__(self) -> str:
         names = ", ".join(self.methods)

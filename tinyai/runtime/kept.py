@@ -1,23 +1,82 @@
-"""Libraries that were compiled for this machine and are found again, in the user's cache."""
+"""Libraries that were compiled for this machine and are found again, in the user's cache.
+
+They are code that runs in the user's process. So the folder is his alone, and the name of a library
+has the SHA-256 of its bytes, which are compared with it before they are loaded.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 MOST_KEPT = 64  # of a kind
 
 
 def kept_folder(kind: str) -> Path | None:
-    """``~/.cache/tinyai/KIND``; None where it cannot be written."""
+    """``~/.cache/tinyai/KIND``, which only the user can read; None where it cannot be written. One
+    that belongs to another user is not used, and a warning says so."""
     try:
         home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        folder = Path(home) / "tinyai" / kind
-        folder.mkdir(parents=True, exist_ok=True)
+        own = Path(home) / "tinyai"
+        folder = own / kind
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for each in (own, folder):
+            if not _is_ours(each):
+                warnings.warn(
+                    f"{each} belongs to another user: what is compiled is not kept. Remove it, or "
+                    "set XDG_CACHE_HOME to a folder of your own",
+                    stacklevel=2,
+                )
+                return None
+            if stat.S_IMODE(each.stat().st_mode) & 0o077:  # parents have the usual mode
+                each.chmod(0o700)
     except (OSError, RuntimeError):  # a user without a home
         return None
     return folder if os.access(folder, os.W_OK) else None
+
+
+def _is_ours(folder: Path) -> bool:
+    return folder.lstat().st_uid == folder.stat().st_uid == os.geteuid()
+
+
+def kept_library(
+    kind: str, key: str, make: Callable[[Path], None], stack: contextlib.ExitStack
+) -> Path:
+    """The library that is kept under ``key``, or what ``make`` writes at a path. Where the folder
+    of the ``kind`` does not take it, it is gone when ``stack`` is closed."""
+    folder = kept_folder(kind)
+    found = _whole(folder, key) if folder else None
+    if found:
+        return found
+    made = tempfile.TemporaryDirectory(prefix=".tinyai-" if folder else "tinyai-", dir=folder)
+    library = Path(stack.enter_context(made)) / f"{key}.so"
+    make(library)
+    if folder is None:
+        return library
+    place = folder / _name(key, library)
+    os.replace(library, place)
+    drop_old(folder)
+    return place
+
+
+def _name(key: str, library: Path) -> str:
+    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()}.so"
+
+
+def _whole(folder: Path, key: str) -> Path | None:
+    """The library of a key, whose bytes are those that its name tells; others go."""
+    for path in folder.glob(f"{key}-*.so"):
+        with contextlib.suppress(FileNotFoundError):  # others may drop it meanwhile
+            if path.name == _name(key, path):
+                return path
+            path.unlink()
+    return None
 
 
 def drop_old(folder: Path) -> None:

@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 from tinyai._version import __version__
 from tinyai.codegen.c import C_TYPES
@@ -21,8 +21,8 @@ from tinyai.errors import FormatError, OptionError
 from tinyai.files import no_file
 from tinyai.ir import DType
 from tinyai.report import safe
-from tinyai.runtime.kept import drop_old, kept_folder
-from tinyai.runtime.library import FORMAT, Library
+from tinyai.runtime.kept import kept_library
+from tinyai.runtime.library import FORMAT
 from tinyai.runtime.link import constant_in_c
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.runtime.watch import HOOK_FLAG, layers_digest
@@ -32,6 +32,7 @@ from tinyai.target import Target, this_architecture
 # Of NAME_report.json: another one for other keys or meanings.
 SCHEMA = "tinyai.package/1"
 _REPORT = "_report.json"
+LARGEST_UNPACKED = 2**30  # bytes of an archive; the largest weights as text are a few hundred MB
 _ENTRY = "tinyai_package_entry"
 _OWN = "facts-and-entry.c"  # no file of a package: those begin with an identifier
 _DTYPES = {c_type: dtype for dtype, c_type in C_TYPES.items()}
@@ -56,28 +57,17 @@ def library_of_package(path: Path, toolchain: Toolchain | None = None) -> Iterat
     digest.update(repr(instruction_sets(cpu_description())).encode())
     for content in files.values():
         digest.update(hashlib.sha256(content).digest())
-    with contextlib.ExitStack() as stack:
-        made = tempfile.TemporaryDirectory(prefix="tinyai-")
-        work = Path(stack.enter_context(made))
-        folder = kept_folder("packages") or work
-        library = folder / f"{digest.hexdigest()}.so"
-        if not _is_whole(library):
+
+    def make(library: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="tinyai-") as folder, stage("C compiler"):
+            work = Path(folder)
             for file, content in files.items():
                 (work / file).write_bytes(content)
             sources = [work / f"{name}.c", work / f"{name}_weights.c", work / _OWN]
-            with stage("C compiler"):
-                toolchain.shared_library(library, sources, *options, f"-I{work}", here=True)
-            drop_old(folder)
-        yield library
+            toolchain.shared_library(library, sources, *options, f"-I{work}", here=True)
 
-
-def _is_whole(library: Path) -> bool:
-    """Whether a library is there, neither cut off nor altered."""
-    if library.is_file():
-        with contextlib.suppress(FormatError):
-            Library(library)
-            return True
-    return False
+    with contextlib.ExitStack() as stack:
+        yield kept_library("packages", digest.hexdigest(), make, stack)
 
 
 # --- What a package says of itself ---------------------------------------------------------------
@@ -120,9 +110,29 @@ def _in_folder(folder: Path) -> dict[str, bytes]:
 
 
 def _in_archive(path: Path) -> dict[str, bytes]:
+    """Raises ``FormatError`` where a header says more bytes than may be unpacked, before they are
+    read: the archive may be compressed, and then it is any times as large as the file."""
     found: dict[str, bytes] = {}
-    with tarfile.open(path) as archive:
+    unpacked = 0
+
+    def count(size: int) -> None:
+        nonlocal unpacked
+        unpacked += size
+        if unpacked > LARGEST_UNPACKED:
+            allowed = f"at most {LARGEST_UNPACKED:,}"
+            raise _no_package(path, f"{unpacked:,} bytes and more when unpacked; {allowed}")
+
+    class Counted(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
+            header = super().frombuf(buf, encoding, errors)
+            count(header.size)
+            return header
+
+    with tarfile.open(path, tarinfo=Counted) as archive:
         for member in archive:
+            if member.size > LARGEST_UNPACKED:  # said in a header of its own, or sparse
+                count(member.size)
             content = archive.extractfile(member) if member.isfile() else None
             name = PurePosixPath(member.name).name
             if content and name.endswith((_REPORT, ".h", ".c")):

@@ -78,7 +78,9 @@ def write_source_wheel(folder: Path, library: bytes) -> Path:
         "bitblas/__init__.py": b"",
         f"{install_tvm.PYTHON_ROOT}tvm/__init__.py": b"__version__ = '0.17.dev0'\n",
         f"{install_tvm.PYTHON_ROOT}tvm/.gitignore": b"*.so\n",
-        f"{install_tvm.PYTHON_ROOT}tvm/relay/__init__.py": b"var = str\n",
+        f"{install_tvm.PYTHON_ROOT}tvm/relay/__init__.py": (
+            b"import os\nos.mkdir('made-at-import')\nvar = str\n"
+        ),
         f"{install_tvm.PYTHON_ROOT}setup.py": b"",
         install_tvm.LIBRARY: library,
         f"{install_tvm.TVM_ROOT}LICENSE": b"Apache License\n",
@@ -621,7 +623,10 @@ def test_python_3_12_gets_a_tvm_that_compiles_a_model(
 
 
 @needs_gcc
-def test_packed_tvm_is_installed_once(offer: Path, tmp_path: Path) -> None:
+def test_packed_tvm_is_installed_once(
+    offer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin/python"
@@ -632,6 +637,7 @@ def test_packed_tvm_is_installed_once(offer: Path, tmp_path: Path) -> None:
     install_tvm.install(str(python), wheel)
     assert marker.stat().st_ino == before
     assert os.access(site_packages(python) / "tvm/libtvm.so", os.X_OK)
+    assert not (tmp_path / "made-at-import").exists()
 
 
 # --- make ---

@@ -460,7 +460,16 @@ def install(python: str, wheel: Path, *, dependencies: bool = False) -> None:
         run([*command, str(wheel)])
     # Without TOPHUB_LOCATION=NONE, TVM looks for tuning logs on the network.
     settings = os.environ | {"TOPHUB_LOCATION": "NONE"}
-    run([python, "-c", "from tvm import relay; relay.var('x')"], settings)
+    with tempfile.TemporaryDirectory() as folder:  # TVM makes one where it is imported
+        run([python, "-c", _TRY, folder], settings)
+
+
+_TRY = """
+import os, sys
+os.chdir(sys.argv[1])
+from tvm import relay
+relay.var('x')
+"""
 
 
 def installed_sha256(python: str) -> str | None:

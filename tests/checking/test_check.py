@@ -196,6 +196,7 @@ def test_code_of_other_options_is_compared_without_its_layers(tmp_path: Path) ->
         ("net.so", {"against": "tvm"}, OptionError, "onnx"),
         ("net.so", {"target": Target()}, OptionError, "tinyai -isa=auto"),
         ("other.so", {}, OptionError, "int8[1,3] -> int8[1,3]"),
+        ("torch.so", {}, OptionError, "torch"),
     ],
 )
 def test_code_that_does_not_fit_is_refused(
@@ -212,6 +213,8 @@ def test_code_that_does_not_fit_is_refused(
     graph = b.graph([b.add(Elementwise((1, 3)), [x], (Relu(),))])
     if built == "other.so":
         tinyai.compile(graph, tmp_path / built, Target(rounding="onnx", isa="scalar"))
+    if built == "torch.so":
+        tinyai.compile(graph, tmp_path / built, Target(rounding="torch", isa="scalar"))
     with pytest.raises(error) as caught:
         tinyai.check(file, built=tmp_path / built, **options)
     assert found in str(getattr(caught.value, "found", ""))
@@ -343,7 +346,6 @@ def test_wrong_options_are_refused(model: str, options: dict[str, Any], what: st
     [
         ("litert", "ai_edge_litert", 'pip install "tinyai[check]"'),
         ("onnxruntime", "onnxruntime", 'pip install "tinyai[check]"'),
-        ("tvm", "tvm.relay", "tinyai install-tvm"),
     ],
 )
 def test_a_program_that_is_missing_is_named_with_what_brings_it(

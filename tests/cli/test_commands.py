@@ -587,7 +587,10 @@ def test_what_hides_tvm_is_named_by_the_doctor_to_whom_the_commands_lead(
     assert "try: move or rename it, or run in another folder" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["compile model.tflite -o a.so", "ops", "explain model.tflite"])
+@pytest.mark.parametrize(
+    "command",
+    ["compile model.tflite -o a.so", "ops", "explain model.tflite", "check model.tflite"],
+)
 def test_without_a_tvm_a_model_cannot_be_read(
     inside: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def check(
             allowed="what another program reads: a file or a tvm.IRModule",
             hint="tinyai.run_graph computes a graph",
         )
+    Toolchain.of(toolchain).check()
     read = functools.partial(_network, model, params=params, input_shapes=input_shapes)
     if built is None:
         target = _target(target, against)
@@ -171,12 +172,12 @@ def _target_of_built(own: Target, target: str | Target | None, against: str) -> 
             hint="leave them out, or leave out --with",
         )
     if own.rounding != ROUNDINGS[against]:
-        fits = next(name for name, rounding in ROUNDINGS.items() if rounding == own.rounding)
+        fits = [f"--against {name}" for name, mode in ROUNDINGS.items() if mode == own.rounding]
         raise OptionError(
             f"rounding of code to compare with {against}",
             found=own.rounding,
             allowed=ROUNDINGS[against],
-            hint=f"--against {fits}, or compile with --rounding {ROUNDINGS[against]}",
+            hint=", or ".join([*fits, f"compile with --rounding {ROUNDINGS[against]}"]),
         )
     return own
 

@@ -82,6 +82,7 @@ def run(
     if output is not None:
         check_place(output)
     names = _labels(labels, top)
+    _check_files(inputs)
     target = None
     if is_compiled(Path(model)):
         _no_target(asked)
@@ -112,14 +113,18 @@ def _no_target(asked: Asked) -> None:
         )
 
 
+def _check_files(inputs: Sequence[str]) -> None:
+    """Before the model is compiled."""
+    for file in inputs:
+        if wrong := no_file(Path(file)):
+            raise OptionError("--input", found=f"{file}, {wrong}", allowed="a file to read")
+
+
 # --- Inputs --------------------------------------------------------------------------------------
 
 
 def _arrays(model: Library, files: Sequence[str], scaled: bool) -> Any:
     """What the files hold, for ``Library.run``."""
-    for file in files:
-        if wrong := no_file(Path(file)):
-            raise OptionError("--input", found=f"{file}, {wrong}", allowed="a file to read")
     if not files:
         wanted = ", ".join(f"{each.name} {each}" for each in model.inputs)
         raise OptionError("no --input", found="none", allowed=wanted[:300])

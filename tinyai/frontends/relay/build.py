@@ -42,6 +42,7 @@ def build(
     options, host = split_target(target)
     options, triple = with_host(options, host), foreign_triple(host)
     toolchain = Toolchain.of(toolchain, triple)
+    toolchain.check()
     if not isinstance(executor, Executor | None):
         raise OptionError(
             "executor",

@@ -158,7 +158,7 @@ class Target:
         "",
         "NAME",
         "Whose integers: upward (TVM's), tflite, onnx, torch.  "
-        "[default: tflite for .tflite, onnx for .onnx, else upward]",
+        "[default: tflite for .tflite, onnx for .onnx, where it was upward before; else upward]",
     )
     abi: str = _option("packed", "NAME", "How TVM's host calls a region: packed, unpacked.")
     arena_limit: int = _option(0, "BYTES", "Refuse to need a larger arena; 0 for no limit.")

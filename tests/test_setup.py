@@ -573,6 +573,7 @@ def test_the_command_tells_its_version_and_its_help(environment: Path) -> None:
 
 
 def test_a_command_that_needs_tvm_says_how_to_get_one(environment: Path) -> None:
+    (environment.parent / "net.tflite").write_bytes(b"a model")
     for command in ("explain", "bench", "tvmc"):
         process = run(environment, "-m", "tinyai", command, "net.tflite")
         assert process.returncode == 2, process.stderr

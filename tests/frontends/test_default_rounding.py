@@ -105,7 +105,8 @@ def test_tvmc_takes_the_rounding_of_its_file_or_format(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
         )
-        assert (f"rounding: {rounding}\n" in done.stderr) == ("-rounding" not in target)
+        told = "rounding: tflite (TFLite's integers)\n"
+        assert (told in done.stderr) == ("-rounding" not in target)
         relay = (tmp_path / "net.tar.relay").read_text()
         assert f'\\"rounding\\": \\"{rounding}\\"' in relay
 

@@ -761,7 +761,7 @@ def test_a_dynamic_file_is_explained(model):
     [
         ("bad.onnx", b"no model", (), "a whole .onnx file", 1),
         ("bad.tflite", b"no model", (), "TFL3 from byte 4 on", 1),
-        ("empty.tflite", b"", (), "TFL3 from byte 4 on", 1),
+        ("empty.tflite", b"", (), "an empty file", 1),
         ("net.pb", b"", (), "allowed: *.onnx, *.tflite", 2),
         ("absent.onnx", None, (), "no file", 2),
         ("a\nb.onnx", None, (), "a\\nb.onnx", 2),
@@ -782,7 +782,9 @@ def test_bad_files_and_options_are_errors_that_say_what_is_allowed(
     assert isinstance(result.exception, SystemExit)
 
 
-def test_the_command_without_a_tvm_tells_what_it_needs(monkeypatch):
+def test_the_command_without_a_tvm_tells_what_it_needs(tmp_path, monkeypatch):
+    (tmp_path / "net.onnx").write_bytes(b"a model")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "tinyai.frontends.relay.explain", None)
     result = run("net.onnx")
     assert result.exit_code == 2

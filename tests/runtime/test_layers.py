@@ -108,7 +108,7 @@ def test_the_command_prints_a_row_a_layer_or_json(tflite_kws: str) -> None:
     assert "13 layers" in table.output
     assert "functional_1/average_pooling2d/AvgPool" in table.output
     printed = CliRunner().invoke(main, [*command, "--json"])
-    (layers,) = json.loads(printed.output).values()
+    (layers,) = json.loads(printed.stdout).values()
     assert [layer["operator"].split("(")[0] for layer in layers][-2:] == ["dense", "softmax"]
 
 
@@ -147,8 +147,11 @@ def test_a_float_model_is_told_to_be_one(
     ],
 )
 def test_what_the_system_refuses_is_told_without_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, error: OSError, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, told: str
 ) -> None:
+    (tmp_path / "net.tflite").write_bytes(b"a model")
+    monkeypatch.chdir(tmp_path)
+
     def fail(*_: object) -> None:
         raise error
 
@@ -179,6 +182,7 @@ def test_ctrl_c_while_modules_are_imported_is_a_line(
     """A module that takes long to import asks for the signal when it begins."""
     (tmp_path / "sitecustomize.py").write_text(CTRL_C.format(slow=slow))
     (tmp_path / "tinyai").write_text(SCRIPT)
+    (tmp_path / "net.tflite").write_bytes(b"a model")
     command = [sys.executable, *how, "bench", "net.tflite"]
     paths = os.pathsep.join([str(tmp_path), str(Path(tinyai.__file__).parents[1])])
     process = subprocess.run(

@@ -25,7 +25,14 @@ from tinyai.frontends.relay.load import (
 from tinyai.frontends.relay.partition import check_options, partition_for_tinyai, pattern_table
 from tinyai.model_file import IMPORTED, RELAY_TEXT, check_file
 from tinyai.runtime.toolchain import Toolchain
-from tinyai.target import COMPILER, default_rounding, foreign_triple, split_target, with_host
+from tinyai.target import (
+    COMPILER,
+    FRAMEWORKS,
+    default_rounding,
+    foreign_triple,
+    split_target,
+    with_host,
+)
 
 
 def register_drivers() -> None:
@@ -110,13 +117,14 @@ def _checked(drive_compile: Any) -> Any:
     the output is written whole or not at all."""
 
     def drive(args: argparse.Namespace) -> Any:
+        rounding = ""
         if any(part.split()[:1] == [COMPILER] for part in str(args.target).split(",")):
-            args.target = _for_host(str(args.target), args)
+            args.target, rounding = _for_host(str(args.target), args)
         with _whole(Path(args.output)) as beside:
             check_file(Path(args.FILE))
             args.output = str(beside)
             try:
-                return drive_compile(args)
+                code = drive_compile(args)
             except RuntimeError as error:  # of TVM's own calls of the C++ compiler
                 if not str(error).startswith("Compilation error"):
                     raise
@@ -126,27 +134,29 @@ def _checked(drive_compile: Any) -> Any:
                     allowed="exit code 0",
                     hint="python -m tinyai doctor; df on the folder for temporary files (TMPDIR)",
                 ) from None
+        if rounding:
+            print(f"rounding: {rounding} ({FRAMEWORKS[rounding]}'s integers)", file=sys.stderr)
+        return code
 
     return drive
 
 
-def _for_host(target: str, args: argparse.Namespace) -> str:
+def _for_host(target: str, args: argparse.Namespace) -> tuple[str, str]:
     """The target string, checked, with the architecture of the host's triple, whose compiler links
-    where the command names none."""
+    where the command names none, and the rounding of the file, which is the second value; that is
+    empty where the string has one."""
     options, host = split_target(target)
     triple = getattr(args, "target_llvm_mtriple", None)
     host = f"{host} -mtriple={triple}" if triple else host
     told = with_host(options, host)
-    if not told.get("rounding"):
-        told = {**told, "rounding": _default_rounding(args)}
-        print(f"rounding: {told['rounding']}", file=sys.stderr)
+    rounding = "" if told.get("rounding") else _default_rounding(args)
+    told = told | ({"rounding": rounding} if rounding else {})
     check_options(told)
     if foreign_triple(host) and not args.cross_compiler:
         args.cross_compiler = Toolchain.of(None, foreign_triple(host)).command()[0]
     said = "".join(f" -{name}={told[name]}" for name in told.keys() - options.keys())
-    return ",".join(
-        part + said if part.split()[:1] == [COMPILER] else part for part in target.split(",")
-    )
+    parts = (part + said if part.split()[:1] == [COMPILER] else part for part in target.split(","))
+    return ",".join(parts), rounding
 
 
 def _default_rounding(args: argparse.Namespace) -> str:

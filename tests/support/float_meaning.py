@@ -158,8 +158,9 @@ def _avg_pool(attrs: Attributes, data: Array) -> Array:
 
 
 def _cut(attrs: Attributes, value: Array) -> Array:
-    """As large as the result is: torch has no window that begins in the border at the end."""
-    return value[tuple(map(slice, attrs["shape"]))]
+    """As large as the result is, where that is known: torch has no window that begins in the
+    border at the end."""
+    return value[tuple(map(slice, attrs.get("shape", value.shape)))]
 
 
 def _whole(reduce: Callable[..., Array]) -> Meaning:

@@ -19,7 +19,7 @@ MAY = {
     "doctor.py": ("the description of the CPU", "avx_vnni"),
     "install_tvm.py": ("the one platform that the wheel is for", "x86_64"),
     "cli/install_tvm.py": ("what the command says of it", "x86-64"),
-    "ops/arithmetic_onnx.py": ("whose arithmetic: ONNX Runtime's there", "x86"),
+    "arithmetic/onnx.py": ("whose arithmetic: ONNX Runtime's there", "x86"),
     "ops/scales.py": ("what TVM's own code does there", "x86"),
     "frontends/model.py": ("an example of a target string", "avx2"),
     "frontends/relay/floats.py": ("the CPU for LLVM's code of calibration", "core-avx2"),

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tinyai.arithmetic import arithmetic_of
+from tinyai.builders import Lowering
 from tinyai.ir import Builder, DType, Type
 from tinyai.source import (
     TVMS_OWN,
     Call,
     Constant,
     Expr,
-    Lowering,
     Refusal,
     SourceType,
     Tuple,
@@ -129,7 +130,9 @@ def test_the_value_of_a_constant_argument_is_found_and_any_other_refused() -> No
 def test_a_lowering_knows_the_types_of_the_tensors_that_arguments_became() -> None:
     builder, x = Builder("g"), Expr((INT8,))
     names = {x: builder.input(Type((2, 3), DType.INT8))}
-    assert Lowering(builder, names.__getitem__, TVMS_OWN).type(x) == Type((2, 3), DType.INT8)
+    assert Lowering(builder, names.__getitem__, arithmetic_of(TVMS_OWN)).type(x) == Type(
+        (2, 3), DType.INT8
+    )
 
 
 def test_a_call_without_a_name_has_no_source() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from tinyai.arithmetic import arithmetic_of
+from tinyai.builders import Arithmetic, Lowering
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Builder, Graph, Node, every_step
 from tinyai.match import match
@@ -19,7 +21,6 @@ from tinyai.source import (
     Call,
     Constant,
     Expr,
-    Lowering,
     Refusal,
     Rounding,
     blaming,
@@ -57,7 +58,7 @@ class Walk:
     expression became."""
 
     def __init__(self, name: str, rounding: Rounding) -> None:
-        self.builder, self.rounding = Builder(name), rounding
+        self.builder, self.arithmetic = Builder(name), arithmetic_of(rounding)
         self.tensors: dict[Expr, str] = {}
 
     def input(self, expr: Expr, what: str = "input") -> None:
@@ -71,7 +72,7 @@ class Walk:
 
     def lower(self, call: Call) -> None:
         """Raises ``Refusal``."""
-        self.tensors |= lower_call(call, Lowering(self.builder, self.tensor, self.rounding))
+        self.tensors |= lower_call(call, Lowering(self.builder, self.tensor, self.arithmetic))
 
     def graph(self, results: Iterable[Expr]) -> Graph:
         """A result that no node makes, or that is one already, is copied."""
@@ -142,16 +143,17 @@ def _refusal(calls: Collection[Call], rounding: Rounding, *, floats: bool) -> Re
                         of.dtype,
                         FLOATS,
                     )
-        if rounding.mode == "tflite":
-            _require_requantized_means(calls)
+        how = arithmetic_of(rounding)
+        if how.needs_requantized_means:
+            _require_requantized_means(calls, how)
         _try_lowering(calls, rounding)
     except Refusal as refusal:
         return refusal
     return None
 
 
-def _require_requantized_means(calls: Collection[Call]) -> None:
-    """TFLite's mean divides and rescales at once: without its requantization there is none.
+def _require_requantized_means(calls: Collection[Call], how: Arithmetic) -> None:
+    """Where a mean divides and rescales at once there is none without its requantization.
 
     This alone is not left to a builder, for it is about who reads the result.
     """
@@ -160,7 +162,7 @@ def _require_requantized_means(calls: Collection[Call]) -> None:
         with blaming(call):
             found = "one without a requantization of its own"
             fits = call.op != "mean" or call in rescaled
-            require(fits, "TFLite's arithmetic of mean", found, "mean, then requantize")
+            require(fits, f"{how.whose} arithmetic of mean", found, "mean, then requantize")
 
 
 class _Trial(Walk):

@@ -11,13 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tinyai import ops
+from tinyai.builders import OperatorRow
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, op
 from tinyai.ops.functions import FUNCTIONS
-from tinyai.source import (
-    Call,
-    OperatorRow,
-    Refusal,
-)
+from tinyai.source import Call, Refusal
 
 OPERATORS: dict[str, OperatorRow] = ops.OPERATORS
 

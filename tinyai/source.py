@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from tinyai.ir import Array, Builder, DType, Type
+from tinyai.ir import Array, DType, Type
 
 
 @dataclass(frozen=True)
@@ -231,37 +231,6 @@ class Rounding:
 
 
 TVMS_OWN = Rounding()
-
-
-@dataclass(frozen=True)
-class Lowering:
-    """What an operator's builder works with: the graph's builder, the tensor of each argument, and
-    whose arithmetic it is.
-
-    ``tensor(expr)`` is the name of the tensor that holds an argument.
-    """
-
-    builder: Builder
-    tensor: Callable[[Expr], str]
-    rounding: Rounding
-
-    def type(self, expr: Expr) -> Type:
-        return self.builder.type(self.tensor(expr))
-
-
-# A builder returns the name of the result's tensor; of each of its tensors where it is a tuple.
-Lower = Callable[[Call, Lowering], str | tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class OperatorRow:
-    """An operator of the vocabulary: its builder, and the names of its operands, in order, and of
-    its attributes. Without ``compute`` it only moves or renames values."""
-
-    lower: Lower
-    operands: str = "data"
-    attributes: str = ""
-    compute: bool = True
 
 
 def constant_of(call: Call, operand: str, what: str) -> Array:

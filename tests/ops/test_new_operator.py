@@ -20,6 +20,7 @@ import tinyai
 from tests.support.cases import assert_same, const, random
 from tests.support.oracle import oracle
 from tinyai.backend import compile_graph, prepare
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.codegen import kernels
 from tinyai.codegen.ctree import Assign, Code, Declare, For, nest
 from tinyai.codegen.index import Axis
@@ -32,7 +33,7 @@ from tinyai.ir import Array, DType, Example, Graph, Node, Op, Type
 from tinyai.ops import OPERATORS, Transpose
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
-from tinyai.source import Call, Lowering, OperatorRow, require, sources
+from tinyai.source import Call, require, sources
 from tinyai.target import Target
 from tinyai.traits import ChannelMap, Dims, Range
 

@@ -109,7 +109,10 @@ def test_the_command_prints_a_row_a_layer_or_json(tflite_kws: str) -> None:
     assert "functional_1/average_pooling2d/AvgPool" in table.output
     printed = CliRunner().invoke(main, [*command, "--json"])
     (layers,) = json.loads(printed.stdout).values()
-    assert [layer["operator"].split("(")[0] for layer in layers][-2:] == ["dense", "integer_softmax"]
+    assert [layer["operator"].split("(")[0] for layer in layers][-2:] == [
+        "dense",
+        "integer_softmax",
+    ]
 
 
 def test_a_missing_file_is_an_error_with_exit_code_2() -> None:

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tinyai.arithmetic.onnx import OnnxArithmetic
+from tinyai.arithmetic.tflite import TfliteArithmetic
+from tinyai.arithmetic.tvm import TvmArithmetic
+from tinyai.builders import Arithmetic, Scale, Sides
 from tinyai.ir import Array, Builder, DType, Graph, Type, verify
 from tinyai.ops import (
     AdaptivePool2d,
@@ -24,10 +28,7 @@ from tinyai.ops import (
     Sum,
     steps,
 )
-from tinyai.ops.arithmetic_onnx import OnnxArithmetic
-from tinyai.ops.arithmetic_tflite import TfliteArithmetic
-from tinyai.ops.arithmetic_tvm import TvmArithmetic
-from tinyai.ops.scales import Arithmetic, Scale, Sides, number
+from tinyai.ops.scales import number
 from tinyai.ops.window import Window
 
 ARITHMETICS: dict[str, Arithmetic] = {

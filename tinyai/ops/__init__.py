@@ -14,6 +14,7 @@ from importlib import import_module
 from inspect import isabstract, isclass
 from pkgutil import iter_modules
 
+from tinyai.builders import OperatorRow
 from tinyai.ir import Op
 from tinyai.ops.conv2d import Conv2d
 from tinyai.ops.dense import Dense
@@ -24,7 +25,6 @@ from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool
 from tinyai.ops.reduce import Sum
 from tinyai.ops.resize import Resize
 from tinyai.ops.softmax import IntegerSoftmax, Softmax, TableSoftmax
-from tinyai.source import OperatorRow
 
 __all__ = [
     "OPERATORS",

@@ -10,20 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.contraction import Contraction
 from tinyai.ops.scales import QUANTIZED_PRODUCT, require_compared, require_factors
 from tinyai.ops.window import NHWC, ImageOp, Window, axes, to_nhwc
-from tinyai.source import (
-    Call,
-    Lowering,
-    OperatorRow,
-    constant_of,
-    fixed_type,
-    one_number,
-    require,
-    sources,
-)
+from tinyai.source import Call, constant_of, fixed_type, one_number, require, sources
 from tinyai.traits import Border, ChannelMap, Range
 
 DATA = (*NARROW, DType.INT16)

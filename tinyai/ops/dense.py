@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.ir import Array, DType, Example, Op, Type
 from tinyai.ops.contraction import Contraction
 from tinyai.ops.conv2d import (
@@ -20,7 +21,7 @@ from tinyai.ops.conv2d import (
 )
 from tinyai.ops.matmul import lower_quantized_matmul
 from tinyai.ops.scales import QUANTIZED_PRODUCT
-from tinyai.source import Call, Constant, Lowering, OperatorRow, constant_of, require, sources
+from tinyai.source import Call, Constant, constant_of, require, sources
 from tinyai.traits import Dims
 
 

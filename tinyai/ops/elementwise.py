@@ -8,24 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lower, Lowering, OperatorRow
 from tinyai.ir import Array, DType, Example, Move, Op, Operand, QParams, Step, Type, broadcasts
 from tinyai.ops import steps
-from tinyai.ops.arithmetic_tvm import divided
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.ops.layout import Reshape
-from tinyai.source import (
-    TVMS_OWN,
-    Call,
-    Constant,
-    Expr,
-    Lower,
-    Lowering,
-    OperatorRow,
-    constant_of,
-    fixed_type,
-    require,
-    sources,
-)
+from tinyai.ops.scales import divided
+from tinyai.source import Call, Constant, Expr, constant_of, fixed_type, require, sources
 from tinyai.traits import ChannelMap, Dims
 
 
@@ -204,10 +193,7 @@ def lower_function(name: str) -> Lower:
     def lower(call: Call, lowering: Lowering) -> str:
         dtype = lowering.type(call["data"]).dtype
         require(dtype.is_float, f"dtype of {call.spelled}", dtype, "float32")
-        mode = lowering.rounding.mode
-        function = {("onnx", "sigmoid"): "mlas_logistic", ("onnx", "tanh"): "mlas_tanh"}.get(
-            (mode, name), name
-        )
+        function = lowering.arithmetic.functions.get(name, name)
         return apply(call, lowering, call["data"], steps.Function(function))
 
     return lower
@@ -226,7 +212,7 @@ def lower_divide(call: Call, lowering: Lowering) -> str:
     value, divisor = call["left"], call["right"]
     dtype = lowering.type(value).dtype
     require(dtype.is_float, "dtype of divide", dtype, "float32")
-    if isinstance(divisor, Constant) and lowering.rounding.mode == TVMS_OWN.mode:
+    if isinstance(divisor, Constant) and lowering.arithmetic.inverts_divisors:
         return apply(call, lowering, value, *divided(lowering.builder, divisor.value))
     return apply(call, lowering, value, steps.Divide(operand=Operand(lowering.tensor(divisor))))
 

@@ -9,18 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.ir import Array, DType, Example, Move, Op, Type
 from tinyai.ops.resize import Resize
-from tinyai.source import (
-    Call,
-    Lowering,
-    OperatorRow,
-    Tuple,
-    constant_of,
-    fixed_type,
-    require,
-    sources,
-)
+from tinyai.source import Call, Tuple, constant_of, fixed_type, require, sources
 from tinyai.traits import NONE, ChannelMap, Dims, Range
 
 

@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.layout import Reshape
 from tinyai.ops.scales import QUANTIZED_PRODUCT, require_factors
-from tinyai.source import Call, Lowering, OperatorRow, fixed_type, one_number, require, sources
+from tinyai.source import Call, fixed_type, one_number, require, sources
 
 # The operands of a product, and how messages call them.
 SIDES = {"data": "data", "weight": "other matrix"}
@@ -91,9 +92,8 @@ def lower_quantized_matmul(call: Call, lowering: Lowering) -> str:
 
 
 def _op(call: Call, lowering: Lowering) -> BatchMatmul:
-    # TVM's import of a BATCH_MATMUL gives other integers than LiteRT, so nothing is established.
-    fits = lowering.rounding.mode != "tflite"
-    require(fits, "TFLite's arithmetic of", "a product of two values", "weights that are constant")
+    how, found = lowering.arithmetic, "a product of two values"
+    require(how.multiplies_values, f"{how.whose} arithmetic of", found, "weights that are constant")
     require_factors(call)
     result = fixed_type(call.type, "result")
     require(result.dtype is DType.INT32, "dtype of the result", result.dtype, "int32")

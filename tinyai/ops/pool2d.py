@@ -9,11 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lower, Lowering, OperatorRow
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.reduce import INTEGERS
 from tinyai.ops.scales import scale_of
 from tinyai.ops.window import NHWC, ImageOp, Pair, Window, axes, to_nhwc
-from tinyai.source import Call, Lower, Lowering, OperatorRow, Refusal, require, sources
+from tinyai.source import Call, Refusal, require, sources
 from tinyai.traits import Range
 
 
@@ -364,20 +365,21 @@ def lower_max_pool2d(call: Call, lowering: Lowering) -> str:
 
 
 def lower_avg_pool2d(call: Call, lowering: Lowering) -> str:
-    if lowering.rounding.mode == "onnx" and lowering.type(call["data"]).dtype.is_float:
-        return add_onnx_average(call, lowering, by_columns=True)
+    if lowering.type(call["data"]).dtype.is_float:
+        average = lowering.arithmetic.average_of_floats(call, lowering)
+        if average is not None:
+            return average
     _require_int32(call, lowering)
     window = _pooling_window(call)
     require(window.dilation == (1, 1), "dilation of an average", window.dilation, "(1, 1)")
     include = bool(call.attrs["count_include_pad"])
-    # TFLite's kernel rounds; TVM's importer has no other operator for it.
-    rounded = lowering.rounding.mode == "tflite"
+    rounded = lowering.arithmetic.rounds_averages
     return _add(call, lowering, AvgPool2d(window, _layout(call), include, rounded))
 
 
-def add_onnx_average(call: Call, lowering: Lowering, *, by_columns: bool) -> str:
-    """The average pooling ``call`` of a dequantized tensor, as ONNX Runtime adds floats up: in its
-    own kernel for floats ``by_columns``, in QLinearAveragePool row by row."""
+def add_average_of_floats(call: Call, lowering: Lowering, *, by_columns: bool) -> str:
+    """The average pooling ``call`` of a dequantized tensor, whose floats are added up
+    ``by_columns`` or row by row."""
     below = call["data"]
     if not isinstance(below, Call) or below.op != "dequantize":
         raise Refusal("average of floats", "of a computed float", "of a dequantize")

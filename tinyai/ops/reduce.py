@@ -9,9 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type
 from tinyai.ops import steps
-from tinyai.source import Call, Lowering, OperatorRow, require, sources
+from tinyai.source import Call, require, sources
 from tinyai.traits import ChannelMap, Dims, Range
 
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT32)

@@ -2,88 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from tinyai.ir import NARROW, Builder, DType, Step
-from tinyai.ops import functions_tflite, reduce, steps
-from tinyai.ops.arithmetic_onnx import OnnxArithmetic
-from tinyai.ops.arithmetic_tflite import TfliteArithmetic, relu_limits, tflite_mean
-from tinyai.ops.arithmetic_torch import TorchArithmetic, torch_mean
-from tinyai.ops.arithmetic_tvm import TvmArithmetic, multiply_step
+from tinyai.builders import Lower, Lowering, OperatorRow, Scale, Sides
+from tinyai.ir import NARROW, DType, Step
+from tinyai.ops import reduce, steps
 from tinyai.ops.elementwise import Elementwise, apply
-from tinyai.ops.functions import FUNCTIONS
 from tinyai.ops.layout import Concatenate
-from tinyai.ops.pool2d import add_onnx_average
 from tinyai.ops.scales import (
-    Arithmetic,
-    Scale,
-    Sides,
-    Steps,
     axis_scale_of,
     dequantize,
-    narrow,
-    plus,
+    multiply_step,
     require_compared,
     require_positive,
     scale_of,
-    times,
     with_factors,
 )
-from tinyai.ops.softmax import add_onnx_softmax, add_tflite_softmax
 from tinyai.source import (
     Call,
     Constant,
     Expr,
-    Lower,
-    Lowering,
-    OperatorRow,
     Refusal,
-    Rounding,
     Tuple,
     fixed_type,
     require,
     sources,
 )
 
-TIES = ("UPWARD", "TONEAREST")
-COMPUTE_DTYPES = ("int64", "float32", "float64")
-FRAMEWORKS: Mapping[str, type[Arithmetic]] = MappingProxyType(
-    {"tflite": TfliteArithmetic, "onnx": OnnxArithmetic, "torch": TorchArithmetic}
-)
-MeanSteps = Callable[[Builder, Scale, Scale, int, DType], Steps]
-# From a sum to the requantized mean, where a framework divides and rescales at once.
-MEANS: Mapping[type[Arithmetic], MeanSteps] = MappingProxyType(
-    {TfliteArithmetic: tflite_mean, TorchArithmetic: torch_mean}
-)
 SHORT = (*NARROW, DType.INT16)
 WIDE = (*SHORT, DType.INT32)
-# Float operators that work value by value or along an axis, as between dequantize and quantize.
-OF_VALUES = frozenset(
-    {
-        *FUNCTIONS,
-        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "round"),
-        *("relu", "leaky_relu", "prelu", "softmax", "log_softmax"),
-    }
-)
-# What TFLite's int8 kernel tabulates, by the operator's name.
-TFLITE_FUNCTIONS: Mapping[str, str] = MappingProxyType({"sigmoid": "sigmoid", "tanh": "tanhf"})
-
-
-def arithmetic(attrs: Mapping[str, Any], default: Rounding) -> Arithmetic:
-    """The framework's that ``default`` names; else TVM's, as the operator's attributes say, or as
-    ``default`` does where they say None."""
-    if default.mode in FRAMEWORKS:
-        return FRAMEWORKS[default.mode]()
-    said = {name: str(attrs.get(name) or "None") for name in ("rounding", "compute_dtype")}
-    ties = default.ties if said["rounding"] == "None" else said["rounding"]
-    compute = default.compute_dtype if said["compute_dtype"] == "None" else said["compute_dtype"]
-    require(ties in TIES, "rounding", ties, ", ".join(TIES))
-    require(compute in COMPUTE_DTYPES, "compute_dtype", compute, ", ".join(COMPUTE_DTYPES))
-    return TvmArithmetic(ties, compute)
 
 
 def _require_dtype(what: str, dtype: DType, allowed: tuple[DType, ...]) -> None:
@@ -111,16 +60,18 @@ def lower_requantize(call: Call, lowering: Lowering) -> str:
     rank = len(data.shape)
     source = with_factors(axis_scale_of(call, "input", rank), call["data"])
     target = scale_of(call, "output")
-    how = arithmetic(call.attrs, lowering.rounding)
+    how = lowering.arithmetic.of_operator(call.attrs)
     mean = call["data"]
-    if type(how) in MEANS and isinstance(mean, Call) and mean.op == "mean":
-        return _mean(call, mean, lowering, MEANS[type(how)], source, target)
+    if how.divides_with_rescaling and isinstance(mean, Call) and mean.op == "mean":
+        return _mean(call, mean, lowering, source, target)
     chain = how.requantize(lowering.builder, source, target, data.dtype, to, rank)
     value = call["data"]
-    if isinstance(how, TfliteArithmetic) and (relu := _of_same_operator(call)):
+    relu = _of_same_operator(call)
+    if relu is not None:
         bounds = float(relu.attrs["low"]), float(relu.attrs["high"])
-        chain += relu_limits(bounds, source, target, data.dtype, to)
-        value = relu["data"]
+        limits = how.limits_after(bounds, source, target, data.dtype, to)
+        if limits is not None:
+            value, chain = relu["data"], chain + limits
     return apply(call, lowering, value, *chain, quant=target.qparams)
 
 
@@ -131,13 +82,11 @@ def _of_same_operator(requantize: Call) -> Call | None:
     return clip if same and isinstance(clip, Call) else None
 
 
-def _mean(
-    call: Call, mean: Call, lowering: Lowering, divided: MeanSteps, source: Scale, target: Scale
-) -> str:
+def _mean(call: Call, mean: Call, lowering: Lowering, source: Scale, target: Scale) -> str:
     """A mean and the requantization after it, which divides and rescales at once."""
     total, count = reduce.add_sum(mean, lowering)
     to = fixed_type(call.type, "result").dtype
-    chain = divided(lowering.builder, source, target, count, to)
+    chain = lowering.arithmetic.mean(lowering.builder, source, target, count, to)
     shape = fixed_type(call.type, "result").shape
     names = (*sources(mean), *sources(call))
     return lowering.builder.add(Elementwise(shape), [total], chain, names, target.qparams)
@@ -152,103 +101,12 @@ def lower_quantize(call: Call, lowering: Lowering) -> str:
     require_compared(lowering, to)
     rank = len(data.shape)
     target = axis_scale_of(call, "output", rank)
-    how = arithmetic({}, lowering.rounding)
-    functions = _of_dequantized(call["data"])
-    if isinstance(how, TfliteArithmetic) and functions:
-        return _tflite_function(call, functions, lowering, target, to)
-    if type(how) is OnnxArithmetic and [each.op for each in functions] == ["softmax"]:
-        inner = _dequantize_below(functions)
-        # Of two types ONNX Runtime computes it in float.
-        if lowering.type(inner["data"]).dtype is to:
-            source = scale_of(inner, "input")
-            return add_onnx_softmax(functions[0], lowering, inner["data"], source, target)
-    if type(how) is OnnxArithmetic and (average := _of_average(call)):
-        total = add_onnx_average(average, lowering, by_columns=False)
-        chain = how.quantize_average(lowering.builder, target, to)
-        of, names = lowering.builder.type(total), (*sources(average), *sources(call))
-        return lowering.builder.add(Elementwise(of.shape), [total], chain, names, target.qparams)
+    how = lowering.arithmetic.of_operator({})
+    function = how.quantized_function(call, lowering, target, to)
+    if function is not None:
+        return function
     chain = how.quantize(lowering.builder, target, to, rank)
     return apply(call, lowering, call["data"], *chain, quant=target.qparams)
-
-
-def _of_average(quantize: Call) -> Call | None:
-    """The average pooling that ``quantize`` is of, where ONNX Runtime runs both and the dequantize
-    below as its QLinearAveragePool: of two types it runs them one by one."""
-    average = quantize["data"]
-    if not isinstance(average, Call) or average.op != "avg_pool2d":
-        return None
-    below = average["data"]
-    same = (
-        isinstance(below, Call) and below.args and below["data"].type.dtype == quantize.type.dtype
-    )
-    return average if same else None
-
-
-def _of_dequantized(value: Expr) -> list[Call]:
-    """The float functions between ``value`` and a dequantize, last first; none where no dequantize
-    is after functions alone."""
-    found: dict[Call, None] = {}
-    stack, dequantized = [value], False
-    while stack:
-        each = stack.pop()
-        if not isinstance(each, Call) or each in found:
-            continue
-        if each.op == "dequantize":
-            dequantized = True
-        elif each.op in OF_VALUES:
-            found[each] = None
-            stack += each.args
-    return list(found) if dequantized else []
-
-
-def _tflite_function(
-    call: Call, functions: list[Call], lowering: Lowering, target: Scale, to: DType
-) -> str:
-    """Float functions between dequantize and quantize that are one operator of TFLite's, as its
-    int8 kernel computes it.
-
-    (The float operator between a dequantize and a quantize of their own imports the same.)
-    """
-    last = functions[0]
-    known = ", ".join((*TFLITE_FUNCTIONS, "leaky_relu", "softmax, hard-swish"))
-    require(to is DType.INT8, "dtype of the result", to, "int8")
-    dequantized = _dequantize_below(functions)
-    data = dequantized["data"]
-    source = scale_of(dequantized, "input")
-    table = functions_tflite.lookup_of(last, source, target)
-    if table is not None:
-        found = lowering.type(data).dtype
-        require(found is DType.INT8, "dtype of the function's input", found, "int8")
-        return apply(call, lowering, data, table, quant=target.qparams)
-    names = " of ".join(each.spelled for each in functions)
-    require(len(functions) == 1, "TFLite's arithmetic of", names, known)
-    if last.op == "softmax":
-        quantization = float(target.scale), target.zero_point
-        allowed = 1 / 256, -128
-        require(quantization == allowed, "quantization of a softmax", quantization, allowed)
-        return add_tflite_softmax(last, lowering, data, float(source.scale))
-    require(last.op in TFLITE_FUNCTIONS, "TFLite's arithmetic of", last.spelled, known)
-    builder = lowering.builder
-    inverse = np.asarray(np.float32(1) / target.scale)
-    chain = (
-        *dequantize(builder, source, lowering.type(data).dtype, 0),
-        steps.Function(TFLITE_FUNCTIONS[last.op]),
-        *times(builder, inverse),
-        steps.Round(),
-        *plus(builder, target.zero_point, DType.FLOAT32),
-        *narrow(to),
-    )
-    return apply(call, lowering, data, *chain, quant=target.qparams)
-
-
-def _dequantize_below(functions: list[Call]) -> Call:
-    """The first dequantize that ``functions`` read."""
-    return next(
-        arg
-        for each in functions
-        for arg in each.args
-        if isinstance(arg, Call) and arg.op == "dequantize"
-    )
 
 
 def lower_dequantize(call: Call, lowering: Lowering) -> str:
@@ -277,7 +135,7 @@ def lower_quantized_binary(step: type[Step]) -> Lower:
             left, right, scales = right, left, scales[::-1]
         target = scale_of(call, "output")
         to = fixed_type(call.type, "result").dtype
-        how = arithmetic({}, lowering.rounding)
+        how = lowering.arithmetic.of_operator({})
         both = Sides(*scales, lowering.tensor(right), shapes, swapped)
         if step is steps.Multiply:
             _require_product(lowering.type(left).dtype, scales)
@@ -342,7 +200,7 @@ def _at_scale(lowering: Lowering, part: Expr, source: Scale, target: Scale) -> s
     require_compared(lowering, of.dtype)
     if (source.scale, source.zero_point) == (target.scale, target.zero_point):
         return lowering.tensor(part)
-    how = arithmetic({}, lowering.rounding)
+    how = lowering.arithmetic.of_operator({})
     rank = len(of.shape)
     chain = how.requantize(lowering.builder, source, target, of.dtype, of.dtype, rank)
     return lowering.builder.add(

@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.ir import Array, DType, Example, Move, Type
 from tinyai.ops.steps import Round
 from tinyai.ops.window import LAYOUTS, ImageOp
-from tinyai.source import Call, Lowering, OperatorRow, fixed_type, require, sources
+from tinyai.source import Call, fixed_type, require, sources
 from tinyai.traits import Dims
 
 

@@ -6,15 +6,15 @@ for Efficient Integer-Arithmetic-Only Inference", 2018).
 
 from __future__ import annotations
 
-import abc
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tinyai.ir import NARROW, Array, Builder, DType, Operand, QParams, Step
+from tinyai.builders import Lowering, Scale, Sides, Steps
+from tinyai.ir import NARROW, Array, Builder, DType, Operand
 from tinyai.ops import steps
-from tinyai.source import Call, Constant, Expr, Lowering, constant_of, one_number, require
+from tinyai.source import Call, Constant, Expr, constant_of, one_number, require
 
 ACCUMULATORS = (
     *("quantized_conv2d", "quantized_conv2d_transpose"),
@@ -22,66 +22,6 @@ ACCUMULATORS = (
 )
 # Their operands.
 QUANTIZED_PRODUCT = "data weight data_zero_point weight_zero_point data_scale weight_scale"
-Steps = tuple[Step, ...]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """One scale, or one along ``axis``, as float32, and the zero point. ``zero_points`` are those
-    along ``axis``, where they differ.
-
-    An accumulator's scale is a product that the importer has rounded to float32. ``factors`` are
-    the scales of data and weights, where the operator ``maker`` that made it is known: some
-    frameworks start from them.
-    """
-
-    scale: Array
-    zero_point: int
-    axis: int | None = None
-    factors: tuple[Array, ...] = ()
-    maker: str = ""
-    zero_points: Array | None = None
-
-    @property
-    def qparams(self) -> QParams | None:
-        if self.zero_points is not None:
-            return None
-        return QParams(tuple(map(float, self.scale.reshape(-1))), self.zero_point, self.axis)
-
-    def spread(self, numbers: Array, rank: int) -> Array:
-        """One number, or one a channel, shaped to broadcast along the axis."""
-        if self.axis is None:
-            return numbers.reshape(())
-        return numbers.reshape(-1, *(1,) * (rank - self.axis - 1))
-
-    def zeros(self, rank: int) -> Array | int:
-        """The zero point, or those along the axis shaped as in ``spread``."""
-        zeros = self.zero_points
-        return self.zero_point if zeros is None else self.spread(zeros, rank)
-
-
-@dataclass(frozen=True)
-class Sides:
-    """The scales of both arguments of an operator; ``tensor`` holds the right one, the left one is
-    the running value.
-
-    The operator's own first argument has the first of ``shapes``; it is the right one where they
-    are ``swapped``.
-    """
-
-    left: Scale
-    right: Scale
-    tensor: str
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
-    swapped: bool = False
-
-    @property
-    def scales(self) -> tuple[Scale, Scale]:
-        return self.left, self.right
-
-    def product_ratio(self, target: Scale) -> Array:
-        """Left scale times right scale over the target's, each step in float32."""
-        return np.asarray(self.left.scale * self.right.scale / target.scale, np.float32)
 
 
 def scale_of(call: Call, side: str, what: str = "") -> Scale:
@@ -102,12 +42,11 @@ def require_positive(found: Any, what: str) -> Array:
 
 
 def require_compared(lowering: Lowering, *dtypes: DType) -> None:
-    """What frameworks do with more than 8 bits was not compared with them."""
-    names = {"tflite": "TFLite's", "onnx": "ONNX Runtime's", "torch": "PyTorch's"}
-    of = names.get(lowering.rounding.mode)
+    """What frameworks do with more than 8 bits was not compared with all of them."""
+    how = lowering.arithmetic
     for dtype in dtypes:
-        compared = of is None or dtype not in (DType.INT16, DType.INT64)
-        require(compared, f"{of} arithmetic of", dtype, ", ".join(NARROW))
+        compared = how.compares_wide or dtype not in (DType.INT16, DType.INT64)
+        require(compared, f"{how.whose} arithmetic of", dtype, ", ".join(NARROW))
 
 
 def require_factors(product: Call) -> None:
@@ -228,32 +167,31 @@ def dequantize(builder: Builder, source: Scale, found: DType, rank: int) -> Step
     )
 
 
-class Arithmetic(abc.ABC):
-    """How a framework goes from one scale to another. ``rank`` is that of the tensor."""
-
-    @abc.abstractmethod
-    def requantize(
-        self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
-    ) -> Steps:
-        """From integers of type ``found`` at ``source`` to ``to`` at ``target``."""
-
-    @abc.abstractmethod
-    def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
-        """From float32 to ``to`` at ``target``."""
-
-    @abc.abstractmethod
-    def add(
-        self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
-    ) -> Steps:
-        """From 8 bits on both sides, by ``step`` (Add or Subtract), to ``to`` at ``target``."""
-
-    @abc.abstractmethod
-    def multiply(self, builder: Builder, sides: Sides, target: Scale, to: DType) -> Steps:
-        """As ``add``, for the product."""
-
-
 def centred_product(builder: Builder, sides: Sides) -> Steps:
     """int32: both sides less their zero points, multiplied."""
     wide = steps.Cast(DType.INT32)
     operand = Operand(sides.tensor, (wide, *minus(builder, sides.right.zero_point)))
     return wide, *minus(builder, sides.left.zero_point), steps.Multiply(operand=operand)
+
+
+def divided(builder: Builder, divisor: Array) -> Steps:
+    """A float32 by a constant: TVM's simplifier turns a division by one number of shape () into a
+    product, which is another float at times."""
+    if divisor.shape == ():
+        return times(builder, np.asarray(np.float32(1) / divisor))
+    return (steps.Divide(operand=number(builder, divisor, DType.FLOAT32)),)
+
+
+def multiply_step(builder: Builder, multiplier: int, shift: int) -> Steps:
+    """TVM's fixed_point_multiply of an int32, halves rounded up."""
+    require(-31 <= shift <= 30, "shift", shift, "-31 .. 30")
+    if multiplier != 2**30:
+        return (steps.FixedPointMultiply((multiplier,), (shift,)),)
+    # TVM turns the multiplier 0.5 into a shift: to the left without more, or to the right after a
+    # rounding constant that wraps in 32 bits. In between it would shift 1 by -1 places.
+    if shift > 1:
+        return (steps.LeftShift(operand=number(builder, shift - 1, DType.INT32)),)
+    require(shift <= 0, "shift of the multiplier 2**30", shift, "any but 1")
+    half = number(builder, 1 << -shift, DType.INT32)
+    places = number(builder, 1 - shift, DType.INT32)
+    return steps.Add(operand=half), steps.RightShift(operand=places)

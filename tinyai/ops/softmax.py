@@ -10,12 +10,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinyai.builders import Lowering, OperatorRow, Scale
 from tinyai.ir import Array, DType, Example, Op, Type
 from tinyai.ops import steps
 from tinyai.ops.functions import FUNCTIONS, exp
-from tinyai.ops.scales import Scale, fixed_point, narrow, plus
+from tinyai.ops.scales import fixed_point, narrow, plus
 from tinyai.ops.steps import FixedPointMultiply
-from tinyai.source import TVMS_OWN, Call, Expr, Lowering, OperatorRow, require, sources
+from tinyai.source import Call, Expr, require, sources
 from tinyai.traits import Dims
 
 
@@ -263,10 +264,8 @@ def lower_log_softmax(call: Call, lowering: Lowering) -> str:
     """log_softmax of float32. Not ONNX Runtime's or TFLite's, which were not compared."""
     data = lowering.type(call["data"])
     require(data.dtype.is_float, "dtype of softmax", data.dtype, "float32")
-    mode = lowering.rounding.mode
-    whose = {"tflite": "TFLite", "onnx": "ONNX Runtime"}.get(mode, mode)
-    compared = mode in (TVMS_OWN.mode, "torch")
-    require(compared, f"{whose}'s arithmetic of", call.spelled, "softmax")
+    how = lowering.arithmetic
+    require(how.has_log_softmax, f"{how.whose} arithmetic of", call.spelled, "softmax")
     op = Softmax(int(call.attrs["axis"]) % len(data.shape), log=True)
     return lowering.builder.add(op, [lowering.tensor(call["data"])], sources=sources(call))
 

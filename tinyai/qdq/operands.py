@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from tinyai.arithmetic import arithmetic_of
 from tinyai.ops.scales import require_positive
 from tinyai.source import (
     Call,
@@ -223,7 +224,7 @@ class View:
     def __init__(
         self, root: Expr, moves: dict[str, Move], rounding: Rounding, fold: Fold | None
     ) -> None:
-        self.rounding = rounding
+        self.arithmetic = arithmetic_of(rounding)
         self.order = tuple(post_order(root))
         self.new: dict[Expr, Expr] = {}
         self.splits: dict[Expr, Call] = {}

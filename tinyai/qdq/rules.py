@@ -283,7 +283,7 @@ def _bias(view: View, call: Call) -> Integers:
         scales = np.array(sums.scales)
     else:
         scales = sums.along_axis(sums.scales)
-    steps = _bias_steps(values, scales, view.rounding.mode)
+    steps = view.arithmetic.bias_steps(values, scales)
     largest, most = np.abs(steps).max(initial=0), EXACT if sums.largest else INT32.max
     require(bool(largest <= most), "bias in steps of the sums", largest, f"at most {most}")
     steps = steps.astype(np.int64)
@@ -305,17 +305,6 @@ def _bias_values(view: View, bias: Expr, call: Call) -> Array:
         axis = int(call.attrs["axis"]) % rank
         values = values.reshape([-1 if d == axis else 1 for d in range(rank)])
     return values
-
-
-def _bias_steps(values: Array, scales: Array, mode: str) -> Array:
-    """As ONNX's own bias is rounded, or as XNNPACK's delegate does it, with float32 inverses: of a
-    bias of 100,000 steps four in a thousand are other integers."""
-    if mode != "torch":
-        return np.rint(values / scales)
-    channels = scales.astype(np.float32) if scales.size > 1 else scales
-    inverses = (1 / channels).astype(np.float32)
-    steps: Array = np.rint(values.astype(np.float32) * inverses)
-    return steps.astype(np.float64)
 
 
 def _scaled(view: View, call: Call) -> Integers:
@@ -439,8 +428,8 @@ def _on_grid(value: Expr, grid: Grid) -> Integers:
 def _reduced(view: View, call: Call, grid: Grid) -> Expr:
     """A sum or average over whole axes.
 
-    Of an average the count goes to the scale; but TFLite and PyTorch divide and rescale at once,
-    and the arithmetic needs to see that.
+    Of an average the count goes to the scale, but where a framework divides and rescales at once:
+    its arithmetic needs to see that.
     """
     view.alone(call)
     value = view.integers(call["data"])
@@ -455,7 +444,7 @@ def _reduced(view: View, call: Call, grid: Grid) -> Expr:
         layout = call.attrs["layout"]
         along = tuple(layout.index(axis) for axis in "HW" if axis in layout)
         attrs = {"axis": along, "keepdims": True, "exclude": False}
-    if view.rounding.mode in ("tflite", "torch") and not is_call(call, "sum"):
+    if view.arithmetic.divides_with_rescaling and not is_call(call, "sum"):
         mean = made("mean", retyped(call, "int32"), wide, name=call.name, **attrs)
         return requantize(replace(value, expr=mean), grid, call.name)
     total = made("sum", retyped(call, "int32"), wide, name=call.name, **attrs)
@@ -684,7 +673,7 @@ def quantized(view: View, call: Call) -> Expr:
     """
     grid = view.grid(call)
     behind, core = _peel(view, call.args[0])
-    if is_call(core, *AVERAGES) and view.rounding.mode == "onnx":
+    if is_call(core, *AVERAGES) and view.arithmetic.averages_in_float:
         value = _onnx_average(view, core, grid, [each for each in behind if is_call(each, *LIMITS)])
     elif is_call(core, *RULES):
         value = RULES[core.op](view, core, grid)

@@ -13,6 +13,7 @@ import tvm
 from tvm import relay
 
 from tinyai.backend import BackendDetails, CompileSpec, whole_source
+from tinyai.builders import OperatorRow
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
 from tinyai.frontends.relay.functions import deep_recursion
@@ -29,7 +30,6 @@ from tinyai.frontends.relay.partition import (
 )
 from tinyai.ops import operators_added
 from tinyai.patterns import PatternRow
-from tinyai.source import OperatorRow
 from tinyai.target import COMPILER
 
 

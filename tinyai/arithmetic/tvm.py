@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tinyai.ir import NARROW, Array, Builder, DType, Operand, Step
+from tinyai.builders import Arithmetic, Scale, Sides, Steps
+from tinyai.ir import NARROW, Builder, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.scales import (
-    Arithmetic,
-    Scale,
-    Sides,
-    Steps,
     centred_product,
+    divided,
     fixed_point,
     fixed_point_step,
     minus,
+    multiply_step,
     narrow,
-    number,
     plus,
     times,
     widen,
@@ -28,10 +28,26 @@ from tinyai.source import require
 MODES = {"UPWARD": "upward", "TONEAREST": "tonearest"}
 
 
+TIES = ("UPWARD", "TONEAREST")
+COMPUTE_DTYPES = ("int64", "float32", "float64")
+
+
 @dataclass(frozen=True)
 class TvmArithmetic(Arithmetic):
+    whose: ClassVar[str] = "TVM's"
+    compares_wide: ClassVar[bool] = True
+    inverts_divisors: ClassVar[bool] = True
     ties: str = "UPWARD"
     compute_dtype: str = "int64"
+
+    def of_operator(self, attributes: Mapping[str, Any]) -> TvmArithmetic:
+        """As the attributes ``rounding`` and ``compute_dtype`` say, where these are not None."""
+        said = {name: str(attributes.get(name) or "None") for name in ("rounding", "compute_dtype")}
+        ties = self.ties if said["rounding"] == "None" else said["rounding"]
+        compute = self.compute_dtype if said["compute_dtype"] == "None" else said["compute_dtype"]
+        require(ties in TIES, "rounding", ties, ", ".join(TIES))
+        require(compute in COMPUTE_DTYPES, "compute_dtype", compute, ", ".join(COMPUTE_DTYPES))
+        return TvmArithmetic(ties, compute)
 
     def requantize(
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
@@ -127,26 +143,3 @@ class TvmArithmetic(Arithmetic):
             *centred_product(builder, sides),
             *self.requantize(builder, product, target, DType.INT32, to, 0),
         )
-
-
-def divided(builder: Builder, divisor: Array) -> Steps:
-    """A float32 by a constant: TVM's simplifier turns a division by one number of shape () into a
-    product, which is another float at times."""
-    if divisor.shape == ():
-        return times(builder, np.asarray(np.float32(1) / divisor))
-    return (steps.Divide(operand=number(builder, divisor, DType.FLOAT32)),)
-
-
-def multiply_step(builder: Builder, multiplier: int, shift: int) -> Steps:
-    """TVM's fixed_point_multiply of an int32, halves rounded up."""
-    require(-31 <= shift <= 30, "shift", shift, "-31 .. 30")
-    if multiplier != 2**30:
-        return (steps.FixedPointMultiply((multiplier,), (shift,)),)
-    # TVM turns the multiplier 0.5 into a shift: to the left without more, or to the right after a
-    # rounding constant that wraps in 32 bits. In between it would shift 1 by -1 places.
-    if shift > 1:
-        return (steps.LeftShift(operand=number(builder, shift - 1, DType.INT32)),)
-    require(shift <= 0, "shift of the multiplier 2**30", shift, "any but 1")
-    half = number(builder, 1 << -shift, DType.INT32)
-    places = number(builder, 1 - shift, DType.INT32)
-    return steps.Add(operand=half), steps.RightShift(operand=places)

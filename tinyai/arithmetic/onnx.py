@@ -7,56 +7,66 @@ make ties.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
-from tinyai.ir import NARROW, Array, Builder, DType, Operand, Step
+from tinyai.arithmetic.float32 import Float32Arithmetic, stored
+from tinyai.builders import Lowering, Scale, Sides, Steps
+from tinyai.ir import Builder, DType, Operand, Step
 from tinyai.ops import steps
+from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.functions import fused_multiply_add
-from tinyai.ops.scales import (
-    Arithmetic,
-    Scale,
-    Sides,
-    Steps,
-    centred_product,
-    dequantize,
-    minus,
-    narrow,
-    number,
-    plus,
-    times,
-)
-from tinyai.source import require
+from tinyai.ops.pool2d import add_average_of_floats
+from tinyai.ops.scales import centred_product, dequantize, narrow, number, plus, scale_of, times
+from tinyai.ops.softmax import add_onnx_softmax
+from tinyai.source import Call, sources
 
 
-class OnnxArithmetic(Arithmetic):
-    def requantize(
-        self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int
-    ) -> Steps:
-        """An accumulator times (data's scale * weights' scale) / output's scale; of anything else
-        its real value, quantized."""
-        require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
-        if not source.factors:
-            return (
-                *dequantize(builder, source, found, rank),
-                *self.quantize(builder, target, to, rank),
-            )
-        product: Array = np.float32(1) * source.factors[0]
-        for factor in source.factors[1:]:
-            product = np.asarray(product * factor, np.float32)
-        ratio = np.asarray(product / np.float32(target.scale), np.float32)
-        return (
-            *minus(builder, source.zero_point),
-            steps.Cast(DType.FLOAT32),
-            *times(builder, source.spread(ratio, rank) if ratio.size > 1 else ratio.reshape(())),
-            *_stored(builder, target, to),
-        )
+class OnnxArithmetic(Float32Arithmetic):
+    whose: ClassVar[str] = "ONNX Runtime's"
+    averages_in_float: ClassVar[bool] = True
+    has_log_softmax: ClassVar[bool] = False
+    functions: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"sigmoid": "mlas_logistic", "tanh": "mlas_tanh"}
+    )
 
     def quantize(self, builder: Builder, target: Scale, to: DType, rank: int) -> Steps:
         scale = number(builder, target.spread(target.scale, rank), DType.FLOAT32)
-        return steps.Divide(operand=scale), *_stored(builder, target, to, rank)
+        return steps.Divide(operand=scale), *stored(builder, target.zeros(rank), to)
 
-    def quantize_average(self, builder: Builder, target: Scale, to: DType) -> Steps:
+    def quantized_function(
+        self, quantize: Call, lowering: Lowering, target: Scale, to: DType
+    ) -> str | None:
+        """QLinearSoftmax and QLinearAveragePool. Of two types ONNX Runtime runs the dequantize, the
+        operator and the quantize one by one."""
+        value = quantize["data"]
+        if not isinstance(value, Call) or value.op not in ("softmax", "avg_pool2d"):
+            return None
+        below = value["data"]
+        if not isinstance(below, Call) or below.op != "dequantize":
+            return None
+        if below["data"].type.dtype != to:
+            return None
+        if value.op == "avg_pool2d":
+            return self._quantized_average(quantize, value, lowering, target, to)
+        source = scale_of(below, "input")
+        return add_onnx_softmax(value, lowering, below["data"], source, target)
+
+    def _quantized_average(
+        self, quantize: Call, average: Call, lowering: Lowering, target: Scale, to: DType
+    ) -> str:
+        total = add_average_of_floats(average, lowering, by_columns=False)
+        chain = self._quantize_average(lowering.builder, target, to)
+        of, names = lowering.builder.type(total), (*sources(average), *sources(quantize))
+        return lowering.builder.add(Elementwise(of.shape), [total], chain, names, target.qparams)
+
+    def average_of_floats(self, average: Call, lowering: Lowering) -> str | None:
+        return add_average_of_floats(average, lowering, by_columns=True)
+
+    def _quantize_average(self, builder: Builder, target: Scale, to: DType) -> Steps:
         """QLinearAveragePool: the zero point is added before rounding."""
         scale = number(builder, target.scale.reshape(()), DType.FLOAT32)
         return (
@@ -112,11 +122,3 @@ def _is_number_inside(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     pairs = itertools.zip_longest(reversed(first), reversed(second), fillvalue=1)
     one, other = next((pair for pair in pairs if pair != (1, 1)), (1, 1))
     return one < other
-
-
-def _stored(builder: Builder, target: Scale, to: DType, rank: int = 0) -> Steps:
-    return (
-        steps.Round("even"),
-        *plus(builder, target.zeros(rank), DType.FLOAT32),
-        *narrow(to),
-    )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tinyai.builders import Scale
 from tinyai.ir import Array, DType
-from tinyai.ops.scales import Scale, fixed_point
+from tinyai.ops.scales import fixed_point
 from tinyai.ops.steps import FixedPointMultiply, Lookup
 from tinyai.source import Call, Constant, Expr, require
 

@@ -44,16 +44,33 @@ def mode_of(seed: int) -> str:
     return "upward" if seed % 5 == 0 else "onnx"
 
 
-def integers(file: Path, model: OnnxModel, mode: str) -> Array:
-    network = network_of(file, Target(rounding=mode))
+def write(file: Path, model: OnnxModel, *, is_open: bool) -> str:
+    """The shapes to ask for: of a model that ``is_open`` the file leaves the batch to its users."""
+    proto = ModelProto()
+    proto.CopyFrom(model.integers)
+    if is_open:
+        for number, value in enumerate(proto.graph.input):
+            batch = value.type.tensor_type.shape.dim[0]
+            if number % 2:
+                batch.dim_value = -1
+            else:
+                batch.dim_param = "batch"
+        proto.graph.output[0].type.tensor_type.ClearField("shape")
+    file.write_bytes(proto.SerializeToString())
+    shapes = {name: ",".join(map(str, array.shape)) for name, array in model.inputs.items()}
+    return " ".join(f"{name}:[{shape}]" for name, shape in shapes.items()) if is_open else ""
+
+
+def integers(file: Path, model: OnnxModel, mode: str, shapes: str) -> Array:
+    network = network_of(file, Target(rounding=mode), input_shapes=shapes)
     inputs = [model.inputs[port.name] for port in network.inputs]
     (result,) = run_graph(optimize(network.graph), inputs)
     return result
 
 
-def on_host(file: Path, model: OnnxModel) -> Array:
+def on_host(file: Path, model: OnnxModel, shapes: str = "") -> Array:
     """By TVM's CPU, as it imports the file."""
-    mod, params = load_model(file)
+    mod, params = load_model(file, shapes)
     with tvm.transform.PassContext(opt_level=3):
         built = relay.build(mod, target="llvm", params=params)
     executor = graph_executor.GraphModule(built["default"](tvm.cpu()))
@@ -68,16 +85,17 @@ def faults_of(seeds: range, folder: Path, *, host: bool) -> tuple[list[str], Cou
         model, mode, file = random_onnx(seed), mode_of(seed), folder / "model.onnx"
         if mode != "onnx" and model.floats is None and len(model.operators) > 1:
             continue  # of which the second may enlarge what the first one is off
-        file.write_bytes(model.integers.SerializeToString())
+        is_open = seed % 7 == 0 and all(array.ndim for array in model.inputs.values())
+        shapes = write(file, model, is_open=is_open)
         try:
-            result, end = integers(file, model, mode), "compiled"
+            result, end = integers(file, model, mode, shapes), "compiled"
         except ModelError:
             ends["refused"] += 1
             continue
         except BoundaryError:
             if not host:
                 continue
-            result, end = on_host(file, model), "host"
+            result, end = on_host(file, model, shapes), "host"
         ends[end] += 1
         off, most = steps_off(model, result), bound(model, mode if end == "compiled" else "upward")
         if off > most:

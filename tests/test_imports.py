@@ -1,11 +1,13 @@
-"""Who may import whom: the layers of the package, TVM only in front ends, and no test a test.
+"""Who may import whom: the layers of the package, no circle of files, TVM only in front ends, and
+no test a test.
 
-Read from the source, so that imports inside of functions count too.
+Read from the source, so that imports inside of functions and for types alone count too.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -19,6 +21,46 @@ import tinyai
 
 ROOT = Path(tinyai.__file__).parent
 TESTS = Path(__file__).resolve().parent
+
+# Files that still import one another in a circle: each a circle, which may only get smaller.
+CIRCLES: tuple[frozenset[str], ...] = (
+    frozenset(
+        {
+            "tinyai.codegen.ctree",
+            "tinyai.codegen.index",
+            "tinyai.codegen.isa",
+            "tinyai.codegen.isa.microkernels",
+            "tinyai.codegen.isa.rows",
+            "tinyai.codegen.isa.variant",
+            "tinyai.codegen.kernels",
+            "tinyai.codegen.kernels.add",
+            "tinyai.codegen.kernels.channels",
+            "tinyai.codegen.kernels.conv2d",
+            "tinyai.codegen.kernels.depthwise",
+            "tinyai.codegen.kernels.depthwise_loops",
+            "tinyai.codegen.kernels.elementwise",
+            "tinyai.codegen.kernels.geometry",
+            "tinyai.codegen.kernels.image",
+            "tinyai.codegen.kernels.layout",
+            "tinyai.codegen.kernels.matmul",
+            "tinyai.codegen.kernels.pool2d",
+            "tinyai.codegen.kernels.reduce",
+            "tinyai.codegen.kernels.resize",
+            "tinyai.codegen.kernels.table",
+            "tinyai.codegen.kernels.tile",
+            "tinyai.codegen.kernels.tile_loops",
+            "tinyai.codegen.kernels.tiling",
+            "tinyai.codegen.kernels.transpose",
+            "tinyai.codegen.kernels.work_stealing",
+            "tinyai.codegen.lowered",
+            "tinyai.codegen.steps",
+        }
+    ),
+    frozenset({"tinyai.frontends.onnx.resizing", "tinyai.frontends.onnx.spellings"}),
+    frozenset({"tinyai.frontends.relay.calibrate", "tinyai.frontends.relay.cluster"}),
+    frozenset({"tinyai.frontends.relay.explain", "tinyai.frontends.relay.partition"}),
+    frozenset({"tinyai.quantizer.plot", "tinyai.quantizer.report"}),
+)
 
 # A module or package may import itself and what has a lower rank. Longer names go before shorter.
 RANKS = {
@@ -34,6 +76,7 @@ RANKS = {
     "tinyai.ir": 1,
     "tinyai.target": 1,
     "tinyai.report": 1,
+    "tinyai.model_file": 2,
     "tinyai.source": 2,
     "tinyai.reference": 2,
     "tinyai.builders": 2.5,
@@ -80,11 +123,21 @@ def modules(root: Path = ROOT) -> list[Path]:
     return sorted(root.rglob("*.py"))
 
 
-def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[int, str]]:
+@functools.cache  # several tests ask for those of all files
+def imports(path: Path, root: Path = ROOT) -> tuple[tuple[int, str], ...]:
     """Line and full name of every module that a file imports, wherever in the file."""
+    return tuple(_imports(path, root))
+
+
+@functools.cache
+def module_names(root: Path) -> frozenset[str]:
+    return frozenset(module_name(path, root) for path in modules(root))
+
+
+def _imports(path: Path, root: Path) -> Iterator[tuple[int, str]]:
     package = module_name(path, root).split(".")
     package = package if path.name == "__init__.py" else package[:-1]
-    known = {module_name(other, root) for other in modules(root)}
+    known = module_names(root)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -135,6 +188,84 @@ def imports_of(framework: str, where: tuple[str, ...], root: Path) -> list[str]:
         for line, name in imports(path, root)
         if name.split(".")[0] == framework
     ]
+
+
+def imported_files(root: Path = ROOT) -> dict[str, set[str]]:
+    """The files that each file of the package imports, by the names of their modules.
+
+    A module of another package runs that package's ``__init__`` first, so that is imported too;
+    modules of one package do not count the ``__init__`` that they are imported by.
+    """
+    known = module_names(root)
+    graph: dict[str, set[str]] = {}
+    for path in modules(root):
+        name = module_name(path, root)
+        imported = {found for _, found in imports(path, root)} & known
+        packages = {package for found in imported for package in _packages(found)} & known
+        outer = {package for package in packages if not f"{name}.".startswith(f"{package}.")}
+        graph[name] = (imported | outer) - {name}
+    return graph
+
+
+def _packages(name: str) -> list[str]:
+    """The packages that a module is in, without its own name."""
+    parts = name.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts))]
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The strongly connected components of more than one file."""
+    reached = {name: _reached(graph, name) for name in graph}
+    rings = (
+        frozenset(other for other in reached[name] if name in reached[other]) for name in graph
+    )
+    return {ring for ring in rings if len(ring) > 1}
+
+
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    """The files that a file imports, and those that these import, and so on."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = graph[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+def test_no_files_import_one_another_in_a_circle() -> None:
+    """A file of ``CIRCLES`` that is in none any more has to leave it."""
+    assert sorted(map(sorted, circles(imported_files()))) == sorted(map(sorted, CIRCLES))
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"a": "import tinyai.b", "b": ""}, []),
+        ({"a": "import tinyai.b", "b": "from tinyai.a import x"}, [["a", "b"]]),
+        ({"a": "from tinyai import b", "b": "def f():\n    from . import a"}, [["a", "b"]]),
+        ({"a": "if TYPE_CHECKING:\n    import tinyai.b", "b": "import tinyai.a"}, [["a", "b"]]),
+        (
+            {"a": "import tinyai.b", "b": "import tinyai.c", "c": "import tinyai.a"},
+            [["a", "b", "c"]],
+        ),
+        # A package that re-exports: from inside of it, and from outside.
+        (
+            {"p/__init__": "from tinyai.p.x import X", "p/x": "from tinyai.p import y"},
+            [["p", "p.x"]],
+        ),
+        ({"p/__init__": "from tinyai.p.x import X", "p/x": "import tinyai.p.y", "p/y": ""}, []),
+        ({"p/__init__": "import tinyai.a", "p/x": "", "a": "import tinyai.p.x"}, [["a", "p"]]),
+    ],
+)
+def test_a_circle_would_be_found(
+    tmp_path: Path, files: dict[str, str], found: list[list[str]]
+) -> None:
+    for name, text in {"__init__": "", **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(f"{text}\n")
+    rings = circles(imported_files(tmp_path))
+    assert [[name.removeprefix("tinyai.") for name in sorted(ring)] for ring in rings] == found
 
 
 def test_every_module_has_a_rank() -> None:

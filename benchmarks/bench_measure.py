@@ -18,9 +18,9 @@ from benchmarks.bench_networks import Array, Case, Network, Values, alive_part, 
 from benchmarks.peers import LiteRT, OnnxRuntime, Peer, ReferenceKernels, TvmPeer
 from benchmarks.timing import SETTLE_SECONDS, Contender, c_calls, in_turn, loop
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay.explain import report_of
 from tinyai.frontends.relay.functions import region_target
 from tinyai.frontends.relay.qdq import integers_from_qdq
+from tinyai.frontends.relay.report import report_of
 from tinyai.frontends.relay.source import graph_from_region
 from tinyai.report import Report
 from tinyai.runtime.runner import BoundCall, Runner

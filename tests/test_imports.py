@@ -57,9 +57,6 @@ CIRCLES: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"tinyai.frontends.onnx.resizing", "tinyai.frontends.onnx.spellings"}),
-    frozenset({"tinyai.frontends.relay.calibrate", "tinyai.frontends.relay.cluster"}),
-    frozenset({"tinyai.frontends.relay.explain", "tinyai.frontends.relay.partition"}),
-    frozenset({"tinyai.quantizer.plot", "tinyai.quantizer.report"}),
 )
 
 # A module or package may import itself and what has a lower rank. Longer names go before shorter.

@@ -15,9 +15,8 @@ import tinyai
 from tests.support.paths import MODELS
 from tinyai.backend import CompileSpec
 from tinyai.errors import OptionError
-from tinyai.frontends.relay.functions import region_target
+from tinyai.frontends.relay.functions import region_target, regions
 from tinyai.frontends.relay.load import load_model
-from tinyai.frontends.relay.partition import regions
 from tinyai.frontends.relay.text import text_of
 from tinyai.target import Target, default_rounding
 

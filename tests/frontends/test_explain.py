@@ -276,7 +276,7 @@ def test_a_piece_that_is_cut_off_from_its_region_by_an_operator_of_the_host(befo
 
 def test_an_operator_that_nobody_annotated():
     """A partition by patterns alone, without the predicates for single operators."""
-    from tinyai.frontends.relay.explain import report_of
+    from tinyai.frontends.relay.report import report_of
 
     mod = relay.transform.InferType()(nets.module(nets.conv(nets.data())))
     row = only(report_of(mod), "nn.conv2d")

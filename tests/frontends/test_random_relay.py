@@ -23,8 +23,8 @@ from tests.support.disk import on_disk
 from tests.support.oracle import REQUANTIZE, Array, digest, in_a_child, pack, runner, unpack
 from tests.support.random_relay import RandomGraph, random_graph
 from tinyai.frontends.relay import partition_for_tinyai, regions
-from tinyai.frontends.relay.explain import report_of
 from tinyai.frontends.relay.qdq import integers_from_qdq
+from tinyai.frontends.relay.report import report_of
 from tinyai.report import HostRow
 
 Run = Callable[[dict[str, Array]], list[Array]]

@@ -13,8 +13,9 @@ from tvm import relay
 import tinyai
 from tests.support.paths import MODELS
 from tinyai.errors import BoundaryError, OptionError
+from tinyai.frontends.relay.functions import regions
 from tinyai.frontends.relay.load import load_model
-from tinyai.frontends.relay.partition import partition_for_tinyai, regions
+from tinyai.frontends.relay.partition import partition_for_tinyai
 from tinyai.frontends.relay.source import graph_from_region
 from tinyai.frontends.relay.whole import network_of
 from tinyai.ir import DType

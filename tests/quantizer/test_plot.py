@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from tinyai.errors import EnvironmentProblem, OptionError
-from tinyai.quantizer.report import LayerRow, OutputRow, QuantReport
+from tinyai.quantizer.layer_row import LayerRow
+from tinyai.quantizer.report import OutputRow, QuantReport
 
 ROW = LayerRow(
     "conv", "nn.conv2d", "float32[1,8]", "int8", 0.1, -128, 0.0, 25.0, 0.98, 0.001, 31.5, 40.0

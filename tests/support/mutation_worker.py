@@ -118,8 +118,8 @@ def run(file: str, out: Path, asked: Any, tell: Callable[..., None]) -> tuple[st
     from tests.support import mutations
     from tinyai.errors import TinyAIError
     from tinyai.frontends.relay import compile_region, partition_for_tinyai, regions
-    from tinyai.frontends.relay.explain import report_of
     from tinyai.frontends.relay.load import load_model
+    from tinyai.frontends.relay.report import report_of
 
     tell(stage="load")
     try:

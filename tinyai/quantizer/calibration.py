@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from tinyai.errors import FormatError
 from tinyai.files import written_whole
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import CalibrationError, Sample
-from tinyai.quantizer.observers import Seen
+from tinyai.quantizer.observers import Observer, Seen
+from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
 
 SCHEMA = "tinyai.calibration/1"
@@ -128,6 +129,35 @@ class Calibration:
                 found=f"{type(error).__name__}: {error}",
                 allowed=f"a file of Calibration.save, {SCHEMA}",
             ) from error
+
+
+class Watch:
+    """Keeps what a configuration wants to know of each value, by the value's place."""
+
+    def __init__(self, config: QuantConfig, names: Mapping[int, str], observed: set[int]) -> None:
+        self._observer, self._names, self._observed = Observer(config), names, observed
+
+    @classmethod
+    def of(cls, points: Points, every: bool) -> Watch:
+        at = dict(zip(places(points), points.points, strict=True))
+        names = {place: point.name for place, point in at.items()}
+        seen = {place for place, point in at.items() if every or point.observed}
+        return cls(points.config, names, seen)
+
+    def seen(self, number: int, values: Iterable[tuple[int, Array]]) -> dict[int, Seen]:
+        """The states after the sample of a number, on which the values at these places are so."""
+        found = {}
+        for place, value in values:
+            if not np.isfinite(value).all():
+                raise CalibrationError(
+                    f"float values of layer {self._names[place]!r} at calibration sample {number}",
+                    found="NaN or infinite",
+                    allowed="finite numbers",
+                    hint="the model on this sample, before it is quantized",
+                )
+            if place in self._observed:
+                found[place] = self._observer.see(number, value)
+        return found
 
 
 def _require_model(found: str, allowed: str) -> None:

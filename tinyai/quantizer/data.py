@@ -7,8 +7,10 @@ it: names, shapes, dtypes, what is not finite, no samples at all. Files are read
 from __future__ import annotations
 
 import os
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -276,3 +278,16 @@ def _read(file: Path, inputs: tuple[Input, ...]) -> Sample:
             found=" ".join(str(error).split())[:200] or type(error).__name__,
             allowed="an image" if is_picture(file) else "an array",
         ) from error
+
+
+@contextmanager
+def bar(samples: Iterable[Any], count: int | None, progress: bool) -> Iterator[Iterable[Any]]:
+    """The same samples, or parts of them, with a bar on standard error where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(file=sys.stderr)
+    if not progress or not console.is_terminal:
+        yield samples
+        return
+    yield track(samples, "calibrating", total=count, console=console)

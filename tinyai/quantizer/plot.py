@@ -12,21 +12,25 @@ import numpy as np
 
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import check_place, written_whole
+from tinyai.quantizer.layer_row import LayerRow
 from tinyai.report import safe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from tinyai.quantizer.report import LayerRow, QuantReport
 
 ENDINGS = (".png", ".svg", ".pdf")
 _LINE = 0.21  # inches a layer
 _BLUE, _PALE, _RED = "#3367a8", "#d3dcea", "#c0504d"
 
 
-def plot(report: QuantReport, where: str | os.PathLike[str] | Sequence[Axes]) -> None:
-    """Draw into a file, or on axes: for noise, ranges, and damage if the report has it."""
-    panels = _panels(report)
+def plot(
+    layers: Sequence[LayerRow],
+    ranking: Sequence[LayerRow],
+    where: str | os.PathLike[str] | Sequence[Axes],
+) -> None:
+    """Draw into a file, or on axes: noise and ranges of the ``layers``, and the damage of those of
+    the ``ranking``, if any."""
+    panels = _panels(layers, ranking)
     if not isinstance(where, str | os.PathLike):
         if len(where) < len(panels):
             raise OptionError("axes of a plot", found=len(where), allowed=len(panels))
@@ -71,12 +75,12 @@ def _matplotlib() -> tuple[Any, Any]:
     return Figure, rc_context
 
 
-Panel = tuple[Callable[[Any, Any], None], "Sequence[LayerRow]"]
+Panel = tuple[Callable[[Any, Any], None], Sequence[LayerRow]]
 
 
-def _panels(report: QuantReport) -> list[Panel]:
-    panels: list[Panel] = [(_noise, report.layers), (_ranges, report.layers)]
-    return [*panels, (_damage, report.ranking)] if report.ranking else panels
+def _panels(layers: Sequence[LayerRow], ranking: Sequence[LayerRow]) -> list[Panel]:
+    panels: list[Panel] = [(_noise, layers), (_ranges, layers)]
+    return [*panels, (_damage, ranking)] if ranking else panels
 
 
 def _noise(axes: Axes, rows: Sequence[LayerRow]) -> None:

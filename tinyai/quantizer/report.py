@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.operands import Grid
+from tinyai.quantizer.layer_row import LayerRow
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.plot import plot
 from tinyai.report import safe
@@ -62,31 +63,6 @@ def _outside(values: Array, grid: Grid) -> int:
     limits = np.iinfo(grid.dtype)
     steps = values / grid.scale + grid.zero_point
     return int(((steps < limits.min - 0.5) | (steps > limits.max + 0.5)).sum())
-
-
-@dataclass(frozen=True)
-class LayerRow:
-    """A quantized value: the layer's name in the source model and its operator.
-
-    ``sqnr`` is the ratio of signal to quantization noise in dB, the noise of the layers before
-    included; None where there is none. ``low`` and ``high`` are the least and the largest float
-    that were seen; ``used`` is the share of the grid's range between them, ``saturated`` that of
-    values outside of the grid. ``alone`` is the SQNR of the worst result where this layer alone is
-    quantized, infinite where that makes no noise, None where nobody asked.
-    """
-
-    name: str
-    operator: str
-    type: str
-    dtype: str
-    scale: float
-    zero_point: int
-    low: float
-    high: float
-    used: float
-    saturated: float
-    sqnr: float | None
-    alone: float | None = None
 
 
 @dataclass(frozen=True)
@@ -172,7 +148,7 @@ class QuantReport:
     def plot(self, where: str | os.PathLike[str] | Sequence[Axes]) -> None:
         """Draw SQNR, ranges, and damage where it is known, a line a layer: into a file (.png, .svg
         or .pdf; whole or not at all), or on axes of matplotlib's, two or three."""
-        plot(self, where)
+        plot(self.layers, self.ranking, where)
 
     def table(self) -> Table:
         """A row a layer, in order of computation, and below it the results."""

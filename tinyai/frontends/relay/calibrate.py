@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import tvm
 
 from tinyai.errors import OptionError
+from tinyai.frontends.relay.cluster import mapped
 from tinyai.frontends.relay.floats import Floats, Model
 from tinyai.frontends.relay.partition import module_of
-from tinyai.quantizer.calibration import Calibration, merged, places
+from tinyai.quantizer.calibration import Calibration, Watch, merged
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.data import CalibrationError, Data, Sample, Samples
-from tinyai.quantizer.observers import Observer, Seen
+from tinyai.quantizer.data import Data, Sample, Samples, bar
+from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.reconstruction import SAMPLES, reconstructs
 
@@ -63,8 +60,6 @@ def calibrated(
     samples = Samples(data, model.inputs)
     kept = max(compared, SAMPLES if reconstructs(points.config) else 0)
     if client is not None:
-        from tinyai.frontends.relay.cluster import mapped
-
         return mapped(client, model, points, samples, kept, progress)
     floats = Floats.of(model, points)
     watch = Watch.of(points, every)
@@ -74,38 +69,9 @@ def calibrated(
         for number, sample in enumerate(shown):
             if number < kept:
                 first[number] = sample
-            seen = merged(seen, watch.seen(floats, number, sample))
+            floats.run(sample)
+            seen = merged(seen, watch.seen(number, floats.values()))
     return Calibration(model.key(), seen, samples.seen, first, floats)
-
-
-class Watch:
-    """What is kept of each value, by its place."""
-
-    def __init__(self, config: QuantConfig, names: Mapping[int, str], observed: set[int]) -> None:
-        self._observer, self._names, self._observed = Observer(config), names, observed
-
-    @classmethod
-    def of(cls, points: Points, every: bool) -> Watch:
-        at = dict(zip(places(points), points.points, strict=True))
-        names = {place: point.name for place, point in at.items()}
-        seen = {place for place, point in at.items() if every or point.observed}
-        return cls(points.config, names, seen)
-
-    def seen(self, floats: Floats, number: int, sample: Sample) -> dict[int, Seen]:
-        """After the sample of a number."""
-        found = {}
-        floats.run(sample)
-        for place, values in floats.values():
-            if not np.isfinite(values).all():
-                raise CalibrationError(
-                    f"float values of layer {self._names[place]!r} at calibration sample {number}",
-                    found="NaN or infinite",
-                    allowed="finite numbers",
-                    hint="the model on this sample, before it is quantized",
-                )
-            if place in self._observed:
-                found[place] = self._observer.see(number, values)
-        return found
 
 
 def require_points(points: Points, model: Model) -> None:
@@ -117,16 +83,3 @@ def require_points(points: Points, model: Model) -> None:
             hint="a model that is quantized already goes to tinyai.build as it is; QuantConfig's "
             "operators and float_... leave others in float",
         )
-
-
-@contextmanager
-def bar(samples: Iterable[Any], count: int | None, progress: bool) -> Iterator[Iterable[Any]]:
-    """The same, with a bar on standard error where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(file=sys.stderr)
-    if not progress or not console.is_terminal:
-        yield samples
-        return
-    yield track(samples, "calibrating", total=count, console=console)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from tinyai.errors import EnvironmentProblem, OptionError
-from tinyai.frontends.relay.calibrate import Watch, bar
 from tinyai.frontends.relay.floats import Floats, Model, Recipe
-from tinyai.quantizer.calibration import Calibration, merged
-from tinyai.quantizer.data import Input, Part, Sample, Samples
+from tinyai.quantizer.calibration import Calibration, Watch, merged
+from tinyai.quantizer.data import Input, Part, Sample, Samples, bar
 from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
 
@@ -117,7 +116,8 @@ def _observed(shared: tuple[Recipe, Watch], part: Part) -> dict[int, Seen]:
     found: dict[int, Seen] = {}
     for number, sample in part:
         with floats.alone:
-            found = merged(found, watch.seen(floats, number, sample))
+            floats.run(sample)
+            found = merged(found, watch.seen(number, floats.values()))
     return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
+import tvm
 from tvm import relay
 
-from tinyai.target import Target, options_of
+from tinyai.target import COMPILER, Target, options_of
 
 
 def has(func: relay.Function, attribute: str) -> bool:
@@ -24,6 +26,25 @@ def region_options(func: relay.Function) -> dict[str, str]:
 def region_target(func: relay.Function) -> Target:
     """What a region is compiled for."""
     return Target.from_options(region_options(func))
+
+
+def regions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relay.Function]:
+    """The functions of ``mod`` that tinyai compiles, by their variable, sorted by name."""
+    return regions_of(mod, COMPILER)
+
+
+def regions_of(mod: tvm.IRModule, compiler: str) -> dict[tvm.ir.GlobalVar, relay.Function]:
+    """The functions of ``mod`` for a compiler, by their variable, sorted by name."""
+    found = {v: f for v, f in mod.functions.items() if compiler_of(f) == compiler}
+    return dict(sorted(found.items(), key=lambda item: item[0].name_hint))
+
+
+def compiler_of(func: Any) -> str | None:
+    """The compiler that a function is for, or None."""
+    attrs = getattr(func, "attrs", None)
+    return (
+        str(attrs["Compiler"]) if attrs is not None and "Compiler" in list(attrs.keys()) else None
+    )
 
 
 @contextlib.contextmanager

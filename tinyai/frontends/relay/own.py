@@ -16,14 +16,12 @@ from tinyai.backend import BackendDetails, CompileSpec, whole_source
 from tinyai.builders import OperatorRow
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
-from tinyai.frontends.relay.functions import deep_recursion
+from tinyai.frontends.relay.functions import deep_recursion, regions, regions_of
 from tinyai.frontends.relay.partition import (
     annotated_by,
     compile_with,
     composites_of,
     module_of,
-    regions,
-    regions_of,
     update_constants,
     with_constants,
     with_specs,

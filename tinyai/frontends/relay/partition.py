@@ -20,9 +20,16 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.backend import CompileSpec, TinyAIBackend, whole_source
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
-from tinyai.frontends.relay.functions import deep_recursion, has, region_options
+from tinyai.frontends.relay.functions import (
+    compiler_of,
+    deep_recursion,
+    has,
+    region_options,
+    regions,
+)
 from tinyai.frontends.relay.load import load_model
 from tinyai.frontends.relay.qdq import integers_of_typed
+from tinyai.frontends.relay.report import check_boundary
 from tinyai.frontends.relay.seal import seal, unseal, unsealed
 from tinyai.frontends.relay.source import Source, attributes, graph_from_region, rounding_of
 from tinyai.frontends.relay.spelling import NAMES, spelled, supported
@@ -106,8 +113,6 @@ def partition_for_tinyai(
     _check_roundings(apart, options)
     partitioned = _partition(mod, params, mod_name, prune, options, apart, keep_sealed)
     if whole:
-        from tinyai.frontends.relay.explain import check_boundary
-
         check_boundary(partitioned, Target.from_options(options).rounding)
     return partitioned
 
@@ -359,24 +364,6 @@ def _for_module(rows: tuple[PatternRow, ...], mod: tvm.IRModule) -> tuple[Patter
     return tuple(replace(row, pattern=pattern) for row, pattern in found if pattern)
 
 
-def regions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relay.Function]:
-    """The functions of ``mod`` that tinyai compiles, by their variable, sorted by name."""
-    return regions_of(mod, COMPILER)
-
-
-def regions_of(mod: tvm.IRModule, compiler: str) -> dict[tvm.ir.GlobalVar, relay.Function]:
-    """The functions of ``mod`` for a compiler, by their variable, sorted by name."""
-    found = {v: f for v, f in mod.functions.items() if _compiler(f) == compiler}
-    return dict(sorted(found.items(), key=lambda item: item[0].name_hint))
-
-
-def _compiler(func: Any) -> str | None:
-    attrs = getattr(func, "attrs", None)
-    return (
-        str(attrs["Compiler"]) if attrs is not None and "Compiler" in list(attrs.keys()) else None
-    )
-
-
 def _has_let(func: Any) -> bool:
     found: list[bool] = []
     if isinstance(func, relay.Function):
@@ -578,7 +565,7 @@ def _inline_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
         return mod
     replace = _Replace({}, idle)
     functions = {
-        v: f if _compiler(f) is not None else replace.visit(f)
+        v: f if compiler_of(f) is not None else replace.visit(f)
         for v, f in mod.functions.items()
         if v.name_hint not in idle
     }
@@ -599,7 +586,7 @@ def _computes(region: relay.Function) -> bool:
 
 
 def _symbols_of_others(mod: tvm.IRModule) -> set[str]:
-    return {v.name_hint for v, f in mod.functions.items() if _compiler(f) is not None}
+    return {v.name_hint for v, f in mod.functions.items() if compiler_of(f) is not None}
 
 
 def _restore_symbols(mod: tvm.IRModule, symbols: set[str]) -> tvm.IRModule:
@@ -607,7 +594,7 @@ def _restore_symbols(mod: tvm.IRModule, symbols: set[str]) -> tvm.IRModule:
     names: dict[str, tvm.ir.GlobalVar] = {}
     for variable, func in mod.functions.items():
         old = next((s for s in symbols if variable.name_hint.endswith(f"_{s}")), None)
-        if old is not None and _compiler(func) not in (None, COMPILER):
+        if old is not None and compiler_of(func) not in (None, COMPILER):
             names[variable.name_hint] = tvm.ir.GlobalVar(old)
     if not names:
         return mod
@@ -617,7 +604,7 @@ def _restore_symbols(mod: tvm.IRModule, symbols: set[str]) -> tvm.IRModule:
         if variable.name_hint in names:
             variable = names[variable.name_hint]
             func = func.with_attr("global_symbol", variable.name_hint)
-        elif _compiler(func) is None:
+        elif compiler_of(func) is None:
             func = replace.visit(func)
         functions[variable] = func
     return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, mod.attrs))

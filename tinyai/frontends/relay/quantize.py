@@ -22,12 +22,13 @@ from tinyai.qdq.operands import Grid
 from tinyai.quantizer.calibration import Calibration, places
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import CalibrationError, Data, Sample
+from tinyai.quantizer.layer_row import LayerRow
 from tinyai.quantizer.mixed import Mixed, Search
 from tinyai.quantizer.observers import Observer, Seen
 from tinyai.quantizer.params import Array, grid
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.reconstruction import SAMPLES, read, reconstructed, reconstructs
-from tinyai.quantizer.report import Choices, LayerRow, QuantReport, Sums, output_row
+from tinyai.quantizer.report import Choices, QuantReport, Sums, output_row
 from tinyai.quantizer.write import Changes, Written, with_results
 from tinyai.source import TVMS_OWN, Expr, Rounding
 from tinyai.stages import stage

@@ -15,17 +15,10 @@ from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.isa.portable.generic import VARIANT as GENERIC
 from tinyai.codegen.kernels import KERNELS, choose_kernels
-from tinyai.codegen.lowered import (
-    Choice,
-    Lowered,
-    Schedule,
-    Storage,
-    Subview,
-    Tile,
-    print_lowered,
-    verify_lowered,
-)
+from tinyai.codegen.lowered import Choice, Lowered, print_lowered, verify_lowered
+from tinyai.codegen.placed import Storage, Subview
 from tinyai.codegen.schedules import with_schedules
+from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.errors import GraphError
 from tinyai.ir import Builder, DType, Graph, Type, print_graph, verify
 from tinyai.ops import Concatenate, Conv2d, Elementwise, Reshape

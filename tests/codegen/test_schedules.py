@@ -13,10 +13,11 @@ import pytest
 
 from tests.support.example_graphs import tiled_network as network
 from tinyai.backend import compile_graph
-from tinyai.codegen.kernels.geometry import Geometry
-from tinyai.codegen.kernels.tiling import Tiling, schedules, split
-from tinyai.codegen.lowered import Schedule, Tile
+from tinyai.codegen.kernels.tiling import cost, schedules, split
 from tinyai.codegen.schedules import layer_key, read_tuning, write_tuning
+from tinyai.codegen.shapes.geometry import Geometry
+from tinyai.codegen.shapes.schedule import Schedule, Tile
+from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.errors import OptionError
 from tinyai.ir import DType
 from tinyai.ops.window import NHWC, Window
@@ -92,7 +93,7 @@ def test_every_candidate_fits_and_the_cheapest_is_the_first(waiting: int, thread
         found = schedules(layer, waiting=waiting, threads=threads)
         assert len(set(found)) == len(found) > 1
         assert [Tiling(layer, each).rejection() for each in found] == [None] * len(found)
-        costs = [Tiling(layer, each).cycles(waiting=waiting, threads=threads) for each in found]
+        costs = [cost(Tiling(layer, each), waiting=waiting, threads=threads) for each in found]
         assert costs == sorted(costs)
 
 

@@ -28,10 +28,11 @@ from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, pipeline, with_useful_threads
 from tinyai.codegen.helpers import COVER
 from tinyai.codegen.kernels import Kernel, tile, tiling, work_stealing
-from tinyai.codegen.kernels.depthwise import ChannelBlocks
-from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.tile import tiling_of
-from tinyai.codegen.kernels.tiling import cover
+from tinyai.codegen.kernels.tiling import shares_panels
+from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
+from tinyai.codegen.shapes.geometry import Geometry
+from tinyai.codegen.shapes.tiling import cover
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.source import graph_from_region
 from tinyai.ir import Builder, DType, Graph, Type
@@ -129,8 +130,8 @@ def test_layers_are_shared_in_every_way() -> None:
     graph = compile_graph(deep_network(), Target(isa="generic")).graph
     by_name = {node.sources[0]: node for node in graph.nodes if node.sources}
     for name, by_panels in (("outputs", False), ("panels", True), ("one output", True)):
-        assert tiling_of(graph, by_name[name]).by_panels(2) == by_panels, name
-        assert not tiling_of(graph, by_name[name]).by_panels(1)
+        assert shares_panels(tiling_of(graph, by_name[name]), 2) == by_panels, name
+        assert not shares_panels(tiling_of(graph, by_name[name]), 1)
     for name, by_blocks in (("rows", False), ("more rows", False), ("blocks", True)):
         slicing = ChannelBlocks(Geometry.of(graph, by_name[name]))
         assert slicing.by_blocks(2, stepped=False) == by_blocks, name
@@ -143,8 +144,8 @@ def test_panels_that_cannot_be_dealt_out_evenly_are_not_shared() -> None:
     net = Network(b, "NHWC", np.random.default_rng(8))
     x = net.conv(b.input(Type((1, 7, 7, 256), DType.INT8)), 160, 1, "uneven")  # 4, 3 and 3 blocks
     graph = compile_graph(b.graph([x]), Target(isa="generic")).graph
-    assert not tiling_of(graph, graph.nodes[0]).by_panels(2)
-    assert tiling_of(graph, graph.nodes[0]).by_panels(5) is False  # fewer panels than threads
+    assert not shares_panels(tiling_of(graph, graph.nodes[0]), 2)
+    assert shares_panels(tiling_of(graph, graph.nodes[0]), 5) is False  # fewer panels than threads
 
 
 def test_only_weights_from_afar_make_threads_share_the_panels_of_many_outputs(
@@ -154,9 +155,9 @@ def test_only_weights_from_afar_make_threads_share_the_panels_of_many_outputs(
     net = Network(b, "NHWC", np.random.default_rng(8))
     x = net.conv(b.input(Type((1, 7, 7, 256), DType.INT8)), 256, 1, "panels")
     graph = compile_graph(b.graph([x]), Target(isa="generic")).graph
-    assert tiling_of(graph, graph.nodes[0]).by_panels(2)
+    assert shares_panels(tiling_of(graph, graph.nodes[0]), 2)
     monkeypatch.setattr(tiling, "HEAVY_BYTES", 256 * 256)
-    assert not tiling_of(graph, graph.nodes[0]).by_panels(2)
+    assert not shares_panels(tiling_of(graph, graph.nodes[0]), 2)
 
 
 def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:

@@ -24,8 +24,7 @@ from tinyai.builders import Lowering, OperatorRow
 from tinyai.codegen import kernels
 from tinyai.codegen.ctree import Assign, Code, Declare, For, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.table import Kernel
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.frontends.relay import regions, register_operators
 from tinyai.frontends.relay.source import graph_from_region

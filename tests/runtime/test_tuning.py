@@ -16,8 +16,8 @@ from tests.support.example_graphs import Qnn
 from tests.support.example_graphs import tiled_network as network
 from tinyai.backend import compile_graph
 from tinyai.cli import main
-from tinyai.codegen.lowered import Schedule, Tile
 from tinyai.codegen.schedules import read_tuning, write_tuning
+from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.ir import Builder, DType, Graph, Type
 from tinyai.reference import run_graph

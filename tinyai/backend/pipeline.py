@@ -14,9 +14,10 @@ from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.emit import CSource, emit
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.kernels import Kernel, choose_kernels
-from tinyai.codegen.lowered import Lowered, Schedule, for_package, verify_lowered
+from tinyai.codegen.lowered import Lowered, for_package, verify_lowered
 from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
+from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.errors import LimitError, owning_faults
 from tinyai.ir import Graph, verify
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize

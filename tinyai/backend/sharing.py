@@ -18,8 +18,9 @@ import numpy as np
 from tinyai.backend.named_data import NamedData, NamedDataStore
 from tinyai.codegen.constants import with_declarations
 from tinyai.codegen.emit import CSource
-from tinyai.codegen.lowered import Lowered, Schedule
+from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.schedules import candidates_of
+from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.ir import Node
 
 # What is shorter is repeated: a line would name it.

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tinyai.codegen.lowered import Lowered, Storage
+from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.placed import Storage
 from tinyai.codegen.plan import least_arena
 from tinyai.ir import Node, operand_tensors
 from tinyai.ops import Elementwise

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tinyai.codegen.lowered import Lowered, Storage, Subview
+from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.placed import Storage, Subview
 from tinyai.codegen.plan import MemoryPlan, least_arena, plan_memory
 from tinyai.ir import Node
 from tinyai.ops import Concatenate, Reshape

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tinyai.codegen.lowered import Storage
 from tinyai.ir import strides
 
 
@@ -21,12 +20,6 @@ class Axis:
     @property
     def count(self) -> int:
         return math.prod(self.sizes)
-
-
-def stored_index(stored: Storage, axes: Sequence[Axis]) -> str:
-    """Number of the element that a tensor has at the loops' position, from where it is stored."""
-    at = element(stored.type.shape, axes, stored.strides)
-    return f"{stored.first} + {at}" if stored.first else at
 
 
 def element(

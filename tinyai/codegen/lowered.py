@@ -1,4 +1,5 @@
-"""The lowered graph: a graph with what code generation decides, typed, frozen, verified.
+"""The lowered graph: a graph with what code generation decides, typed, frozen, verified; and what
+a kernel is, for each is asked about the other.
 
 It says which row of the kernel table serves each node, how layers are cut up, how many threads
 share them, and how each tensor is stored. The steps of ``backend.generate`` fill it in, Lowered ->
@@ -7,160 +8,98 @@ Lowered; ``verify_lowered`` says what holds at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
-
+from tinyai.codegen.ctree import Code
+from tinyai.codegen.isa.variant import IsaVariant
+from tinyai.codegen.placed import Placed, Storage, Subview
+from tinyai.codegen.shapes.schedule import Schedule
+from tinyai.codegen.steps import Epilogue
 from tinyai.errors import GraphError
-from tinyai.ir import Array, DType, Graph, Node, Type, print_graph
+from tinyai.ir import Array, DType, Graph, Node, Op, Type, operand_tensors, print_graph
 from tinyai.ops import Concatenate, Reshape
 from tinyai.traits import Border
 
-if TYPE_CHECKING:
-    from tinyai.codegen.isa.variant import IsaVariant
-    from tinyai.codegen.kernels.table import Kernel
-
-# Bytes after the last row of an image with a border: whole words of them may be read.
-BORDER_SLACK = 128
 # Of the arena and of what lies in it, in bytes: of a line of memory, or where no vector instruction
 # reads it, of the largest element.
 ALIGNMENT, LEAST_ALIGNMENT = 64, 8
 
 
-@dataclass(frozen=True)
-class Subview:
-    """The place of a tensor that is made inside of another one, which joins it with others:
-    ``offset`` bytes from the start of ``whole``, ``strides`` elements between neighbours of each
-    dimension."""
-
-    whole: str
-    offset: int
-    strides: tuple[int, ...]
+def never_rejects(graph: Lowered, node: Node) -> str | None:
+    return None
 
 
-@dataclass(frozen=True)
-class Storage:
-    """How a tensor is stored: one element after the other, as an image in NHWC with a ``border``
-    around it, or as a ``subview`` of another tensor."""
+def any_kind(graph: Lowered, node: Node) -> bool:
+    return True
 
-    type: Type
-    border: Border | None = None
-    subview: Subview | None = None
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Elements between neighbours of each dimension."""
-        if self.subview:
-            return self.subview.strides
-        if self.border is None:
-            return self.type.strides
-        _, h, w, c = self.type.shape
-        top, left, bottom, right = self.border.sides
-        row = (left + w + right) * c
-        return (top + h + bottom) * row, row, c, 1
+def no_scratch(graph: Lowered, node: Node, threads: int) -> int:
+    return 0
 
-    @property
-    def first(self) -> int:
-        """Elements of the border before the first one."""
-        if self.border is None:
-            return 0
-        _, row, pixel, _ = self.strides
-        return self.border.top * row + self.border.left * pixel
 
-    @property
-    def bytes(self) -> int:
-        """Of the tensor with its border; of a subview without what lies in between."""
-        if self.border is None:
-            return self.type.bytes
-        return self.type.shape[0] * self.strides[0] * self.type.dtype.bytes + BORDER_SLACK
+def no_candidates(graph: Lowered, node: Node, threads: int) -> Iterable[Schedule]:
+    return ()
 
-    @property
-    def seen(self) -> int:
-        """Bytes from where the tensor's address is, in front of its border, to the end of its last
-        element."""
-        return self.first * self.type.dtype.bytes + self.end
 
-    def read(self, memory: Array) -> Array:
-        """The elements that the bytes of this array hold, from the tensor's address on."""
-        size = self.type.dtype.bytes
-        steps = [step * size for step in self.strides]
-        numpy = self.type.dtype.numpy
-        return np.ndarray(self.type.shape, numpy, memory, self.first * size, steps).copy()
+def never_rejects_schedule(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
+    return None
 
-    @property
-    def dense(self) -> bool:
-        """Whether the elements follow one another."""
-        rows = zip(self.type.shape, self.strides, self.type.strides, strict=True)
-        return all(size == 1 or stored == plain for size, stored, plain in rows)
 
-    @property
-    def plain(self) -> bool:
-        """Whether there is nothing but the elements, one after the other."""
-        return self.border is None and self.dense
+def densely(graph: Lowered, node: Node, name: str) -> bool:
+    return False
 
-    @property
-    def end(self) -> int:
-        """Bytes from the first element to the end of the last one."""
-        steps = zip(self.type.shape, self.strides, strict=True)
-        last = sum((size - 1) * step for size, step in steps)
-        return (last + 1) * self.type.dtype.bytes
 
-    def __str__(self) -> str:
-        if self.border:
-            sides = " ".join(map(str, self.border.sides))
-            return f"with a border of {sides} around it, all {self.border.value}"
-        if self.subview:
-            return (
-                f"in %{self.subview.whole} from byte {self.subview.offset}, strides {self.strides}"
-            )
-        return "one element after the other"
+def at_strides(graph: Lowered, node: Node, name: str) -> bool:
+    """Results and inputs, at any strides; but no borders, and no operands of steps."""
+    return graph.stored(name).border is None and name not in operand_tensors(node.epilogue)
+
+
+def result_at_strides(graph: Lowered, node: Node, name: str) -> bool:
+    return name == node.output and at_strides(graph, node, name)
 
 
 @dataclass(frozen=True)
-class Tile:
-    """Sums that are in registers at once: ``outputs`` of an image by ``channels``, whole blocks of
-    16."""
+class Kernel:
+    """C code for one operator.
 
-    outputs: int
-    channels: int
-
-    def __str__(self) -> str:
-        return f"{self.outputs}x{self.channels}"
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a layer's work is cut up, where its kernel leaves a choice. Results do not depend on it.
-
-    - ``panels``: the channels of a group from the first on, and how many outputs meet them at a
-      time.
-    - ``stripe``: outputs that are computed for all panels before the next ones.
-    - ``unrolled``: whether the products of a window are written out, without a loop.
-    - ``by_panels``: whether threads share the panels, each with all outputs, or the outputs.
-    - ``together``: neighbouring outputs that are computed as one.
-
-    What is None is as the kernel's own rule says.
+    - ``rejection`` says what a node lacks for this kernel, or None; the first row that does not
+      reject it serves.
+    - ``kind``: whether a node is what the kernel is for, such as a sum of two tensors. Where it is
+      not, the report does not say that the kernel rejects it.
+    - ``code`` is the function's body, which reads ``in0``, ``in1`` … and writes ``out``. What else
+      it needs the epilogue collects: operands, arrays, definitions.
+    - ``scratch`` is the bytes of working memory, aligned to 64, for a number of threads.
+    - ``split``: whether threads share a node; the epilogue then says how many, and where these are
+      several, C has a ``thread``. Of other kernels one thread computes all.
+    - ``takes``: whether it writes its result, or reads the tensor, of this name as the graph says
+      that it is stored; asked where that is not one element after the other.
+    - ``pack`` rearranges the constant at an input's position at code-generation time.
+    - ``candidates`` are the schedules that a node may have for a number of threads, the best by
+      the kernel's own cost model first; none where there is no choice. They are the same for all
+      kernels that read the same packed weights. ``schedule_rejection`` says why one does
+      not fit, or None.
     """
 
-    panels: tuple[Tile, ...]
-    stripe: int
-    unrolled: bool
-    by_panels: bool | None = None
-    together: int | None = None
+    name: str
+    op: type[Op]
+    code: Callable[[Lowered, Node, Epilogue], Code]
+    isa: str = "scalar"
+    rejection: Callable[[Lowered, Node], str | None] = never_rejects
+    kind: Callable[[Lowered, Node], bool] = any_kind
+    scratch: Callable[[Lowered, Node, int], int] = no_scratch
+    takes: Callable[[Lowered, Node, str], bool] = densely
+    split: bool = False
+    pack: Mapping[int, Callable[[Lowered, Node, Array], Array]] = field(default_factory=dict)
+    candidates: Callable[[Lowered, Node, int], Iterable[Schedule]] = no_candidates
+    schedule_rejection: Callable[[Lowered, Node, Schedule], str | None] = never_rejects_schedule
 
-    def __str__(self) -> str:
-        window = "written out" if self.unrolled else "in a loop"
-        facts = [f"tiles {' '.join(map(str, self.panels))}", f"stripes of {self.stripe} outputs"]
-        facts.append(f"windows {window}")
-        if self.by_panels is not None:
-            facts.append(f"threads share {'panels' if self.by_panels else 'outputs'}")
-        if self.together is not None:
-            several = self.together > 1
-            facts.append(f"{self.together} outputs as one" if several else "each output alone")
-        return ", ".join(facts)
+    @property
+    def scheduled(self) -> bool:
+        """Whether it leaves a choice of schedules."""
+        return self.candidates is not no_candidates
 
 
 @dataclass(frozen=True)
@@ -172,17 +111,16 @@ class Choice:
     rejected: tuple[str, ...] = ()
 
 
-Variants: TypeAlias = "Mapping[IsaVariant, Mapping[str, Choice]]"
+Variants: TypeAlias = Mapping[IsaVariant, Mapping[str, Choice]]
 
 
 @dataclass(frozen=True)
-class Lowered(Graph):
+class Lowered(Placed):
     """A graph with the decisions of code generation; nodes are known by their outputs.
 
     - ``variants``: for each instruction set of the file the kernel of each node.
     - ``threads``: how many the code is written for; one where no kernel has work for more.
     - ``schedules`` of the nodes whose kernels leave a choice.
-    - ``storage`` of the tensors that are not stored one element after the other.
     - ``alignment`` of the arena and of each tensor in it, in bytes.
     - ``ports_in_arena``: inputs and outputs live in the arena too, not with the caller.
     """
@@ -190,13 +128,12 @@ class Lowered(Graph):
     variants: Variants = field(default_factory=dict)
     threads: int = 1
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
-    storage: Mapping[str, Storage] = field(default_factory=dict)
     alignment: int = ALIGNMENT
     ports_in_arena: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("variants", "schedules", "storage"):
+        for name in ("variants", "schedules"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @classmethod
@@ -213,17 +150,6 @@ class Lowered(Graph):
         multiplies them. Images of the other type are turned on the way."""
         unsigned = next((isa.unsigned for isa in self.variants), True)
         return DType.UINT8 if unsigned else DType.INT8
-
-    def stored(self, name: str) -> Storage:
-        """How a tensor is stored."""
-        return self.storage.get(name) or Storage(self.type(name))
-
-    def with_storage(self, storage: Mapping[str, Storage]) -> Lowered:
-        """The same with these tensors stored so."""
-        changed = replace(self, storage={**self.storage, **storage})
-        # Makers and readers are what they were: many ways to store a tensor are tried.
-        vars(changed).update((n, vars(self)[n]) for n in ("makers", "readers") if n in vars(self))
-        return changed
 
     def kernels(self, node: Node) -> Iterator[Kernel]:
         """The node's kernel in each variant."""

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tinyai.codegen.lowered import Lowered, Schedule, Tile
+from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.errors import OptionError
 from tinyai.files import written_whole
 from tinyai.ir import Graph, Node

@@ -14,8 +14,8 @@ from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.ctree import Assign, Declare, For, Statement
 from tinyai.codegen.definitions import Definition, collect
 from tinyai.codegen.helpers import DOUBLE, FIXED_POINT, MATH, REAL, ROUND
-from tinyai.codegen.index import Axis, element, stored_index
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.index import Axis, element
+from tinyai.codegen.placed import Placed, stored_index
 from tinyai.ir import Array, DType, Node, Operand, Step
 from tinyai.ops import steps
 
@@ -71,7 +71,7 @@ class Epilogue:
     why the node takes longer than such nodes can. ``threads`` is how many may work on the node at
     most. ``calls_only`` says that the function does nothing but call microkernels."""
 
-    graph: Lowered
+    graph: Placed
     node: Node
     threads: int = 1
     params: list[str] = field(default_factory=list)

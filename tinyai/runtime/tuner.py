@@ -20,8 +20,8 @@ from rich.text import Text
 from tinyai.backend import Compiled, generate, prepare, with_useful_threads
 from tinyai.codegen.isa import best_of_this_machine
 from tinyai.codegen.kernels import choose_kernels
-from tinyai.codegen.lowered import Schedule
 from tinyai.codegen.schedules import candidates_of, layer_key, read_tuning, write_tuning
+from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.doctor import cpu_name
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.ir import Graph, Node

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tinyai.codegen.ctree import Call, Code
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.index import Axis
 from tinyai.codegen.quantized_add import QuantizedAdd
+from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
+from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Chain, Epilogue
-
-if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import ChannelBlocks
-    from tinyai.codegen.kernels.tiling import Tiling
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
-from tinyai.codegen.kernels.table import Kernel
+from tinyai.codegen.lowered import Kernel
 from tinyai.target import ARCHITECTURES
 
 _FILES = (

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tinyai.codegen.isa.microkernels import Microkernels
 
 from tinyai.codegen.definitions import Definition
+from tinyai.codegen.isa.microkernels import Microkernels
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from tinyai.codegen.kernels import (
     tile,
     transpose,
 )
-from tinyai.codegen.kernels.table import Kernel
-from tinyai.codegen.lowered import Choice, Lowered
+from tinyai.codegen.lowered import Choice, Kernel, Lowered
 from tinyai.errors import UnsupportedError, owning_faults
 from tinyai.ir import Graph, Node, format_node
 from tinyai.target import Target

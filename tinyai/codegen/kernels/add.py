@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from tinyai.codegen.ctree import Code, Statement
 from tinyai.codegen.float_add import FloatAdd, float_add_of
-from tinyai.codegen.index import stored_index
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Sums
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import Row, one_call
-from tinyai.codegen.kernels.table import Kernel
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered
+from tinyai.codegen.placed import stored_index
 from tinyai.codegen.quantized_add import QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node, Step

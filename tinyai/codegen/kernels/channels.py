@@ -10,10 +10,10 @@ import numpy as np
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.ctree import Assign, Code, Declare
 from tinyai.codegen.isa.microkernels import Options
-from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.image import turned
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.requantization import Requantization, Rounded, requantization_of
+from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops.steps import Cast

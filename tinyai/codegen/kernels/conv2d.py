@@ -11,9 +11,8 @@ from tinyai.codegen.c import C_TYPES, less
 from tinyai.codegen.ctree import Assign, Call, Code, Comment, Declare, For, If, let, nest
 from tinyai.codegen.helpers import PATCHES, dot_patches
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.geometry import VECTOR, Geometry, output_axes
-from tinyai.codegen.kernels.table import Kernel, result_at_strides
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, result_at_strides
+from tinyai.codegen.shapes.geometry import VECTOR, Geometry, output_axes
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Array, DType, Node, Op
 from tinyai.ops import Conv2d, Dense

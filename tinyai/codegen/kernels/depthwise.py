@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,172 +22,20 @@ from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.channels import Channels
-from tinyai.codegen.kernels.depthwise_loops import LANES, DepthwiseLoops
-from tinyai.codegen.kernels.geometry import Geometry
+from tinyai.codegen.kernels.depthwise_loops import DepthwiseLoops
 from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
-from tinyai.codegen.kernels.table import Kernel, result_at_strides
 from tinyai.codegen.kernels.work_stealing import pieces
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, result_at_strides
+from tinyai.codegen.shapes.channel_blocks import LANES, ROWS, ChannelBlocks
+from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.steps import Epilogue, write_scalar
 from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops import Conv2d
-from tinyai.ops.window import NHWC, Window
+from tinyai.ops.window import NHWC
 
 # Of few channels, or for the last ones: half a vector costs two thirds of the time.
 HALF = 32
 MACS_A_CYCLE = 12
-ROWS = 4
-# Outputs of a row in one straight line of code, at most.
-LONGEST = 8
-# Lane l of register j holds channel ORDER[j, l] of its 64.
-ORDER = np.array([[16 * (lane // 4) + 4 * j + lane % 4 for lane in range(16)] for j in range(4)])
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of the input that a line of outputs sees: its distance in bytes as C, and the
-    outputs that see it with the column of the window in which they do."""
-
-    distance: str
-    seen: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """One or two neighbouring columns of a line of code. They are in registers together, so that
-    each weight is loaded once: ``uses`` are, for a column of the window, the outputs and which of
-    the columns they see there. Some outputs ``begin`` here, and some are ``done`` after it."""
-
-    columns: tuple[Column, ...]
-    begin: tuple[int, ...]
-    uses: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    done: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ChannelBlocks:
-    """How a depthwise convolution is cut up."""
-
-    g: Geometry
-    fewest: int = LANES
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the numbers of the channels are stored as often as they fill the lanes."""
-        return self.g.window.strides[1] == 1 and self.g.c < LANES and LANES % self.g.c == 0
-
-    @property
-    def flat(self) -> bool:
-        """Whether neighbouring pixels fill the lanes: where the channels are fewer than
-        ``fewest``."""
-        return self.repeats and self.g.c < self.fewest
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of 64 channels."""
-        return -(-self.g.c // LANES)
-
-    @property
-    def width(self) -> int:
-        """Outputs of a row, of 64 lanes."""
-        return -(-self.g.ow * self.g.c // LANES) if self.flat else self.g.ow
-
-    @property
-    def groups(self) -> int:
-        """Groups of four rows of the window."""
-        return -(-self.g.window.kernel[0] // ROWS)
-
-    def lines(self) -> tuple[int, int]:
-        """Outputs of a line of code, and those that the last line of a row has (0: as many)."""
-        if self.width <= LONGEST:
-            return self.width, 0
-
-        def cost(length: int) -> tuple[int, int, int]:
-            """Columns in all; of equals those without a rest, which is code of its own."""
-            rest = self.width % length
-            columns = self.width // length * len(self.columns(length))
-            return columns + (len(self.columns(rest)) if rest else 0), rest, -length
-
-        best = min(range(4, LONGEST + 1), key=cost)
-        return best, self.width % best
-
-    def columns(self, outputs: int) -> list[Column]:
-        """The columns that so many outputs see, from left to right."""
-        kernel, stride, dilation = (
-            pair[1]
-            for pair in (self.g.window.kernel, self.g.window.strides, self.g.window.dilation)
-        )
-        if self.flat:  # distances in bytes; else in pixels
-            stride, dilation = LANES, dilation * self.g.c
-        seen: dict[int, list[tuple[int, int]]] = {}
-        for o in range(outputs):
-            for kx in range(kernel):
-                seen.setdefault(o * stride + kx * dilation, []).append((o, kx))
-        unit = "" if self.flat else " * p->channels"
-        return [Column(f"{at}{unit}", tuple(seen[at])) for at in sorted(seen)]
-
-    def stretches(self, outputs: int) -> list[Stretch]:
-        """The columns of so many outputs. Where neighbours meet the same weights (stride 1) they
-        come in twos; outputs are requantized in twos, which share the channels' numbers."""
-        columns = self.columns(outputs)
-        width = 2 if self.g.window.strides[1] == 1 else 1
-        stretches = [
-            self._stretch(columns[at : at + width]) for at in range(0, len(columns), width)
-        ]
-        waiting: tuple[int, ...] = ()
-        for number, stretch in enumerate(stretches):
-            waiting += stretch.done
-            ready = len(waiting) > 1 or number == len(stretches) - 1
-            stretches[number] = replace(stretch, done=waiting if ready else ())
-            waiting = () if ready else waiting
-        return stretches
-
-    def _stretch(self, columns: list[Column]) -> Stretch:
-        uses: dict[int, list[tuple[int, int]]] = {}
-        for number, column in enumerate(columns):
-            for output, kx in column.seen:
-                uses.setdefault(kx, []).append((output, number))
-        last = self.g.window.kernel[1] - 1
-        return Stretch(
-            tuple(columns),
-            tuple(output for output, _ in uses.get(0, ())),
-            tuple((kx, tuple(uses[kx])) for kx in sorted(uses)),
-            tuple(output for output, _ in uses.get(last, ())),
-        )
-
-    @property
-    def window(self) -> Window:
-        """The window along a row: how far rows are apart, microkernels are told."""
-        of = self.g.window
-        return Window(of.kernel, (1, of.strides[1]), (1, of.dilation[1]))
-
-    def said(self) -> list[str]:
-        """The window, as parts of a microkernel's name."""
-        window = self.g.window
-        dilation = [f"d{window.dilation[1]}"] if window.dilation[1] > 1 else []
-        return ["x".join(map(str, window.kernel)), f"s{window.strides[1]}", *dilation]
-
-    def by_blocks(self, threads: int, *, stepped: bool) -> bool:
-        """Whether threads share the blocks of channels, because the rows would leave more to one
-        of them. Raw sums meet their epilogue row by row."""
-
-        def most(count: int) -> float:
-            return -(-count // threads) / count
-
-        return threads > 1 and not stepped and most(self.blocks) < most(self.g.oh)
-
-    @property
-    def reaches_behind(self) -> bool:
-        """Whether 64 bytes from the last pixel on reach beyond the input."""
-        return self.g.c % LANES != 0
-
-    def lanes(self, values: Array) -> Array:
-        """[…, channels] -> […, blocks, 4, 16] in the order of the lanes; zeros fill up."""
-        fill = LANES // self.g.c if self.repeats else 1
-        values = np.tile(values, (*(1,) * (values.ndim - 1), fill))
-        ends = [(0, 0)] * (values.ndim - 1) + [(0, self.blocks * LANES - values.shape[-1])]
-        values = np.pad(values, ends)
-        return values.reshape(*values.shape[:-1], self.blocks, LANES)[..., ORDER]
 
 
 def pack(graph: Lowered, node: Node, weight: Array) -> Array:

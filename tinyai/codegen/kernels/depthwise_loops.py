@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If
 from tinyai.codegen.helpers import DEPTHWISE_ARGS
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
 from tinyai.codegen.kernels.work_stealing import shared
+from tinyai.codegen.shapes.channel_blocks import LANES, ChannelBlocks
 from tinyai.codegen.steps import Epilogue
 
-if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import ChannelBlocks
-
-LANES = 64
 ALL = "~0ULL"
 
 

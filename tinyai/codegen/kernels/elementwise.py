@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tinyai.codegen.ctree import Code, Statement, let, nest
-from tinyai.codegen.index import Axis, merge_dims, stored_index
+from tinyai.codegen.index import Axis, merge_dims
 from tinyai.codegen.kernels.image import border_of
-from tinyai.codegen.kernels.table import Kernel
 from tinyai.codegen.kernels.work_stealing import axis_share, cut
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered
+from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node, operand_tensors
 from tinyai.ops import Elementwise

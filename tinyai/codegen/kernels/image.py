@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If, nest
 from tinyai.codegen.helpers import ADD_BORDER, STRING_H, WRITE_BORDER
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.geometry import Geometry
 from tinyai.codegen.kernels.work_stealing import ends
-from tinyai.codegen.lowered import BORDER_SLACK, Lowered, Storage
+from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.placed import BORDER_SLACK, Storage
+from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node, operand_tensors
 from tinyai.ops.contraction import Contraction

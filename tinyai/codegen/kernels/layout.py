@@ -9,8 +9,7 @@ from tinyai.codegen.c import literal
 from tinyai.codegen.ctree import Assign, Code, For, nest
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.image import border_of
-from tinyai.codegen.kernels.table import Kernel, at_strides
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
 from tinyai.ops import Concatenate, Pad, Reshape, Slice, Transpose

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tinyai.codegen.c import less
 from tinyai.codegen.ctree import Assign, Code, Declare, For, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.table import Kernel, result_at_strides
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, result_at_strides
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import BatchMatmul

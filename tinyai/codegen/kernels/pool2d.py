@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tinyai.codegen.c import C_TYPES, less, literal
 from tinyai.codegen.ctree import Assign, Code, Declare, For, If, let, nest
-from tinyai.codegen.index import Axis, stored_index
-from tinyai.codegen.kernels.table import Kernel, at_strides
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.index import Axis
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides
+from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d

@@ -10,8 +10,7 @@ from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, nest
 from tinyai.codegen.helpers import MATH, SOFTMAX
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.table import Kernel, at_strides
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node, Type
 from tinyai.ops import IntegerSoftmax, Softmax, Sum, TableSoftmax

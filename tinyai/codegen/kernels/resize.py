@@ -8,8 +8,7 @@ import numpy as np
 
 from tinyai.codegen.ctree import Assign, Code, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.table import Kernel, at_strides
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
 from tinyai.ops import Resize

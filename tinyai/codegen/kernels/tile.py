@@ -28,14 +28,15 @@ from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels, Options
 from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import Channels
-from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
-from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.kernels.tile_loops import Rest, TileLoops, WeightPanelCall, looped
-from tinyai.codegen.kernels.tiling import FAR_BYTES, LANES, Tiling, cover, schedules
+from tinyai.codegen.kernels.tiling import FAR_BYTES, schedules, shares_panels
 from tinyai.codegen.kernels.work_stealing import pieces
-from tinyai.codegen.lowered import Lowered, Schedule, Tile
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides
 from tinyai.codegen.quantized_add import QuantizedAdd
+from tinyai.codegen.shapes.geometry import Geometry, output_axes
+from tinyai.codegen.shapes.schedule import Schedule, Tile
+from tinyai.codegen.shapes.tiling import LANES, Tiling, cover
 from tinyai.codegen.steps import Chain, Epilogue, write_scalar
 from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops import Conv2d, Dense
@@ -97,7 +98,7 @@ def candidates(graph: Lowered, node: Node, threads: int) -> Iterator[Schedule]:
     tilings = (_tiling(graph, node, each) for each in (first, *rest))
     shared = (t for t in tilings if len(t.panels) * t.g.groups >= threads > 1)
     for t in itertools.islice(shared, OTHERS):
-        yield replace(t.schedule, by_panels=not t.by_panels(threads))
+        yield replace(t.schedule, by_panels=not shares_panels(t, threads))
     for number in fewer:
         several = schedules(_geometry(graph, node, number), waiting=waiting, threads=threads)
         yield from (replace(each, together=number) for each in several[:OTHERS])
@@ -181,7 +182,7 @@ def scratch(graph: Lowered, node: Node, threads: int) -> int:
     t = tiling_of(graph, node)
     channels = _channels(graph, node)
     source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
-    areas = 1 if t.by_panels(threads) else threads
+    areas = 1 if shares_panels(t, threads) else threads
     return source.copy_bytes + areas * t.waiting_bytes(_waiting(channels))
 
 
@@ -309,7 +310,7 @@ def _loops(graph: Lowered, node: Node, epilogue: Epilogue, micro: Microkernels) 
     data = graph.type(node.inputs[0]).dtype
     flipped = data is not graph.bytes_are and not source.copy_bytes
     options = _options(graph, micro, channels, flipped=flipped)
-    by_panels = t.by_panels(epilogue.threads)
+    by_panels = shares_panels(t, epilogue.threads)
     # What threads deal out among them: panels, of all groups and in each stripe where the results
     # do not wait for steps after them.
     panels, stripes = len(t.panels) * g.groups, -(-t.outputs // t.schedule.stripe)

@@ -11,8 +11,8 @@ from tinyai.codegen.ctree import Assign, Block, Call, Code, Declare, For, If, le
 from tinyai.codegen.helpers import COVER, TILE_ARGS
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
-from tinyai.codegen.kernels.tiling import Tiling
 from tinyai.codegen.kernels.work_stealing import owners, shared
+from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 
 

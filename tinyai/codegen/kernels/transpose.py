@@ -9,9 +9,8 @@ from tinyai.codegen.ctree import Call, Code, nest
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.layout import Copy, copies_of
-from tinyai.codegen.kernels.table import Kernel, at_strides
 from tinyai.codegen.kernels.work_stealing import share
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
 from tinyai.ops import Transpose

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
@@ -14,13 +13,10 @@ from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums, name_of
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.transpose import transpose
+from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
+from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
-
-if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import ChannelBlocks
-    from tinyai.codegen.kernels.tiling import Tiling
-
 
 SIMD = Definition("simd_256", "simd_256.c.j2")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
@@ -12,12 +11,10 @@ from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
+from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
+from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
-
-if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import ChannelBlocks
-    from tinyai.codegen.kernels.tiling import Tiling
 
 NAME = "neon"
 # Outputs of a tile, where there are many.

@@ -4,19 +4,16 @@ architecture runs on any other."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, ROUND, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
+from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
+from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
-
-if TYPE_CHECKING:
-    from tinyai.codegen.kernels.depthwise import ChannelBlocks
-    from tinyai.codegen.kernels.tiling import Tiling
 
 
 @dataclass(frozen=True, kw_only=True)

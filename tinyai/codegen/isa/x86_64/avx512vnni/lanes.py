@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tinyai.codegen.c import literal
 from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, let, nest
-from tinyai.codegen.index import Axis, stored_index
+from tinyai.codegen.index import Axis
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import (
     LANES,
@@ -21,9 +21,9 @@ from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.pool2d import Pooling
 from tinyai.codegen.kernels.reduce import SumLoops
-from tinyai.codegen.kernels.table import Kernel, any_kind, at_strides
 from tinyai.codegen.kernels.work_stealing import CACHE_LINE, axis_share, cut, share
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, any_kind, at_strides
+from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, DType, Node, Op
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, FloatAvgPool2d, MaxPool2d, Sum

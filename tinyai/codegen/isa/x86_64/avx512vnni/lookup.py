@@ -7,8 +7,7 @@ from tinyai.codegen.definitions import Definition
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import table_bytes
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import one_call
-from tinyai.codegen.kernels.table import Kernel
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Kernel, Lowered
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, Node
 from tinyai.ops import Elementwise

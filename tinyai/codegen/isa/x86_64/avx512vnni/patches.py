@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from tinyai.codegen.ctree import Code, For
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.index import stored_index
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import write_lanes
 from tinyai.codegen.kernels.conv2d import PATCH_KERNELS, Patches, is_depthwise, patches_of
-from tinyai.codegen.kernels.geometry import Geometry, output_axes
 from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.placed import stored_index
+from tinyai.codegen.shapes.geometry import Geometry, output_axes
 from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops.window import NHWC

@@ -4,6 +4,6 @@ epilogue."""
 from __future__ import annotations
 
 from tinyai.codegen.isa.x86_64.avx512vnni import lanes, lookup, patches
-from tinyai.codegen.kernels.table import Kernel
+from tinyai.codegen.lowered import Kernel
 
 KERNELS: tuple[Kernel, ...] = (*lookup.KERNELS, *patches.KERNELS, *lanes.KERNELS)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import TILE_ARGS
 from tinyai.codegen.isa.microkernels import Options, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER, SIMD, scale
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES
-from tinyai.codegen.lowered import Tile
+from tinyai.codegen.shapes.schedule import Tile
+from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
-
-if TYPE_CHECKING:
-    from tinyai.codegen.kernels.tiling import Tiling
 
 
 @dataclass(frozen=True)

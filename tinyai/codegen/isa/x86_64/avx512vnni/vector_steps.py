@@ -14,7 +14,7 @@ import numpy as np
 from tinyai.codegen.c import literal
 from tinyai.codegen.ctree import Code, Declare, For
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.index import Axis, stored_index
+from tinyai.codegen.index import Axis
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
     DIVIDE,
     FIXED_POINT,
@@ -26,6 +26,7 @@ from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
     scale,
 )
 from tinyai.codegen.line import line_of
+from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import NARROW, Array, DType, Operand, Step
 from tinyai.ops import steps

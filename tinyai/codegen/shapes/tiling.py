@@ -1,0 +1,149 @@
+"""Convolutions and dense layers that are cut into tiles: windows in bytes, weight panels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinyai.codegen.shapes.geometry import Geometry
+from tinyai.codegen.shapes.schedule import Schedule, Tile
+
+LANES = 16
+# Of 32 registers of 64 bytes: sums, weights, a value of the input; two are left for other things.
+REGISTERS = 30
+# The most columns of a window that overlaps with its neighbours: a statement of assembly takes 30
+# operands.
+COLUMNS = 7
+# Windows of at most so many words are written out, and in panels of at most so many blocks longer
+# ones too: narrow panels gain most, and what is written out more costs the compiler time.
+UNROLLED, NARROW, UNROLLED_NARROW = 16, 2, 48
+# Words in a turn of the loop over a window's row, and blocks of weights that it reads, at most. A
+# load of a turn finds its next weights so many blocks on; with larger strides the hardware fetches
+# nothing ahead (two thirds of the speed, where the weights lie in the second-level cache).
+TURN_WORDS, TURN_BLOCKS = 4, 8
+
+
+@dataclass(frozen=True)
+class WeightPanel:
+    """``blocks`` of 16 channels from ``channel`` on, by ``outputs`` at a time."""
+
+    channel: int
+    blocks: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A convolution or dense layer that is cut up."""
+
+    g: Geometry
+    schedule: Schedule
+
+    @property
+    def joined(self) -> bool:
+        """Whether the bytes of all columns of a window's row are neighbours."""
+        return self.g.groups == 1 and self.g.window.dilation[1] == 1
+
+    @property
+    def columns(self) -> int:
+        return 1 if self.joined else self.g.window.kernel[1]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a step's column, whole words."""
+        width = self.g.window.kernel[1] if self.joined else 1
+        return -(-width * self.g.group_in // 4) * 4
+
+    @property
+    def k(self) -> int:
+        """Bytes of a packed window."""
+        return self.g.window.kernel[0] * self.columns * self.bytes
+
+    @property
+    def reaches_behind(self) -> bool:
+        """Whether the last word of a window may reach beyond the input."""
+        width = self.g.window.kernel[1] if self.joined else 1
+        return width * self.g.group_in % 4 != 0
+
+    def overlap(self, tile: Tile) -> tuple[int, int] | None:
+        """Columns of a window and bytes of a column, where the outputs of such a tile are computed
+        from windows that overlap: neighbours in one row."""
+        columns, bytes = self.g.window.kernel[1], self.g.group_in
+        whole = self.joined and self.g.window.strides[1] == 1 and bytes % 4 == 0
+        near = 1 < columns <= COLUMNS and 1 < tile.outputs <= self.g.ow
+        return (columns, bytes) if whole and near and tile.channels == LANES else None
+
+    def written_out(self, tile: Tile) -> tuple[int, int] | None:
+        """Rows and words of a window that panels of such tiles write out."""
+        if not self.schedule.unrolled or not self._is_short(tile):
+            return None
+        return self.g.window.kernel[0], self.bytes // 4
+
+    @property
+    def may_be_written_out(self) -> bool:
+        """Whether the window is short for any of the panels, and has no loop over columns."""
+        return self.columns == 1 and any(map(self._is_short, self.schedule.panels))
+
+    def _is_short(self, tile: Tile) -> bool:
+        most = UNROLLED_NARROW if tile.channels <= NARROW * LANES else UNROLLED
+        return self.k // 4 <= most and not self.overlap(tile)
+
+    def turn(self, blocks: int) -> int:
+        """Words in one turn of the loop over the words of a window's row, for so many blocks."""
+        return math.gcd(self.bytes // 4, min(TURN_WORDS, TURN_BLOCKS // blocks))
+
+    @property
+    def outputs(self) -> int:
+        return self.g.oh * self.g.ow
+
+    @property
+    def panels(self) -> tuple[WeightPanel, ...]:
+        """The panels of a group."""
+        tiles = self.schedule.panels
+        firsts = np.cumsum([0, *(tile.channels for tile in tiles)])[:-1]
+        return tuple(
+            WeightPanel(int(first), tile.channels // LANES, tile.outputs)
+            for first, tile in zip(firsts, tiles, strict=True)
+        )
+
+    @property
+    def channels(self) -> int:
+        """Channels of a group, whole blocks."""
+        return sum(tile.channels for tile in self.schedule.panels)
+
+    def waiting_bytes(self, each: int) -> int:
+        """What a stripe takes whose results of ``each`` so many bytes wait for steps."""
+        return each * self.schedule.stripe * self.channels
+
+    def rejection(self) -> str | None:
+        """Why the schedule does not fit the layer, or None."""
+        blocks = -(-self.g.group_out // LANES)
+        for tile in self.schedule.panels:
+            if tile.channels < LANES or tile.channels % LANES or not fits(tile):
+                return f"a tile {tile}, where {LANES} channels a block by outputs fit registers"
+        if self.channels != LANES * blocks:
+            return f"panels of {self.channels} channels for {LANES * blocks}"
+        if not 1 <= self.schedule.stripe <= self.outputs:
+            return f"stripes of {self.schedule.stripe} outputs of {self.outputs}"
+        if self.schedule.unrolled and not self.may_be_written_out:
+            return f"a window of {self.k // 4} words written out, or one with a loop over columns"
+        return None
+
+
+def cover(outputs: int, pixels: int) -> tuple[int, bool]:
+    """``outputs`` as a · pixels + b · (pixels - 1), a as large as it can be: the outputs of the
+    first kind, and whether the others are of the second kind (else the last tile has idle
+    places)."""
+    for a in range(outputs // pixels, -1, -1):
+        if pixels > 1 and (outputs - a * pixels) % (pixels - 1) == 0:
+            rest = outputs - a * pixels
+            return a * pixels, rest > 0
+    return outputs, False
+
+
+def fits(tile: Tile) -> bool:
+    """Whether a tile's sums, and what they are made of, fit the registers."""
+    blocks = tile.channels // LANES
+    return tile.outputs >= 1 and (tile.outputs + 1) * blocks < REGISTERS

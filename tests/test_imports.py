@@ -72,6 +72,21 @@ RANKS = {
     "tinyai.__main__": 12,
     "tinyai": 12,
 }
+# The layers of code generation, from the lowest on: the text of C; how tensors are placed; shapes
+# and schedules; epilogues and what is proved of them; the contract of instruction sets, and these;
+# the lowered graph with the rows of kernels; kernels; and all else, which decides, plans, writes.
+# Longer names go before shorter.
+CODEGEN = {
+    **dict.fromkeys(("c", "ctree", "index", "templates", "definitions", "helpers"), 0),
+    "placed": 1,
+    "shapes": 2,
+    **dict.fromkeys(("steps", "requantization", "line", "quantized_add", "float_add"), 3),
+    **dict.fromkeys(("isa.microkernels", "isa.variant", "isa.vectors"), 4),
+    "isa": 5,
+    "lowered": 6,
+    "kernels": 7,
+    "": 8,
+}
 WITH_TORCH = ("frontends/executorch/*.py", "frontends/executorch/operators/*.py")
 FRAMEWORKS = {
     "tvm": ("frontends/relay/*.py", "runtime/tvm_module.py"),
@@ -201,6 +216,37 @@ def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
 def test_no_files_import_one_another_in_a_circle() -> None:
     """A file of ``CIRCLES`` that is in none any more has to leave it."""
     assert sorted(map(sorted, circles(imported_files()))) == sorted(map(sorted, CIRCLES))
+
+
+def codegen_layer(name: str) -> int | None:
+    """The number of the layer of ``CODEGEN`` that a module is in, or None."""
+    if not name.startswith("tinyai.codegen"):
+        return None
+    inner = name.removeprefix("tinyai.codegen").removeprefix(".")
+    return next(
+        layer
+        for row, layer in CODEGEN.items()
+        if not row or inner == row or inner.startswith(f"{row}.")
+    )
+
+
+def test_code_generation_imports_from_higher_to_lower_layers() -> None:
+    """Instruction sets import their contract, never kernels."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: imports {name}"
+        for path in modules()
+        for line, name in imports(path)
+        if (importer := codegen_layer(module_name(path, ROOT))) is not None
+        and (imported := codegen_layer(name)) is not None
+        and imported > importer
+    ]
+    assert found == []
+
+
+def test_every_layer_of_code_generation_has_files() -> None:
+    names = [module_name(path, ROOT) for path in modules()]
+    inner = [name.removeprefix("tinyai.codegen.") for name in names]
+    assert [row for row in CODEGEN if row and row not in inner] == []
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ beside its text stands here, so that kernels ask for it by what it is and never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tinyai.codegen.ctree import Call, Code
+from tinyai.codegen.ctree import Call
 from tinyai.codegen.float_add import FloatAdd
-from tinyai.codegen.index import Axis
+from tinyai.codegen.isa.vectors import Vectors
 from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.tiling import Tiling
-from tinyai.codegen.steps import Chain, Epilogue
+from tinyai.codegen.steps import Epilogue
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,6 @@ class DepthwiseMicrokernel(Protocol):
     ) -> str: ...
 
 
-class Lanes(Protocol):
-    """A loop over the last axis that takes ``acc[acc_index]`` through the steps of a chain to
-    ``out[out_index]``, many lanes at a time; None where a step has no vector form."""
-
-    def __call__(
-        self, epilogue: Epilogue, chain: Chain, acc_index: str, out_index: str, axes: Sequence[Axis]
-    ) -> Code: ...
-
-
 @dataclass(frozen=True)
 class Sums:
     """Sums of two 8-bit tensors. Each writer puts a microkernel into the file and returns its name.
@@ -114,9 +105,12 @@ class Microkernels:
     - ``fewest``: channels of which depthwise microkernels are worth their while; where there are
       fewer, neighbouring pixels fill the lanes.
     - ``half``: depthwise microkernels for 32 channels save time where no more are left.
-    - ``lanes``: vector forms of an epilogue's steps; None where they are written one by one.
-    - ``sums``, ``transpose``: None where there is none. A transposition turns squares of so many
-      elements a ``side``, of ``size`` bytes each.
+    - ``vectors``: for kernels that write vectors themselves; None where steps are written one by
+      one.
+    - ``sums``, ``transpose``, ``lookup``, ``dot``: None where there is none. A transposition turns
+      squares of so many elements a ``side``, of ``size`` bytes each. A look-up reads the results of
+      bytes in a table (``vectors.table_bytes``). A dot takes a number of patches of int16, which
+      meet int8 weights, to sums in int32.
     """
 
     name: str
@@ -128,9 +122,11 @@ class Microkernels:
     rounds: bool = False
     fewest: int = 64
     half: bool = False
-    lanes: Lanes | None = None
+    vectors: Vectors | None = None
     sums: Sums | None = None
     transpose: Callable[[Epilogue, int, int], str] | None = None
+    lookup: Callable[[Epilogue], str] | None = None
+    dot: Callable[[Epilogue, int], str] | None = None
 
 
 def name_of(*parts: str) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tinyai.codegen.isa import rows, variants_of
+from tinyai.codegen.isa import variants_of
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.kernels import (
     add,
     conv2d,
     depthwise,
     elementwise,
+    lanes,
     layout,
+    lookup,
     matmul,
+    patches,
     pool2d,
     reduce,
     resize,
@@ -28,7 +31,9 @@ KERNELS: tuple[Kernel, ...] = (
     *depthwise.KERNELS,
     *tile.KERNELS,
     *add.KERNELS,
-    *rows.KERNELS,
+    *lookup.KERNELS,
+    *patches.KERNELS,
+    *lanes.KERNELS,
     *conv2d.KERNELS,
     *matmul.KERNELS,
     *pool2d.KERNELS,

@@ -21,6 +21,7 @@ from tinyai.codegen.ctree import Code
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
+from tinyai.codegen.isa.vectors import write_lanes
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.depthwise_loops import DepthwiseLoops
 from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
@@ -130,7 +131,11 @@ def _rest(
     sizes = (("n", g.n), ("y", g.oh), ("x", g.ow), ("c", g.c))
     axes = [Axis(name, (size,)) for name, size in sizes]
     out_index = f"n * {out.image} + {out.first} + y * {out.row} + x * {out.pixel} + c"
-    lanes = micro.lanes(epilogue, chain, acc_index, out_index, axes) if micro.lanes else None
+    lanes = (
+        write_lanes(micro.vectors, epilogue, chain, acc_index, out_index, axes)
+        if micro.vectors
+        else None
+    )
     return lanes or write_scalar(epilogue, chain, acc_index, out_index, axes, g.c)
 
 

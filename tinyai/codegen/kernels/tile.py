@@ -26,6 +26,7 @@ from tinyai.codegen.ctree import Code
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels, Options
+from tinyai.codegen.isa.vectors import write_lanes
 from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
@@ -265,9 +266,9 @@ def _rest(
     axes = output_axes(g, node.op, "q", channel)
     acc_index, out_index = f"{acc_index} + c", f"{out_index} + {channel}"
     lanes: Code = None
-    if g.groups == 1 and micro.lanes:
-        lanes = micro.lanes(epilogue, chain, acc_index, out_index, axes)
-    elif micro.lanes:
+    if g.groups == 1 and micro.vectors:
+        lanes = write_lanes(micro.vectors, epilogue, chain, acc_index, out_index, axes)
+    elif micro.vectors:
         epilogue.slower.append("steps one element at a time: groups of channels")
     return Rest(lanes or write_scalar(epilogue, chain, acc_index, out_index, axes, g.group_out))
 

@@ -9,9 +9,11 @@ from tinyai.codegen.isa.microkernels import Microkernels, Sums
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant, Peak
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.avx512vnni.depthwise import depthwise
+from tinyai.codegen.isa.x86_64.avx512vnni.dot import dot
+from tinyai.codegen.isa.x86_64.avx512vnni.lookup import lookup
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER
 from tinyai.codegen.isa.x86_64.avx512vnni.tile import tile
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import write_lanes
+from tinyai.codegen.isa.x86_64.avx512vnni.vectors import Vectors512
 from tinyai.codegen.isa.x86_64.transpose import transpose
 
 NAME = "avx512vnni"
@@ -32,13 +34,15 @@ MICROKERNELS = Microkernels(
     tall=True,
     fetches=True,
     half=True,
-    lanes=write_lanes,
+    vectors=Vectors512(),
     sums=Sums(
         functools.partial(sums.quantized_add, isa=NAME, bits=512),
         functools.partial(sums.float_add, isa=NAME, order=IN_ORDER),
         fused=True,
     ),
     transpose=functools.partial(transpose, isa=NAME),
+    lookup=lookup,
+    dot=dot,
 )
 SET = InstructionSet(
     alone=VARIANT,

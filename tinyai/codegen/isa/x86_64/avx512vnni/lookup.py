@@ -1,64 +1,13 @@
-"""Kernels of elementwise nodes that look bytes up in a table."""
+"""The microkernel for AVX-512 that looks bytes up in a table, 64 at a time."""
 
 from __future__ import annotations
 
-from tinyai.codegen.ctree import Call, Code
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import table_bytes
-from tinyai.codegen.kernels import elementwise
-from tinyai.codegen.kernels.elementwise import one_call
-from tinyai.codegen.lowered import Kernel, Lowered
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import NARROW, Node
-from tinyai.ops import Elementwise
-from tinyai.ops.steps import Lookup
 
 LOOKUP = Definition("tinyai_lookup_avx512vnni", "lookup_avx512vnni.c.j2")
-# Of rows that are no longer, the lanes' kernel takes as little time.
-SHORT = 32
 
 
-def _is_lookup(graph: Lowered, node: Node) -> bool:
-    """Whether the node is one table of bytes."""
-    match node.epilogue:
-        case (Lookup(_, to),):
-            return {graph.type(node.inputs[0]).dtype, to} <= {*NARROW}
-    return False
-
-
-def _rejection(graph: Lowered, node: Node) -> str | None:
-    if not _is_lookup(graph, node):
-        return "anything but one table of bytes"
-    axes, _ = elementwise.loops(graph, node)
-    if not elementwise.in_rows(axes, graph.type(node.inputs[0]).shape):
-        return "an input that is broadcast along the last loop"
-    return f"rows of less than {SHORT} bytes" if _is_short(graph, node) else None
-
-
-def _is_short(graph: Lowered, node: Node) -> bool:
-    axes, _ = elementwise.loops(graph, node)
-    return len(axes) > 1 and axes[-1].count < SHORT
-
-
-def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    (step,) = node.epilogue
-    assert isinstance(step, Lookup)
-    table = epilogue.array(table_bytes(step, graph.type(node.inputs[0]).dtype))
-    microkernel = epilogue.need(LOOKUP)
-    return one_call(
-        graph, node, epilogue, lambda at: Call(microkernel, at.source, at.out, at.count, table)
-    )
-
-
-KERNELS = (
-    Kernel(
-        name="elementwise_lookup_avx512vnni",
-        op=Elementwise,
-        isa="avx512vnni",
-        rejection=_rejection,
-        kind=lambda graph, node: _is_lookup(graph, node) and not _is_short(graph, node),
-        code=_code,
-        takes=elementwise.takes,
-        split=True,
-    ),
-)
+def lookup(epilogue: Epilogue) -> str:
+    """Name of the microkernel."""
+    return epilogue.need(LOOKUP)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinyai.codegen.c import literal
-from tinyai.codegen.ctree import Code, Declare, For
+from tinyai.codegen.ctree import Code, Declare
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.index import Axis
+from tinyai.codegen.isa.vectors import NoVector, table_bytes
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
     DIVIDE,
     FIXED_POINT,
@@ -27,8 +28,8 @@ from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
 )
 from tinyai.codegen.line import line_of
 from tinyai.codegen.placed import stored_index
-from tinyai.codegen.steps import Chain, Epilogue
-from tinyai.ir import NARROW, Array, DType, Operand, Step
+from tinyai.codegen.steps import Epilogue
+from tinyai.ir import NARROW, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
@@ -89,23 +90,11 @@ _SATURATE = {
 }
 
 
-class NoVector(Exception):
-    """A step, type or place that has no vector form."""
-
-    def __str__(self) -> str:
-        return f"no vector form of {super().__str__()}"
-
-
 def load(address: str, dtype: DType) -> str:
     """The elements at an address, where the mask ``lanes`` says so, as lanes."""
     if dtype not in _LOAD:
         raise NoVector(f"elements of {dtype}")
     return _LOAD[dtype].format(address)
-
-
-def table_bytes(step: steps.Lookup, start: DType) -> Array:
-    """The results in the order of the values' bytes, of which negative ones are the last."""
-    return np.roll(np.array(step.table, step.to.numpy), start.range[0])
 
 
 @dataclass
@@ -341,31 +330,3 @@ def _integer(step: Step, value: str, operand: str | None, dtype: DType) -> str:
     if operand is not None and type(step) in _INTEGER and dtype is DType.INT32:
         return _INTEGER[type(step)](value, operand)
     raise NoVector(f"{step.name} of {dtype}")
-
-
-def lanes_of(axis: Axis, lanes: int = LANES) -> Declare:
-    """The mask ``lanes`` at the axis' position: all, but for those after its end."""
-    suffix = "ULL" if lanes == 64 else ""
-    rest = (1 << axis.count % lanes) - 1
-    mask = f"{(1 << lanes) - 1:#x}{suffix}"
-    if rest:
-        mask = f"{axis.count} - {axis.var} >= {lanes} ? {mask} : {rest:#x}{suffix}"
-    return Declare(f"const __mmask{lanes}", "lanes", mask)
-
-
-def write_lanes(
-    epilogue: Epilogue, chain: Chain, acc_index: str, out_index: str, axes: Sequence[Axis]
-) -> Code:
-    """A loop over the last axis, 16 lanes at a time, that takes ``acc[acc_index]`` through the
-    steps of a chain to ``out[out_index]``; None where a step has no vector form."""
-    last = axes[-1]
-    before = (list(epilogue.params), list(epilogue.arrays))
-    try:
-        value = load(f"acc + {acc_index}", chain.start)
-        writer = VectorSteps(epilogue, axes)
-        steps = writer.write(value, chain.start, f"out + {out_index}", chain.steps)
-    except NoVector as reason:
-        epilogue.params, epilogue.arrays = before
-        epilogue.slower.append(f"steps one element at a time: {reason}")
-        return None
-    return For(last.var, 0, last.count, lanes_of(last), steps, step=LANES)

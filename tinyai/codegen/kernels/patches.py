@@ -1,13 +1,15 @@
 """Kernels of conv2d and dense of int16: the portable ones' patches and packed weights, whose
-products are taken 32 at a time (``vpdpwssd``), and whose steps 16 lanes at a time."""
+products are taken by a microkernel, and whose steps many lanes at a time."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 from tinyai.codegen.ctree import Code, For
-from tinyai.codegen.definitions import Definition
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import write_lanes
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.microkernels import Microkernels
+from tinyai.codegen.isa.vectors import Vectors, write_lanes
 from tinyai.codegen.kernels.conv2d import PATCH_KERNELS, Patches, is_depthwise, patches_of
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.placed import stored_index
@@ -18,25 +20,20 @@ from tinyai.ops.window import NHWC
 
 
 @dataclass(frozen=True)
-class DotText:
-    """So many ``patches`` meet so many ``rows`` of weights at once."""
-
-    patches: int
-    rows: int = 4
-
-
-@dataclass(frozen=True)
 class LanePatches(Patches):
     """Patches whose results take the steps in lanes of channels, where there is a form."""
 
+    vectors: Vectors | None
+
     def results(self, epilogue: Epilogue) -> Code:
         g = self.g
-        if g.layout != NHWC or g.groups > 1:
+        if self.vectors is None or g.layout != NHWC or g.groups > 1:
             return super().results(epilogue)
         axes = output_axes(g, self.op, "(q + p)", "c")
         chain = Chain(g.sums, epilogue.node.epilogue)
         at = stored_index(epilogue.graph.stored(epilogue.node.output), axes)
-        lanes = write_lanes(epilogue, chain, f"p * {g.group_out} + c", at, axes)
+        acc = f"p * {g.group_out} + c"
+        lanes = write_lanes(self.vectors, epilogue, chain, acc, at, axes)
         return For("p", 0, "count", lanes) if lanes else super().results(epilogue)
 
 
@@ -54,22 +51,23 @@ def _rejection(graph: Lowered, node: Node) -> str | None:
     return "one input channel a group" if is_depthwise(graph, node) else None
 
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels) -> Code:
+    assert micro.dot is not None
     g = Geometry.of(graph, node)
-    text = DotText(patches_of(g))
-    name = f"tinyai_dot_{text.patches}_patches_avx512vnni"
-    dot = epilogue.need(Definition(name, "dot_avx512vnni.c.j2", arguments=text))
-    return LanePatches(g, node.op, dot).code(epilogue)
+    dot = micro.dot(epilogue, patches_of(g))
+    return LanePatches(g, node.op, dot, micro.vectors).code(epilogue)
 
 
 KERNELS = tuple(
     replace(
         row,
-        name=f"{row.op.name}_patches_avx512vnni",
-        isa="avx512vnni",
+        name=f"{row.op.name}_patches_{micro.name}",
+        isa=micro.name,
         rejection=_rejection,
         kind=_of_words,
-        code=_code,
+        code=functools.partial(_code, micro=micro),
     )
+    for micro in MICROKERNELS
+    if micro.dot
     for row in PATCH_KERNELS
 )

@@ -1,4 +1,4 @@
-"""Kernels that take 16 neighbouring elements of the output at a time through the epilogue:
+"""Kernels that take a vector of neighbouring elements of the output at a time through the epilogue:
 elementwise nodes, sums, pooling in NHWC."""
 
 from __future__ import annotations
@@ -7,16 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tinyai.codegen.c import literal
-from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, let, nest
+from tinyai.codegen.ctree import Assign, Code, Declare, For, let, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import (
-    LANES,
-    NoVector,
-    VectorSteps,
-    lanes_of,
-    load,
-)
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.microkernels import Microkernels
+from tinyai.codegen.isa.vectors import NoVector, Vectors
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.pool2d import Pooling
@@ -64,25 +59,26 @@ def _sum(graph: Lowered, node: Node) -> Loops:
 KINDS: dict[type[Op], Callable[[Lowered, Node], Loops]] = {Elementwise: _elementwise, Sum: _sum}
 
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    """Reads 16 elements before it writes the same ones, so that the output may take the place of an
-    operand of the same type. Raises ``NoVector`` with the reason where the node is none for these
-    kernels."""
+def _code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
+    """Reads a vector of elements before it writes the same ones, so that the output may take the
+    place of an operand of the same type. Raises ``NoVector`` with the reason where the node is none
+    for these kernels."""
     (source,) = graph.types(node.inputs)
     loops = KINDS[type(node.op)](graph, node)
     out, last = graph.stored(node.output), loops.axes[-1]
     if loops.inner and source.dtype.is_float:
         raise NoVector("a sum of floats")
-    value = load(f"in0 + {loops.in_index}", source.dtype)
+    value = v.load(f"in0 + {loops.in_index}", source.dtype)
     start, to = node.op.infer(source).dtype, f"out + {stored_index(out, loops.places)}"
-    steps = VectorSteps(epilogue, loops.places).write("total" if loops.inner else value, start, to)
+    steps = v.steps(epilogue, loops.places, "total" if loops.inner else value, start, to)
     total = [
-        Declare("__m512i", "total", "_mm512_setzero_si512()"),
-        nest(loops.inner, Assign("total", f"_mm512_add_epi32(total, {value})")),
+        v.declare("total", v.zero(DType.INT32), DType.INT32),
+        nest(loops.inner, Assign("total", v.apply("+", "total", value, DType.INT32))),
     ]
     shared = cut(loops.axes, epilogue.threads)
     ends = ("begin", "end") if shared == last.var else (0, last.count)
-    lanes = For(last.var, *ends, lanes_of(last), total if loops.inner else None, steps, step=LANES)
+    body = v.mask(last, v.lanes), total if loops.inner else None, steps
+    lanes = For(last.var, *ends, *body, step=v.lanes)
     return [
         border_of(out, epilogue),
         axis_share(loops.axes, shared),
@@ -95,14 +91,17 @@ class LanePooling:
     """Pooling in NHWC: lanes are channels, ``lanes`` at a time. Elements outside of the image are
     passed over."""
 
+    vectors: Vectors
     pooling: Pooling
     threads: int
     in_index: str
     to: str
-    lanes: int = LANES
+    lanes: int
 
     @classmethod
-    def of(cls, graph: Lowered, node: Node, epilogue: Epilogue, lanes: int = LANES) -> LanePooling:
+    def of(
+        cls, graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors, lanes: int
+    ) -> LanePooling:
         """Raises ``NoVector`` with the reason where lanes are no channels, or a window is
         dilated."""
         p = Pooling.of(graph, node)
@@ -111,7 +110,7 @@ class LanePooling:
         if p.window and p.window.dilation != (1, 1):
             raise NoVector("a dilated window")
         to = f"out + {stored_index(graph.stored(node.output), p.loops)}"
-        return cls(p, epilogue.threads, f"in0 + {p.in_index}", to, lanes)
+        return cls(v, p, epilogue.threads, f"in0 + {p.in_index}", to, lanes)
 
     def code(self, *channels: Code, before: Code = None) -> Code:
         """Code for the lanes of each window, and in front of a window's loop over channels."""
@@ -120,7 +119,7 @@ class LanePooling:
             shared = "y" if p.oh >= 4 * self.threads or p.c <= CACHE_LINE else "c"
         *outer, last = p.loops
         ends = ("begin", "end") if shared == "c" else (0, p.c)
-        lanes = For("c", *ends, lanes_of(last, self.lanes), *channels, step=self.lanes)
+        lanes = For("c", *ends, self.vectors.mask(last, self.lanes), *channels, step=self.lanes)
         return [
             None if shared is None else share(p.oh) if shared == "y" else share(p.c, CACHE_LINE),
             nest(outer, self._window, self._count, before, lanes, cut=shared),
@@ -162,118 +161,134 @@ def _over_window(*body: Code) -> Code:
     return For("row", "top", "bottom", For("column", "left", "right", *body))
 
 
-def _pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+def _pool_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
     """The same for pooling."""
     (source,) = graph.types(node.inputs)
     if source.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.INT32):
         raise NoVector(f"pooling of {source.dtype}")
-    lanes = LanePooling.of(graph, node, epilogue)
+    lanes = LanePooling.of(graph, node, epilogue, v, v.lanes)
     p = lanes.pooling
-    steps = VectorSteps(epilogue, p.loops).write("total", p.total, lanes.to)
+    steps = v.steps(epilogue, p.loops, "total", p.total, lanes.to)
     start = literal(0 if p.average else source.dtype.range[0], DType.INT32)
-    join = "_mm512_add_epi32" if p.average else "_mm512_max_epi32"
+    loaded = v.load(lanes.in_index, source.dtype)
+    joined = v.apply("+" if p.average else "max", "total", loaded, DType.INT32)
     mean = None
     if p.average:
-        mean = Assign("total", f"{epilogue.need(MEAN)}(total, count, {1 if p.rounded else 0})")
+        mean = Assign("total", v.mean(epilogue, "total", "count", rounded=p.rounded))
     inside = "bottom > top && right > left ? (bottom - top) * (right - left) : 0"
-    below = f"_mm512_set1_epi32((int32_t)(inside * {-p.zero_point}))"
+    below = v.all_lanes(f"(int32_t)(inside * {-p.zero_point})", DType.INT32)
+    first = "below" if p.zero_point else v.all_lanes(start, DType.INT32)
     return lanes.code(
-        Declare("__m512i", "total", "below" if p.zero_point else f"_mm512_set1_epi32({start})"),
-        _over_window(Assign("total", f"{join}(total, {load(lanes.in_index, source.dtype)})")),
+        v.declare("total", first, DType.INT32),
+        _over_window(Assign("total", joined)),
         mean,
         steps,
-        before=(let("inside", inside), Declare("const __m512i", "below", below))
+        before=(let("inside", inside), v.declare("below", below, DType.INT32, constant=True))
         if p.zero_point
         else None,
     )
 
 
-def _float_pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+def _float_pool_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
     """Averages of real values, which are added up in the order that the operator says."""
     op = node.op
     assert isinstance(op, FloatAvgPool2d)
     (source,) = graph.types(node.inputs)
-    lanes = LanePooling.of(graph, node, epilogue)
-    steps = VectorSteps(epilogue, lanes.pooling.loops).write("average", DType.FLOAT32, lanes.to)
-    loaded = load(lanes.in_index, source.dtype)
-    value = f"_mm512_sub_epi32({loaded}, _mm512_set1_epi32({op.zero_point}))"
-    scale = f"_mm512_set1_ps({literal(op.scale, DType.FLOAT32)})"
-    real = f"_mm512_mul_ps(_mm512_cvtepi32_ps(value), {scale})"
+    lanes = LanePooling.of(graph, node, epilogue, v, v.lanes)
+    steps = v.steps(epilogue, lanes.pooling.loops, "average", DType.FLOAT32, lanes.to)
+    loaded = v.load(lanes.in_index, source.dtype)
+    zero_point = v.all_lanes(op.zero_point, DType.INT32)
+    value = v.apply("-", loaded, zero_point, DType.INT32)
+    scale = v.all_lanes(literal(op.scale, DType.FLOAT32), DType.FLOAT32)
+    real = v.apply("*", v.real("value"), scale, DType.FLOAT32)
     total = "part" if op.by_columns else "total"
     each = (
-        Declare("const __m512i", "value", value),
-        Assign(total, f"_mm512_add_ps({total}, {real})"),
+        v.declare("value", value, DType.INT32, constant=True),
+        Assign(total, v.apply("+", total, real, DType.FLOAT32)),
     )
     loops = _over_window(*each)
     if op.by_columns:
         loops = For(
             *("column", "left", "right"),
-            Declare("__m512", "part", "_mm512_setzero_ps()"),
+            v.declare("part", v.zero(DType.FLOAT32), DType.FLOAT32),
             For("row", "top", "bottom", *each),
-            Assign("total", "_mm512_add_ps(total, part)"),
+            Assign("total", v.apply("+", "total", "part", DType.FLOAT32)),
         )
-    average = "_mm512_div_ps(total, _mm512_set1_ps((float)count))"
+    count = v.all_lanes("(float)count", DType.FLOAT32)
+    average = v.apply("/", "total", count, DType.FLOAT32)
     return lanes.code(
-        Declare("__m512", "total", "_mm512_setzero_ps()"),
+        v.declare("total", v.zero(DType.FLOAT32), DType.FLOAT32),
         loops,
-        Declare("const __m512", "average", average),
+        v.declare("average", average, DType.FLOAT32, constant=True),
         steps,
     )
 
 
-def _max_pool_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    """The largest of bytes, 64 at a time."""
+def _max_pool_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
+    """The largest of bytes, a vector of them at a time."""
     (source,) = graph.types(node.inputs)
     if source.dtype not in NARROW:
         raise NoVector(f"pooling of {source.dtype}")
     if node.epilogue:
         raise NoVector("steps after the pooling")
-    lanes = LanePooling.of(graph, node, epilogue, lanes=64)
-    join = "_mm512_max_epi8" if source.dtype is DType.INT8 else "_mm512_max_epu8"
-    loaded = f"_mm512_maskz_loadu_epi8(lanes, {lanes.in_index})"
+    lanes = LanePooling.of(graph, node, epilogue, v, v.bytes)
+    joined = v.apply("max", "total", v.load_bytes(lanes.in_index), source.dtype)
     return lanes.code(
-        Declare("__m512i", "total", f"_mm512_set1_epi8({source.dtype.range[0]})"),
-        _over_window(Assign("total", f"{join}(total, {loaded})")),
-        Call("_mm512_mask_storeu_epi8", lanes.to, "lanes", "total"),
+        v.declare("total", v.all_lanes(source.dtype.range[0], source.dtype), source.dtype),
+        _over_window(Assign("total", joined)),
+        v.store_bytes(lanes.to, "total"),
     )
 
 
 def _row(
+    micro: Microkernels,
     op: type[Op],
-    code: Callable[[Lowered, Node, Epilogue], Code],
+    code: Callable[[Lowered, Node, Epilogue, Vectors], Code],
     *,
     takes: Callable[[Lowered, Node, str], bool] = at_strides,
     what: str = "lanes",
     kind: Callable[[Lowered, Node], bool] = any_kind,
 ) -> Kernel:
+    assert micro.vectors is not None
+    vectors = micro.vectors
+
+    def written(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+        return code(graph, node, epilogue, vectors)
+
     def rejection(graph: Lowered, node: Node) -> str | None:
         try:
-            code(graph, node, Epilogue(graph, node))
+            written(graph, node, Epilogue(graph, node))
         except NoVector as reason:
             return str(reason)
         return None
 
     return Kernel(
-        name=f"{op.name}_{what}_avx512vnni",
+        name=f"{op.name}_{what}_{micro.name}",
         op=op,
-        isa="avx512vnni",
+        isa=micro.name,
         rejection=rejection,
         kind=kind,
-        code=code,
+        code=written,
         takes=takes,
         split=True,
     )
 
 
-KERNELS = (
-    _row(Elementwise, _code, takes=elementwise.takes),
-    _row(Sum, _code),
-    _row(
-        MaxPool2d,
-        _max_pool_code,
-        what="bytes",
-        kind=lambda graph, node: graph.type(node.inputs[0]).dtype in NARROW,
-    ),
-    *(_row(op, _pool_code) for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)),
-    _row(FloatAvgPool2d, _float_pool_code),
-)
+def _rows(micro: Microkernels) -> tuple[Kernel, ...]:
+    """The rows of an instruction set."""
+    return (
+        _row(micro, Elementwise, _code, takes=elementwise.takes),
+        _row(micro, Sum, _code),
+        _row(
+            micro,
+            MaxPool2d,
+            _max_pool_code,
+            what="bytes",
+            kind=lambda graph, node: graph.type(node.inputs[0]).dtype in NARROW,
+        ),
+        *(_row(micro, op, _pool_code) for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)),
+        _row(micro, FloatAvgPool2d, _float_pool_code),
+    )
+
+
+KERNELS = tuple(row for micro in MICROKERNELS if micro.vectors for row in _rows(micro))

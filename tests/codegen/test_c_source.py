@@ -48,6 +48,8 @@ from tinyai.codegen import templates
 from tinyai.codegen.c import comment_text, identifier, literal
 from tinyai.codegen.constants import Constant
 from tinyai.codegen.index import Axis, element, merge_dims
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.vectors import NoVector
 from tinyai.errors import OptionError
 from tinyai.ir import (
     Array,
@@ -438,6 +440,15 @@ def test_the_comment_of_a_layer_says_why_a_better_row_was_rejected() -> None:
         "max_pool2d_bytes_avx512vnni rejected: no vector form of steps after the pooling",
         "max_pool2d_lanes_avx512vnni rejected: no vector form of int64",
     ]
+
+
+def test_what_vectors_do_not_do_has_no_form() -> None:
+    every = [each.vectors for each in MICROKERNELS if each.vectors]
+    assert every
+    for vectors in every:
+        assert "total" in vectors.apply("+", "total", "value", DType.INT32)
+        with pytest.raises(NoVector, match="no vector form of / of int64"):
+            vectors.apply("/", "total", "count", DType.INT64)
 
 
 def test_the_comment_of_a_layer_says_why_its_steps_are_not_done_in_registers() -> None:

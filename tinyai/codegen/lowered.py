@@ -1,9 +1,10 @@
-"""The lowered graph: a graph with what code generation decides, typed, frozen, verified; and what
-a kernel is, for each is asked about the other.
+"""The lowered graph: a graph with what code generation decides, typed, frozen, verified.
 
 It says which row of the kernel table serves each node, how layers are cut up, how many threads
-share them, and how each tensor is stored. The steps of ``backend.generate`` fill it in, Lowered ->
+share them, and how each tensor is stored. The steps of ``backend.pipeline`` fill it in, Lowered ->
 Lowered; ``verify_lowered`` says what holds at the end.
+
+The row of a kernel is here too: a lowered graph holds kernels, and they are asked about it.
 """
 
 from __future__ import annotations

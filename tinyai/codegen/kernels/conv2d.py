@@ -11,8 +11,9 @@ from tinyai.codegen.c import C_TYPES, less
 from tinyai.codegen.ctree import Assign, Call, Code, Comment, Declare, For, If, let, nest
 from tinyai.codegen.helpers import PATCHES, dot_patches
 from tinyai.codegen.index import Axis
+from tinyai.codegen.kernels.image import image_axes, output_axes
 from tinyai.codegen.lowered import Kernel, Lowered, result_at_strides
-from tinyai.codegen.shapes.geometry import VECTOR, Geometry, output_axes
+from tinyai.codegen.shapes.geometry import VECTOR, Geometry
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Array, DType, Node, Op
 from tinyai.ops import Conv2d, Dense
@@ -213,7 +214,7 @@ class Rows:
             Declare(f"const {C_TYPES[g.weight]} *const", "weight", weight),
             For("c", 0, g.oc, Assign("acc[c]", product, "+=")),
         )
-        axes = g.output_axes(f"(y * {g.ow} + x)", "c")
+        axes = image_axes(g, f"(y * {g.ow} + x)", "c")
         return nest(
             [Axis("n", (g.n,)), Axis("y", (g.oh,)), Axis("x", (g.ow,))],
             For("c", 0, g.oc, Assign("acc[c]", 0)),
@@ -241,7 +242,7 @@ class Rows:
             For("x", "first", "last", Assign("acc[x]", product, "+=")),
         )
         plane = f"in0 + n * {image} + {self._channel} * {channel}"
-        axes = g.output_axes(f"(y * {g.ow} + x)", "c")
+        axes = image_axes(g, f"(y * {g.ow} + x)", "c")
         return nest(
             [Axis("n", (g.n,)), Axis("c", (g.oc,))],
             Declare(f"const {C_TYPES[g.data]} *const", "plane", plane),

@@ -1,4 +1,5 @@
-"""Where the images of a convolution lie: with a border, without one, or copied to get one."""
+"""Where the images of a convolution lie: with a border, without one, or copied to get one; and the
+loops over them."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.placed import BORDER_SLACK, Storage
 from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import DType, Node, operand_tensors
+from tinyai.ir import DType, Node, Op, operand_tensors
+from tinyai.ops import Dense
 from tinyai.ops.contraction import Contraction
+from tinyai.ops.window import NHWC
 from tinyai.traits import Border
 
 ALIGNMENT = 64
@@ -172,3 +175,17 @@ class Images:
             nest(axes, Assign(f"copy[{at}]", f"(uint8_t)({value})")),
         ]
         return If("thread->task == 0", spread) if epilogue.threads > 1 else spread
+
+
+def output_axes(g: Geometry, op: Op, pixel: str, channel: str) -> list[Axis]:
+    """Loops over the output of a convolution or dense layer, in the order of its dimensions."""
+    if isinstance(op, Dense):
+        return [Axis(pixel, (g.ow,)), Axis(channel, (g.oc,))]
+    return image_axes(g, pixel, channel)
+
+
+def image_axes(g: Geometry, pixel: str, channel: str) -> list[Axis]:
+    """Those over the images that a convolution makes."""
+    image, pixels = Axis("n", (g.n,)), Axis(pixel, (g.oh, g.ow))
+    channels = Axis(channel, (g.oc,))
+    return [image, pixels, channels] if g.layout == NHWC else [image, channels, pixels]

@@ -11,9 +11,10 @@ from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.isa.vectors import Vectors, write_lanes
 from tinyai.codegen.kernels.conv2d import PATCH_KERNELS, Patches, is_depthwise, patches_of
+from tinyai.codegen.kernels.image import output_axes
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.placed import stored_index
-from tinyai.codegen.shapes.geometry import Geometry, output_axes
+from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops.window import NHWC

@@ -29,13 +29,21 @@ from tinyai.codegen.isa.microkernels import Microkernels, Options
 from tinyai.codegen.isa.vectors import write_lanes
 from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import Channels
-from tinyai.codegen.kernels.image import Image, Images, Signs, image_in, image_of, takes_image
+from tinyai.codegen.kernels.image import (
+    Image,
+    Images,
+    Signs,
+    image_in,
+    image_of,
+    output_axes,
+    takes_image,
+)
 from tinyai.codegen.kernels.tile_loops import Rest, TileLoops, WeightPanelCall, looped
 from tinyai.codegen.kernels.tiling import FAR_BYTES, schedules, shares_panels
 from tinyai.codegen.kernels.work_stealing import pieces
 from tinyai.codegen.lowered import Kernel, Lowered, at_strides
 from tinyai.codegen.quantized_add import QuantizedAdd
-from tinyai.codegen.shapes.geometry import Geometry, output_axes
+from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.codegen.shapes.tiling import LANES, Tiling, cover
 from tinyai.codegen.steps import Chain, Epilogue, write_scalar

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tinyai.codegen.index import Axis
-from tinyai.ir import DType, Graph, Node, Op
+from tinyai.ir import DType, Graph, Node
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC, Window, axes
 
@@ -80,12 +79,6 @@ class Geometry:
             return image, self.w * self.c, self.c, 1
         return image, self.w, 1, self.h * self.w
 
-    def output_axes(self, pixel: str, channel: str) -> list[Axis]:
-        """Loops over the output in the order of its dimensions."""
-        image, pixels = Axis("n", (self.n,)), Axis(pixel, (self.oh, self.ow))
-        channels = Axis(channel, (self.oc,))
-        return [image, pixels, channels] if self.layout == NHWC else [image, channels, pixels]
-
 
 def _near(window: Window, outputs: tuple[int, int]) -> Window:
     """The window with strides and dilations of 1 where there is one output, or one row or column of
@@ -93,10 +86,3 @@ def _near(window: Window, outputs: tuple[int, int]) -> Window:
     strides = [1 if n == 1 else each for n, each in zip(outputs, window.strides, strict=True)]
     dilation = [1 if k == 1 else d for k, d in zip(window.kernel, window.dilation, strict=True)]
     return replace(window, strides=(strides[0], strides[1]), dilation=(dilation[0], dilation[1]))
-
-
-def output_axes(g: Geometry, op: Op, pixel: str, channel: str) -> list[Axis]:
-    """Loops over the output of a convolution or dense layer."""
-    if isinstance(op, Dense):
-        return [Axis(pixel, (g.ow,)), Axis(channel, (g.oc,))]
-    return g.output_axes(pixel, channel)

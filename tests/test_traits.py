@@ -39,7 +39,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "round": tuple(map(steps.Round, ("away", "even", "floor", "cut"))),
     "fixed_point_multiply": tuple(
         steps.FixedPointMultiply((3 << 29, 5 << 28, 7, 0, -(1 << 30)), (-3, 0, 2, 1, -9), 1, how)
-        for how in ("upward", "tonearest", "tflite")
+        for how in ("upward", "tonearest", "twice")
     ),
     "real_multiply": (
         steps.RealMultiply((0.5, 0.25, 3.0, 1e-3, 0.1), 1, "cut", 3, -100, 90),

@@ -163,7 +163,7 @@ def _fixed_point(site: Site) -> Iterator[Step]:
 
 
 def _multiplied(site: Site, rounding: str) -> Iterator[Step]:
-    """A bias and a fixed-point multiplication by numbers of each channel, below 1; "tflite" rounds
+    """A bias and a fixed-point multiplication by numbers of each channel, below 1; "twice" rounds
     each channel twice."""
     shape = site.value.shape
     yield from site.to(DType.INT32)
@@ -171,7 +171,7 @@ def _multiplied(site: Site, rounding: str) -> Iterator[Step]:
     axis = (1 if site.layout == "NCHW" else len(shape) - 1) if shape else None
     count = shape[axis] if axis is not None else 1
     multipliers = tuple(2**30 + (77777777 * i) % 2**30 for i in range(count))
-    shifts = tuple(-(i % 9) - (rounding == "tflite") for i in range(count))
+    shifts = tuple(-(i % 9) - (rounding == "twice") for i in range(count))
     yield FixedPointMultiply(multipliers, shifts, axis, rounding)
 
 
@@ -192,7 +192,7 @@ def _qnn_unsigned(site: Site) -> Iterator[Step]:
 
 def _tflite(site: Site, low: int = -128) -> Iterator[Step]:
     """What TFLite's arithmetic leaves after a convolution: rounded twice, a zero point of -9."""
-    yield from _multiplied(site, "tflite")
+    yield from _multiplied(site, "twice")
     yield Add(operand=site.constant(-9, -9, DType.INT32, channels=False))
     yield Clip(low, 127)
     yield Cast(DType.INT8)
@@ -225,11 +225,11 @@ def tflite_sum(site: Site) -> Iterator[Step]:
         yield Subtract(operand=site.constant(-30, 30, DType.INT32, channels=False))
         yield LeftShift(operand=site.constant(20, 20, DType.INT32, channels=False))
         multiplier, shift = int(rng.integers(2**30, 2**31)), -int(rng.integers(0, 4))
-        yield FixedPointMultiply((multiplier,), (shift,), None, "tflite")
+        yield FixedPointMultiply((multiplier,), (shift,), None, "twice")
 
     yield from rescale()
     yield Add(operand=site.tensor(site.value.shape, DType.INT8, *rescale()))
-    yield FixedPointMultiply((int(rng.integers(2**30, 2**31)),), (-18,), None, "tflite")
+    yield FixedPointMultiply((int(rng.integers(2**30, 2**31)),), (-18,), None, "twice")
     yield Add(operand=site.constant(-9, 9, DType.INT32, channels=False))
     yield Clip(-128 + 9 * int(rng.integers(2)), 127)
     yield Cast(DType.INT8)
@@ -307,7 +307,7 @@ def _per_channel(site: Site) -> Iterator[Step]:
     """Fixed-point multiplication along each axis, in every rounding."""
     shape = site.value.shape
     yield from site.to(DType.INT32)
-    for number, rounding in enumerate(("upward", "tonearest", "tflite")):
+    for number, rounding in enumerate(("upward", "tonearest", "twice")):
         yield FixedPointMultiply((MULTIPLIER,), (1,), None, rounding)
         if shape:
             axis = (len(shape) - 1 - number) % len(shape)

@@ -61,7 +61,7 @@ class TfliteArithmetic(Arithmetic):
         if source.maker == "quantized_dense":
             step: Step = _dense_step(ratios, axis, target.zero_point, to)
         else:
-            step = fixed_point_step(ratios, axis, "tflite")
+            step = fixed_point_step(ratios, axis, "twice")
         return (
             *widen(found),
             *minus(builder, source.zero_point),
@@ -117,7 +117,7 @@ class TfliteArithmetic(Arithmetic):
         divided = (multiplier << places) // count
         return (
             *minus(builder, source.zero_point * count),
-            steps.FixedPointMultiply((divided,), (shift - places,), None, "tflite"),
+            steps.FixedPointMultiply((divided,), (shift - places,), None, "twice"),
             *plus(builder, target.zero_point),
             *narrow(to),
         )
@@ -133,37 +133,7 @@ class TfliteArithmetic(Arithmetic):
         """TVM's importer clips before the requantization, so ``bounds`` are on ``source``. Refuses
         those of which it can not be told which ReLU (``RELUS``) they are of, where that makes a
         difference."""
-
-        def imported(real: float) -> float:
-            return source.zero_point + (
-                real if math.isinf(real) else round(real / source.scale.item())
-            )
-
-        def wanted(real: float) -> float:
-            places = np.asarray(np.float32(real) / np.float32(target.scale))
-            return target.zero_point + (real if math.isinf(real) else int(_round_away(places)))
-
-        def within(pair: tuple[float, float], dtype: DType) -> tuple[int, int]:
-            low, high = (int(min(max(bound, dtype.range[0]), dtype.range[1])) for bound in pair)
-            return low, high
-
-        relus = [
-            pair
-            for pair in RELUS
-            if within((imported(pair[0]), imported(pair[1])), found) == bounds
-        ]
-        require(bool(relus), "TFLite's arithmetic of", f"a clip to {bounds}", "a ReLU")
-        ratio = float(source.scale) / float(target.scale)
-        ends = [(end - source.zero_point) * ratio + target.zero_point for end in found.range]
-        reached = math.floor(ends[0]), math.ceil(ends[1])
-        limits = {
-            within((max(wanted(low), reached[0]), min(wanted(high), reached[1])), to)
-            for low, high in relus
-        }
-        require(
-            len(limits) == 1, "TFLite's arithmetic of", f"one of the ReLUs {relus}", "one of them"
-        )
-        return (steps.Clip(*limits.pop()),)
+        return _relu_limits(bounds, source, target, found, to)
 
     def quantized_function(
         self, quantize: Call, lowering: Lowering, target: Scale, to: DType
@@ -227,6 +197,35 @@ TFLITE_FUNCTIONS: Mapping[str, str] = MappingProxyType({"sigmoid": "sigmoid", "t
 RELUS = ((0.0, math.inf), (0.0, 6.0), (-1.0, 1.0))
 
 
+def _relu_limits(
+    bounds: tuple[float, float], source: Scale, target: Scale, found: DType, to: DType
+) -> Steps:
+    def imported(real: float) -> float:
+        return source.zero_point + (real if math.isinf(real) else round(real / source.scale.item()))
+
+    def wanted(real: float) -> float:
+        places = np.asarray(np.float32(real) / np.float32(target.scale))
+        return target.zero_point + (real if math.isinf(real) else int(_round_away(places)))
+
+    def within(pair: tuple[float, float], dtype: DType) -> tuple[int, int]:
+        low, high = (int(min(max(bound, dtype.range[0]), dtype.range[1])) for bound in pair)
+        return low, high
+
+    relus = [
+        pair for pair in RELUS if within((imported(pair[0]), imported(pair[1])), found) == bounds
+    ]
+    require(bool(relus), "TFLite's arithmetic of", f"a clip to {bounds}", "a ReLU")
+    ratio = float(source.scale) / float(target.scale)
+    ends = [(end - source.zero_point) * ratio + target.zero_point for end in found.range]
+    reached = math.floor(ends[0]), math.ceil(ends[1])
+    limits = {
+        within((max(wanted(low), reached[0]), min(wanted(high), reached[1])), to)
+        for low, high in relus
+    }
+    require(len(limits) == 1, "TFLite's arithmetic of", f"one of the ReLUs {relus}", "one of them")
+    return (steps.Clip(*limits.pop()),)
+
+
 def _of_dequantized(value: Expr) -> list[Call]:
     """The float functions between ``value`` and a dequantize, last first; none where no dequantize
     is after functions alone."""
@@ -255,7 +254,7 @@ def _dequantize_below(functions: list[Call]) -> Call:
 
 
 def _one(ratio: float) -> FixedPoint:
-    return fixed_point_step(np.asarray(ratio), None, "tflite")
+    return fixed_point_step(np.asarray(ratio), None, "twice")
 
 
 # --- Fully connected -----------------------------------------------------------------------------

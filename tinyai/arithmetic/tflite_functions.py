@@ -45,7 +45,7 @@ def _product(x: Array, ratio: float) -> Array:
     """``x`` times ``ratio``, which may be negative: its sign is taken off first."""
     multiplier, shift = fixed_point(abs(ratio))
     require(shift <= 30, "ratio of the scales", f"2**{shift}", "at most 2**30")
-    step = FixedPointMultiply((multiplier,), (shift,), None, "tflite")
+    step = FixedPointMultiply((multiplier,), (shift,), None, "twice")
     product = step.reference(x.astype(np.int32), None).astype(np.int64)
     return -product if ratio < 0 else product
 

@@ -45,7 +45,7 @@ REAL = {mode: _helper(f"tinyai_real_{mode}") for mode in ("floor", "cut", "away"
 FIXED_POINT = {
     "upward": _helper("tinyai_fixed_point"),
     "tonearest": _helper("tinyai_fixed_point_nearest"),
-    "tflite": _helper("tinyai_fixed_point_tflite"),
+    "twice": _helper("tinyai_fixed_point_tflite"),
 }
 
 

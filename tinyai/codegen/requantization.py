@@ -193,7 +193,7 @@ def _numbers(
     left, right = np.maximum(shift, 0), 31 + np.maximum(-shift, 0)
     if ties == "tonearest" and _meets_ties(largest, multiplier, left, right):
         return "halves that go away from zero, among the accumulators"
-    again = (right > 31) & (ties == "tflite")
+    again = (right > 31) & (ties == "twice")
     constant = _constants(bias, multiplier, shift, again, tail, reach)
     known = constant >= tail.low
     twice = bool(np.any(again & ~known)) and tail.low < tail.zero_point
@@ -237,7 +237,7 @@ def _rounded(
 ) -> Rounded | None:
     """The form of instructions that round: exact for every sum that does not wrap, where no channel
     shifts to the left and all round alike."""
-    dead, twice = multiplier == 0, ties == "tflite"
+    dead, twice = multiplier == 0, ties == "twice"
     places = np.where(dead, 1, -shift)
     once = places[~dead] == 0  # channels with nothing to do for the last shift
     nearest = twice or bool(np.all(once))

@@ -203,7 +203,7 @@ def tflite_powers(scale: float) -> tuple[int, ...]:
     multiplier, shift = fixed_point(min(scale * 2.0**26, 2.0**31 - 1))
     difference = np.arange(-255, 1)
     lowest = -math.floor((31 << 26) / 2.0**shift)
-    step = FixedPointMultiply((multiplier,), (shift,), None, "tflite")
+    step = FixedPointMultiply((multiplier,), (shift,), None, "twice")
     counts = difference >= lowest
     scaled = step.reference(np.where(counts, difference, 0).astype(np.int32), None)
     powers = np.where(counts, _exponential(scaled.astype(np.int64)), 0)

@@ -431,9 +431,9 @@ class FixedPointMultiply(Step):
 
     One multiplier and shift, or one for each element along ``axis`` of the node's output. The
     product is taken in 64 bits; a positive shift is applied to the value first. ``ties`` says where
-    a half goes: "upward", or away from zero ("tonearest"): TVM's two; or "tflite": as its reference
-    kernels round, once at 2**31 and once more at the rest of the shift, halves away from zero
-    (and a positive shift wraps in 32 bits). TVM's ``q_multiply_shift`` wraps to int32 on int64
+    a half goes: "upward", or away from zero ("tonearest"); or "twice": rounded once at 2**31 and
+    once more at the rest of the shift, halves away from zero (and a positive shift wraps in 32
+    bits). TVM's ``q_multiply_shift`` wraps to int32 on int64
     values too.
     """
 
@@ -458,7 +458,7 @@ class FixedPointMultiply(Step):
             if least < low or most > high:
                 found = f"{least} .. {most}, allowed {low} .. {high}"
                 raise ValueError(f"{name} of {self.name} out of range: {found}")
-        if self.ties not in ("upward", "tonearest", "tflite"):
+        if self.ties not in ("upward", "tonearest", "twice"):
             raise ValueError(f"ties {self.ties}: upward, tonearest or tflite only")
         return dtype
 
@@ -532,7 +532,7 @@ class FixedPointMultiply(Step):
         half = np.left_shift(np.int64(1), right - 1)
         with np.errstate(over="ignore"):
             wide = np.left_shift(value.astype(np.int64), left)
-            if self.ties == "tflite":
+            if self.ties == "twice":
                 wide = _twice_rounded(wide.astype(np.int32) * multiplier, right - 31)
             else:
                 wide = wide * multiplier

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tinyai.frontends.onnx.site import Site
 from tinyai.ir import Array
 from tinyai.ops.resize import nearest
-
-if TYPE_CHECKING:
-    from tinyai.frontends.onnx.spellings import Site
 
 
 @dataclass(frozen=True)

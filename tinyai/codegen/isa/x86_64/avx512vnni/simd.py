@@ -40,7 +40,7 @@ FIXED_POINT_RIGHT = _vector("tinyai_fixed_point_right_16")
 FIXED_POINT = {
     "upward": _vector("tinyai_fixed_point_16"),
     "tonearest": _vector("tinyai_fixed_point_nearest_16"),
-    "tflite": _vector("tinyai_fixed_point_tflite_16", _vector("tinyai_twice_8")),
+    "twice": _vector("tinyai_fixed_point_tflite_16", _vector("tinyai_twice_8")),
 }
 LOOKUP = _vector("tinyai_lookup_16")
 ROUND_AWAY = _vector("tinyai_round_away_16")

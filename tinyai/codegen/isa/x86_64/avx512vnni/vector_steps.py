@@ -168,7 +168,7 @@ class VectorSteps:
         if len(step.multiplier) > 1 or step.result(DType.INT32) is not DType.INT32:
             return None
         left, right = step.left[0], step.right[0]
-        twice = step.ties == "tflite" and right > 31
+        twice = step.ties == "twice" and right > 31
         if twice and step.multiplier[0] < 0:
             return None
         more = 2 if twice else max(33 - right, 0)

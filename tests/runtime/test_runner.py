@@ -319,7 +319,7 @@ def test_a_failing_compilers_words_come_out_with_the_command(tmp_path: Path, sou
     failing = script(tmp_path / "cc", "echo to stdout; echo boom >&2; exit 3")
     with pytest.raises(ToolchainError, match="the C compiler failed") as raised:
         Toolchain(str(failing)).shared_library(tmp_path / "library.so", [source])
-    assert raised.value.found == "boom"
+    assert raised.value.found == f"{failing} ended with 3: boom"
     assert raised.value.allowed == "exit code 0"
     assert f"run it by hand: {failing} -shared -fPIC -o " in str(raised.value.hint)
 
@@ -330,7 +330,8 @@ def test_a_compiler_that_fails_on_stdout_only_is_heard_and_cut_short(tmp_path: P
     )
     with pytest.raises(ToolchainError) as raised:
         Toolchain(str(failing)).run([])
-    assert str(raised.value.found).startswith("error0\nerror1\n")
+    beginning = f"{failing} ended with 1: "
+    assert str(raised.value.found).startswith(f"{beginning}error0\nerror1\n")
     assert len(str(raised.value.found)) == 4000
 
 

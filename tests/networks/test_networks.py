@@ -173,7 +173,7 @@ def test_every_layer_is_alive_and_the_reference_equals_tvm(network):
 def compiled_regions(network: Network) -> list[tuple[relay.Function, Compiled]]:
     """The regions with what the hook makes of them."""
     return [
-        (func, compile_graph(graph_from_region(func), Target(), abi="packed"))
+        (func, compile_graph(graph_from_region(func), Target(rounding="upward"), abi="packed"))
         for func in regions(partitioned(network)).values()
     ]
 

@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings(r"ignore:.mapping\.\w+. is now deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings(r"ignore:NDArray.asnumpy\(\) will be:DeprecationWarning"),
 ]
-MODELS = 100
+MODELS = 60
 MANY = 3000  # in the slow tests
 PARTS = 10
 

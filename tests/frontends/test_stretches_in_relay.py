@@ -14,7 +14,7 @@ from tinyai.passes import optimize
 from tinyai.reference import run_graph
 from tinyai.target import Target
 
-MODELS = 16  # of each arithmetic
+MODELS = 10  # of each arithmetic
 MANY = 300  # in the slow tests
 DTYPES = {"upward": ("int8", "uint8", "int16"), "tflite": ("int8",) * 7 + ("uint8",)}
 

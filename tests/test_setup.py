@@ -422,7 +422,11 @@ def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_wheel(tree: Path) -> Path:
     """What ``make wheel`` builds in a tree, with the packages of this environment."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-    command = ["make", "--old-file=env", "wheel", f"BIN={Path(sys.executable).parent}"]
+    # A path of its own: that of the environment may have a space.
+    link = tree.parent / f"{tree.name}_environment"
+    if not link.is_symlink():
+        link.symlink_to(Path(sys.prefix))
+    command = ["make", "--old-file=env", "wheel", f"BIN={link / 'bin'}"]
     process = subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, check=False
     )

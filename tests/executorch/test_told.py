@@ -148,5 +148,7 @@ def test_lowering_can_be_watched_stage_by_stage() -> None:
         "division of an edge program, and its C",
         "delegates to graphs",
         "machine code of all delegates",
+        "the rest",
+        "in all",
     ]
     assert min(stages.values()) >= 0

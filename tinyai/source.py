@@ -149,6 +149,15 @@ def rebuilt(expr: Expr, new: Sequence[Expr]) -> Expr:
     return expr
 
 
+def with_values(expr: Expr, values: dict[Expr, Expr]) -> Expr:
+    """The expression where those of ``values`` have theirs, which gets what is made on the way:
+    so a part of a model is cut out at its borders."""
+    for each in ordered(expr, lambda below: () if below in values else children(below)):
+        if each not in values:
+            values[each] = rebuilt(each, [values[child] for child in children(each)])
+    return values[expr]
+
+
 Node = TypeVar("Node", bound=Hashable)
 
 

@@ -27,14 +27,17 @@ NO_FAULT = "C for whatever is taken"
 Item = TypeVar("Item")
 
 
-def tried(graph: Callable[[], Graph], target: Target) -> Compiled | TinyAIError:
+def tried(
+    graph: Callable[[], Graph], target: Target, *, named: bool = True
+) -> Compiled | TinyAIError:
     """The C of a graph, which the build finds again, or why it has none. ``graph`` makes it: what
-    that raises counts too. Limits are left to the build.
+    that raises counts too. Limits are left to the build. C that is not to be ``named`` as the graph
+    may be that of an equal one.
 
     Raises ``OptionError`` for options with which nothing can be built.
     """
     try:
-        return compile_once(graph(), target)
+        return compile_once(graph(), target, named=named)
     except OptionError:
         raise
     except TinyAIError as error:

@@ -43,7 +43,7 @@ from tests.support.example_graphs import (
 )
 from tests.support.machines import require_isa
 from tests.support.paths import ROOT
-from tinyai.backend import Compiled, compile_graph, generate
+from tinyai.backend import Compiled, compile_graph, lower, write
 from tinyai.codegen import templates
 from tinyai.codegen.c import comment_text, identifier, literal
 from tinyai.codegen.constants import Constant
@@ -408,7 +408,8 @@ def said_to_be_slower(op: Op, types: Sequence[Type], *chain: Step, isa: str) -> 
     inputs = [builder.input(data)]
     inputs += [builder.constant(np.ones(of.shape, of.dtype.numpy)) for of in weights]
     graph = builder.graph([builder.add(op, inputs, chain)])
-    text = generate(graph, Target(isa=isa), abi="plain").source.text
+    target = Target(isa=isa)
+    text = write(lower(graph, target), target, abi="plain").source.text
     return re.findall(r"/\* slower: (.*) \*/", text)
 
 

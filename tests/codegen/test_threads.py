@@ -360,14 +360,15 @@ def test_regions_of_one_library_share_its_threads() -> None:
     import ctypes, tempfile
     from pathlib import Path
     from tests.support.thread_graphs import GRAPHS, called
-    from tinyai.backend import generate, prepare
+    from tinyai.backend import lower, prepare, write
 
     names = {"deep": 3, "few rows": 2}
     graphs = {name: GRAPHS[name]() for name in names}
     sources = {}
     for name, threads in names.items():
         target = Target(threads=threads)
-        sources[name] = generate(prepare(graphs[name], target), target, abi="plain").source
+        chosen = lower(prepare(graphs[name], target), target)
+        sources[name] = write(chosen, target, abi="plain").source
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{number}.c" for number in range(2)]
         for file, source in zip(files, sources.values()):

@@ -16,7 +16,7 @@ from executorch.exir.backend.utils import tag_constant_data
 from torch.export import ExportedProgram, export
 
 from tests.support.example_graphs import Network
-from tinyai.backend import tinyai_backend
+from tinyai.backend import pipeline, tinyai_backend
 from tinyai.frontends.executorch import backend
 from tinyai.frontends.executorch.edge import EdgeGraph, Port, ends_of, handles_of
 from tinyai.ir import Array, Builder, DType, Graph, Type
@@ -102,6 +102,7 @@ def lowered(
     with (
         mock.patch.object(backend, "graph_of", read),
         # Graphs of tests have too little work for two threads.
+        mock.patch.object(pipeline, "with_useful_threads", lambda graph, target: target),
         mock.patch.object(tinyai_backend, "with_useful_threads", lambda graph, target: target),
     ):
         edge = to_edge_transform_and_lower(programs, partitioner=[Clamps(**options)])

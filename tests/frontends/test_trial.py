@@ -14,10 +14,10 @@ import tests.support.relay_nets as nets
 import tinyai
 from tests.support.faults import NO_KERNEL, broken, raises
 from tinyai.backend import pipeline
+from tinyai.codegen.lowered import Lowered
 from tinyai.errors import BoundaryError, DefectError, DefectWarning, LimitError
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.annotate import annotate_whole_graph
-from tinyai.ir import Graph
 from tinyai.ops import Concatenate, Conv2d, MaxPool2d
 from tinyai.target import Target
 
@@ -142,13 +142,13 @@ def test_an_exceeded_limit_stays_an_error_of_the_build(option: str) -> None:
 
 def count_generations(patch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
-    generate = pipeline.generate
+    write = pipeline.write
 
-    def counted(graph: Graph, target: Target, **rest: Any) -> pipeline.Compiled:
+    def counted(graph: Lowered, target: Target, **rest: Any) -> pipeline.Compiled:
         seen.append(graph.name)
-        return generate(graph, target, **rest)
+        return write(graph, target, **rest)
 
-    patch.setattr(pipeline, "generate", counted)
+    patch.setattr(pipeline, "write", counted)
     return seen
 
 

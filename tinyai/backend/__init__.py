@@ -10,9 +10,10 @@ from tinyai.backend.pipeline import (
     check_limits,
     compile_graph,
     compile_once,
-    generate,
+    lower,
     prepare,
     with_useful_threads,
+    write,
 )
 from tinyai.backend.tinyai_backend import TinyAIBackend, preprocess_with, whole_source
 
@@ -29,9 +30,10 @@ __all__ = [
     "check_limits",
     "compile_graph",
     "compile_once",
-    "generate",
+    "lower",
     "prepare",
     "preprocess_with",
     "whole_source",
     "with_useful_threads",
+    "write",
 ]

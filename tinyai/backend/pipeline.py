@@ -19,7 +19,7 @@ from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.errors import LimitError, owning_faults
-from tinyai.ir import Graph, verify
+from tinyai.ir import Graph, Node, verify
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
 from tinyai.target import Target
 
@@ -30,8 +30,10 @@ MACS_OF_A_THREAD, MACS_OF_A_LAYER = 4_000_000, 250_000
 
 @dataclass(frozen=True)
 class Compiled:
-    """The stages' results: the lowered graph, where its tensors live, and its C."""
+    """The stages' results: the graph with a kernel and a schedule for each node (``chosen``), then
+    with how tensors are stored (``graph``), where they live, and the C."""
 
+    chosen: Lowered
     graph: Lowered
     plan: MemoryPlan
     source: CSource
@@ -45,50 +47,43 @@ def compile_graph(
     hooked: bool = False,
     ports_in_arena: bool = False,
 ) -> Compiled:
-    """The pipeline: ``prepare``, then ``generate`` for as many threads as have work.
+    """The pipeline: ``prepare``, ``lower`` for as many threads as have work, ``write``.
 
     Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
     or does not fit; ``DefectError`` for whatever else goes wrong.
     """
     target = Target.of(target)
-    compiled = _compiled(graph, target, abi, hooked=hooked, ports_in_arena=ports_in_arena)
+    with owning_faults(f"the code of {graph.name}"):
+        chosen = choose(graph, target)
+        useful = with_useful_threads(chosen, target)
+        compiled = write(chosen, useful, abi=abi, hooked=hooked, ports_in_arena=ports_in_arena)
     check_limits(compiled, target)
     return compiled
 
 
-def _compiled(
-    graph: Graph,
-    target: Target,
-    abi: str | None = None,
-    *,
-    hooked: bool = False,
-    ports_in_arena: bool = False,
-) -> Compiled:
-    with owning_faults(f"the code of {graph.name}"):
-        graph = prepare(graph, target)
-        return generate(
-            graph,
-            with_useful_threads(graph, target),
-            abi=abi,
-            hooked=hooked,
-            ports_in_arena=ports_in_arena,
-        )
-
-
-# What was compiled and may be asked for again, the oldest first, by its key.
-_KEPT: OrderedDict[bytes, Compiled] = OrderedDict()
+# What was compiled and may be asked for again, the oldest first, by its key, with the names of the
+# graph that it was compiled from.
+_KEPT: OrderedDict[bytes, tuple[tuple[str, ...], Compiled]] = OrderedDict()
 _KEPT_BYTES = 2**27  # of C and of constants, all together
 
 
-def compile_once(graph: Graph, target: Target, *, last: bool = False) -> Compiled:
+def compile_once(
+    graph: Graph, target: Target, *, named: bool = True, last: bool = False
+) -> Compiled:
     """``compile_graph`` without its look at limits, remembered in this process for the same graph
-    and options: a partition tries what the hook is going to ask for. ``last``: nobody asks again,
-    so it is forgotten."""
+    and options: a partition tries what the hook is going to ask for. C of a graph with other names
+    is written anew, but for one who need not have it ``named`` as the graph is. ``last``: nobody
+    asks again, so it is forgotten."""
     key = _key(graph, target)
-    compiled = _KEPT.pop(key, None) or _compiled(graph, target)
+    names, compiled = _KEPT.get(key, (_names(graph), None))
+    if compiled is None or (named and names != _names(graph)):
+        with owning_faults(f"the code of {graph.name}"):
+            chosen = choose(graph, target)
+            names, compiled = _names(graph), write(chosen, with_useful_threads(chosen, target))
+    _KEPT.pop(key, None)
     if not last:
-        _KEPT[key] = compiled
-        while len(_KEPT) > 1 and sum(map(_kept_bytes, _KEPT.values())) > _KEPT_BYTES:
+        _KEPT[key] = names, compiled
+        while len(_KEPT) > 1 and sum(_kept_bytes(each) for _, each in _KEPT.values()) > _KEPT_BYTES:
             _KEPT.popitem(last=False)
     return compiled
 
@@ -98,13 +93,39 @@ def _kept_bytes(compiled: Compiled) -> int:
 
 
 def _key(graph: Graph, target: Target) -> bytes:
-    """A digest of all that the code depends on."""
+    """A digest of all that the code depends on, but for the names of the source model."""
     tuning = read_tuning(target.tuning) if target.tuning else {}
-    parts = (graph.name, graph.inputs, graph.outputs, graph.nodes, dict(graph.tensors), target)
+    _, *names = _names(graph)
+    nodes = _with_sources(graph, {name: str(place) for place, name in enumerate(names)})
+    parts = (graph.inputs, graph.outputs, nodes, dict(graph.tensors), target)
     digest = hashlib.sha256(repr((*parts, sorted(graph.constants), tuning)).encode())
     for name in sorted(graph.constants):
         digest.update(np.ascontiguousarray(graph.constants[name]).tobytes())
     return digest.digest()
+
+
+def _names(graph: Graph) -> tuple[str, ...]:
+    """The name of a graph, then those of the source model's nodes, each once."""
+    return graph.name, *dict.fromkeys(name for node in graph.nodes for name in node.sources)
+
+
+def _with_sources(graph: Graph, new: Mapping[str, str]) -> tuple[Node, ...]:
+    """The nodes of a graph with other names of the source model's nodes."""
+    return tuple(
+        replace(node, sources=tuple(new[name] for name in node.sources)) for node in graph.nodes
+    )
+
+
+def choose(graph: Graph, target: Target) -> Lowered:
+    """A graph after ``prepare``, and ``lower`` for as many threads as have work; as it is
+    remembered where the same graph was compiled, under whatever names."""
+    if _KEPT and (kept := _KEPT.get(_key(graph, target))) is not None:
+        (_, *before), chosen = kept[0], kept[1].chosen
+        _, *names = _names(graph)
+        nodes = _with_sources(chosen, dict(zip(before, names, strict=True)))
+        return replace(chosen, name=graph.name, nodes=nodes)
+    graph = prepare(graph, target)
+    return lower(graph, with_useful_threads(graph, target))
 
 
 def prepare(graph: Graph, target: Target) -> Graph:
@@ -127,51 +148,48 @@ def with_useful_threads(graph: Graph, target: Target) -> Target:
     return replace(target, threads=min(target.threads, 1 + graph.macs() // enough))
 
 
-def generate(
-    graph: Graph,
-    target: Target,
-    *,
-    abi: str | None = None,
-    hooked: bool = False,
-    by_content: bool = False,
-    ports_in_arena: bool = False,
-    schedules: Mapping[str, Schedule] | None = None,
-    kernels: Sequence[Kernel] = (),
-) -> Compiled:
-    """C for a graph that ``prepare`` made, which is lowered first.
-
-    1. ``choose_kernels``: a row of ``kernels`` or of the kernel table for each node and
-       instruction set.
-    2. ``with_schedules``: how layers are cut up, by ``schedules``, the target's tuning file or a
-       cost model.
-    3. ``with_borders``: images that are made with the border that their readers need.
-    4. ``plan_in_place``: offsets in one arena, where concatenations are made in place.
-    5. ``emit``: C, with the entry of ``abi``: the target's, "plain" (pointers and an arena),
-       "traced" (the same, and times of layers), or "package" (that of a C package, whose inputs
-       and outputs may live in the arena: ``ports_in_arena``); ``hooked`` C can be watched layer by
-       layer; ``by_content`` its functions have names that other files may share.
-    """
-    lowered = lower(graph, target, schedules, kernels)
-    if abi == "package":
-        lowered = for_package(lowered, ports_in_arena=ports_in_arena)
-    lowered, plan = plan_in_place(with_borders(lowered))
-    verify_lowered(lowered)
-    return Compiled(
-        lowered,
-        plan,
-        emit(lowered, plan, target, abi=abi or target.abi, hooked=hooked, by_content=by_content),
-    )
-
-
 def lower(
     graph: Graph,
     target: Target,
     schedules: Mapping[str, Schedule] | None = None,
     kernels: Sequence[Kernel] = (),
 ) -> Lowered:
-    """The first two steps of ``generate``."""
+    """A graph that ``prepare`` made with the first decisions of code generation.
+
+    1. ``choose_kernels``: a row of ``kernels`` or of the kernel table for each node and
+       instruction set.
+    2. ``with_schedules``: how layers are cut up, by ``schedules``, the target's tuning file or a
+       cost model.
+    """
     tuning = read_tuning(target.tuning) if target.tuning else {}
     return with_schedules(choose_kernels(graph, target, kernels), tuning, schedules)
+
+
+def write(
+    chosen: Lowered,
+    target: Target,
+    *,
+    abi: str | None = None,
+    hooked: bool = False,
+    by_content: bool = False,
+    ports_in_arena: bool = False,
+) -> Compiled:
+    """C for a graph that ``lower`` made for ``target``.
+
+    1. ``with_borders``: images that are made with the border that their readers need.
+    2. ``plan_in_place``: offsets in one arena, where concatenations are made in place.
+    3. ``emit``: C, with the entry of ``abi``: the target's, "plain" (pointers and an arena),
+       "traced" (the same, and times of layers), or "package" (that of a C package, whose inputs
+       and outputs may live in the arena: ``ports_in_arena``); ``hooked`` C can be watched layer by
+       layer; ``by_content`` its functions have names that other files may share.
+    """
+    abi = abi or target.abi
+    if abi == "package":
+        chosen = for_package(chosen, ports_in_arena=ports_in_arena)
+    graph, plan = plan_in_place(with_borders(chosen))
+    verify_lowered(graph)
+    source = emit(graph, plan, target, abi=abi, hooked=hooked, by_content=by_content)
+    return Compiled(chosen, graph, plan, source)
 
 
 def check_limits(compiled: Compiled, target: Target) -> None:

@@ -22,12 +22,13 @@ from tinyai.backend.named_data import NamedData, NamedDataStore
 from tinyai.backend.pipeline import (
     Compiled,
     check_limits,
+    choose,
     compile_graph,
     compile_once,
-    generate,
     lower,
     prepare,
     with_useful_threads,
+    write,
 )
 from tinyai.backend.sharing import Packing, shared_pieces, stored, with_pieces
 from tinyai.codegen.constants import with_definitions
@@ -169,22 +170,21 @@ class BackendOptions:
     def compiled_beside(self, program: Graph, packing: Packing) -> Compiled:
         """The program's C, within the target's limits, with functions named by content and weights
         packed as those of other programs."""
-        abi = self.entry or self.target.abi
         with owning_faults(f"the code of {program.name}"):
-            graph = prepare(program, self.target)
-            target = with_useful_threads(graph, self.target)
-            agreed = packing.agreed(lower(graph, target))
-            compiled = generate(graph, target, abi=abi, by_content=True, schedules=agreed)
+            chosen = choose(program, self.target)
+            target = with_useful_threads(chosen, self.target)
+            agreed = packing.agreed(chosen)
+            chosen = lower(chosen, target, agreed) if agreed else chosen
+            compiled = write(chosen, target, abi=self.entry or None, by_content=True)
         check_limits(compiled, self.target)
         return compiled
 
     def compiled_with(self, program: Graph, kernels: Sequence[Kernel]) -> Compiled:
         """The program's C, within the target's limits, with other kernels before tinyai's."""
-        abi = self.entry or self.target.abi
         with owning_faults(f"the code of {program.name}"):
             graph = prepare(program, self.target)
             target = with_useful_threads(graph, self.target)
-            compiled = generate(graph, target, abi=abi, kernels=kernels)
+            compiled = write(lower(graph, target, kernels=kernels), target, abi=self.entry or None)
         check_limits(compiled, self.target)
         return compiled
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tinyai.qdq.operands import Fold, View, float_calls, is_call
 from tinyai.qdq.rules import MOVES, function_of_values, quantized
-from tinyai.source import Call, Expr, Refusal, Rounding, children, rebuilt
+from tinyai.source import Call, Expr, Refusal, Rounding, children, post_order, rebuilt
 
 
 @dataclass(frozen=True)
@@ -90,3 +90,9 @@ class Rewriting:
     def _rebuilt(self, expr: Expr) -> Expr:
         """The same expression over what its arguments became."""
         return rebuilt(expr, [self.view.new[child] for child in children(expr)])
+
+
+def floats_of(integers: Expr, rounding: Rounding) -> Iterator[tuple[Call, Refusal | None]]:
+    """What ``Rewriting.floats`` yields of a model that was rewritten before."""
+    if any(float_calls(tuple(post_order(integers)))):
+        yield from Rewriting(integers, rounding).floats()

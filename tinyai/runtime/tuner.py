@@ -17,7 +17,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from tinyai.backend import Compiled, generate, prepare, with_useful_threads
+from tinyai.backend import Compiled, lower, prepare, with_useful_threads, write
 from tinyai.codegen.isa import best_of_this_machine
 from tinyai.codegen.kernels import choose_kernels
 from tinyai.codegen.schedules import candidates_of, layer_key, read_tuning, write_tuning
@@ -177,7 +177,7 @@ def side_by_side(layer: Layer, schedules: Sequence[Schedule], *, outputs: int) -
         {name: graph.constants[name] for name in reads if name in graph.constants},
     )
     by_output = dict(zip(names, schedules, strict=True))
-    return generate(several, layer.target, abi="timed", schedules=by_output)
+    return write(lower(several, layer.target, by_output), layer.target, abi="timed")
 
 
 def tuning_table(measured: Sequence[Measured]) -> Table:

@@ -39,7 +39,7 @@ class Part:
 class Division:
     """What of a program is delegated, and why the rest is not."""
 
-    program: ExportedProgram
+    reading: Reading
     target: Target
     parts: tuple[Part, ...]
     reasons: dict[Node, Reason] = field(repr=False)
@@ -49,39 +49,38 @@ class Division:
         """The operators outside of delegates, of other back ends too, that are computed at run
         time."""
         inside = {node for part in self.parts for node in part.nodes}
-        reading = Reading(self.program, READERS)
         return tuple(
             node
-            for node in calls(self.program)
+            for node in calls(self.reading.program)
             if node not in inside
             and node.target is not executorch_call_delegate
             and operator_of(node) != "getitem"
-            and reading.known(node) is None
+            and self.reading.known(node) is None
         )
 
 
 def divide(program: ExportedProgram, target: Target, without: Collection[str] = ()) -> Division:
     """The parts of a program that tinyai can build, without the operators of the names
     ``without``. It may be a program of ATen, before anything is taken apart."""
-    reasons = _barred(program, frozenset(without))
+    reading = Reading(program, READERS)
+    reading.read()
+    reasons = _barred(reading, frozenset(without))
     while True:
         taken = without_loose_ends(program, set(calls(program)) - reasons.keys())
-        groups = [Group(program, nodes) for nodes in groups_of(program, taken)]
+        groups = [Group(reading, nodes) for nodes in groups_of(program, taken)]
         found = [(group, group.tried(target)) for group in groups]
         failed = [why for _, why in found if not isinstance(why, Compiled)]
         if not failed:
             parts = (Part(g.nodes, made) for g, made in found if isinstance(made, Compiled))
-            return Division(program, target, tuple(parts), reasons)
+            return Division(reading, target, tuple(parts), reasons)
         for each in failed:
             reasons |= each
 
 
-def _barred(program: ExportedProgram, without: frozenset[str]) -> dict[Node, Reason]:
+def _barred(reading: Reading, without: frozenset[str]) -> dict[Node, Reason]:
     """The operators that no group may have, each with the reason."""
-    reading = Reading(program, READERS)
-    reading.read()
     found = {}
-    for node in calls(program):
+    for node in calls(reading.program):
         if reading.known(node) is not None:
             continue  # a constant by now: a delegate has its value, not what computes it
         if without and names_of(node) & without:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,17 @@ from torch.fx import Node
 
 from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.executorch.operators import READERS
-from tinyai.frontends.executorch.reader import Reading, constants_of, dim_order_of, type_of
+from tinyai.frontends.executorch.reader import (
+    Part,
+    Reading,
+    constants_of,
+    dim_order_of,
+    type_of,
+)
 from tinyai.ir import Graph, verify
 from tinyai.lowering import Walk
 from tinyai.qdq import Rewriting
-from tinyai.source import Call, Refusal, Rounding, blaming, post_order, require, tensors_of
+from tinyai.source import Call, Expr, Refusal, Rounding, blaming, post_order, require, tensors_of
 from tinyai.target import Target
 from tinyai.vocabulary import signature
 
@@ -76,7 +82,7 @@ def graph_of(
     reading = Reading(program, READERS)
     reading.read()
     try:
-        graph = built(reading, inputs, outputs, name)
+        graph = built(reading.whole, inputs, integers_of(reading.whole, outputs), name)
     except Refusal as refusal:
         call = refusal.call
         what = f"operator {call.spelled} {call.name!r}" if call else "an operand"
@@ -90,17 +96,18 @@ def graph_of(
     return EdgeGraph(graph, *ports, handles_of(program))
 
 
-def built(
-    reading: Reading, inputs: Sequence[Node], outputs: Sequence[Node], name: str = "net"
-) -> Graph:
-    """The graph that makes ``outputs`` of ``inputs``. Raises ``Refusal``, which knows the call that
-    it is about."""
-    integers = Rewriting(reading.result(outputs), ARITHMETIC).result
-    why = {node.name: refusal for node, refusal in reading.refused.items()}
+def integers_of(part: Part, outputs: Sequence[Node]) -> Expr:
+    """What ``outputs`` are as integers, in the order of memory."""
+    return Rewriting(part.result(outputs), ARITHMETIC).result
+
+
+def built(part: Part, inputs: Iterable[Node], integers: Expr, name: str = "net") -> Graph:
+    """The graph that makes ``integers`` of ``inputs``. Raises ``Refusal``, which knows its call."""
+    why = {node.name: refusal for node, refusal in part.refused.items()}
     walk = Walk(name, ARITHMETIC)
     for node in inputs:
-        require(node in reading.parameters, f"input {node.name!r}", "no tensor", "a tensor")
-        walk.input(reading.parameters[node], f"input {node.name!r}")
+        require(node in part.inputs, f"input {node.name!r}", "no tensor", "a tensor")
+        walk.input(part.inputs[node], f"input {node.name!r}")
     for call in post_order(integers):
         if isinstance(call, Call):
             with blaming(call):

@@ -141,8 +141,8 @@ def _joined(texts: Iterable[str]) -> str:
 def nothing_delegated(division: Division) -> UsageWarning | None:
     """What to say of a program of which nothing is delegated; nothing where something is, or where
     nothing computes. A pair that is refused says more than the operators beside it."""
-    report = report_of(division)
-    if report.regions or not report.computing:
+    report = None if division.parts else report_of(division)
+    if report is None or not report.computing:
         return None
     refused = [row for row in report.host if _is_pair(row) and _is_refused(row)]
     telling = [row for row in refused if row.reason.clause != "operator"]

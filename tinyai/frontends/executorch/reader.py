@@ -17,12 +17,12 @@ import torch
 from executorch.exir.tensor import dim_order_from_stride
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
 from tinyai.boundary import OWN_FAULT
 from tinyai.errors import TinyAIError, UnsupportedError
 from tinyai.ir import Array
-from tinyai.source import Call, Expr, Refusal, SourceType, Tuple, require
+from tinyai.source import Call, Expr, Refusal, SourceType, Tuple, require, with_values
 from tinyai.trial import NO_FAULT, warn_of_fault
 from tinyai.vocabulary import call, constant
 
@@ -122,12 +122,28 @@ class Site:
 Read: TypeAlias = "Callable[[Site], Expr]"
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some nodes of a reading: ``inputs`` are the values that they read from outside, in the order
+    of the program's graph, each with the parameter that it is, as it lies in memory; ``values``
+    what those values and the nodes are as expressions; ``refused`` those that nobody reads."""
+
+    inputs: Mapping[Node, Expr]
+    values: Mapping[Node, Expr]
+    refused: Mapping[Node, Refusal]
+
+    def result(self, outputs: Sequence[Node]) -> Tuple:
+        """A tuple of the tensors of ``outputs``, as they are stored in memory."""
+        fields = tuple(_stored(self.values[node], dim_order_of(node)) for node in outputs)
+        return Tuple(tuple(each.type for each in fields), load=lambda: fields)
+
+
 class Reading:
     """Expressions of a program's nodes, each read once.
 
     ``inside`` are the nodes that are read, None for all; a value of another node is an input, but
-    for the program's constants. ``inputs`` are the nodes that became inputs, in the order
-    of the program's graph, and the parameters that they became; ``refused`` says why a node has no
+    for the program's constants. ``parameters`` are the nodes that became inputs, in the order
+    of the program's graph, and what they became; ``refused`` says why a node has no
     expression of its own: it is a call of an operator that nobody knows.
     """
 
@@ -137,7 +153,7 @@ class Reading:
         readers: Mapping[str, Read],
         inside: Collection[Node] | None = None,
     ) -> None:
-        self.graph: Graph = program.graph
+        self.program, self.graph = program, program.graph
         self.readers, self.inside = readers, inside
         self.parameters: dict[Node, Expr] = {}
         self.refused: dict[Node, Refusal] = {}
@@ -157,10 +173,37 @@ class Reading:
             self._made[node] = self._read(node)
             self.nodes[self._made[node]] = node
 
-    def result(self, outputs: Sequence[Node]) -> Expr:
-        """A tuple of the tensors of ``outputs``, as they are stored in memory."""
-        fields = tuple(self._stored(node) for node in outputs)
-        return Tuple(tuple(each.type for each in fields), load=lambda: fields)
+    @property
+    def whole(self) -> Part:
+        """All nodes."""
+        return Part(self.parameters, self._made, self.refused)
+
+    def part(self, nodes: Collection[Node]) -> Part:
+        """Some nodes, cut out where they read values of others."""
+        inside = set(nodes)
+        read = {each for node in nodes for each in node.all_input_nodes}
+        read -= {*inside, *self._constants}
+        if any(self.known(each) is not None for each in read):
+            # A constant of the whole program, which readers looked at, is none of a part.
+            apart = Reading(self.program, self.readers, inside)
+            apart.read()
+            return apart.part(nodes)
+        inputs: dict[Node, Expr] = {}
+        values: dict[Node, Expr] = {}
+        new: dict[Expr, Expr] = {}
+        for node in self.graph.nodes:
+            if node in read:
+                known = node in self.parameters
+                parameter, value = (
+                    (self.parameters[node], self(node)) if known else _from_outside(node)
+                )
+                inputs |= {node: parameter} if parameter else {}
+                values[node] = value
+            elif node in inside:
+                # Of two nodes that have one expression the one that is read here.
+                new |= {self(each): values[each] for each in node.all_input_nodes if each in values}
+                values[node] = with_values(self(node), new)
+        return Part(inputs, values, self.refused)
 
     def known(self, node: Node) -> Array | None:
         """The value of a node that depends on constants alone, without quantization."""
@@ -240,26 +283,32 @@ class Reading:
         return Call(types, op=operator_of(node), load_attrs=dict, load=lambda: args, name=node.name)
 
     def _parameter(self, node: Node) -> Expr:
-        """A value from outside, whose dimensions are in the order of memory."""
-        try:
-            of = type_of(node)
-        except Refusal:
-            return Expr((SourceType((None,), "unknown"),))
-        order = dim_order_of(node)
-        stored = replace(of, shape=tuple(of.shape[dim] for dim in order))
-        parameter = Expr((stored,))
-        self.parameters[node] = parameter
-        if order == tuple(range(len(order))):
-            return parameter
-        back = tuple(int(dim) for dim in np.argsort(order))
-        return call("transpose", of, parameter, axes=back)
+        parameter, value = _from_outside(node)
+        if parameter is not None:
+            self.parameters[node] = parameter
+        return value
 
-    def _stored(self, node: Node) -> Expr:
-        value, order = self(node), dim_order_of(node)
-        if order == tuple(range(len(order))):
-            return value
-        of = replace(value.type, shape=tuple(value.type.shape[dim] for dim in order))
-        return call("transpose", of, value, axes=order)
+
+def _from_outside(node: Node) -> tuple[Expr | None, Expr]:
+    """The parameter that a value from outside is, with its dimensions in the order of memory, and
+    the value itself; no parameter where it is not one tensor."""
+    try:
+        of = type_of(node)
+    except Refusal:
+        return None, Expr((SourceType((None,), "unknown"),))
+    order = dim_order_of(node)
+    parameter = Expr((replace(of, shape=tuple(of.shape[dim] for dim in order)),))
+    back = tuple(int(dim) for dim in np.argsort(order))
+    plain = order == tuple(range(len(order)))
+    return parameter, parameter if plain else call("transpose", of, parameter, axes=back)
+
+
+def _stored(value: Expr, order: tuple[int, ...]) -> Expr:
+    """A value with its dimensions in the order of memory."""
+    if order == tuple(range(len(order))):
+        return value
+    of = replace(value.type, shape=tuple(value.type.shape[dim] for dim in order))
+    return call("transpose", of, value, axes=order)
 
 
 def tags_of(node: Node) -> Collection[torch.Tag]:

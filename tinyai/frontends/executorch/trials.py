@@ -6,18 +6,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tinyai.backend.pipeline import Compiled
 from tinyai.errors import TinyAIError, owning_faults
-from tinyai.frontends.executorch.edge import ARITHMETIC, built
+from tinyai.frontends.executorch.edge import ARITHMETIC, built, integers_of
 from tinyai.frontends.executorch.grouping import is_pair, node_computes
-from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import Reading, operator_of
 from tinyai.frontends.executorch.reasons import reason_of, why_float
 from tinyai.ir import Graph
-from tinyai.qdq import Rewriting
+from tinyai.qdq import floats_of
 from tinyai.report import Reason
 from tinyai.source import Expr, Refusal
 from tinyai.target import Target
@@ -33,17 +31,17 @@ class _Left(Exception):
 
 
 class Group:
-    """Nodes in the order of the graph that are to be built together."""
+    """Nodes of a reading, in the order of the graph, that are to be built together."""
 
-    def __init__(self, program: ExportedProgram, nodes: tuple[Node, ...]) -> None:
-        self.program, self.nodes = program, nodes
+    def __init__(self, reading: Reading, nodes: tuple[Node, ...]) -> None:
+        self.reading, self.nodes = reading, nodes
         self._inside = set(nodes)
 
     def tried(self, target: Target) -> Compiled | dict[Node, Reason]:
         """The C; or what has to leave the group, and why."""
         outputs = [n for n in self.nodes if any(user not in self._inside for user in n.users)]
         try:
-            made = tried(lambda: self._graph(self.nodes, outputs), target)
+            made = tried(lambda: self._graph(self.nodes, outputs), target, named=False)
         except _Left as left:
             return left.reasons
         return made if isinstance(made, Compiled) else self._without_code(made, target)
@@ -51,15 +49,20 @@ class Group:
     def _graph(self, nodes: Collection[Node], outputs: Sequence[Node]) -> Graph:
         """The graph of some nodes, from what they read from outside. Raises ``_Left``."""
         with owning_faults(f"the graph of {outputs[-1].name}", _Left):
-            reading = Reading(self.program, READERS, nodes)
-            reading.read()
-            floats = _floats(reading, outputs, self.nodes)
-            if floats:
-                raise _Left(floats)
-            read = {each for node in nodes for each in node.all_input_nodes} - set(nodes)
-            inputs = [n for n in self.program.graph.nodes if n in read & reading.parameters.keys()]
+            part = self.reading.part(nodes)
+            several = Refusal("result", "several tensors", "one tensor")
+            left = {
+                node: reason_of(node, several)
+                for node in outputs
+                if not isinstance(node.meta.get("val"), torch.Tensor)
+            }
+            if not left:
+                integers = integers_of(part, outputs)
+                left = floats_below(integers, self.nodes)
+            if left:
+                raise _Left(left)
             try:
-                return built(reading, inputs, outputs)
+                return built(part, part.inputs, integers)
             except Refusal as refusal:
                 blamed = _blamed(refusal, self.nodes)
                 raise _Left({node: reason_of(node, refusal) for node in blamed}) from None
@@ -71,7 +74,7 @@ class Group:
             nodes = {node for stage in stages for node in stage.nodes}
             ends = [stage.end for stage in stages if not nodes.issuperset(stage.end.users)]
             try:
-                made = tried(lambda: self._graph(nodes, ends), target)
+                made = tried(lambda: self._graph(nodes, ends), target, named=False)
             except _Left:
                 return None  # outside of the whole group it is another matter
             return made if isinstance(made, TinyAIError) else None
@@ -85,13 +88,12 @@ class Group:
 
     def _stages(self) -> list[_Stage]:
         """What a group can be cut into: no float goes from one to another."""
-        reading = Reading(self.program, READERS)
         found = []
         for end in self.nodes:
             if is_pair(end, "quantize") or not self._inside.issuperset(end.users):
                 nodes = self._before(end)
                 computing = (node for node in nodes if node_computes(node))
-                blamed = tuple(node for node in computing if reading.known(node) is None)
+                blamed = tuple(node for node in computing if self.reading.known(node) is None)
                 found.append(_Stage(end, nodes, blamed or (end,)))
         return found
 
@@ -116,28 +118,13 @@ class _Stage:
     blamed: tuple[Node, ...]
 
 
-def _floats(reading: Reading, outputs: Sequence[Node], nodes: Sequence[Node]) -> dict[Node, Reason]:
-    """The operators of a group that stay float, and those of several results that are not one."""
-    several = {
-        node: reason_of(node, Refusal("result", "several tensors", "one tensor"))
-        for node in outputs
-        if not isinstance(node.meta.get("val"), torch.Tensor)
-    }
-    if several:
-        return several
-    return floats_below(reading.result(outputs), nodes)
-
-
-def floats_below(root: Expr, nodes: Collection[Node]) -> dict[Node, Reason]:
-    """Those of ``nodes`` that stay float in what ``root`` is made from, and why."""
+def floats_below(integers: Expr, nodes: Collection[Node]) -> dict[Node, Reason]:
+    """Those of ``nodes`` that stayed float in what was made of them, and why."""
     by_name = {node.name: node for node in nodes}
-    integers = Rewriting(root, ARITHMETIC).result
     return {
-        by_name[call.name]: reason_of(
-            by_name[call.name], why_float(by_name[call.name], refusal, nodes)
-        )
-        for call, refusal in Rewriting(integers, ARITHMETIC).floats()
-        if call.name in by_name
+        node: reason_of(node, why_float(node, refusal, nodes))
+        for call, refusal in floats_of(integers, ARITHMETIC)
+        if (node := by_name.get(call.name)) is not None
     }
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -61,9 +62,11 @@ def compile_graph(
     return compiled
 
 
-# What was compiled and may be asked for again, the oldest first, by its key, with the names of the
-# graph that it was compiled from.
-_KEPT: OrderedDict[bytes, tuple[tuple[str, ...], Compiled]] = OrderedDict()
+# A digest of all that code depends on but for names, and the names: of the graph, then of the
+# source model's nodes, each once.
+Key: TypeAlias = tuple[bytes, tuple[str, ...]]
+# What was compiled and may be asked for again, the oldest first.
+_KEPT: OrderedDict[Key, Compiled] = OrderedDict()
 _KEPT_BYTES = 2**27  # of C and of constants, all together
 
 
@@ -71,42 +74,42 @@ def compile_once(
     graph: Graph, target: Target, *, named: bool = True, last: bool = False
 ) -> Compiled:
     """``compile_graph`` without its look at limits, remembered in this process for the same graph
-    and options: a partition tries what the hook is going to ask for. C of a graph with other names
-    is written anew, but for one who need not have it ``named`` as the graph is. ``last``: nobody
-    asks again, so it is forgotten."""
+    and options: a partition tries what the hook is going to ask for. Where the C need not be
+    ``named`` as the graph is, that of an equal graph will do. ``last``: nobody asks again, so it is
+    forgotten."""
     key = _key(graph, target)
-    names, compiled = _KEPT.get(key, (_names(graph), None))
-    if compiled is None or (named and names != _names(graph)):
+    if not named and (equal := _equal(key)):
+        return equal[1]
+    compiled = _KEPT.pop(key, None)
+    if compiled is None:
         with owning_faults(f"the code of {graph.name}"):
             chosen = choose(graph, target)
-            names, compiled = _names(graph), write(chosen, with_useful_threads(chosen, target))
-    _KEPT.pop(key, None)
+            compiled = write(chosen, with_useful_threads(chosen, target))
     if not last:
-        _KEPT[key] = names, compiled
-        while len(_KEPT) > 1 and sum(_kept_bytes(each) for _, each in _KEPT.values()) > _KEPT_BYTES:
+        _KEPT[key] = compiled
+        while len(_KEPT) > 1 and sum(map(_kept_bytes, _KEPT.values())) > _KEPT_BYTES:
             _KEPT.popitem(last=False)
     return compiled
+
+
+def _equal(key: Key) -> tuple[Key, Compiled] | None:
+    """What was compiled of an equal graph, whatever its names, the newest first."""
+    return next((each for each in reversed(_KEPT.items()) if each[0][0] == key[0]), None)
 
 
 def _kept_bytes(compiled: Compiled) -> int:
     return len(compiled.source.frame) + compiled.source.weight_bytes
 
 
-def _key(graph: Graph, target: Target) -> bytes:
-    """A digest of all that the code depends on, but for the names of the source model."""
+def _key(graph: Graph, target: Target) -> Key:
     tuning = read_tuning(target.tuning) if target.tuning else {}
-    _, *names = _names(graph)
+    names = dict.fromkeys(name for node in graph.nodes for name in node.sources)
     nodes = _with_sources(graph, {name: str(place) for place, name in enumerate(names)})
     parts = (graph.inputs, graph.outputs, nodes, dict(graph.tensors), target)
     digest = hashlib.sha256(repr((*parts, sorted(graph.constants), tuning)).encode())
     for name in sorted(graph.constants):
         digest.update(np.ascontiguousarray(graph.constants[name]).tobytes())
-    return digest.digest()
-
-
-def _names(graph: Graph) -> tuple[str, ...]:
-    """The name of a graph, then those of the source model's nodes, each once."""
-    return graph.name, *dict.fromkeys(name for node in graph.nodes for name in node.sources)
+    return digest.digest(), (graph.name, *names)
 
 
 def _with_sources(graph: Graph, new: Mapping[str, str]) -> tuple[Node, ...]:
@@ -117,15 +120,15 @@ def _with_sources(graph: Graph, new: Mapping[str, str]) -> tuple[Node, ...]:
 
 
 def choose(graph: Graph, target: Target) -> Lowered:
-    """A graph after ``prepare``, and ``lower`` for as many threads as have work; as it is
-    remembered where the same graph was compiled, under whatever names."""
-    if _KEPT and (kept := _KEPT.get(_key(graph, target))) is not None:
-        (_, *before), chosen = kept[0], kept[1].chosen
-        _, *names = _names(graph)
-        nodes = _with_sources(chosen, dict(zip(before, names, strict=True)))
-        return replace(chosen, name=graph.name, nodes=nodes)
-    graph = prepare(graph, target)
-    return lower(graph, with_useful_threads(graph, target))
+    """A graph after ``prepare``, and ``lower`` for as many threads as have work. Where an equal
+    one was compiled, that is found again, under the names of this one."""
+    key = _key(graph, target) if _KEPT else (b"", ())
+    if (equal := _equal(key)) is None:
+        graph = prepare(graph, target)
+        return lower(graph, with_useful_threads(graph, target))
+    (_, (_, *before)), compiled = equal
+    nodes = _with_sources(compiled.chosen, dict(zip(before, key[1][1:], strict=True)))
+    return replace(compiled.chosen, name=graph.name, nodes=nodes)
 
 
 def prepare(graph: Graph, target: Target) -> Graph:

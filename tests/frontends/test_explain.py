@@ -21,13 +21,14 @@ from tvm import relay
 import tests.support.relay_nets as nets
 import tinyai
 from tests.support.paths import DIGITS, ROOT
-from tinyai.boundary import Whole, boundary_bytes, bytes_of, known_operators
 from tinyai.cli import main
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.relay.hints import hint, macs
 from tinyai.frontends.relay.source import Source
 from tinyai.frontends.relay.spelling import supported
 from tinyai.match import AnyConstant, Anything, AnyTuple, nearest_miss, operators
+from tinyai.partition.reasons import Whole, known_operators
+from tinyai.partition.rows import boundary_bytes, bytes_of
 from tinyai.patterns import PATTERNS
 from tinyai.report import Reason, Report, safe
 from tinyai.source import SourceType

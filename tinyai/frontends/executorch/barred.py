@@ -9,11 +9,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tinyai.boundary import such_as
 from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.executorch.grouping import calls
 from tinyai.frontends.executorch.hints import NOT_TO_DELEGATE
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of
+from tinyai.partition.reasons import such_as
 
 # What is read whole goes by the names of what the edge dialect would make of it, too.
 _PARTS = {"aten.linear": ("aten.addmm", "aten.mm")}

@@ -14,7 +14,6 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tinyai.backend.pipeline import Compiled
-from tinyai.boundary import such_as
 from tinyai.frontends.executorch.barred import names_of
 from tinyai.frontends.executorch.grouping import calls, groups_of, without_loose_ends
 from tinyai.frontends.executorch.hints import NOT_TO_DELEGATE
@@ -22,6 +21,7 @@ from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import Reading, operator_of
 from tinyai.frontends.executorch.reasons import reason_of
 from tinyai.frontends.executorch.trials import Group
+from tinyai.partition.reasons import such_as
 from tinyai.report import Reason
 from tinyai.source import Refusal
 from tinyai.target import Target

@@ -13,7 +13,6 @@ from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tinyai.boundary import region_row
 from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.executorch.barred import checked_names, without_match
 from tinyai.frontends.executorch.division import Division, divide
@@ -24,6 +23,7 @@ from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
 from tinyai.frontends.executorch.reasons import operators_of, reason_of
+from tinyai.partition.rows import region_row
 from tinyai.report import HostRow, Report, safe
 from tinyai.source import Refusal, fixed_type
 

@@ -15,7 +15,6 @@ from executorch.runtime import Runtime
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tinyai.boundary import require_none_left
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
 from tinyai.frontends.executorch.barred import checked_names, without_match
@@ -24,6 +23,7 @@ from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.explain import nothing_delegated, report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.reader import operator_of
+from tinyai.partition.rows import require_none_left
 from tinyai.stages import stage
 from tinyai.target import Target
 

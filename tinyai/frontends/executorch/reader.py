@@ -19,11 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from tinyai.boundary import OWN_FAULT
 from tinyai.errors import TinyAIError, UnsupportedError
 from tinyai.ir import Array
+from tinyai.partition.hints import OWN_FAULT
+from tinyai.partition.trial import NO_FAULT, warn_of_fault
 from tinyai.source import Call, Expr, Refusal, SourceType, Tuple, require, with_values
-from tinyai.trial import NO_FAULT, warn_of_fault
 from tinyai.vocabulary import call, constant
 
 QUANTIZATION = "quantized_decomposed."

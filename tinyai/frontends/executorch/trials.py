@@ -15,11 +15,11 @@ from tinyai.frontends.executorch.grouping import is_pair, node_computes
 from tinyai.frontends.executorch.reader import Reading, operator_of
 from tinyai.frontends.executorch.reasons import reason_of, why_float
 from tinyai.ir import Graph
+from tinyai.partition.trial import to_blame, tried, unbuilt
 from tinyai.qdq import floats_of
 from tinyai.report import Reason
 from tinyai.source import Expr, Refusal
 from tinyai.target import Target
-from tinyai.trial import to_blame, tried, unbuilt
 
 
 class _Left(Exception):

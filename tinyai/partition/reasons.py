@@ -1,5 +1,4 @@
-"""Why an operator stayed on the host, what it costs there, and what to change: the rows of a
-report, for every front end. Knows no TVM.
+"""Why an operator stayed on the host, of a model whose partition is known.
 
 A front end hands over the whole model in neutral form, regions and composites dissolved, with a
 note of which calls its regions hold. The reason comes from the checks that kept the operator out,
@@ -10,17 +9,12 @@ operator, the reason lies in the partition.
 from __future__ import annotations
 
 import difflib
-import math
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from tinyai.backend.pipeline import Compiled
-from tinyai.errors import BoundaryError
-from tinyai.lowering import FLOATS, refusal_of_composite, refusal_of_operator
+from tinyai.lowering import refusal_of_composite, refusal_of_operator
 from tinyai.match import match, nearest_miss, operators
+from tinyai.partition.hints import hint_of
 from tinyai.patterns import (
     LEFT_TO_THE_HOST,
     LONGEST_CHAIN,
@@ -30,38 +24,10 @@ from tinyai.patterns import (
     computes,
     refusal_of_unknown,
 )
-from tinyai.report import HostRow, Reason, RegionRow, Report
-from tinyai.source import TVMS_OWN, Call, Expr, Field, Refusal, Rounding, SourceType, tensors_of
+from tinyai.report import Reason
+from tinyai.source import TVMS_OWN, Call, Expr, Field, Refusal, Rounding, tensors_of
 
-# Clauses of what was taken, and turned out to have no C.
-OWN_FAULT, NO_CODE = "a fault of tinyai's own", "code generation"
 _MOST_ROOTS = 64  # places above an operator at which a composite around it is looked for
-
-
-# What to change, by what a reason is like: the first that applies.
-Hints = Sequence[tuple[Callable[[Reason], bool], str]]
-
-
-def about(*clauses: str) -> Callable[[Reason], bool]:
-    """Whether a reason is one of these clauses."""
-    return lambda reason: reason.clause in clauses
-
-
-_COMMON_HINTS: Hints = (
-    (about(OWN_FAULT), "report it with the model; all that was built computes what it should"),
-    (
-        about(NO_CODE),
-        "nothing has to change, for the host computes it; or write it with other operators",
-    ),
-)
-
-
-def hint_of(reason: Reason, hints: Hints = ()) -> str:
-    """What to change so that a clause holds: by a front end's ``hints``, or in general."""
-    for applies, text in (*hints, *_COMMON_HINTS):
-        if applies(reason):
-            return text
-    return f"change the model so that the clause holds: {reason.clause}, {reason.allowed}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +71,7 @@ class Whole:
         language: Language = Language(),
     ) -> Whole:
         """All that ``results`` (what functions return) and ``calls`` depend on."""
-        outputs = [_maker(tensor) for result in results for tensor in tensors_of(result)]
+        outputs = [maker_of(tensor) for result in results for tensor in tensors_of(result)]
         users: dict[Expr, dict[Call, None]] = {}
         seen: set[Expr] = set()
         stack = [*reversed(list(calls)), *reversed(outputs)]
@@ -114,9 +80,9 @@ class Whole:
             if expr in seen or not isinstance(expr, Call):
                 continue
             seen.add(expr)
-            for tensor in _read_tensors(expr):
+            for tensor in read_tensors(expr):
                 users.setdefault(tensor, {})[expr] = None
-                stack.append(_maker(tensor))
+                stack.append(maker_of(tensor))
         read = {e: tuple(u) for e, u in users.items()}
         return cls(read, frozenset(outputs), regions, unbuilt or {}, rounding, language)
 
@@ -133,88 +99,18 @@ class Whole:
         )
 
 
-def _read_tensors(call: Call) -> list[Expr]:
+def read_tensors(call: Call) -> list[Expr]:
     return [tensor for arg in call.args for tensor in tensors_of(arg)]
 
 
-def _maker(tensor: Expr) -> Expr:
+def maker_of(tensor: Expr) -> Expr:
     """What a tensor is computed by: the call for a field of its result."""
     return tensor.call if isinstance(tensor, Field) else tensor
 
 
 def _reads(call: Call) -> list[Expr]:
     """The expressions that a call reads tensors of."""
-    return [_maker(tensor) for tensor in _read_tensors(call)]
-
-
-def host_row(call: Call, whole: Whole) -> HostRow:
-    """The report's row of a call that stayed on the host."""
-    reason = reason_for(call, whole)
-    return HostRow(
-        name=call.name,
-        operator=call.spelled,
-        type=", ".join(map(str, call.types)),
-        reason=reason,
-        computes=computes(call.op),
-        macs=whole.language.macs(call),
-        boundary_bytes=boundary_bytes(call, whole),
-        hint=whole.language.hint(reason),
-    )
-
-
-def float_row(call: Call, language: Language) -> HostRow:
-    """The report's row of a call in a model of floats alone: no row of the patterns is nearer than
-    another, so that none is looked for."""
-    dtypes = ", ".join(dict.fromkeys(of.dtype for of in call.types))
-    reason = Reason("none", "", 0, "dtype of a float model", dtypes, FLOATS)
-    return HostRow(
-        name=call.name,
-        operator=call.spelled,
-        type=", ".join(map(str, call.types)),
-        reason=reason,
-        computes=computes(call.op),
-        macs=language.macs(call),
-        boundary_bytes=0,
-        hint="quantize the model first",
-    )
-
-
-def region_row(
-    symbol: str,
-    compiled: Compiled,
-    operators: Mapping[str, int],
-    composites: Mapping[str, int] = MappingProxyType({}),
-    *,
-    arena_limit: int = 0,
-    weight_limit: int = 0,
-) -> RegionRow:
-    """The report's row of a region; ``operators`` and ``composites`` are counted by name."""
-    return RegionRow(
-        symbol=symbol,
-        composites=tuple(sorted(composites.items())),
-        operators=tuple(sorted(operators.items())),
-        macs=compiled.graph.macs(),
-        weight_bytes=compiled.source.weight_bytes,
-        arena_bytes=compiled.plan.arena_bytes,
-        arena_lower_bound=compiled.plan.lower_bound,
-        layers=len(compiled.graph.nodes),
-        arena_limit=arena_limit,
-        weight_limit=weight_limit,
-        dropped=compiled.graph.dropped,
-    )
-
-
-def require_none_left(report: Report, hint: str) -> None:
-    """What ``strict`` asks for: ``BoundaryError`` where an operator that computes stays outside."""
-    if report.computing:
-        names = Counter(row.operator for row in report.computing)
-        raise BoundaryError(
-            "strict: operators that compute stay on the host",
-            report=report,
-            found=", ".join(f"{count} {name}" for name, count in sorted(names.items())),
-            allowed="none",
-            hint=hint,
-        )
+    return [maker_of(tensor) for tensor in read_tensors(call)]
 
 
 # --- Reasons -----------------------------------------------------------------------------------
@@ -402,26 +298,3 @@ def _way(
                 seen.add((other, bool(after)))
                 stack.append((other, after))
     return None
-
-
-# --- Costs -------------------------------------------------------------------------------------
-
-
-def bytes_of(of: SourceType) -> int | None:
-    """Bytes of a tensor, rounded up to whole ones; None for a dynamic shape or an odd dtype."""
-    bits = 8 if of.dtype == "bool" else int((re.search(r"\d+$", of.dtype) or ["0"])[0])
-    dims = [dim for dim in of.shape if dim is not None]
-    if len(dims) < len(of.shape) or not bits:
-        return None
-    return -(-math.prod(dims) * bits // 8)
-
-
-def boundary_bytes(call: Call, whole: Whole) -> int | None:
-    """Bytes that go from regions to ``call`` and from it to regions, each tensor once."""
-    crossing = [t for t in dict.fromkeys(_read_tensors(call)) if _maker(t) in whole.regions]
-    for tensor in tensors_of(call):
-        if any(user in whole.regions for user in whole.users.get(tensor, ())):
-            crossing.append(tensor)
-    sizes = [bytes_of(of) for expr in crossing for of in expr.types]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from tinyai.backend import compile_once
 from tinyai.backend.pipeline import Compiled
-from tinyai.boundary import NO_CODE, OWN_FAULT
 from tinyai.errors import DefectError, DefectWarning, OptionError, TinyAIError
 from tinyai.ir import Graph
+from tinyai.partition.hints import NO_CODE, OWN_FAULT
 from tinyai.report import Reason
 from tinyai.target import Target
 

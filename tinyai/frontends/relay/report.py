@@ -10,12 +10,13 @@ import tvm
 from tvm import relay
 
 from tinyai.backend import compile_once
-from tinyai.boundary import Whole, host_row, region_row, require_none_left
 from tinyai.frontends.relay.functions import has, region_target, regions
 from tinyai.frontends.relay.hints import language
 from tinyai.frontends.relay.seal import unseal
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
 from tinyai.frontends.relay.trial import signature, unbuilt_of
+from tinyai.partition.reasons import Whole
+from tinyai.partition.rows import host_row, region_row, require_none_left
 from tinyai.report import HostRow, RegionRow, Report
 from tinyai.source import Call, Expr, Rounding
 from tinyai.target import COMPILER, Target

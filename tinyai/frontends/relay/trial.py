@@ -1,4 +1,4 @@
-"""Regions are tried up to their C (``tinyai.trial``) before a partition is handed out: the
+"""Regions are tried up to their C (``tinyai.partition.trial``) before a partition is handed out: the
 composites and operators that have none leave them, and the rest is partitioned anew.
 """
 
@@ -17,10 +17,10 @@ from tinyai.errors import TinyAIError
 from tinyai.frontends.relay.functions import has, region_target
 from tinyai.frontends.relay.seal import unsealed
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order
+from tinyai.partition.trial import to_blame, tried, unbuilt
 from tinyai.report import Reason
 from tinyai.source import Call
 from tinyai.target import COMPILER
-from tinyai.trial import to_blame, tried, unbuilt
 
 # The compiler of composites that wait for the host while the rest is partitioned.
 HOST = f"{COMPILER}_host"

@@ -12,7 +12,6 @@ import tvm
 from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
-from tinyai.boundary import float_row
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.relay.bench import contents, float_calls
@@ -38,6 +37,7 @@ from tinyai.frontends.relay.source import Source, graph_from_region, post_order,
 from tinyai.ir import NARROW, Graph, QParams, verify
 from tinyai.lowering import FLOATS, refusal_of_operator
 from tinyai.network import ENDS, Network, Port, c_name, network_of_graph
+from tinyai.partition.rows import float_row
 from tinyai.report import Report, safe
 from tinyai.source import Call, Refusal, Rounding
 from tinyai.target import FRAMEWORKS, Target

@@ -29,6 +29,7 @@ CIRCLES: tuple[frozenset[str], ...] = ()
 RANKS = {
     "tinyai.errors": 0,
     "tinyai._version": 0,
+    "tinyai.c_head": 0,
     "tinyai.interrupts": 0,
     "tinyai.install_tvm": 1,
     "tinyai.dropped": 0,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tinyai.codegen.c import identifier
-from tinyai.ir import Graph, QParams, Type, verify
+from tinyai.ir import DType, Graph, QParams, Type, verify
 from tinyai.report import Report
 
 # What the ends of a network are: as the model has them, or integers without the quantize and
@@ -23,6 +25,40 @@ class Port:
     name: str
     type: Type
     quant: QParams | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The port as plain values, for JSON."""
+        facts = {"name": self.name, "dtype": str(self.type.dtype), "shape": list(self.type.shape)}
+        if self.quant is None:
+            return facts
+        scale, zero_point, axis = list(self.quant.scale), self.quant.zero_point, self.quant.axis
+        return {**facts, "scale": scale, "zero_point": zero_point, "axis": axis}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Port:
+        """The port of what ``to_dict`` made. Raises one of Python's errors for anything else."""
+        shape = tuple(map(int, facts["shape"]))
+        if min(shape, default=1) < 1:
+            raise ValueError(f"shape {shape}")
+        quant = None
+        if "scale" in facts:
+            axis = facts["axis"]
+            scale = tuple(map(float, facts["scale"]))
+            quant = QParams(scale, int(facts["zero_point"]), None if axis is None else int(axis))
+        return cls(str(facts["name"]), Type(shape, DType(facts["dtype"])), quant)
+
+    def spec(self) -> dict[str, Any]:
+        """The port as ``tinyai.runtime.library.TensorSpec`` has it: scale and zero point where they
+        are one for all."""
+        quant = self.quant
+        single = quant if quant and len(quant.scale) == 1 and not self.type.dtype.is_float else None
+        return {
+            "name": self.name,
+            "shape": list(self.type.shape),
+            "dtype": str(self.type.dtype),
+            "scale": single.scale[0] if single else None,
+            "zero_point": single.zero_point if single else None,
+        }
 
 
 @dataclass(frozen=True)

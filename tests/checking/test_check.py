@@ -192,7 +192,7 @@ def test_code_of_other_options_is_compared_without_its_layers(tmp_path: Path) ->
         ("absent.so", {}, OptionError, "no file and no folder"),
         ("text.so", {}, FormatError, "that begin with b'text'"),
         ("text.tar", {}, FormatError, "ReadError"),
-        ("empty", {}, FormatError, "no files *_report.json"),
+        ("empty", {}, FormatError, "no files *_manifest.json"),
         ("net.so", {"against": "tvm"}, OptionError, "onnx"),
         ("net.so", {"target": Target()}, OptionError, "tinyai -isa=auto"),
         ("other.so", {}, OptionError, "int8[1,3] -> int8[1,3]"),

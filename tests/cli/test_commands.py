@@ -461,7 +461,7 @@ WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
     ("run net.tar -i x.npy --method one", 2, "beside a single network", nothing),
     ("run none.tar -i x.npy", 2, "none.tar, no file and no folder", nothing),
     ("run bad.tar -i x.npy", 1, "bad.tar: ReadError", make(bad_tar=b"hello")),
-    ("run empty -i x.npy", 1, "empty: no files *_report.json", make(empty=b"/")),
+    ("run empty -i x.npy", 1, "empty: no files *_manifest.json", make(empty=b"/")),
     ("run net.tar -i y.npy", 2, "int8[1,49,10,1]", lambda: np.save("y.npy", np.zeros(3, "int8"))),
     ("run net.so -i y.npy", 2, "int8[1,49,10,1]", lambda: np.save("y.npy", np.zeros(3, "int8"))),
     ("run net.so -i y.npy", 2, "scaled=True", lambda: np.save("y.npy", np.zeros((1, 49, 10, 1)))),

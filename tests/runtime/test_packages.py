@@ -3,13 +3,16 @@ whole."""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +29,9 @@ from tinyai.frontends.relay.whole import network_of
 from tinyai.network import network_of_graph
 from tinyai.package import Package, package_of
 from tinyai.reference import run_graph
+from tinyai.runtime import manifest as manifest_module
 from tinyai.runtime import package as package_module
+from tinyai.runtime.manifest import Manifest
 from tinyai.target import Target, this_architecture
 
 KWS = MODELS / "kws_ref_model.tflite"
@@ -192,28 +197,42 @@ def changed(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 def cut(folder: Path) -> None:
-    report = folder / "small_report.json"
-    report.write_bytes(report.read_bytes()[:200])
+    manifest = folder / "small_manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:200])
 
 
 def two(folder: Path) -> None:
-    (folder / "other_report.json").write_text("{}")
+    (folder / "other_manifest.json").write_text("{}")
+
+
+def signed(folder: Path, **changes: object) -> None:
+    """Change the manifest, and its checksum accordingly."""
+    path = folder / "small_manifest.json"
+    facts = {**json.loads(path.read_text()), **changes}
+    facts["checksum"] = manifest_module._checksum({k: facts[k] for k in facts if k != "checksum"})
+    path.write_text(json.dumps(facts))
+
+
+MANIFEST = "small_manifest.json"
 
 
 @pytest.mark.parametrize(
     ("spoil", "found"),
     [
-        (without("small_report.json"), "no files *_report.json"),
         (without("small_weights.c"), "no small_weights.c"),
-        (two, "2 files *_report.json"),
-        (cut, "small_report.json: JSONDecodeError"),
-        (changed("small_report.json", "package/1", "package/9"), "tinyai.package/9"),
-        (changed("small_report.json", '"name": "small"', '"name": "../x"'), "name '../x'"),
-        (changed("small_report.json", '"c_type": "', '"c_type": "u'), "KeyError"),
-        (changed("small_report.json", '"arena_bytes": ', '"arena_bytes": 1'), "SMALL_ARENA_BYTES"),
-        (changed("small_report.json", '"shape": [\n        1', '"shape": [\n        7'), "_BYTES"),
-        (changed("small.h", '_HASH "', '_HASH "0'), "SMALL_HASH"),
-        (changed("small_report.json", '"target": "tinyai', '"target": "llvm'), "OptionError"),
+        (two, "2 files *_manifest.json"),
+        (cut, "manifest.json: JSONDecodeError"),
+        (changed(MANIFEST, "manifest/1", "manifest/9"), "tinyai.manifest/9"),
+        (changed(MANIFEST, '"name": "small"', '"name": "../x"'), "it was altered"),
+        (changed(MANIFEST, '"arena_bytes": ', '"arena_bytes": 1'), "it was altered"),
+        (changed(MANIFEST, '"shape": [\n    1', '"shape": [\n    7'), "it was altered"),
+        (partial(signed, name="../x"), "name '../x'"),
+        (partial(signed, name="other"), "name 'other'"),
+        (partial(signed, target="llvm"), "OptionError"),
+        (partial(signed, inputs=[{"name": "x", "dtype": "int9", "shape": [1]}]), "int9"),
+        (partial(signed, inputs=[{"name": "x", "dtype": "int8", "shape": [0]}]), "shape (0,)"),
+        (partial(signed, more=1), "unexpected keyword argument 'more'"),
+        (changed("small.h", '_HASH "', '_HASH "0'), "small.h is not the one"),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(
@@ -226,6 +245,44 @@ def test_files_that_do_not_belong_together_are_refused(
     assert caught.value.what.startswith("C package")
     assert found in str(caught.value.found)
     assert not cache.exists() or not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_a_package_of_before_there_were_manifests_says_to_compile_it_again(
+    kind: str, tmp_path: Path
+) -> None:
+    files = {file: data for file, data in small().files.items() if file != MANIFEST}
+    package = replace(small(), files=files)
+    path = tmp_path / "net.tar"
+    write = package.write if kind == "folder" else package.write_tar
+    write(path.with_suffix("") if kind == "folder" else path)
+    with pytest.raises(FormatError, match="of another version") as caught:
+        tinyai.Model(path.with_suffix("") if kind == "folder" else path)
+    assert "no *_manifest.json" in str(caught.value.found)
+    assert "compile the model again" in str(caught.value)
+
+
+def test_the_manifest_lists_the_files_and_what_goes_in_and_out() -> None:
+    made = small()
+    manifest = json.loads(made.files[MANIFEST])
+    assert manifest["files"].keys() == made.files.keys() - {MANIFEST}
+    for file, facts in manifest["files"].items():
+        content = made.files[file]
+        assert facts == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert (manifest["name"], manifest["entry"]) == ("small", "small_run")
+    assert manifest["hash"] == made.report.hash
+    assert [port["shape"] for port in manifest["inputs"]] == [list(made.report.inputs[0].shape)]
+    assert Manifest.from_bytes(made.files[MANIFEST], Path()).to_bytes() == made.files[MANIFEST]
+
+
+def test_code_that_was_changed_by_hand_is_run_and_its_layers_are_not_known(tmp_path: Path) -> None:
+    folder = small().write(tmp_path / "net")
+    assert tinyai.Model(folder).facts["layers"]
+    changed("small.c", "/* The network.", "/* A network.")(folder)
+    model, inputs = tinyai.Model(folder), random_inputs(small_network(), 0)
+    assert not model.facts["layers"]
+    expected = run_graph(small_network(), inputs)
+    np.testing.assert_array_equal(model.run(inputs)[0], expected[0])
 
 
 def test_an_archive_that_was_cut_off_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.support.example_graphs import NETWORKS, Network, Qnn
-from tinyai.codegen.emit import CSource
+from tinyai.codegen.c_source import CSource
 from tinyai.ir import Array, Builder, DType, Graph, Type
 from tinyai.ops import AdaptivePool2d, Dense, Reshape
 from tinyai.ops.steps import Cast

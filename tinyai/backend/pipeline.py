@@ -11,8 +11,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tinyai.codegen.borders import with_borders
+from tinyai.codegen.c_source import CSource
 from tinyai.codegen.concatenate_in_place import plan_in_place
-from tinyai.codegen.emit import CSource, emit
+from tinyai.codegen.emit import emit
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.kernels import Kernel, choose_kernels
 from tinyai.codegen.lowered import Lowered, for_package, verify_lowered
@@ -98,7 +99,7 @@ def _equal(key: Key) -> tuple[Key, Compiled] | None:
 
 
 def _kept_bytes(compiled: Compiled) -> int:
-    return len(compiled.source.frame) + compiled.source.weight_bytes
+    return compiled.source.code_size + compiled.source.weight_bytes
 
 
 def _key(graph: Graph, target: Target) -> Key:

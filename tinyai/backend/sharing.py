@@ -8,7 +8,6 @@ one did.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tinyai.backend.named_data import NamedData, NamedDataStore
-from tinyai.codegen.constants import with_declarations
-from tinyai.codegen.emit import CSource
+from tinyai.c_head import CODE, head_of, is_generated, with_lines
+from tinyai.codegen.c import DTYPES
+from tinyai.codegen.c_source import CSource, Part, Piece
+from tinyai.codegen.constants import APART, Constant
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.schedules import candidates_of
 from tinyai.codegen.shapes.schedule import Schedule
@@ -25,7 +26,6 @@ from tinyai.ir import Node
 
 # What is shorter is repeated: a line would name it.
 _WORTH = 200
-_INCLUDE = re.compile(r'^#include "(tinyai_code_[0-9a-f]+\.h)"\n', re.MULTILINE)
 # Constants begin at a line of memory.
 ALIGNMENT = 64
 
@@ -85,28 +85,56 @@ def _like(graph: Lowered, node: Node, known: Schedule) -> Schedule | None:
     return next(filter(fits, tries), None)
 
 
-def shared_pieces(sources: Sequence[CSource]) -> set[str]:
+def shared_pieces(sources: Sequence[CSource]) -> set[Piece]:
     """Functions and definitions that more than one program has."""
-    found = Counter(piece for source in sources for piece in set(source.pieces))
-    return {piece for piece, count in found.items() if count > 1 and len(piece) > _WORTH}
+    found = Counter(piece for source in sources for piece in _pieces(source))
+    return {piece for piece, count in found.items() if count > 1 and len(piece.text) > _WORTH}
 
 
-def stored(source: CSource, pieces: set[str]) -> tuple[bytes, NamedData]:
+def _pieces(source: CSource) -> set[Piece]:
+    return {part for part in source.parts if isinstance(part, Piece)}
+
+
+def stored(source: CSource, pieces: set[Piece]) -> tuple[bytes, NamedData]:
     """A program's C without its constants and without these pieces, and both as named data."""
-    store, text = NamedDataStore(), source.frame
-    for constant in source.constants:
-        store.add(constant.name, constant.data, ALIGNMENT)
-    for piece in dict.fromkeys(source.pieces):
-        if piece in pieces:
-            key = f"tinyai_code_{hashlib.sha256(piece.encode()).hexdigest()[:32]}.h"
-            store.add(key, piece.encode())
-            text = text.replace(piece, f'#include "{key}"\n')
-    return with_declarations(text).encode(), store.output()
+    store, parts, apart = NamedDataStore(), list[Part](), dict[str, str]()
+    for part in source.parts:
+        if isinstance(part, Constant):
+            parts += [part.place] if apart else [APART, part.place]
+            apart[part.name] = part.c_type
+            store.add(part.name, part.data, ALIGNMENT)
+        elif isinstance(part, Piece) and part in pieces:
+            code = part.text.encode()
+            key = f"tinyai_code_{hashlib.sha256(code).hexdigest()[:32]}.h"
+            parts.append(_include(key))
+            apart[key] = CODE
+            store.add(key, code)
+        else:
+            parts.append(part)
+    return source.written(replace(source.head, apart=apart), parts).encode(), store.output()
 
 
-def with_pieces(text: str, data: NamedData) -> str:
-    """C with the pieces that it names. Raises ``KeyError`` for one that there is not."""
-    return _INCLUDE.sub(lambda include: data[include[1]].decode(), text)
+def whole(text: str, data: NamedData) -> str:
+    """C with what lies apart from it in its place; what has no head is whole. Raises ``KeyError``
+    for data that there is not, ``ValueError`` for C of an earlier tinyai."""
+    head = head_of(text)
+    if head is None and is_generated(text[:1024].encode()):
+        raise ValueError("C of another version of tinyai")
+    if head is None:
+        return text
+    lines = dict.fromkeys(APART.splitlines(keepends=True), "")
+    lines[head.lines[1]] = replace(head, apart={}).lines[1]
+    for key, kind in head.apart.items():
+        if kind == CODE:
+            lines[_include(key)] = data[key].decode()
+        else:
+            constant = Constant(key, np.frombuffer(data[key], DTYPES[kind].numpy))
+            lines[constant.place] = constant.definition
+    return with_lines(text, lines)
+
+
+def _include(key: str) -> str:
+    return f'#include "{key}"\n'
 
 
 def is_code(key: str) -> bool:

@@ -30,8 +30,7 @@ from tinyai.backend.pipeline import (
     with_useful_threads,
     write,
 )
-from tinyai.backend.sharing import Packing, shared_pieces, stored, with_pieces
-from tinyai.codegen.constants import with_definitions
+from tinyai.backend.sharing import Packing, shared_pieces, stored, whole
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.lowered import Lowered
 from tinyai.errors import OptionError, owning_faults
@@ -198,15 +197,16 @@ class BackendOptions:
 
 
 def whole_source(result: PreprocessResult) -> str:
-    """The C file of a result, with its constants. Raises ``OptionError`` where it is a library, or
-    the data that it names is missing."""
+    """The C file of a result, with its constants. Raises ``OptionError`` where it is a library, C
+    of another version of tinyai, or the data that it names is missing."""
     try:
-        text = result.processed_bytes.decode()
-        data = result.data_store_output or NamedData()
-        return with_definitions(with_pieces(text, data), data.__getitem__)
-    except (KeyError, UnicodeDecodeError) as error:
+        return whole(result.processed_bytes.decode(), result.data_store_output or NamedData())
+    except (KeyError, ValueError) as error:
         raise OptionError(
-            "C of a result", found=error, allowed="C, and the data that it names"
+            "C of a result",
+            found=error,
+            allowed="C, and the data that it names",
+            hint="compile it again",
         ) from None
 
 

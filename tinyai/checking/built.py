@@ -19,7 +19,6 @@ from tinyai.report import safe
 from tinyai.runtime.library import Library
 from tinyai.runtime.package import library_of_package
 from tinyai.runtime.toolchain import Toolchain
-from tinyai.runtime.watch import layers_digest
 from tinyai.target import Target
 
 # Shapes and dtypes of arrays.
@@ -56,7 +55,7 @@ class Built:
         anew under the same options, it has the same layers."""
         graph: Lowered | None = None
         made = compile_graph(network.graph, self.target, **self.how)
-        if layers_digest(made.source.text) == self.layers:
+        if made.source.layers_digest == self.layers:
             graph = made.graph
         name = f"the {self.kind} {self.path.name}"
         return Code(name, self.library, self.name, graph, self.run)

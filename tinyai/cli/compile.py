@@ -169,7 +169,7 @@ def _library(
 ) -> dict[str, Any]:
     with stage(OWN_IMPORTS):
         from tinyai.frontends.model import compile
-        from tinyai.runtime.link import facts_of_library
+        from tinyai.runtime.library import facts_of_library
 
     compile(
         model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,9 +18,9 @@ C_TYPES = {
     DType.INT64: "int64_t",
     DType.FLOAT32: "float",
 }
+DTYPES = {c_type: dtype for dtype, c_type in C_TYPES.items()}
 # A type in C, and dimensions.
 Shaped = tuple[str, tuple[int, ...]]
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def literal(value: Any, dtype: DType) -> str:
@@ -65,9 +64,14 @@ def _float_literal(value: np.float32) -> str:
     )
 
 
+def is_identifier(name: str) -> bool:
+    """Whether C can call something ``name``."""
+    return name.isascii() and name.isidentifier()
+
+
 def identifier(name: str, what: str) -> str:
     """``name``, when it is a C identifier; ``OptionError`` else."""
-    if not _IDENTIFIER.match(name):
+    if not is_identifier(name):
         raise OptionError(
             what, found=ascii(name)[:80], allowed="letters, digits and _, no digit first"
         )

@@ -3,8 +3,7 @@ lists of numbers (docs/measurements.md, "Where the weights live")."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,29 +95,11 @@ class Constant:
         return self._dtype.bytes == 1 and self.value.size > _SHORT
 
 
-_PLACE = re.compile(r"^TINYAI_APART\((\w+), (\w+), \d+\);\n", re.MULTILINE)
-# What makes places declarations.
-_APART = """#define TINYAI_APART(type, name, count) \\
-TINYAI_C const type name[count] __attribute__((visibility("hidden"), aligned(64)))
-
+# In front of the first place: it makes places declarations of what another object defines. No line
+# of it is anywhere else in a file.
+APART = """#define TINYAI_APART(type, name, count) \\
+    TINYAI_C const type name[count] __attribute__((visibility("hidden"), aligned(64)))
 """
-_DTYPES = {c_type: dtype for dtype, c_type in C_TYPES.items()}
-
-
-def with_declarations(text: str) -> str:
-    """C in which the places of constants declare what another object defines."""
-    return _PLACE.sub(lambda place: _APART + place[0], text, count=1)
-
-
-def with_definitions(text: str, data: Callable[[str], bytes]) -> str:
-    """C with its constants, for which ``data`` knows the bytes by name. The places may be
-    declarations. Raises what ``data`` does for a name that it does not know."""
-
-    def defined(place: re.Match[str]) -> str:
-        value = np.frombuffer(data(place[2]), _DTYPES[place[1]].numpy)
-        return Constant(place[2], value).definition
-
-    return _PLACE.sub(defined, text.replace(_APART, "", 1))
 
 
 def _strings(value: Array) -> Iterator[str]:

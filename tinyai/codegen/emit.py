@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tinyai.codegen.c import C_TYPES, comment_text, identifier, signature
-from tinyai.codegen.constants import Constant, with_definitions
+from tinyai.c_head import Head
+from tinyai.codegen.c import C_TYPES, comment_text, identifier
+from tinyai.codegen.c_source import CSource, Part, Piece, Served
+from tinyai.codegen.constants import Constant
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
 from tinyai.codegen.helpers import CALLER, MATH, NOW
@@ -18,49 +20,13 @@ from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.work_stealing import team
 from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.codegen.plan import Location, MemoryPlan, Space
+from tinyai.codegen.run_function import Port, RunFunction
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, tidy
 from tinyai.errors import owning_faults
-from tinyai.ir import Array, DType, Graph, Node, format_steps
+from tinyai.ir import Array, DType, Node, format_steps
 from tinyai.ops import Concatenate, Reshape
 from tinyai.target import Target
-
-
-@dataclass(frozen=True)
-class Served:
-    """The row of the kernel table that serves a node, and why it is slower than such nodes can be:
-    better rows that were rejected, and what the row itself could not do in registers. ``math``:
-    whether it calls functions of the C library's such as expf."""
-
-    kernel: str
-    slower: tuple[str, ...] = ()
-    math: bool = False
-
-
-@dataclass(frozen=True)
-class CSource:
-    """Emitted code. ``symbol`` is the entry; sizes in bytes. ``frame`` is the C with places for the
-    ``constants``. ``variants`` are the instruction sets with the rows of the kernel table that
-    serve the nodes. ``pieces`` are the functions and definitions that ``frame`` holds, as they
-    are in it. ``weights`` is the file of its own that a package has for its constants."""
-
-    symbol: str
-    frame: str
-    arena_bytes: int
-    weight_bytes: int
-    variants: Mapping[IsaVariant, tuple[Served, ...]] = field(default_factory=dict)
-    constants: tuple[Constant, ...] = ()
-    pieces: tuple[str, ...] = ()
-    weights: str = ""
-
-    @functools.cached_property
-    def text(self) -> str:
-        """The C file, whole."""
-        return with_definitions(self.frame, {c.name: c.data for c in self.constants}.__getitem__)
-
-    @property
-    def lines(self) -> int:
-        return self.text.count("\n")
 
 
 def emit(
@@ -82,66 +48,96 @@ def emit(
     same, byte for byte, for the same arguments.
     """
     symbol = identifier(graph.name, "name of a region")
-    package = abi == "package"
-    constants = _Constants(symbol if package else "")
-    ports = [_port(graph, plan, name) for name in (*graph.inputs, *graph.outputs)]
+    package, timed = abi == "package", abi in ("timed", "traced")
+    isas = list(graph.variants)
+    ports = [Port.of(graph, plan, name) for name in (*graph.inputs, *graph.outputs)]
     split = 0 if graph.ports_in_arena else len(graph.inputs)
-    inputs, outputs = ports[:split], [] if graph.ports_in_arena else ports[split:]
+    outputs = [] if graph.ports_in_arena else ports[split:]
+    run = RunFunction(ports[:split], outputs, timed, graph.threads)
+    values: dict[str, Any] = {
+        "symbol": symbol,
+        "network": f"{symbol}_{'network' if package else 'run'}",
+        "run": run,
+        "inputs": run.inputs,
+        "outputs": run.outputs,
+        "ports": ports,
+        "signature": run.signature,
+        "graph": graph,
+        "plan": plan,
+        "target": str(replace(target, tuning="")),  # each layer says how it is cut up
+        "threads": graph.threads,
+        "isas": isas,
+        "units": len(isas),
+        "macs": graph.macs(),
+        "forced": isas[0].features if len(isas) == 1 else (),
+        "package": package,
+        "portable": package and all(isa.architecture is None for isa in isas),
+        "timed": timed,
+        "traced": abi == "traced",
+        "hooked": hooked,
+    }
+    constants = _Constants(symbol if package else "")
     variants = [
         _Variant(graph, plan, isa, rows, constants, by_content=by_content)
         for isa, rows in graph.variants.items()
     ]
-    timed = abi in ("timed", "traced")
-    calls = {
-        "symbol": symbol,
-        "network": f"{symbol}_{'network' if package else 'run'}",
-        "package": package,
-        "portable": package and all(isa.architecture is None for isa in graph.variants),
-        "ports": ports,
-        "inputs": inputs,
-        "outputs": outputs,
-        "threads": graph.threads,
-        "timed": timed,
-        "traced": abi == "traced",
-        "signature": signature(
-            *([(p.c_type, p.shape) for p in each] for each in (inputs, outputs))
-        ),
-        "hooked": hooked,
-    }
-    bodies = [variant.text(calls, alone=len(variants) == 1) for variant in variants]
-    definitions = _portable(variants, graph.threads, timed=timed)
-    entry = {
-        **calls,
-        "graph": graph,
-        "plan": plan,
-        "macs": graph.macs(),
-        "forced": variants[0].isa.features if len(variants) == 1 else (),
-    }
-    found = tuple(constants.found.values())
-    described = {
-        "target": str(replace(target, tuning="")),  # each layer says how it is cut up
-        "constants": found,
-    }
-    frame = render(
-        "file.c.j2",
-        **entry,
-        **described,
-        definitions=definitions,
-        intrinsics=_intrinsics(variants),
-        variants=list(zip([variant.isa for variant in variants], bodies, strict=True)),
-        isas=[variant.isa for variant in variants],
-        dropped=str(graph.dropped),
-        units=len(variants),
-        entry=tidy(render(f"entry_{'timed' if timed else abi}.c.j2", **entry)),
+    # Before all else, for the variants' code says what is needed in front of it.
+    code = [part for number, each in enumerate(variants) for part in each.parts(number, values)]
+    values |= {"constants": tuple(constants.found.values()), "intrinsics": _intrinsics(variants)}
+    entry = tidy(render(f"entry_{'timed' if timed else abi}.c.j2", **values))
+    # Each part in front of what names it.
+    parts: list[Part] = [
+        render("top.c.j2", **values),
+        *_definitions_of_constants(values),
+        *_spaced(_portable(variants, graph.threads, timed=timed)),
+        render("hook.c.j2", **values) if hooked else "",
+        *code,
+        render("dispatch.c.j2", **values, entry=entry),
+    ]
+    return CSource(
+        Head(symbol, tuple(isa.name for isa in isas) if len(isas) > 1 else ()),
+        tuple(_about(graph, plan, values["target"])),
+        tuple(parts),
+        arena_bytes=plan.arena_bytes,
+        weight_bytes=sum(each.size for each in constants.found.values()),
+        variants={variant.isa: tuple(variant.served) for variant in variants},
+        hooks=tuple(line for variant in variants for line in variant.hooks),
+        weights=tidy(render("weights.c.j2", **values)) if package else "",
     )
-    served = {variant.isa: tuple(variant.served) for variant in variants}
-    weights = sum(each.size for each in found)
-    pieces = (*definitions, *(each for variant in variants for each in variant.pieces))
-    apart = tidy(render("weights.c.j2", **entry, **described)) if package else ""
-    return CSource(symbol, frame, plan.arena_bytes, weights, served, found, pieces, apart)
 
 
-def _portable(variants: Sequence[_Variant], threads: int, *, timed: bool) -> list[str]:
+def _about(graph: Lowered, plan: MemoryPlan, target: str) -> Iterator[str]:
+    """What the first comment of the file says to people."""
+    yield f"target {target}"
+    work = f"{len(graph.nodes)} layers, {graph.macs()} multiply-accumulates"
+    yield f"{work}, arena of {plan.arena_bytes} bytes"
+    if dropped := str(graph.dropped):
+        yield f"the source model has more: {dropped}"
+    if graph.threads > 1:
+        pthread = "glibc before 2.34 has them in a library of their own"
+        yield f"POSIX threads: compile and link with -pthread ({pthread})"
+
+
+def _definitions_of_constants(values: Mapping[str, Any]) -> Iterator[Part]:
+    """The constants, or what the file knows of those that another one defines: of all where it is
+    a package's, else where it is compiled as a unit that is not the last."""
+    if values["package"]:
+        yield render("declarations.h.j2", **values)
+        return
+    if values["units"] > 1:
+        yield f"#if TINYAI_HAS({values['units']})\n"
+    yield from _spaced(values["constants"])
+    if values["units"] > 1:
+        yield render("elsewhere.c.j2", **values)
+
+
+def _spaced(parts: Iterable[Part]) -> Iterator[Part]:
+    """Parts with an empty line after each."""
+    for part in parts:
+        yield from (part, "\n")
+
+
+def _portable(variants: Sequence[_Variant], threads: int, *, timed: bool) -> list[Piece]:
     """The portable definitions that the file needs, in the order of their names where none needs
     the other."""
     wanted: dict[str, Definition] = {}
@@ -151,32 +147,12 @@ def _portable(variants: Sequence[_Variant], threads: int, *, timed: bool) -> lis
         for each in variant.definitions:
             collect(wanted, each)
     ordered = in_order(wanted[name] for name in sorted(wanted))
-    return [each.text for each in ordered if each.portable]
+    return [Piece(each.text) for each in ordered if each.portable]
 
 
 def _intrinsics(variants: Sequence[_Variant]) -> Architecture | None:
     """The architecture whose intrinsics the file needs: it has one, where it has any."""
     return next((each.isa.architecture for each in variants if each.has_intrinsics), None)
-
-
-@dataclass(frozen=True)
-class Port:
-    """An input or output as the entry's templates need it; ``offset`` in the arena, where it lives
-    there."""
-
-    c_type: str
-    shape: tuple[int, ...]
-    code: int
-    bits: int
-    text: str
-    offset: int
-
-
-def _port(graph: Graph, plan: MemoryPlan, name: str) -> Port:
-    of = graph.type(name)
-    kind = 2 if of.dtype.is_float else int(of.dtype.startswith("u"))  # DLDataTypeCode
-    offset = plan.locations[name].index
-    return Port(C_TYPES[of.dtype], of.shape, kind, 8 * of.dtype.bytes, str(of), offset)
 
 
 @dataclass
@@ -210,6 +186,7 @@ class _Variant:
     needs: dict[str, Definition] = field(default_factory=dict)
     has_intrinsics: bool = False
     served: list[Served] = field(default_factory=list)
+    hooks: list[str] = field(default_factory=list)
     by_content: bool = False
 
     def calls(self) -> list[Code]:
@@ -271,19 +248,21 @@ class _Variant:
         """What the functions need, in order."""
         return in_order(self.needs.values())
 
-    def text(self, values: Mapping[str, Any], *, alone: bool) -> str:
+    def parts(self, number: int, values: Mapping[str, Any]) -> list[Part]:
         """The microkernels, the functions that call them, and the network that calls those in
-        turn."""
+        turn; ``number`` is that of the variant."""
+        values = {**values, "isa": self.isa, "number": number}
+        # First of all, for the calls say which functions there are.
         body = text(self._network(values), INDENT)
-        suffix = "" if alone else f"_{self.isa.name}"
+        suffix = f"_{self.isa.name}" if values["units"] > 1 else ""
+        definitions = [Piece(each.text) for each in self.definitions if not each.portable]
+        functions = [Piece(function) for _, function in self.functions.values()]
         network = render("network.c.j2", **values, suffix=suffix, body=body)
-        return render("variant.c.j2", isa=self.isa, texts=[*self.pieces, network])
-
-    @property
-    def pieces(self) -> list[str]:
-        """The microkernels, and the functions that call them."""
-        definitions = [each.text for each in self.definitions if not each.portable]
-        return definitions + [function for _, function in self.functions.values()]
+        return [
+            render("variant_begin.c.j2", **values),
+            *_spaced((*definitions, *functions, network)),
+            render("variant_end.c.j2", **values),
+        ]
 
     def _network(self, values: Mapping[str, Any]) -> Code:
         """The calls of all layers, and where they are timed, when each ended; where they are
@@ -317,7 +296,9 @@ class _Variant:
     def _hook(self, number: int) -> Code:
         """The call of the user's function after a layer."""
         name = self.graph.nodes[number].output
-        return Call("TINYAI_LAYER", number, self._write(name), self.graph.stored(name).seen)
+        call = Call("TINYAI_LAYER", number, self._write(name), self.graph.stored(name).seen)
+        self.hooks.append(text(call, INDENT))
+        return call
 
     def _is_free(self, node: Node) -> bool:
         """A reshape whose input and output share memory, or a concatenation of what is made in its

@@ -50,8 +50,9 @@ def _axis_terms(axis: Axis, have: tuple[int, ...], steps: tuple[int, ...]) -> li
         if size == 1:
             continue
         position = axis.var if behind == 1 else f"{axis.var} / {behind}"
-        position = f"({position}) % {want}" if want * behind < axis.count else position
-        terms.append(_times(f"({position})" if " " in position else position, step))
+        wraps = want * behind < axis.count
+        position = f"({position}) % {want}" if wraps else position
+        terms.append(_times(f"({position})" if wraps or behind > 1 else position, step))
     return terms
 
 

@@ -20,7 +20,6 @@ from tinyai.backend.sharing import is_code
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import FormatError, OptionError
 from tinyai.files import no_file, written_whole
-from tinyai.ir import DType, QParams, Type
 from tinyai.network import Port
 from tinyai.report import safe
 from tinyai.runtime.kept import kept_library
@@ -225,22 +224,10 @@ def loaded_method(
             "entry": method.entry,
             "target": f"tinyai -arch={bundle.architecture}",
             "arena_bytes": ctypes.c_int64.in_dll(handle, f"{method.entry}_arena_bytes").value,
-            "inputs": [_spec(port) for port in method.inputs],
-            "outputs": [_spec(port) for port in method.outputs],
+            "inputs": [port.spec() for port in method.inputs],
+            "outputs": [port.spec() for port in method.outputs],
         }
         yield file, facts, handle
-
-
-def _spec(port: Port) -> dict[str, Any]:
-    """A port as ``Library`` knows it: scale and zero point where they are one for all."""
-    single = port.quant if port.quant and len(port.quant.scale) == 1 else None
-    return {
-        "name": port.name,
-        "shape": port.type.shape,
-        "dtype": str(port.type.dtype),
-        "scale": single.scale[0] if single else None,
-        "zero_point": single.zero_point if single else None,
-    }
 
 
 # --- What a file says ----------------------------------------------------------------------------
@@ -250,19 +237,10 @@ def _said(method: Method) -> dict[str, Any]:
     return {
         "name": method.name,
         "entry": method.entry,
-        "inputs": [_port_said(each) for each in method.inputs],
-        "outputs": [_port_said(each) for each in method.outputs],
+        "inputs": [each.to_dict() for each in method.inputs],
+        "outputs": [each.to_dict() for each in method.outputs],
         "sources": {str(number): list(names) for number, names in method.sources.items()},
     }
-
-
-def _port_said(port: Port) -> dict[str, Any]:
-    said: dict[str, Any] = {"name": port.name, "dtype": str(port.type.dtype)}
-    said["shape"] = list(port.type.shape)
-    if port.quant:
-        said["scale"] = list(port.quant.scale)
-        said["zero_point"], said["axis"] = port.quant.zero_point, port.quant.axis
-    return said
 
 
 def _method(said: Mapping[str, Any], program: Buffer) -> Method:
@@ -273,20 +251,8 @@ def _method(said: Mapping[str, Any], program: Buffer) -> Method:
     return Method(
         name,
         entry,
-        tuple(map(_port, said["inputs"])),
-        tuple(map(_port, said["outputs"])),
+        tuple(map(Port.from_dict, said["inputs"])),
+        tuple(map(Port.from_dict, said["outputs"])),
         program.data,
         {int(number): tuple(map(str, names)) for number, names in said["sources"].items()},
     )
-
-
-def _port(said: Mapping[str, Any]) -> Port:
-    shape = tuple(map(int, said["shape"]))
-    if min(shape, default=1) < 1:
-        raise ValueError(f"shape {shape}")
-    quant = None
-    if "scale" in said:
-        axis = said["axis"]
-        scale = tuple(map(float, said["scale"]))
-        quant = QParams(scale, int(said["zero_point"]), None if axis is None else int(axis))
-    return Port(str(said["name"]), Type(shape, DType(said["dtype"])), quant)

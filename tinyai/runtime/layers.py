@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tinyai.backend import Compiled, compile_graph
-from tinyai.codegen.emit import Served
+from tinyai.codegen.c_source import Served
 from tinyai.codegen.isa import runs_here
 from tinyai.errors import OptionError
 from tinyai.ir import Array, Graph, Node

@@ -311,6 +311,15 @@ def _loaded(path: Path) -> tuple[dict[str, Any], ctypes.CDLL]:
     return facts, handle
 
 
+def facts_of_library(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a library that was just written says of itself, and its size. It is found in the bytes
+    by its beginning, for the library may be for another machine."""
+    content = Path(file).read_bytes()
+    start = content.index(json.dumps({"format": FORMAT})[:-1].encode())
+    facts: dict[str, Any] = json.loads(content[start : content.index(b"\0", start)])
+    return {"size": len(content), **facts}
+
+
 @contextlib.contextmanager
 def executable(path: Path) -> Iterator[None]:
     """What fails within, where a library is loaded, fails because of its folder where that is

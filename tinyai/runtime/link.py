@@ -11,12 +11,12 @@ from typing import Any
 
 from tinyai._version import __version__
 from tinyai.backend import compile_graph
-from tinyai.codegen.emit import CSource
+from tinyai.codegen.c_source import CSource
 from tinyai.files import check_place
-from tinyai.network import Network, Port
+from tinyai.network import Network
 from tinyai.runtime.library import CONSTANT, FORMAT
 from tinyai.runtime.toolchain import Toolchain
-from tinyai.runtime.watch import HOOK_FLAG, layers_digest
+from tinyai.runtime.watch import HOOK_FLAG
 from tinyai.stages import stage
 from tinyai.target import Target, this_architecture
 
@@ -58,23 +58,22 @@ def toolchain_for(target: Target, given: Toolchain | None) -> Toolchain:
 def facts_in_c(network: Network, source: CSource, target: Target) -> str:
     """What a library says of itself, as a C file with one constant."""
     facts = {
-        "format": FORMAT,
         "tinyai": __version__,
         "name": network.name,
         "entry": source.symbol,
         "target": str(target),
         "arena_bytes": source.arena_bytes,
         "weight_bytes": source.weight_bytes,
-        "layers": layers_digest(source.text),
-        "inputs": list(map(_port, network.inputs)),
-        "outputs": list(map(_port, network.outputs)),
+        "layers": source.layers_digest,
+        "inputs": [port.spec() for port in network.inputs],
+        "outputs": [port.spec() for port in network.outputs],
     }
     return constant_in_c(facts)
 
 
 def constant_in_c(facts: Mapping[str, Any]) -> str:
     """The constant that a library says facts of itself by."""
-    text = json.dumps(facts, sort_keys=True)
+    text = json.dumps({"format": FORMAT, **facts})
     parts = (text[start : start + 80] for start in range(0, len(text), 80))
     declared = f"extern const char {CONSTANT}[];\nconst char {CONSTANT}[] ="
     lines = "\n".join(f'    "{_escaped(part)}"' for part in parts)
@@ -84,28 +83,6 @@ def constant_in_c(facts: Mapping[str, Any]) -> str:
     )
 
 
-def facts_of_library(file: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a library that was just written says of itself, read from its bytes: it may be for
-    another machine."""
-    content = Path(file).read_bytes()
-    start = content.index(b'{"arena_bytes": ')
-    facts: dict[str, Any] = json.loads(content[start : content.index(b"\0", start)])
-    return {"size": len(content), **facts}
-
-
 def _escaped(text: Iterable[str]) -> str:
     """ASCII inside a string literal; no trigraph."""
     return "".join(f"\\{each}" if each in '"\\?' else each for each in text)
-
-
-def _port(port: Port) -> dict[str, Any]:
-    quant = port.quant
-    if quant is not None and (port.type.dtype.is_float or len(quant.scale) != 1):
-        quant = None
-    return {
-        "name": port.name,
-        "shape": list(port.type.shape),
-        "dtype": str(port.type.dtype),
-        "scale": quant.scale[0] if quant else None,
-        "zero_point": quant.zero_point if quant else None,
-    }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
-import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -16,14 +14,7 @@ from tinyai.ir import Array
 
 # Compiled with this flag, C that is hooked has the hook.
 HOOK_FLAG = "-DTINYAI_HOOK"
-
-_LAYER = re.compile(r"^ *TINYAI_LAYER\(\d.*$", re.MULTILINE)
 _HOOK = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t)
-
-
-def layers_digest(text: str) -> str:
-    """What C with one digest has in common: the layers, and where each has its result."""
-    return hashlib.sha256("\n".join(_LAYER.findall(text)).encode()).hexdigest()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ one serves every layer."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tinyai.codegen.definitions import Definition
@@ -106,7 +107,7 @@ def tile(
     shared = _either(
         name_of("tile", height, *options.chosen, isa),
         "tile_256.c.j2",
-        "const tinyai_tile_args *const p, const ptrdiff_t blocks",
+        {"p": "const tinyai_tile_args *const", "blocks": "const ptrdiff_t"},
         (TILE_ARGS, SIMD, *_ends(options)),
         TileText(**vars(options), many=many),
         isa,
@@ -124,7 +125,7 @@ def depthwise(
     microkernel = _either(
         name_of("depthwise", *s.said(), *options.chosen, isa),
         "depthwise_256.c.j2",
-        "const tinyai_depthwise_args *const p",
+        {"p": "const tinyai_depthwise_args *const"},
         (DEPTHWISE_ARGS, SIMD, *_ends(options)),
         DepthwiseText(**vars(options), window=s.window, groups=s.groups),
         isa,
@@ -143,19 +144,19 @@ def _ends(options: Options) -> tuple[Definition, ...]:
 def _either(
     name: str,
     template: str,
-    parameters: str,
+    parameters: Mapping[str, str],
     needs: tuple[Definition, ...],
     text: TileText | DepthwiseText,
     isa: str,
 ) -> Definition:
     """The function ``name`` of the template; of ``isa`` "either" the one of both that suits the
-    CPU. ``parameters`` are its parameters in C, whose last words are their names."""
+    CPU. ``parameters`` are the types in C of its parameters, by their names."""
     vnni = replace(text, vnni=True)
     if isa != "either":
         return Definition(name, template, needs, arguments=vnni if isa == "avxvnni" else text)
     old = Definition(f"{name}_avx2", template, needs, arguments=text)
     new = Definition(f"{name}_avxvnni", template, needs, arguments=vnni)
     wrapped = Definition(new.name, "avxvnni.c.j2", (*needs, ASK), arguments=Wrapped(new.text))
-    arguments = ", ".join(parameter.split()[-1] for parameter in parameters.split(","))
-    either = EitherText(parameters, arguments, old.name, new.name)
+    declared = ", ".join(f"{c_type} {name}" for name, c_type in parameters.items())
+    either = EitherText(declared, ", ".join(parameters), old.name, new.name)
     return Definition(name, "either.c.j2", (old, wrapped), arguments=either)

@@ -18,11 +18,12 @@ MAY = {
     "target.py": ("the values of the option", "avx512vnni"),
     "doctor.py": ("the description of the CPU", "avx_vnni"),
     "install_tvm.py": ("the one platform that the wheel is for", "x86_64"),
+    "tvm_wheel.py": ("the one platform that the wheel is for", "x86_64"),
     "cli/install_tvm.py": ("what the command says of it", "x86-64"),
     "arithmetic/onnx.py": ("whose arithmetic: ONNX Runtime's there", "x86"),
     "ops/scales.py": ("what TVM's own code does there", "x86"),
     "frontends/model.py": ("an example of a target string", "avx2"),
-    "frontends/relay/floats.py": ("the CPU for LLVM's code of calibration", "core-avx2"),
+    "frontends/relay/float_model.py": ("the CPU for LLVM's code of calibration", "core-avx2"),
     "runtime/library.py": ("machines by their number in ELF files", "x86-64"),
 }
 

@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from tinyai.frontends.bundle import lower
     from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.relay.build import build
-    from tinyai.frontends.relay.calibrate import calibrate
     from tinyai.frontends.relay.explain import explain
     from tinyai.frontends.relay.own import partition_for, register_backend
     from tinyai.frontends.relay.partition import partition_for_tinyai
-    from tinyai.frontends.relay.quantize import quantize
+    from tinyai.frontends.relay.quantize import calibrate, quantize
     from tinyai.frontends.relay.seal import seal, unseal
     from tinyai.ir import Graph
     from tinyai.lowering import graph_of, refusal_of_composite, refusal_of_operator
@@ -148,7 +147,7 @@ _NEUTRAL = {
 
 _NEED_RELAY = {
     "build": "tinyai.frontends.relay.build",
-    "calibrate": "tinyai.frontends.relay.calibrate",
+    "calibrate": "tinyai.frontends.relay.quantize",
     "explain": "tinyai.frontends.relay.explain",
     "partition_for_tinyai": "tinyai.frontends.relay.partition",
     "quantize": "tinyai.frontends.relay.quantize",

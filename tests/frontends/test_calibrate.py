@@ -18,10 +18,10 @@ from tvm import relay
 import tinyai
 from tinyai import Calibration, QuantConfig
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
-from tinyai.frontends.relay import cluster
-from tinyai.frontends.relay.floats import Floats
 from tinyai.frontends.relay.quantize import Quantized
+from tinyai.quantizer import cluster
 from tinyai.quantizer.data import CalibrationError
+from tinyai.quantizer.float_runner import Observed
 
 distributed = pytest.importorskip("distributed")
 
@@ -67,12 +67,12 @@ def test_a_calibration_quantizes_as_its_samples_do(config: QuantConfig, tmp_path
 
 def test_one_calibration_serves_several_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     calibration = tinyai.calibrate(network(), None, values(4))
-    monkeypatch.setattr(Floats, "of", None)  # what ran the model is there
+    monkeypatch.setattr(Observed, "of", None)  # what ran the model is there
     for config in (QuantConfig(observer="percentile"), QuantConfig(dtype="uint8", float_last=True)):
         found = tinyai.quantize(network(), None, calibration, config)
         monkeypatch.undo()
         same(found, tinyai.quantize(network(), None, values(4), config))
-        monkeypatch.setattr(Floats, "of", None)
+        monkeypatch.setattr(Observed, "of", None)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def client() -> Iterator[Any]:
 
 
 def builds() -> int:
-    return cluster._once.cache_info().misses
+    return cluster._built.cache_info().misses
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.observer)

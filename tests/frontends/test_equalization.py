@@ -13,8 +13,10 @@ import tinyai
 from benchmarks.float_networks import sqnr
 from tests.support.oracle import oracle, runner
 from tinyai import QuantConfig
-from tinyai.frontends.relay.floats import Model
+from tinyai.frontends.relay.float_model import RelayModel
+from tinyai.quantizer.calibrate import points_of
 from tinyai.quantizer.equalization import Equalizer
+from tinyai.quantizer.folding import Folding
 from tinyai.quantizer.params import Array
 
 CHANNELS = 12
@@ -56,13 +58,13 @@ def floats(mod: tvm.IRModule) -> list[Array]:
 
 def test_the_float_network_stays_the_same_and_channels_become_alike() -> None:
     mod = network()
-    plain = Model(mod, None)
-    equalizer = Equalizer(plain.root, plain.fold)
+    model = RelayModel(mod, None)
+    equalizer = Equalizer(Folding(model.root, model.fold).result, model.fold)
     assert len(equalizer.pairs) == 2
-    model = Model(mod, None, equalize=True)
-    for one, other in zip(floats(mod), floats(model.written(model.root)), strict=True):
+    root = points_of(model, QuantConfig(equalize=True)).root
+    for one, other in zip(floats(mod), floats(model.written(root)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
-    weights = Equalizer(model.root, model.fold)
+    weights = Equalizer(root, model.fold)
     for pair in weights.pairs:
         ranges = []
         for layer, axis in ((pair.first, pair.before), (pair.second, pair.after)):
@@ -102,7 +104,8 @@ def test_a_calibration_of_the_equalized_model_serves_it_alone() -> None:
     ],
 )
 def test_what_is_not_the_same_for_scaled_channels_ends_a_pair(between: Any) -> None:
-    model = Model(network(between), None)
-    equalizer = Equalizer(model.root, model.fold)
+    model = RelayModel(network(between), None)
+    root = Folding(model.root, model.fold).result
+    equalizer = Equalizer(root, model.fold)
     assert equalizer.pairs == []
-    assert equalizer.result is model.root
+    assert equalizer.result is root

@@ -14,11 +14,12 @@ import tinyai
 from benchmarks.float_networks import sqnr
 from tests.support.oracle import oracle, runner
 from tinyai import QuantConfig
-from tinyai.frontends.relay.floats import Floats, Model
+from tinyai.frontends.relay.float_model import RelayModel
+from tinyai.quantizer.calibrate import points_of
 from tinyai.quantizer.data import CalibrationError
+from tinyai.quantizer.float_runner import Observed
 from tinyai.quantizer.layers import PLACES, layers
 from tinyai.quantizer.params import Array
-from tinyai.quantizer.points import Points
 
 
 def drawn(*shape: int) -> Any:
@@ -56,12 +57,12 @@ def test_a_layer_is_a_product_of_its_rows_and_its_matrix(name: str) -> None:
         data = relay.var("x", shape=shape)
         attributes = {**attributes, "kernel_size": size, "channels": kernel[kind.index("O")]}
         mod = one(relay.nn.conv2d(data, drawn(*kernel), **attributes))
-    model = Model(mod, None)
-    points = Points(model.root, QuantConfig(), model.fold)
+    model = RelayModel(mod, None)
+    points = points_of(model, QuantConfig())
     (layer,) = layers(points)
     np.testing.assert_array_equal(layer.unmatrix(layer.matrix(layer.weights)), layer.weights)
     values = np.random.default_rng(0).normal(size=shape).astype("float32")
-    (result,) = Floats.of(model, points).run({"x": values})
+    (result,) = Observed.of(model, points).runner.run({"x": values})
     rows: Array = layer.rows(values) @ layer.matrix(layer.weights).transpose(0, 2, 1)
     ours = np.concatenate([*rows], axis=-1)  # [places, channels]
     wanted = np.moveaxis(result, channels, -1).reshape(ours.shape)
@@ -70,8 +71,8 @@ def test_a_layer_is_a_product_of_its_rows_and_its_matrix(name: str) -> None:
 
 def test_of_a_large_image_some_places_are_looked_at() -> None:
     data = relay.var("x", shape=(1, 1, 64, 64))
-    model = Model(one(relay.nn.conv2d(data, drawn(2, 1, 1, 1))), None)
-    (layer,) = layers(Points(model.root, QuantConfig(), model.fold))
+    model = RelayModel(one(relay.nn.conv2d(data, drawn(2, 1, 1, 1))), None)
+    (layer,) = layers(points_of(model, QuantConfig()))
     values = np.arange(64 * 64.0).reshape(1, 1, 64, 64)
     found = layer.rows(values).reshape(-1)
     assert PLACES / 2 < len(found) <= PLACES

@@ -20,12 +20,12 @@ from benchmarks.quantizer import by_onnx_runtime, by_tflite, floats, module_of
 from tests.support.oracle import oracle, runner
 from tests.support.paths import MODELS
 from tinyai.frontends.relay import regions
-from tinyai.frontends.relay.floats import Model
+from tinyai.frontends.relay.float_model import RelayModel
 from tinyai.frontends.relay.quantize import Quantized
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer import QuantConfig
+from tinyai.quantizer.calibrate import points_of
 from tinyai.quantizer.data import Sample
-from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import Written
 
 # --- Networks of seeded weights, with batch norm ----------------------------------------------
@@ -64,8 +64,8 @@ def pieces(mod: tvm.IRModule) -> int:
 
 def on_made_up_grids(mod: tvm.IRModule) -> tvm.IRModule:
     """The quantized module, without what takes long: nothing runs."""
-    model = Model(mod, None)
-    points = Points(model.root, QuantConfig(), model.fold)
+    model = RelayModel(mod, None)
+    points = points_of(model, QuantConfig())
     assert points.left == []
     grids = {point.grid: Grid("int8", 0.05 + 0.001 * point.grid, 3) for point in points.points}
     return model.written(Written(points, grids).result)

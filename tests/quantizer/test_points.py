@@ -12,10 +12,11 @@ import pytest
 import tvm
 from tvm import relay
 
-from tinyai.frontends.relay.floats import Model
+from tinyai.frontends.relay.float_model import RelayModel
 from tinyai.frontends.relay.qdq import float_operators, integers_from_qdq
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer import QuantConfig
+from tinyai.quantizer.folding import Folding
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import Written
 
@@ -92,10 +93,11 @@ NETWORKS: dict[str, tuple[relay.Expr, int]] = {
 
 
 def quantized(body: relay.Expr, config: QuantConfig | None = None) -> tuple[Points, tvm.IRModule]:
-    model = Model(
+    model = RelayModel(
         tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body)), None
     )
-    points = Points(model.root, config or QuantConfig(), model.fold)
+    root = Folding(model.root, model.fold).result
+    points = Points(root, config or QuantConfig(), model.fold)
     # Different scales, so that what shares one is known by it.
     grids = {point.grid: Grid("int8", 0.05 * (1 + point.grid), 0) for point in points.points}
     return points, model.written(Written(points, grids).result)
@@ -255,7 +257,7 @@ def test_the_module_that_is_handed_over_is_not_changed() -> None:
     body = NETWORKS["residual"][0]
     mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
     before = tvm.ir.structural_hash(mod)
-    Model(mod, None)
+    RelayModel(mod, None)
     assert tvm.ir.structural_hash(mod) == before
 
 

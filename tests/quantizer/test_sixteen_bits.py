@@ -16,9 +16,9 @@ from tests.support.oracle import oracle, runner
 from tinyai import QuantConfig
 from tinyai.errors import OptionError
 from tinyai.frontends.relay import regions
-from tinyai.frontends.relay.floats import Model
+from tinyai.frontends.relay.float_model import RelayModel
 from tinyai.frontends.relay.quantize import Quantized
-from tinyai.quantizer.points import Points
+from tinyai.quantizer.calibrate import points_of
 
 SHAPE = (1, 8, 6, 6)
 X = relay.var("x", shape=SHAPE)
@@ -211,8 +211,8 @@ WIDE = {
 
 @pytest.mark.parametrize("name", WIDE)
 def test_a_named_layers_operands_and_results_have_16_bits_and_others_8(name: str) -> None:
-    model = Model(module(layers()), None)
-    points = Points(model.root, QuantConfig(int16_layers=(name,)), model.fold)
+    model = RelayModel(module(layers()), None)
+    points = points_of(model, QuantConfig(int16_layers=(name,)))
     dtypes = {point.name: points.dtypes[point.grid] for point in points.points}
     assert {each for each, dtype in dtypes.items() if dtype == "int16"} == WIDE[name]
 

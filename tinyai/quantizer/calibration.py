@@ -19,6 +19,7 @@ from tinyai.errors import FormatError
 from tinyai.files import written_whole
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import CalibrationError, Sample
+from tinyai.quantizer.float_runner import Observed
 from tinyai.quantizer.observers import Observer, Seen
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
@@ -41,7 +42,7 @@ class Calibration:
     seen: Mapping[int, Seen]
     samples: int
     first: Mapping[int, Sample] = field(default_factory=dict)
-    floats: object = field(default=None, repr=False)
+    floats: Observed | None = field(default=None, repr=False)
 
     def merge(self, other: Calibration) -> Calibration:
         """As if the samples of ``other`` had come after these. What one of the two did not keep is
@@ -51,7 +52,11 @@ class Calibration:
         """
         _require_model(other.model, self.model)
         seen = {place: state for place, state in self.seen.items() if place in other.seen}
-        after = {place: _after(other.seen[place], self.samples) for place in seen}
+        after = {}
+        for place in seen:  # the numbers of the other's samples count on
+            state = other.seen[place]
+            extremes = {self.samples + number: each for number, each in state.extremes.items()}
+            after[place] = replace(state, extremes=extremes)
         first = {self.samples + number: sample for number, sample in other.first.items()}
         return Calibration(
             self.model,
@@ -69,7 +74,7 @@ class Calibration:
         """
         _require_model(self.model, model)
         found: dict[int, Seen] = {}
-        for point, place in zip(points.points, places(points), strict=True):
+        for point, place in zip(points.points, points.places(), strict=True):
             if not point.observed:
                 continue
             state = self.seen.get(place)
@@ -139,7 +144,7 @@ class Watch:
 
     @classmethod
     def of(cls, points: Points, every: bool) -> Watch:
-        at = dict(zip(places(points), points.points, strict=True))
+        at = dict(zip(points.places(), points.points, strict=True))
         names = {place: point.name for place, point in at.items()}
         seen = {place for place, point in at.items() if every or point.observed}
         return cls(points.config, names, seen)
@@ -177,21 +182,9 @@ def _lacks(state: Seen, config: QuantConfig) -> bool:
     return config.observer == "average" and not state.extremes
 
 
-def places(points: Points) -> list[int]:
-    """Where in the model's order each point is."""
-    order = {expr: place for place, expr in enumerate(points.order)}
-    return [order[point.expr] for point in points.points]
-
-
 def merged(one: Mapping[int, Seen], other: Mapping[int, Seen]) -> dict[int, Seen]:
     """States by place."""
     found = dict(one)
     for place, state in other.items():
         found[place] = found[place].merge(state) if place in found else state
     return dict(sorted(found.items()))
-
-
-def _after(state: Seen, samples: int) -> Seen:
-    """A state of samples that come after others, whose numbers count on."""
-    extremes = {samples + number: each for number, each in state.extremes.items()}
-    return replace(state, extremes=extremes)

@@ -6,6 +6,7 @@ it: names, shapes, dtypes, what is not finite, no samples at all. Files are read
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import zipfile
@@ -67,7 +68,7 @@ class Samples:
             first = next(rest, None)
             _require_some(first is not None)
             assert first is not None
-            self._once = _chained(checked(0, first, self.inputs), rest)
+            self._once = itertools.chain([checked(0, first, self.inputs)], rest)
 
     def parts(self, size: int) -> Iterator[Part]:
         """All samples, some at a time: as they are, or by the names of their files."""
@@ -159,11 +160,6 @@ def _require_some(some: object) -> None:
         )
 
 
-def _chained(first: Sample, rest: Iterator[Sample]) -> Iterator[Sample]:
-    yield first
-    yield from rest
-
-
 def _array(where: str, of: Input, value: Any) -> Array:
     array: Array = np.asarray(value)
     if array.shape == of.shape[1:] and of.shape[:1] == (1,):
@@ -226,25 +222,20 @@ def _rows(archive: zipfile.ZipFile, member: str, of: Input) -> Iterator[Array]:
         shape, fortran, dtype = read(file)
         if fortran or dtype.hasobject:
             raise ValueError(f"{member}: an array in Fortran's order, or of objects")
-        row = _row_shape(shape, of)
-        if row is None:
+        batch = of.shape[:1] == (1,) and shape[1:] == of.shape[1:]
+        if not shape or not (shape[1:] == of.shape or batch):
             raise CalibrationError(
                 f"shape of {of.name} in calibration data",
                 found=list(shape),
                 allowed=f"[samples,{','.join(map(str, of.shape))}], or without its batch of 1",
             )
+        row = shape[1:]
         size = int(np.prod(row, dtype=np.int64)) * dtype.itemsize
         for _ in range(shape[0]):
             content = file.read(size)
             if len(content) != size:
                 raise ValueError(f"{member} ends too early")
             yield np.frombuffer(content, dtype).reshape(row)
-
-
-def _row_shape(shape: tuple[int, ...], of: Input) -> tuple[int, ...] | None:
-    """Of one sample, None where an array of this shape holds none."""
-    fits = shape[1:] == of.shape or (of.shape[:1] == (1,) and shape[1:] == of.shape[1:])
-    return shape[1:] if shape and fits else None
 
 
 def _files(path: Path, inputs: tuple[Input, ...]) -> tuple[Path, ...]:

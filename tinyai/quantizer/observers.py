@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.params import Array, grid
+from tinyai.quantizer.params import Array, configured_grid
 
 Counts = npt.NDArray[np.int64]
 
@@ -56,7 +56,10 @@ class Histogram:
     @classmethod
     def of(cls, values: Array) -> Histogram:
         wide = values.astype(np.float64).reshape(-1)
-        exponent = _exponent(max(float(wide.max()), -float(wide.min())))
+        largest, exponent = max(float(wide.max()), -float(wide.min())), NARROWEST
+        if largest:
+            _, above = math.frexp(largest)  # largest < 2**above
+            exponent = max(NARROWEST, above - (BINS.bit_length() - 1))
         bins = np.floor(np.ldexp(wide, -exponent)).astype(np.int64)
         return cls(exponent, np.bincount(bins + BINS, minlength=2 * BINS).astype(np.int64))
 
@@ -75,14 +78,6 @@ class Histogram:
         """The middles of the bins that have values, and how many each has."""
         filled = np.flatnonzero(self.counts)
         return np.ldexp(filled - BINS + 0.5, self.exponent), self.counts[filled].astype(np.float64)
-
-
-def _exponent(largest: float) -> int:
-    """Of the narrowest bins that hold ``largest`` on both sides of 0."""
-    if largest == 0:
-        return NARROWEST
-    _, exponent = math.frexp(largest)  # largest < 2**exponent
-    return max(NARROWEST, exponent - (BINS.bit_length() - 1))
 
 
 @dataclass(frozen=True)
@@ -186,10 +181,7 @@ def _best(seen: Seen, config: QuantConfig, error: Any) -> Range:
     fractions = np.arange(_CANDIDATES, 0, -1) / _CANDIDATES
 
     def cost(one: float, other: float) -> float:
-        made = grid(
-            one, other, config.dtype, symmetric=config.symmetric, power_of_two=config.power_of_two
-        )
-        return float(error(middles, counts, made))
+        return float(error(middles, counts, configured_grid(one, other, config)))
 
     best_low, best_high = low, high
     if config.symmetric:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinyai.qdq.operands import Grid
+from tinyai.quantizer.config import QuantConfig
 
 Array = npt.NDArray[Any]
 
@@ -40,6 +41,13 @@ def grid(
         return Grid(dtype, scale, middle)
     zero = round(limits.min - low / scale)
     return Grid(dtype, scale, max(limits.min, min(limits.max, zero)))
+
+
+def configured_grid(low: float, high: float, config: QuantConfig) -> Grid:
+    """The grid of ``config``'s dtype that reaches from ``low`` to ``high``."""
+    return grid(
+        low, high, config.dtype, symmetric=config.symmetric, power_of_two=config.power_of_two
+    )
 
 
 def weight_scales(

@@ -40,19 +40,16 @@ def reconstructed(
             scales = scales_of(points, layer.product, grids)
             near = quantized_weights(layer.weights, scales, axis)
             if seen.products is not None:
-                near = _adapted(layer, scales, seen.spread(centred=config.correct_bias))
+                matrix = layer.matrix(layer.weights)
+                each = np.broadcast_to(scales.astype(np.float64), (layer.outputs,))
+                spread = seen.spread(centred=config.correct_bias)
+                near = layer.unmatrix(rounded(matrix, each.reshape(matrix.shape[:2]), spread))
                 steps[layer.product] = near
             shape = [-1 if d == axis else 1 for d in range(near.ndim)]
             weights = near * scales.astype(np.float64).reshape(shape)
         if config.correct_bias:
             biases[layer.product] = correction(layer, weights, seen)
     return Changes(steps, biases)
-
-
-def _adapted(layer: Layer, scales: Array, products: Array) -> Array:
-    weights = layer.matrix(layer.weights)
-    each = np.broadcast_to(scales.astype(np.float64), (layer.outputs,))
-    return layer.unmatrix(rounded(weights, each.reshape(weights.shape[:2]), products))
 
 
 def read(points: Points) -> set[int]:

@@ -40,11 +40,15 @@ class Sums:
 
     def and_sample(self, values: Array, quantized: Array, grid: Grid | None) -> Sums:
         wide, other = values.astype(np.float64), quantized.astype(np.float64)
+        outside = self.outside
+        if grid is not None:
+            limits, steps = np.iinfo(grid.dtype), wide / grid.scale + grid.zero_point
+            outside += int(((steps < limits.min - 0.5) | (steps > limits.max + 0.5)).sum())
         return Sums(
             (*self.signal, float((wide**2).sum())),
             (*self.noise, float(((wide - other) ** 2).sum())),
             self.count + wide.size,
-            self.outside + (0 if grid is None else _outside(wide, grid)),
+            outside,
         )
 
     @property
@@ -57,12 +61,6 @@ def sqnr_of(signal: float, noise: float) -> float | None:
     if noise == 0:
         return None
     return 10 * math.log10(signal / noise) if signal else -math.inf
-
-
-def _outside(values: Array, grid: Grid) -> int:
-    limits = np.iinfo(grid.dtype)
-    steps = values / grid.scale + grid.zero_point
-    return int(((steps < limits.min - 0.5) | (steps > limits.max + 0.5)).sum())
 
 
 @dataclass(frozen=True)

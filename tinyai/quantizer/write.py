@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyai.qdq.operands import Grid, Integers, dequantize, is_call, name_of, quantize
 from tinyai.quantizer.folding import output_channels, weight_channels
-from tinyai.quantizer.params import Array, grid, quantized_weights, weight_scales
+from tinyai.quantizer.params import Array, configured_grid, quantized_weights, weight_scales
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Expr, Tuple, children, rebuilt
@@ -110,13 +110,7 @@ class Written:
     def _constant(self, values: Array, call: Call) -> Expr:
         """A constant operand of a sum or product of tensors, on a grid of its own."""
         config, dtype = self._points.config, self._points.dtype_beside(call)
-        at = grid(
-            float(values.min()),
-            float(values.max()),
-            dtype,
-            symmetric=config.symmetric,
-            power_of_two=config.power_of_two,
-        )
+        at = configured_grid(float(values.min()), float(values.max()), config.of_dtype(dtype))
         return _dequantized(constant(at.quantize(values)), at, call.name)
 
 
@@ -162,8 +156,10 @@ def _dequantized(integers: Expr, at: Grid, name: str) -> Call:
     return dequantize(Integers(integers, (at.scale,), (at.zero_point,)), name)
 
 
-def with_results(root: Expr, others: Sequence[Expr]) -> Tuple:
+def with_results(root: Expr, others: Sequence[Expr]) -> Expr:
     """``root``, or the tensors of a tuple, and then ``others``."""
+    if not others:
+        return root
     own = root.fields if isinstance(root, Tuple) else (root,)
     fields = (*own, *others)
     return Tuple(tuple(each.type for each in fields), load=lambda: fields)

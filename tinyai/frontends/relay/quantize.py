@@ -1,37 +1,24 @@
-"""Quantize a float module of Relay's: TVM's CPU build runs it, the quantizer decides."""
+"""``tinyai.quantize`` and ``tinyai.calibrate`` of float modules of Relay's."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import tvm
-from tvm.contrib import graph_executor
 
-from tinyai.frontends.relay.alone import Alone
-from tinyai.frontends.relay.build import build
-from tinyai.frontends.relay.calibrate import COMPARED, calibrated, require_points
-from tinyai.frontends.relay.floats import Floats, Model
+from tinyai.frontends.relay.float_model import RelayModel
 from tinyai.frontends.relay.partition import module_of
 from tinyai.frontends.relay.qdq import integers_from_qdq
-from tinyai.frontends.relay.source import source_types
-from tinyai.qdq.operands import Grid
-from tinyai.quantizer.calibration import Calibration, places
+from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
+from tinyai.quantizer.calibration import Calibration
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.data import CalibrationError, Data, Sample
-from tinyai.quantizer.layer_row import LayerRow
-from tinyai.quantizer.mixed import Mixed, Search
-from tinyai.quantizer.observers import Observer, Seen
-from tinyai.quantizer.params import Array, grid
-from tinyai.quantizer.points import Point, Points
-from tinyai.quantizer.reconstruction import SAMPLES, read, reconstructed, reconstructs
-from tinyai.quantizer.report import Choices, QuantReport, Sums, output_row
-from tinyai.quantizer.write import Changes, Written, with_results
-from tinyai.source import TVMS_OWN, Expr, Rounding
-from tinyai.stages import stage
+from tinyai.quantizer.data import Data
+from tinyai.quantizer.mixed import Mixed
+from tinyai.quantizer.quantize import quantized
+from tinyai.quantizer.report import QuantReport
+from tinyai.source import TVMS_OWN, Rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,181 +62,40 @@ def quantize(
     report says which, why, and whether they do.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
     """
-    config = config or QuantConfig()
-    model = Model(*module_of(mod, params), equalize=config.equalize)
-    points = Points(model.root, config, model.fold)
-    require_points(points, model)
-    if not isinstance(calibration, Calibration):
-        every = mixed is not None
-        calibration = calibrated(model, points, calibration, None, compared, progress, every)
-    floats = _floats(calibration, model, points)
-    first = [*calibration.first.values()][:compared]
-    ranges, alone = _Ranges(model, calibration), dict[Expr, float]()
-    search, changes = None, _changes(floats, points, ranges)
-    if rank or mixed is not None:
-        trial = Alone(model, points, ranges.of(points), changes.steps, first)
-        ranking = trial.ranking()
-        alone = {point.expr: sqnr for point, sqnr in ranking}
-        search = Search(
-            points,
-            ranking,
-            lambda floats, wide: Points(model.root, config, model.fold, floats, wide),
-            lambda some: trial.rows(trial.switched.on(some)),
-        )
-    made = _made(model, floats, points, ranges, changes, first, alone)
-    while mixed is not None and search is not None and not mixed.reached(made.report.outputs):
-        if not search.go_on():
-            break
-        while not mixed.reached(search.rows) and search.go_on():
-            pass
-        changes = _changes(floats, search.points, ranges)
-        made = _made(model, floats, search.points, ranges, changes, first, alone)
-    if mixed is None or search is None:
-        return made
-    reached = mixed.reached(made.report.outputs)
-    choices = Choices(str(mixed), reached, tuple(search.steps))
-    return replace(made, report=replace(made.report, mixed=choices))
-
-
-def _made(
-    model: Model,
-    floats: Floats,
-    points: Points,
-    ranges: _Ranges,
-    changes: Changes,
-    first: Sequence[Sample],
-    alone: Mapping[Expr, float],
-) -> Quantized:
-    """The quantized model; its report compares its integers on the samples ``first``."""
-    seen, grids = ranges.seen(points), ranges.of(points)
-    written = Written(points, grids, changes)
-    module = model.written(written.result)
-    layers, outputs = _compared(model, floats, points, written, grids | points.fixed, seen, first)
-    layers = tuple(
-        replace(row, alone=alone.get(point.expr))
-        for row, point in zip(layers, points.points, strict=True)
+    model = RelayModel(*module_of(mod, params))
+    result = quantized(
+        model,
+        calibration,
+        config or QuantConfig(),
+        compared=compared,
+        progress=progress,
+        rank=rank,
+        mixed=mixed,
     )
-    observer, left = points.config.observer, tuple(points.left)
-    samples = ranges.calibration.samples
-    there = tuple(points.kept())
-    report = QuantReport(observer, samples, len(first), layers, outputs, left, kept=there)
-    return Quantized(module, report)
+    return Quantized(model.written(result.root), result.report)
 
 
-def _floats(calibration: Calibration, model: Model, points: Points) -> Floats:
-    """What ran the model, if it is here and shows what is to be compared."""
-    known = calibration.floats
-    shown = isinstance(known, Floats) and set(places(points)) <= set(known.places)
-    return known if shown else Floats.of(model, points)  # type: ignore[return-value]
+def calibrate(
+    mod: tvm.IRModule | str | os.PathLike[str],
+    params: dict[str, Any] | None = None,
+    calibration: Data = (),
+    config: QuantConfig | None = None,
+    *,
+    client: Any = None,
+    compared: int = COMPARED,
+    progress: bool = False,
+) -> Calibration:
+    """What the values of the float model ``mod`` are on samples, for ``tinyai.quantize``.
 
-
-class _Ranges:
-    """The ranges that a calibration's states lead to; found once for each state."""
-
-    def __init__(self, model: Model, calibration: Calibration) -> None:
-        self.calibration, self._key = calibration, model.key()
-        self._found: dict[tuple[int, str], tuple[Seen, Grid]] = {}
-
-    def seen(self, points: Points) -> dict[int, Seen]:
-        return self.calibration.grids(points, self._key)
-
-    def of(self, points: Points) -> dict[int, Grid]:
-        found = {}
-        for number, state in self.seen(points).items():
-            key = id(state), points.dtypes[number]
-            if key not in self._found:
-                self._found[key] = state, _grid(points.config.of_dtype(key[1]), state)
-            found[number] = self._found[key][1]
-        return found
-
-
-def _grid(config: QuantConfig, state: Seen) -> Grid:
-    chosen = Observer(config).range(state)
-    return grid(
-        chosen.low,
-        chosen.high,
-        config.dtype,
-        symmetric=config.symmetric,
-        power_of_two=config.power_of_two,
-    )
-
-
-def _changes(floats: Floats, points: Points, ranges: _Ranges) -> Changes:
-    """Of weights and biases, by the floats of the samples that were kept."""
-    if not reconstructs(points.config):
-        return Changes()
-    samples = [*ranges.calibration.first.values()][:SAMPLES]
-    if not samples:
-        raise CalibrationError(
-            "samples that were kept",
-            found="none",
-            allowed=f"at least one, {SAMPLES} are used, for rounding and correct_bias",
-            hint=f"tinyai.calibrate(..., compared={SAMPLES})",
-        )
-    order, wanted = places(points), read(points)
-    at = {order[number]: number for number in wanted}
-
-    def values(sample: Sample) -> dict[int, Array]:
-        floats.run(sample)
-        return {at[place]: value for place, value in floats.values() if place in at}
-
-    with stage("reconstruction of layers"):
-        return reconstructed(points, ranges.of(points) | points.fixed, map(values, samples))
-
-
-def _compared(
-    model: Model,
-    floats: Floats,
-    points: Points,
-    written: Written,
-    grids: dict[int, Grid],
-    seen: dict[int, Seen],
-    first: Sequence[Sample],
-) -> tuple[tuple[LayerRow, ...], tuple[Any, ...]]:
-    """The report's rows: floats beside the integers that tinyai's own code computes."""
-    library = build(model.written(with_results(written.result, written.values)))
-    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
-    at = {place: number for number, place in enumerate(places(points))}
-    sums = [Sums() for _ in points.points]
-    results: tuple[list[list[Array]], list[list[Array]]] = ([], [])
-    for sample in first:
-        executor.run(**sample)
-        integers = [executor.get_output(n).numpy() for n in range(model.outputs())]
-        results[0].append(floats.run(sample))
-        results[1].append([np.asarray(each) for each in integers])
-        for place, value in floats.values():
-            if place in at:
-                number = at[place]
-                other = executor.get_output(model.outputs() + number).numpy()
-                grid = grids[points.points[number].grid]
-                sums[number] = sums[number].and_sample(value, np.asarray(other), grid)
-    rows = tuple(
-        _row(point, of, grids[point.grid], seen.get(point.grid))
-        for point, of in zip(points.points, sums, strict=True)
-    )
-    types = [*source_types(model.main.ret_type)]
-    outputs = tuple(
-        output_row(str(of), *([each[i] for each in kept] for kept in results))
-        for i, of in enumerate(types)
-    )
-    return rows, outputs
-
-
-def _row(point: Point, sums: Sums, at: Grid, seen: Seen | None) -> LayerRow:
-    limits = np.iinfo(at.dtype)
-    low, high = ((limit - at.zero_point) * at.scale for limit in (limits.min, limits.max))
-    least, largest = (seen.whole.low, seen.whole.high) if seen else (low, high)
-    inside = max(0.0, min(high, largest) - max(low, least))
-    return LayerRow(
-        name=point.name,
-        operator=point.operator,
-        type=str(point.expr.type),
-        dtype=at.dtype,
-        scale=at.scale,
-        zero_point=at.zero_point,
-        low=least,
-        high=largest,
-        used=inside / (high - low),
-        saturated=sums.outside / max(sums.count, 1),
-        sqnr=sums.sqnr,
+    The arguments are ``quantize``'s; ``compared`` samples are kept for its report, more where the
+    configuration rounds weights or corrects biases by them. With ``client``, a
+    ``dask.distributed.Client``, the samples are run by its cluster, some at a time: the result is
+    the same, bit for bit, and what a worker that dies has not handed over is done again. Of a
+    folder the workers get the names of files, which they must see under the same path.
+    Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad module or argument.
+    """
+    model = RelayModel(*module_of(mod, params))
+    points = points_of(model, config or QuantConfig())
+    return calibrated(
+        model, points, calibration, client=client, compared=compared, progress=progress
     )

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import functools
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinyai.errors import EnvironmentProblem, OptionError
-from tinyai.frontends.relay.floats import Floats, Model, Recipe
 from tinyai.quantizer.calibration import Calibration, Watch, merged
 from tinyai.quantizer.data import Input, Part, Sample, Samples, bar
+from tinyai.quantizer.float_runner import FloatModel, FloatRunner, Recipe
 from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
+from tinyai.stages import stage
 
 _PART = 16  # samples at most, and files always
 _PART_BYTES = 2**22  # of samples, unless one is larger
@@ -27,19 +29,20 @@ _WAITING = 2  # parts for each thread of a worker
 
 def mapped(
     client: Any,
-    model: Model,
+    model: FloatModel,
     points: Points,
     samples: Samples,
     compared: int,
     progress: bool,
 ) -> Calibration:
-    """The calibration by the workers of ``client``."""
+    """The calibration of a model by the workers of ``client``, which keeps ``compared`` samples."""
     as_completed = _require_client(client)
-    recipe, watch = Recipe.of(model, points), Watch.of(points, every=True)
+    recipe = model.recipe(points.root, [point.expr for point in points.points])
+    work = _Work(recipe, tuple(points.places()), Watch.of(points, every=True))
     first: dict[int, Sample] = {}
     seen: dict[int, Seen] = {}
     # Each worker gets it once; where all that had it are gone, the scheduler has it still.
-    shared = _submitted(client, _same, (recipe, watch))
+    shared = _submitted(client, _same, work)
     waiting = as_completed(loop=client.loop)
 
     def taken() -> None:
@@ -51,13 +54,15 @@ def mapped(
         samples.parts(_PART if samples.files else part_size(model.inputs)), None, progress
     ) as parts:
         for part in parts:
-            first |= _first(part, compared)
+            if part.first < compared:
+                few = part.held[: compared - part.first]
+                first |= dict(Part(part.inputs, part.first, few))
             if waiting.count() >= _WAITING * max(1, sum(client.nthreads().values())):
                 taken()
             waiting.add(_submitted(client, _observed, shared, part))
     while waiting.count():
         taken()
-    return Calibration(model.key(), seen, samples.seen, first)
+    return Calibration(model.key(points.root), seen, samples.seen, first)
 
 
 def _require_client(client: Any) -> Any:
@@ -88,13 +93,6 @@ def part_size(inputs: tuple[Input, ...]) -> int:
     return max(1, min(_PART, _PART_BYTES // max(size, 1)))
 
 
-def _first(part: Part, compared: int) -> dict[int, Sample]:
-    if part.first >= compared:
-        return {}
-    few = Part(part.inputs, part.first, part.held[: compared - part.first])
-    return dict(few)
-
-
 def _submitted(client: Any, work: Any, *args: Any) -> Any:
     import dask
 
@@ -106,30 +104,37 @@ def _submitted(client: Any, work: Any, *args: Any) -> Any:
 # --- On a worker ----------------------------------------------------------------------------------
 
 
-def _same(value: Any) -> Any:
-    return value
+@dataclass(frozen=True)
+class _Work:
+    """What a worker needs to know of the model, once for all parts."""
+
+    recipe: Recipe
+    places: tuple[int, ...]
+    watch: Watch
 
 
-def _observed(shared: tuple[Recipe, Watch], part: Part) -> dict[int, Seen]:
-    recipe, watch = shared
-    floats = _built(recipe)
-    found: dict[int, Seen] = {}
+def _same(work: _Work) -> _Work:
+    return work
+
+
+def _observed(work: _Work, part: Part) -> dict[int, Seen]:
+    """The states after the samples of a part."""
+    with _building:  # the first thread of a process builds
+        runner, alone = _built(work.recipe)
+    seen: dict[int, Seen] = {}
     for number, sample in part:
-        with floats.alone:
-            floats.run(sample)
-            found = merged(found, watch.seen(number, floats.values()))
-    return found
+        with alone:
+            runner.run(sample)
+            values = zip(work.places, runner.values(), strict=True)
+            seen = merged(seen, work.watch.seen(number, values))
+    return seen
 
 
 _building = threading.Lock()
 
 
-def _built(recipe: Recipe) -> Floats:
-    """Once in a process, whichever thread is first."""
-    with _building:
-        return _once(recipe)
-
-
 @functools.lru_cache(maxsize=1)
-def _once(recipe: Recipe) -> Floats:
-    return Floats.made(recipe)
+def _built(recipe: Recipe) -> tuple[FloatRunner, threading.Lock]:
+    """The model of a process, and the lock of the thread that runs it."""
+    with stage("build of the float model"):
+        return recipe.runner(), threading.Lock()

@@ -1,0 +1,205 @@
+"""Quantizes a float model by what its values are on samples, and reports what was lost where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tinyai.qdq.operands import Grid
+from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
+from tinyai.quantizer.calibration import Calibration
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.data import CalibrationError, Data, Sample
+from tinyai.quantizer.float_runner import FloatModel, Observed
+from tinyai.quantizer.layer_row import LayerRow
+from tinyai.quantizer.mixed import Mixed, Search
+from tinyai.quantizer.observers import Observer, Seen
+from tinyai.quantizer.params import Array, configured_grid
+from tinyai.quantizer.points import Point, Points
+from tinyai.quantizer.ranking import Ranking
+from tinyai.quantizer.reconstruction import SAMPLES, read, reconstructed, reconstructs
+from tinyai.quantizer.report import Choices, OutputRow, QuantReport, Sums, output_row
+from tinyai.quantizer.write import Changes, Written
+from tinyai.source import Expr
+from tinyai.stages import stage
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The quantized model, with quantize and dequantize around its operators."""
+
+    root: Expr
+    report: QuantReport
+
+
+def quantized(
+    model: FloatModel,
+    data: Data | Calibration,
+    config: QuantConfig,
+    *,
+    compared: int = COMPARED,
+    progress: bool = False,
+    rank: bool = False,
+    mixed: Mixed | None = None,
+) -> Result:
+    """Quantizes a front end's float model. The arguments are those of ``tinyai.quantize``."""
+    points = points_of(model, config)
+    if isinstance(data, Calibration):
+        calibration = data
+    else:
+        every = mixed is not None
+        calibration = calibrated(
+            model, points, data, compared=compared, progress=progress, every=every
+        )
+    floats = calibration.floats
+    if floats is None or not {*points.places()} <= {*floats.places}:
+        floats = Observed.of(model, points)
+    first = [*calibration.first.values()][:compared]
+    quantizing = _Quantizing(model, floats, _Ranges(model.key(points.root), calibration), first)
+    changes = quantizing.changes(points)
+    if not rank and mixed is None:
+        return quantizing.result(points, changes)
+    ranking = Ranking(model, points, quantizing.ranges.grids(points), changes.steps, first)
+    layers = ranking.layers()
+    quantizing = replace(quantizing, alone={point.expr: sqnr for point, sqnr in layers})
+    result = quantizing.result(points, changes)
+    if mixed is None:
+        return result
+    search = Search(
+        points,
+        layers,
+        lambda floats, wide: Points(points.root, config, model.fold, floats, wide),
+        ranking.of,
+    )
+    while not mixed.reached(result.report.outputs) and search.go_on():
+        while not mixed.reached(search.rows) and search.go_on():
+            pass
+        result = quantizing.result(search.points, quantizing.changes(search.points))
+    reached = mixed.reached(result.report.outputs)
+    choices = Choices(str(mixed), reached, tuple(search.steps))
+    return replace(result, report=replace(result.report, mixed=choices))
+
+
+class _Ranges:
+    """The grids that a calibration's states lead to; found once for each state."""
+
+    def __init__(self, model: str, calibration: Calibration) -> None:
+        self.calibration, self._model = calibration, model
+        self._found: dict[tuple[int, str], tuple[Seen, Grid]] = {}
+
+    def seen(self, points: Points) -> dict[int, Seen]:
+        return self.calibration.grids(points, self._model)
+
+    def grids(self, points: Points) -> dict[int, Grid]:
+        found = {}
+        for number, state in self.seen(points).items():
+            key = id(state), points.dtypes[number]
+            if key not in self._found:
+                config = points.config.of_dtype(key[1])
+                chosen = Observer(config).range(state)
+                self._found[key] = state, configured_grid(chosen.low, chosen.high, config)
+            found[number] = self._found[key][1]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Quantizing:
+    """A float model with its ranges, the samples to compare by, and, where it is known, the damage
+    that each value's layer does alone."""
+
+    model: FloatModel
+    floats: Observed
+    ranges: _Ranges
+    first: Sequence[Sample]
+    alone: Mapping[Expr, float] = field(default_factory=dict)
+
+    def changes(self, points: Points) -> Changes:
+        """What becomes of weights and biases by the floats of the samples that were kept."""
+        if not reconstructs(points.config):
+            return Changes()
+        samples = [*self.ranges.calibration.first.values()][:SAMPLES]
+        if not samples:
+            raise CalibrationError(
+                "samples that were kept",
+                found="none",
+                allowed=f"at least one, {SAMPLES} are used, for rounding and correct_bias",
+                hint=f"tinyai.calibrate(..., compared={SAMPLES})",
+            )
+        order, wanted = points.places(), read(points)
+        at = {order[number]: number for number in wanted}
+
+        def values(sample: Sample) -> dict[int, Array]:
+            self.floats.runner.run(sample)
+            return {at[place]: value for place, value in self.floats.values() if place in at}
+
+        with stage("reconstruction of layers"):
+            grids = self.ranges.grids(points) | points.fixed
+            return reconstructed(points, grids, map(values, samples))
+
+    def result(self, points: Points, changes: Changes) -> Result:
+        """The quantized model, and the report, which compares its integers with the floats."""
+        seen, grids = self.ranges.seen(points), self.ranges.grids(points)
+        written = Written(points, grids, changes)
+        grids |= points.fixed
+        sums, outputs = self._compared(points, written, grids)
+        report = QuantReport(
+            points.config.observer,
+            self.ranges.calibration.samples,
+            len(self.first),
+            tuple(
+                self._row(point, each, grids[point.grid], seen.get(point.grid))
+                for point, each in zip(points.points, sums, strict=True)
+            ),
+            outputs,
+            tuple(points.left),
+            kept=tuple(points.kept()),
+        )
+        return Result(written.result, report)
+
+    def _compared(
+        self, points: Points, written: Written, grids: Mapping[int, Grid]
+    ) -> tuple[list[Sums], tuple[OutputRow, ...]]:
+        """The sums of each point, and the rows of the results: floats beside the integers that
+        tinyai's own code computes."""
+        integers, places = self.model.integers(written.result, written.values), {*points.places()}
+        sums = [Sums() for _ in points.points]
+        floats_of_samples, integers_of_samples = [], []
+        for sample in self.first:
+            integers_of_samples.append(integers.run(sample))
+            floats_of_samples.append(self.floats.runner.run(sample))
+            # Both are in the model's order.
+            floats = (value for place, value in self.floats.values() if place in places)
+            pairs = zip(points.points, floats, integers.values(), strict=True)
+            for number, (point, value, other) in enumerate(pairs):
+                sums[number] = sums[number].and_sample(value, other, grids[point.grid])
+        outputs = (
+            output_row(
+                str(of),
+                [each[number] for each in floats_of_samples],
+                [each[number] for each in integers_of_samples],
+            )
+            for number, of in enumerate(self.model.results)
+        )
+        return sums, tuple(outputs)
+
+    def _row(self, point: Point, sums: Sums, grid: Grid, seen: Seen | None) -> LayerRow:
+        limits = np.iinfo(grid.dtype)
+        low, high = ((limit - grid.zero_point) * grid.scale for limit in (limits.min, limits.max))
+        least, largest = (seen.whole.low, seen.whole.high) if seen else (low, high)
+        inside = max(0.0, min(high, largest) - max(low, least))
+        return LayerRow(
+            name=point.name,
+            operator=point.operator,
+            type=str(point.expr.type),
+            dtype=grid.dtype,
+            scale=grid.scale,
+            zero_point=grid.zero_point,
+            low=least,
+            high=largest,
+            used=inside / (high - low),
+            saturated=sums.outside / max(sums.count, 1),
+            sqnr=sums.sqnr,
+            alone=self.alone.get(point.expr),
+        )

@@ -5,7 +5,7 @@ PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3),python
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 READY := .venv/.ready
-INPUTS := pyproject.toml tests/requirements.txt tinyai/install_tvm.py $(shell find tinyai/tvm_include -type f)
+INPUTS := pyproject.toml tests/requirements.txt tinyai/install_tvm.py tinyai/tvm_wheel.py $(shell find tinyai/tvm_include -type f)
 
 # ExecuTorch wants a newer numpy than TVM: it has an environment of its own.
 EXECUTORCH := .venv-executorch

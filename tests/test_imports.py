@@ -32,6 +32,7 @@ RANKS = {
     "tinyai.c_head": 0,
     "tinyai.interrupts": 0,
     "tinyai.install_tvm": 1,
+    "tinyai.tvm_wheel": 0.5,
     "tinyai.dropped": 0,
     "tinyai.files": 1,
     "tinyai.pictures": 1,

@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 
 import tinyai
 from tests.support.paths import MODELS, ROOT
-from tinyai import install_tvm
+from tinyai import install_tvm, tvm_wheel
 from tinyai.errors import EnvironmentProblem
 
 SOURCE_WHEEL = "bitblas-0.1.0.post1-py3-none-manylinux1_x86_64.whl"
@@ -35,6 +35,7 @@ INPUTS = {
         "pyproject.toml",
         "tests/requirements.txt",
         "tinyai/install_tvm.py",
+        "tinyai/tvm_wheel.py",
         "tinyai/tvm_include/README",
     ],
     "executorch-env": [
@@ -76,15 +77,15 @@ def write_source_wheel(folder: Path, library: bytes) -> Path:
     path = folder / SOURCE_WHEEL
     members = {
         "bitblas/__init__.py": b"",
-        f"{install_tvm.PYTHON_ROOT}tvm/__init__.py": b"__version__ = '0.17.dev0'\n",
-        f"{install_tvm.PYTHON_ROOT}tvm/.gitignore": b"*.so\n",
-        f"{install_tvm.PYTHON_ROOT}tvm/relay/__init__.py": (
+        f"{tvm_wheel.PYTHON_ROOT}tvm/__init__.py": b"__version__ = '0.17.dev0'\n",
+        f"{tvm_wheel.PYTHON_ROOT}tvm/.gitignore": b"*.so\n",
+        f"{tvm_wheel.PYTHON_ROOT}tvm/relay/__init__.py": (
             b"import os\nos.mkdir('made-at-import')\nvar = str\n"
         ),
-        f"{install_tvm.PYTHON_ROOT}setup.py": b"",
-        install_tvm.LIBRARY: library,
-        f"{install_tvm.TVM_ROOT}LICENSE": b"Apache License\n",
-        f"{install_tvm.TVM_ROOT}licenses/LICENSE.rang.txt": b"Unlicense\n",
+        f"{tvm_wheel.PYTHON_ROOT}setup.py": b"",
+        tvm_wheel.LIBRARY: library,
+        f"{tvm_wheel.TVM_ROOT}LICENSE": b"Apache License\n",
+        f"{tvm_wheel.TVM_ROOT}licenses/LICENSE.rang.txt": b"Unlicense\n",
         "bitblas-0.1.0.post1.dist-info/LICENSE": b"MIT License\n",
         "bitblas-0.1.0.post1.dist-info/METADATA": (
             b"Metadata-Version: 2.1\nName: bitblas\nVersion: 0.1.0.post1\n"
@@ -103,11 +104,11 @@ def write_source_wheel(folder: Path, library: bytes) -> Path:
 def compile_library(folder: Path) -> bytes:
     """A library that asks for CUDA's, with the run path and symbol versions of the real one."""
     folder.mkdir()
-    compiler = install_tvm.find_compiler()
+    compiler = tvm_wheel.find_compiler()
     names = ["cuInit", "cuGetErrorName", "cudaFree", "cudaGetErrorString", "nvrtcVersion"]
-    stubs = [install_tvm.build_stub(stub, names, folder, compiler) for stub in install_tvm.STUBS]
+    stubs = [tvm_wheel.build_stub(stub, names, folder, compiler) for stub in tvm_wheel.STUBS]
     (folder / "tvm.c").write_text(FAKE_LIBRARY)
-    run_path = f"-Wl,-rpath,{install_tvm.OLD_RUN_PATH.decode()}"
+    run_path = f"-Wl,-rpath,{tvm_wheel.OLD_RUN_PATH.decode()}"
     command = ["gcc", "-shared", "-fPIC", "-o", str(folder / "libtvm.so"), str(folder / "tvm.c")]
     subprocess.run([*command, run_path, *map(str, stubs)], check=True)
     return (folder / "libtvm.so").read_bytes()
@@ -152,7 +153,7 @@ def test_packed_wheel_is_built_once_and_then_needs_neither_network_nor_compiler(
 @needs_gcc
 def test_packed_wheel_records_the_hash_and_size_of_every_file(offer: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(install_tvm.packed_wheel(tmp_path, sys.executable)) as wheel:
-        record = f"{install_tvm.DIST_INFO}/RECORD"
+        record = f"{tvm_wheel.DIST_INFO}/RECORD"
         rows = list(csv.reader(io.StringIO(wheel.read(record).decode())))
         assert sorted(name for name, *_ in rows) == sorted(wheel.namelist())
         assert rows.pop() == [record, "", ""]
@@ -166,12 +167,12 @@ def test_packed_wheel_records_the_hash_and_size_of_every_file(offer: Path, tmp_p
 def test_packed_wheel_holds_tvm_its_licenses_and_nothing_else(offer: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(install_tvm.packed_wheel(tmp_path, sys.executable)) as wheel:
         names = set(wheel.namelist())
-    info = install_tvm.DIST_INFO
+    info = tvm_wheel.DIST_INFO
     licenses = {"LICENSE", "licenses/LICENSE.rang.txt", "bitblas/LICENSE"}
     libraries = {"libtvm.so", "libcuda.so.1", "libcudart.so.12", "libnvrtc.so.12"}
     assert names == {
         *(f"tvm/{name}" for name in libraries),
-        *(f"tvm/include/{name}" for name, _ in install_tvm.include_files()),
+        *(f"tvm/include/{name}" for name, _ in tvm_wheel.include_files()),
         "tvm/configs/host/default.json",
         "tvm/__init__.py",
         "tvm/relay/__init__.py",
@@ -195,8 +196,8 @@ def test_packed_library_loads_beside_stand_ins_that_report_no_device(
     )
     command = [sys.executable, "-c", script, str(tmp_path / "tvm/libtvm.so")]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    no_device = install_tvm.NO_DEVICE_TEXT
-    assert output.strip() == f"{3 * install_tvm.NO_DEVICE}|{no_device}|{no_device}"
+    no_device = tvm_wheel.NO_DEVICE_TEXT
+    assert output.strip() == f"{3 * tvm_wheel.NO_DEVICE}|{no_device}|{no_device}"
 
 
 @needs_gcc
@@ -236,7 +237,7 @@ def test_two_processes_at_once_pack_only_once(
 def test_debris_of_a_killed_build_is_cleared(offer: Path, tmp_path: Path) -> None:
     debris = tmp_path / ".relay-tvm-killed"
     debris.mkdir()
-    (debris / install_tvm.WHEEL_NAME).write_bytes(b"half of it")
+    (debris / tvm_wheel.WHEEL_NAME).write_bytes(b"half of it")
     install_tvm.packed_wheel(tmp_path, sys.executable)
     assert not debris.exists()
 
@@ -270,7 +271,7 @@ def test_full_disk_is_an_error_that_leaves_nothing_behind(
     def no_space(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(install_tvm.WheelWriter, "_add_record", no_space)
+    monkeypatch.setattr(tvm_wheel.WheelWriter, "_add_record", no_space)
     with pytest.raises(EnvironmentProblem, match="cannot be written") as error:
         install_tvm.packed_wheel(tmp_path, sys.executable)
     assert "No space left on device" in str(error.value)
@@ -314,7 +315,7 @@ def test_missing_nm_is_an_error_with_a_way_out(
     (tmp_path / "gcc").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match=r"no nm(.|\n)*apt install binutils"):
-        install_tvm.find_compiler()
+        tvm_wheel.find_compiler()
 
 
 @pytest.mark.parametrize("machine", [("Darwin", "arm64"), ("Linux", "aarch64")])
@@ -325,7 +326,7 @@ def test_other_machines_are_sent_to_a_tvm_of_their_own(machine: tuple[str, str])
 
 def test_library_without_the_expected_run_path_is_refused() -> None:
     with pytest.raises(EnvironmentProblem, match="its run path 0 times"):
-        install_tvm.patched_library(b"\x7fELF")
+        tvm_wheel.patched_library(b"\x7fELF")
 
 
 def test_failing_step_is_shown_with_its_command_and_last_line() -> None:
@@ -333,7 +334,7 @@ def test_failing_step_is_shown_with_its_command_and_last_line() -> None:
     with pytest.raises(
         EnvironmentProblem, match=r"-c 'raise ValueError(.|\n)*found:   ValueError: seen"
     ):
-        install_tvm.run(command)
+        tvm_wheel.run(command)
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -351,12 +352,12 @@ def test_cache_is_below_home_where_nothing_else_is_said(
 
 def test_tvm_of_this_environment_sees_no_cuda_device_and_says_why() -> None:
     found = importlib.metadata.distributions(name="apache-tvm")
-    if install_tvm.VERSION not in [distribution.version for distribution in found]:
+    if tvm_wheel.VERSION not in [distribution.version for distribution in found]:
         pytest.skip("this environment has a TVM of its own, not the packed one")
     import tvm
 
     assert not tvm.cuda(0).exist
-    with pytest.raises(tvm.TVMError, match=install_tvm.NO_DEVICE_TEXT):
+    with pytest.raises(tvm.TVMError, match=tvm_wheel.NO_DEVICE_TEXT):
         tvm.nd.array([1.0], tvm.cuda(0))
 
 
@@ -601,7 +602,7 @@ def test_install_tvm_leaves_a_tvm_built_from_source_alone(environment: Path) -> 
 def test_packed_tvm_asks_for_distutils_where_python_has_none(offer: Path, tmp_path: Path) -> None:
     wheel = install_tvm.packed_wheel(tmp_path, sys.executable)
     with zipfile.ZipFile(wheel) as archive:
-        text = archive.read(f"{install_tvm.DIST_INFO}/METADATA").decode()
+        text = archive.read(f"{tvm_wheel.DIST_INFO}/METADATA").decode()
     required = [Requirement(line) for line in re.findall(r"^Requires-Dist: (.+)$", text, re.M)]
     (setuptools,) = (each for each in required if each.name == "setuptools")
     assert setuptools.marker
@@ -637,7 +638,7 @@ def test_packed_tvm_is_installed_once(
     python = folder / "bin/python"
     wheel = install_tvm.packed_wheel(tmp_path / "cache", sys.executable)
     install_tvm.install(str(python), wheel)
-    marker = site_packages(python) / install_tvm.DIST_INFO / "RECORD"
+    marker = site_packages(python) / tvm_wheel.DIST_INFO / "RECORD"
     before = marker.stat().st_ino
     install_tvm.install(str(python), wheel)
     assert marker.stat().st_ino == before

@@ -21,7 +21,7 @@ from tests.support.stretches import ARITHMETICS, compared, lowered, operators_of
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Array, Graph
 from tinyai.ops import scales
-from tinyai.qdq import rules
+from tinyai.qdq import accumulators, averages, limits
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
@@ -205,22 +205,22 @@ def test_what_was_wrong_once_is_right_or_refused(case: str, dtype: str, mode: st
 
 def no_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A factor of sums is forgotten where an arithmetic starts from the operands' scales."""
-    monkeypatch.setattr(rules, "_with_larger_data", lambda sums, factor: sums)
+    monkeypatch.setattr(accumulators, "_with_larger_data", lambda sums, factor: sums)
     monkeypatch.setattr(scales, "SAME", np.inf)
 
 
 def no_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "_cuts", lambda grid, low, high: False)
+    monkeypatch.setattr(limits, "cuts", lambda grid, low, high: False)
 
 
 def half_a_zero_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mean takes the zero point off too seldom."""
-    average = rules._average
+    average = averages._average
 
     def wrong(of, total, divisor, counted, *more):  # type: ignore[no-untyped-def]
         return average(of, total, divisor, counted - 1, *more)
 
-    monkeypatch.setattr(rules, "_average", wrong)
+    monkeypatch.setattr(averages, "_average", wrong)
 
 
 @pytest.mark.parametrize("fault", [no_factor, no_shape, half_a_zero_point])

@@ -28,7 +28,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     **{
         kind.name: (kind(operand=OPERAND),)
         for kind in STEP_KINDS.values()
-        if issubclass(kind, steps._Binary) and not issubclass(kind, steps.MultiplyAdd)
+        if issubclass(kind, steps.Binary) and not issubclass(kind, steps.MultiplyAdd)
     },
     "clip": (steps.Clip(-7, 90), steps.Clip(-128, 127), steps.Clip(-(2.0**31), 2.0**31 - 1)),
     "cast": tuple(map(steps.Cast, DType)),

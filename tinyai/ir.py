@@ -183,7 +183,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Step(abc.ABC):
-    """One elementwise operation of an epilogue: a frozen dataclass in ``tinyai/ops/steps.py``.
+    """One elementwise operation of an epilogue: a frozen dataclass in ``tinyai/ops/steps/``.
 
     ``operand``, where the kind has one, is broadcast to the shape of the node's output and has
     the type of the value that it meets.

@@ -20,7 +20,7 @@ from tests.executorch.torch_stretches import Stretch, stretches
 from tinyai.executorch import TinyAIQuantizer, quantization_config
 from tinyai.frontends.executorch.operators import layout
 from tinyai.ops import scales
-from tinyai.qdq import rules
+from tinyai.qdq import accumulators
 
 PER_PROGRAM = 10  # modules: one lowering of ten takes half the time of ten
 MANY = 250  # by each quantizer, in the slow tests
@@ -98,7 +98,7 @@ class ScaledPart(nn.Module):
 
 def no_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A factor of sums is lost."""
-    monkeypatch.setattr(rules, "_with_larger_data", lambda sums, factor: sums)
+    monkeypatch.setattr(accumulators, "_with_larger_data", lambda sums, factor: sums)
     monkeypatch.setattr(scales, "SAME", np.inf)
 
 

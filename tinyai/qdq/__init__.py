@@ -10,8 +10,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tinyai.qdq.functions import function_of_values
+from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import Fold, View, float_calls, is_call
-from tinyai.qdq.rules import MOVES, function_of_values, quantized
+from tinyai.qdq.rules import quantized
 from tinyai.source import Call, Expr, Refusal, Rounding, children, post_order, rebuilt
 
 

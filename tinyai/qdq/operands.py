@@ -31,9 +31,12 @@ from tinyai.source import (
     post_order,
     require,
 )
-from tinyai.vocabulary import call, constant
+from tinyai.vocabulary import call, constant, signature
 
 Array = npt.NDArray[Any]
+# Integers on the grid of the quantization after an operator.
+Rule = Callable[["View", Call, "Grid"], Expr]
+# An operator that only moves values, on integers of a grid.
 Move = Callable[["View", Call, "Grid", Expr], Expr]
 # The value of a constant expression that is more than a constant.
 Fold = Callable[[Expr], Array]
@@ -131,6 +134,13 @@ def shape_of(expr: Expr) -> tuple[int, ...]:
     fixed = tuple(dim for dim in dims if dim is not None)
     require(len(fixed) == len(dims), "shape", expr.type, "fixed dimensions")
     return fixed
+
+
+def own_attributes(call: Call, operator: str) -> dict[str, Any]:
+    """The attributes of a call that ``operator`` has too."""
+    known = signature(operator)
+    assert known is not None
+    return {name: call.attrs[name] for name in known.attributes}
 
 
 def again(call: Call, *args: Expr, dtype: str) -> Call:

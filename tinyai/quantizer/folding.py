@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tinyai.qdq.accumulators import PRODUCTS
+from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import Array, Fold, View, is_call, of, shape_of
-from tinyai.qdq.rules import MOVES, PRODUCTS
 from tinyai.source import TVMS_OWN, Call, Expr, Refusal, children, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tinyai.errors import OptionError
+from tinyai.qdq.averages import AVERAGES
+from tinyai.qdq.functions import SOFTMAX, has_16_bits
 from tinyai.qdq.operands import QUANTIZED, Fold, Grid, is_call, operator_name
-from tinyai.qdq.rules import AVERAGES, SOFTMAX, has_16_bits
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.roles import Role, Roles
 from tinyai.report import safe
@@ -62,6 +63,15 @@ class Points(Roles):
         self.fixed: dict[int, Grid] = {}
         self.points = self._points()
         self.dtypes = self._dtypes()
+
+    @property
+    def root(self) -> Expr:
+        """The model."""
+        return self.order[-1]
+
+    def places(self) -> list[int]:
+        """Where in the model's order each point is."""
+        return [self.view.place(point.expr) for point in self.points]
 
     def grid_of(self, expr: Expr) -> int | None:
         """The number of the grid that a value is on, None where it has none here."""

@@ -1,8 +1,8 @@
 """How each operator of a float model takes part in the quantized one.
 
-The rows that write such models with integers (``tinyai/qdq/rules.py``) decide: an operator is taken
-where it has one, by itself or together with others, as sums with their bias and their bounds, or a
-chain that becomes one table.
+The tables of ``tinyai/qdq/``, whose rows write such models with integers, decide: an operator is
+quantized where it has a row, by itself or together with others, as sums with their bias and bounds,
+or as a chain of functions that becomes one table.
 """
 
 from __future__ import annotations
@@ -11,17 +11,12 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from tinyai.qdq import FloatOperator
+from tinyai.qdq.accumulators import PRODUCTS, STEPS, is_accumulator
+from tinyai.qdq.functions import ELEMENTWISE, SOFTMAX
+from tinyai.qdq.limits import LIMITS
+from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import NARROW, Fold, is_call, operator_name
-from tinyai.qdq.rules import (
-    ELEMENTWISE,
-    LIMITS,
-    MOVES,
-    PRODUCTS,
-    RULES,
-    SOFTMAX,
-    STEPS,
-    is_accumulator,
-)
+from tinyai.qdq.rules import RULES
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import Constants, users_of
 from tinyai.source import Call, Expr, Field, Refusal, Tuple, children
@@ -122,7 +117,7 @@ class Roles:
         elif is_call(call, *RULES) and not is_call(call, "divide", "bias_add"):
             self.roles[call] = Role.RULE
         elif not is_call(call, "split"):
-            raise Refusal("operator", call.spelled, "one with a row in tinyai/qdq/rules.py")
+            raise Refusal("operator", call.spelled, "one with a row in a table of tinyai/qdq")
 
     def _pending_or(self, expr: Expr, role: Role) -> None:
         """What only hands quantized values on is taken where there are some."""

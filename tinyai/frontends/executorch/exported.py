@@ -16,8 +16,9 @@ from torch.fx import GraphModule, Node
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import Reading, operator_of, type_of_value
 from tinyai.ir import Array
+from tinyai.qdq.functions import ELEMENTWISE
+from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import is_call
-from tinyai.qdq.rules import ELEMENTWISE, MOVES
 from tinyai.source import Call, Constant, Expr, SourceType, Tuple, children, ordered, require
 from tinyai.vocabulary import call
 

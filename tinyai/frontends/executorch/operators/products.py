@@ -12,8 +12,8 @@ import torch
 from tinyai.frontends.executorch.operators.rows import first_of, ints, reads
 from tinyai.frontends.executorch.reader import Site
 from tinyai.ir import Array
+from tinyai.qdq.accumulators import ACCUMULATORS
 from tinyai.qdq.operands import is_call
-from tinyai.qdq.rules import ACCUMULATORS
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
 

@@ -1,0 +1,81 @@
+"""The elementwise steps that an epilogue is made of, with their meaning in numpy.
+
+Integers wrap as two's complement, shifts are arithmetic, as in TVM's generated code. Every kind is
+one class, and ``STEP_KINDS`` has them all by name; ``tinyai/codegen/steps.py`` holds the C
+expression of each.
+"""
+
+from __future__ import annotations
+
+from tinyai.ir import Step
+from tinyai.ops.steps.binary import (
+    Add,
+    AddProduct,
+    Binary,
+    Divide,
+    LeftShift,
+    Maximum,
+    Minimum,
+    Multiply,
+    MultiplyAdd,
+    Prelu,
+    RightShift,
+    Subtract,
+    SubtractFrom,
+)
+from tinyai.ops.steps.requantize import FixedPointMultiply, RealMultiply
+from tinyai.ops.steps.tables import ALL_FUNCTIONS, Function, GivenFunction, Lookup
+from tinyai.ops.steps.unary import Cast, Clip, LeakyRelu, Relu, Round
+
+__all__ = [
+    "ALL_FUNCTIONS",
+    "STEP_KINDS",
+    "Add",
+    "AddProduct",
+    "Binary",
+    "Cast",
+    "Clip",
+    "Divide",
+    "FixedPointMultiply",
+    "Function",
+    "GivenFunction",
+    "LeakyRelu",
+    "LeftShift",
+    "Lookup",
+    "Maximum",
+    "Minimum",
+    "Multiply",
+    "MultiplyAdd",
+    "Prelu",
+    "RealMultiply",
+    "Relu",
+    "RightShift",
+    "Round",
+    "Subtract",
+    "SubtractFrom",
+]
+
+_KINDS: tuple[type[Step], ...] = (
+    Add,
+    Subtract,
+    SubtractFrom,
+    Multiply,
+    Divide,
+    Maximum,
+    Minimum,
+    RightShift,
+    LeftShift,
+    Clip,
+    Cast,
+    Relu,
+    LeakyRelu,
+    Prelu,
+    MultiplyAdd,
+    AddProduct,
+    Round,
+    FixedPointMultiply,
+    RealMultiply,
+    Lookup,
+    Function,
+)
+STEP_KINDS = {kind.name: kind for kind in _KINDS}

@@ -145,14 +145,14 @@ def _refusal(calls: Collection[Call], rounding: Rounding, *, floats: bool) -> Re
                     )
         how = arithmetic_of(rounding)
         if how.needs_requantized_means:
-            _require_requantized_means(calls, how)
+            require_requantized_means(calls, how)
         _try_lowering(calls, rounding)
     except Refusal as refusal:
         return refusal
     return None
 
 
-def _require_requantized_means(calls: Collection[Call], how: Arithmetic) -> None:
+def require_requantized_means(calls: Collection[Call], how: Arithmetic) -> None:
     """Where a mean divides and rescales at once there is none without its requantization.
 
     This alone is not left to a builder, for it is about who reads the result.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tinyai.errors import EnvironmentProblem, ModelError, TinyAIError
 
 LARGEST = 2**31 - 1  # bytes of a tensor
 _AGAIN = "export or convert the model again: the file is damaged or was made by a faulty tool"
@@ -36,3 +40,35 @@ def check_shape(what: str, shape: Sequence[int], item: float) -> int:
 
 def shown(shape: Iterable[object]) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
+
+
+@contextmanager
+def faults_of(file: Path, kind: str) -> Iterator[None]:
+    """Faults of a file, and what readers of files raise, which is what they like, become a
+    ``ModelError``; ``kind`` is how its name ends."""
+    from tinyai.report import safe  # brings rich, which import tinyai does without
+
+    try:
+        try:
+            yield
+        except (Fault, TinyAIError, MemoryError):
+            raise
+        except Exception as error:
+            last = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
+            found = f"{type(error).__name__}: {last[0] if last else 'no message'}"
+            raise Fault(found, f"a whole {kind} file") from error
+    except Fault as fault:
+        found = f"{safe(str(file))}: {safe(fault.found, 240)}"
+        raise ModelError(
+            "model file", found=found, allowed=fault.allowed, hint=fault.hint
+        ) from None
+
+
+def missing(package: str) -> EnvironmentProblem:
+    """What to say where the package that reads a format is not there."""
+    return EnvironmentProblem(
+        f"the package {package}, which reads .{package} files, is missing",
+        found="no such module",
+        allowed="an installed one",
+        hint=f'pip install "tinyai[{package}]"',
+    )

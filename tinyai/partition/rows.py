@@ -18,9 +18,9 @@ from tinyai.report import HostRow, Reason, RegionRow, Report
 from tinyai.source import Call, SourceType, tensors_of
 
 
-def host_row(call: Call, whole: Whole) -> HostRow:
-    """The report's row of a call that stayed on the host."""
-    reason = reason_for(call, whole)
+def host_row(call: Call, whole: Whole, reason: Reason | None = None) -> HostRow:
+    """The report's row of a call that stayed on the host, for ``reason`` where it is known."""
+    reason = reason or reason_for(call, whole)
     return HostRow(
         name=call.name,
         operator=call.spelled,

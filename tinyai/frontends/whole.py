@@ -1,0 +1,395 @@
+"""A whole model as one graph, from expressions that a reader of files made: nothing of it stays on
+a host, for there is none. Knows no file format and no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tinyai.codegen.c import identifier
+from tinyai.errors import BoundaryError, OptionError, owning_faults
+from tinyai.ir import NARROW, Graph, QParams, verify
+from tinyai.lowering import FLOATS, Walk, refusal_of_composite, require_requantized_means
+from tinyai.match import match
+from tinyai.network import ENDS, Network, Port
+from tinyai.partition.reasons import Language, Whole
+from tinyai.partition.rows import float_row, host_row
+from tinyai.patterns import PATTERNS
+from tinyai.qdq import Rewriting
+from tinyai.qdq.operands import Fold, is_call
+from tinyai.report import HostRow, Reason, Report, safe
+from tinyai.source import (
+    Call,
+    Constant,
+    Expr,
+    Refusal,
+    Rounding,
+    SourceType,
+    Tuple,
+    children,
+    fixed_type,
+    post_order,
+    rebuilt,
+    require,
+)
+from tinyai.target import FRAMEWORKS
+
+
+@dataclass(frozen=True)
+class End:
+    """An input or output of a model: its name in the file, its expression, and what its integers
+    stand for, where the file says it."""
+
+    name: str
+    expr: Expr
+    quant: QParams | None = None
+
+
+@dataclass(frozen=True)
+class SourceModel:
+    """A model as a reader hands it over. ``language`` is how the file spells operators; ``fold``
+    computes constants that are more than moved, dequantized or quantized (``qdq.Rewriting``).
+
+    What a reader does not read is a call that ``unread`` made: it is refused with its reason beside
+    whatever the builders refuse.
+    """
+
+    inputs: tuple[End, ...]
+    outputs: tuple[End, ...]
+    language: Language
+    fold: Fold | None = None
+
+    @property
+    def result(self) -> Tuple:
+        return _tuple(end.expr for end in self.outputs)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """The origin of a call that a reader did not read, with the reason."""
+
+    refusal: Refusal
+
+
+def unread(
+    operator: str,
+    types: tuple[SourceType, ...],
+    args: tuple[Expr, ...],
+    refusal: Refusal,
+    name: str = "",
+) -> Call:
+    """A call that stands for an operator that a reader refuses, by the file's name of it."""
+    return Call(
+        types,
+        origin=Unread(refusal),
+        op=f"unread {operator}",  # no name of the vocabulary's
+        load_attrs=dict,
+        load=lambda: args,
+        name=name,
+        spelling=operator,
+    )
+
+
+def network_of(
+    model: SourceModel, name: str, rounding: str = "upward", ends: str = "model"
+) -> Network:
+    """The whole of ``model`` as the network ``name``, a C identifier, in the integers of
+    ``rounding``. ``ends="int8"`` leaves out the quantize that each float input begins with and the
+    dequantize that each float output ends with, so that all are integers.
+
+    Raises ``OptionError`` for a name that is none, and for ends of which one cannot be had as
+    integers; ``BoundaryError``, with a report of all operators that stay out, where one does.
+    """
+    if ends not in ENDS:
+        raise OptionError("ends of a network", found=repr(ends), allowed=", ".join(ENDS))
+    attempt = attempt_of(model, identifier(name, "name"), rounding, ends)
+    if attempt.network is None:
+        raise _boundary(model, attempt, rounding)
+    return attempt.network
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What became of a model: a network, or None and the report's rows of the operators that stay
+    out. ``floats`` names the dtypes of a model that computes in floats alone."""
+
+    network: Network | None
+    rows: tuple[HostRow, ...] = ()
+    floats: str = ""
+
+
+def attempt_of(model: SourceModel, name: str, rounding: str, ends: str = "model") -> Attempt:
+    """The whole of ``model`` as a network, or what keeps it from being one; arguments as those of
+    ``network_of``."""
+    mode = Rounding(rounding)
+    with owning_faults(f"the graph of {name}"):
+        integers = Rewriting(model.result, mode, model.fold).result
+        assert isinstance(integers, Tuple)
+        model = replace(model, outputs=_with_exprs(model.outputs, integers.fields))
+        if ends == "int8":
+            model = _with_integer_ends(model)
+        floats = _floats_alone(model)
+        walk = _Attempting(name, mode, model)
+        rows = walk.rows(floats)
+        if rows:
+            return Attempt(None, rows, floats)
+        graph = verify(walk.graph(end.expr for end in model.outputs))
+    inputs = _ports(graph, graph.inputs, model.inputs)
+    outputs = _ports(graph, graph.outputs, model.outputs)
+    return Attempt(Network(name, graph, inputs, outputs, rounding=rounding))
+
+
+def _ports(graph: Graph, tensors: Sequence[str], ends: Sequence[End]) -> tuple[Port, ...]:
+    """Scales are those of the file, else what the graph knows; floats have none."""
+    return tuple(
+        Port(end.name, of.type, None if of.type.dtype.is_float else end.quant or of.quant)
+        for end, of in zip(ends, map(graph.tensors.__getitem__, tensors), strict=True)
+    )
+
+
+# --- Operators that stay out ----------------------------------------------------------------------
+
+
+class _Attempting(Walk):
+    """Lowers all of a model; what is refused becomes an input, so that the rest is tried too."""
+
+    def __init__(self, name: str, rounding: Rounding, model: SourceModel) -> None:
+        super().__init__(name, rounding)
+        self.refused: dict[Call, Refusal] = {}
+        self._rounding = rounding
+        result, self._language = model.result, model.language
+        self._calls = [each for each in post_order(result) if isinstance(each, Call)]
+        self._whole = Whole.of([result], (), {}, None, rounding, model.language)
+        for end in model.inputs:
+            self.input(end.expr, f"input {safe(end.name, 60)!r}")
+        taken = self._float_calls_taken()
+        for call in self._calls:
+            try:
+                self._require_taken(call, taken)
+                self.lower(call)
+            except Refusal as refusal:
+                self._refuse(call, refusal)
+
+    def rows(self, floats: str) -> tuple[HostRow, ...]:
+        """The report's rows, in the order of computation."""
+        if floats:
+            kept = (each for each in self._calls if not _moves_floats(each))
+            return tuple(float_row(each, self._language) for each in kept)
+        return tuple(self._row(*each) for each in self.refused.items())
+
+    def _row(self, call: Call, refusal: Refusal) -> HostRow:
+        if not isinstance(call.origin, Unread) and self._whole.refusal(call) is not None:
+            return host_row(call, self._whole)
+        kind = "none" if refusal.clause == "operator" else "operator"
+        row = "" if kind == "none" else call.spelled
+        reason = Reason(kind, row, 1, refusal.clause, refusal.found, refusal.allowed)
+        return host_row(call, self._whole, reason)
+
+    def _float_calls_taken(self) -> set[Call]:
+        """Floats are taken by the composites that begin or end with integers alone."""
+        taken: set[Call] = set()
+        rows = [row for row in PATTERNS if row.floats]
+        for call in reversed(self._calls):
+            if call not in taken and _has_floats(call):
+                for row in rows:
+                    calls = match(row.pattern, call)
+                    if calls and refusal_of_composite(row, call, self._rounding) is None:
+                        taken.update(calls)
+                        break
+        return taken
+
+    def tensor(self, expr: Expr) -> str:
+        name = super().tensor(expr)
+        require(name != "", "operand", f"{expr.type} of an operator that stays out", "a known type")
+        return name
+
+    def _require_taken(self, call: Call, taken: set[Call]) -> None:
+        if isinstance(call.origin, Unread):
+            raise call.origin.refusal
+        makes_floats = any(of.dtype.startswith("float") for of in call.types)
+        if makes_floats and call not in taken and not _moves_floats(call):
+            dtypes = ", ".join(of.dtype for of in call.types)
+            raise Refusal(f"dtype of {call.spelled}", dtypes, FLOATS)
+        if self.arithmetic.needs_requantized_means and call.op == "mean":
+            readers = (each for each in self._whole.users_of(call) if each.op == "requantize")
+            require_requantized_means([call, *readers], self.arithmetic)
+
+    def _refuse(self, call: Call, refusal: Refusal) -> None:
+        # A quantize that cannot be told from what it reads says nothing more.
+        data = call["data"] if is_call(call, "quantize") else None
+        if data not in self.refused:
+            self.refused[call] = refusal
+        for tensor in (call, *call.fields) if len(call.types) > 1 else (call,):
+            try:
+                self.tensors[tensor] = self.builder.input(fixed_type(tensor.types[0]))
+            except Refusal:  # who reads it is refused for its type
+                self.tensors[tensor] = ""
+
+
+def _has_floats(call: Call) -> bool:
+    return any(
+        of.dtype.startswith("float")
+        for each in (call, *call.args)
+        if not isinstance(each, Constant)
+        for of in each.types
+    )
+
+
+def _moves_floats(call: Call) -> bool:
+    """A float's reshape is of the same bytes: where a host would do it, there is nothing to do."""
+    return call.op == "reshape" and all(of.dtype == "float32" for of in call.types)
+
+
+# What regions compute in.
+_COMPUTED = {"int8", "uint8", "int16", "uint16", "int32"}
+
+
+def _floats_alone(model: SourceModel) -> str:
+    """The float dtypes of a model that computes in nothing else; "" of any other."""
+    calls = [each for each in post_order(model.result) if isinstance(each, Call)]
+    dtypes = {of.dtype for call in calls for of in call.types}
+    floats = {dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))}
+    if dtypes & _COMPUTED or all(map(_moves_floats, calls)):
+        return ""
+    return ", ".join(sorted(floats))
+
+
+class FileReport(Report):
+    """Text and table show operators that stay out for one reason together; the rows have each."""
+
+    @property
+    def shown(self) -> tuple[HostRow, ...]:
+        groups: dict[tuple[str, ...], list[HostRow]] = {}
+        for row in self.host:
+            key = (row.operator, row.reason.clause, row.reason.allowed, row.hint)
+            groups.setdefault(key, []).append(row)
+        return tuple(
+            replace(rows[0], operator=f"{len(rows)} {rows[0].operator}") if rows[1:] else rows[0]
+            for rows in groups.values()
+        )
+
+
+_REFUSED = "not all of the model can be compiled, and there is no host for the rest"
+
+
+def _boundary(model: SourceModel, attempt: Attempt, rounding: str) -> BoundaryError:
+    report = FileReport(attempt.rows, ())
+    if attempt.floats:
+        return BoundaryError(
+            _REFUSED,
+            report=report,
+            found=f"a float model: no value of 8 bits, but {attempt.floats}",
+            allowed=FLOATS,
+            hint="quantize the model first: tinyai quantize, --calibrate, or its framework's tools",
+        )
+    first = attempt.rows[0]
+    name = f" {safe(first.name, 60)!r}" if first.name else ""
+    hint = "what the report says of each operator"
+    if rounding != "upward" and not attempt_of(model, "upward", "upward").rows:
+        whose = FRAMEWORKS[rounding]
+        hint = (
+            '--rounding upward, in Python rounding="upward": all of the model in TVM\'s integers, '
+            f"which may be a step from {whose}'s"
+        )
+    return BoundaryError(
+        _REFUSED,
+        report=report,
+        found=f"{first.operator}{name}: {first.reason.clause}: {safe(first.reason.found)}",
+        allowed=safe(first.reason.allowed),
+        hint=hint,
+    )
+
+
+# --- Ends that are integers -----------------------------------------------------------------------
+
+
+def _with_integer_ends(model: SourceModel) -> SourceModel:
+    """The model without what quantizes its float inputs and dequantizes its float outputs."""
+    order = list(post_order(model.result))
+    inputs: list[End] = []
+    instead: dict[Expr, Expr] = {}
+    for end in model.inputs:
+        readers = [each for each in order if end.expr in children(each)]
+        integer = _integer_input(end, readers)
+        if integer is not end:
+            instead |= dict.fromkeys(readers, integer.expr)
+        inputs.append(integer)
+    outputs = [_integer_output(end, end.expr) for end in model.outputs]
+    return replace(
+        model,
+        inputs=tuple(inputs),
+        outputs=_with_exprs(outputs, _substituted(outputs, instead)),
+    )
+
+
+def _no_integers(what: str, found: str) -> OptionError:
+    return OptionError(
+        "ends='int8'",
+        found=f"{what}: {found}",
+        allowed="a model whose float inputs are quantized and whose float outputs are dequantized, "
+        "each by one scale, and nothing else",
+        hint="ends='model'",
+    )
+
+
+def _integer_input(end: End, readers: Sequence[Expr]) -> End:
+    """The input itself where it is none of floats, else what its quantize makes."""
+    if not end.expr.type.dtype.startswith("float"):
+        return end
+    what = f"input {safe(end.name, 60)!r}"
+    others = [each for each in readers if not is_call(each, "quantize")]
+    if others or not readers:
+        by = others[0].spelled if others and isinstance(others[0], Call) else "an output"
+        raise _no_integers(what, f"read by {by}" if others else "idle")
+    quants = {_quant_of(each, "output") for each in readers if isinstance(each, Call)}
+    types = {each.type for each in readers}
+    (quant, *more), (of, *_) = quants, types
+    if quant is None or more or len(types) > 1 or of.dtype not in NARROW:
+        raise _no_integers(what, f"{len(quants)} scales, {', '.join(sorted(map(str, types)))}")
+    return End(end.name, Expr((of,)), quant)
+
+
+def _integer_output(end: End, value: Expr) -> End:
+    """The output itself where it is none of floats, else what is dequantized."""
+    if not value.type.dtype.startswith("float"):
+        return end
+    if is_call(value, "reshape"):
+        inner = _integer_output(end, value["data"])
+        of = replace(value.type, dtype=inner.expr.type.dtype)
+        moved = replace(value, types=(of,), load=lambda: (inner.expr,))
+        return replace(inner, expr=moved)
+    if not is_call(value, "dequantize"):
+        by = value.spelled if isinstance(value, Call) else "no operator"
+        raise _no_integers(f"output {safe(end.name, 60)!r}", f"made by {by}")
+    quant, data = _quant_of(value, "input"), value["data"]
+    if quant is None or data.type.dtype not in NARROW:
+        raise _no_integers(f"output {safe(end.name, 60)!r}", f"dequantized from {data.type.dtype}")
+    return End(end.name, data, quant)
+
+
+def _quant_of(call: Call, end: str) -> QParams | None:
+    """The scale and zero point of a quantize or dequantize that has one of each."""
+    scale, zero = call[f"{end}_scale"], call[f"{end}_zero_point"]
+    if not (isinstance(scale, Constant) and isinstance(zero, Constant)):
+        return None
+    if scale.value.size != 1 or zero.value.size != 1:
+        return None
+    return QParams((float(scale.value.reshape(())),), int(zero.value.reshape(())))
+
+
+def _substituted(outputs: Sequence[End], instead: Mapping[Expr, Expr]) -> tuple[Expr, ...]:
+    """The outputs' expressions with others in place of some."""
+    new: dict[Expr, Expr] = dict(instead)
+    for expr in post_order(_tuple(end.expr for end in outputs)):
+        if expr not in new:
+            new[expr] = rebuilt(expr, [new[child] for child in children(expr)])
+    return tuple(new[end.expr] for end in outputs)
+
+
+def _with_exprs(ends: Sequence[End], exprs: Sequence[Expr]) -> tuple[End, ...]:
+    return tuple(replace(end, expr=expr) for end, expr in zip(ends, exprs, strict=True))
+
+
+def _tuple(exprs: Iterable[Expr]) -> Tuple:
+    fields = tuple(exprs)
+    return Tuple(tuple(each.type for each in fields), load=lambda: fields)

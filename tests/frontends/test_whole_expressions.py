@@ -82,7 +82,7 @@ def test_a_float_model_is_told_to_be_one() -> None:
 
 def test_the_rounding_that_takes_all_is_named() -> None:
     x = Expr((INT8,))
-    inner = quantized(call("exp", FLOAT, floats(x), name="exp"))
+    inner = quantized(call("exp", FLOAT, floats(x, "exp"), name="exp"), "exp")
     whole = model(inner, inputs=(x,))
     assert network_of(whole, "net").rounding == "upward"
     with pytest.raises(BoundaryError, match=r"--rounding upward, in Python .*TFLite's"):
@@ -91,7 +91,7 @@ def test_the_rounding_that_takes_all_is_named() -> None:
 
 def test_a_float_between_integers_is_named_alone() -> None:
     x = Expr((INT8,))
-    kept = call("exp", FLOAT, floats(x), name="exp")
+    kept = call("exp", FLOAT, floats(x, "exp"), name="exp")
     with pytest.raises(BoundaryError) as caught:
         network_of(model(kept, quantized(kept), inputs=(x,)), "net", "tflite")
     assert [row.name for row in caught.value.report.host] == ["exp"]

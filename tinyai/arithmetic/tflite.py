@@ -17,7 +17,7 @@ from tinyai.arithmetic.tflite_functions import lookup_of
 from tinyai.builders import Arithmetic, Lowering, Scale, Sides, Steps
 from tinyai.ir import NARROW, Array, Builder, DType, Operand, Step
 from tinyai.ops import steps
-from tinyai.ops.elementwise import apply
+from tinyai.ops.elementwise import apply, given_function
 from tinyai.ops.functions import FUNCTIONS
 from tinyai.ops.scales import (
     FixedPoint,
@@ -141,12 +141,18 @@ class TfliteArithmetic(Arithmetic):
         """Float functions between dequantize and quantize that are one operator of TFLite's, as its
         int8 kernel computes it.
 
-        (The float operator between a dequantize and a quantize of their own imports the same.)
+        A float operator of the file's, between a dequantize and a quantize of their own, has
+        another name than these: it is computed in floats.
         """
         functions = _of_dequantized(quantize["data"])
         if not functions:
             return None
         last = functions[0]
+        if not _are_one_operator(quantize, functions):
+            for each in functions:
+                found = f"{each.spelled} of float32"
+                require(each.op in EXACT, "TFLite's arithmetic of", found, ", ".join(EXACT))
+            return None
         known = ", ".join((*TFLITE_FUNCTIONS, "leaky_relu", "softmax, hard-swish"))
         require(to is DType.INT8, "dtype of the result", to, "int8")
         dequantized = _dequantize_below(functions)
@@ -164,12 +170,17 @@ class TfliteArithmetic(Arithmetic):
             allowed = 1 / 256, -128
             require(quantization == allowed, "quantization of a softmax", quantization, allowed)
             return add_tflite_softmax(last, lowering, data, float(source.scale))
-        require(last.op in TFLITE_FUNCTIONS, "TFLite's arithmetic of", last.spelled, known)
+        function: Step
+        if last.op == "function":  # the front end's, which knows what the kernel tabulates
+            function = given_function(last)
+        else:
+            require(last.op in TFLITE_FUNCTIONS, "TFLite's arithmetic of", last.spelled, known)
+            function = steps.Function(TFLITE_FUNCTIONS[last.op])
         builder = lowering.builder
         inverse = np.asarray(np.float32(1) / target.scale)
         chain = (
             *dequantize(builder, source, lowering.type(data).dtype, 0),
-            steps.Function(TFLITE_FUNCTIONS[last.op]),
+            function,
             *times(builder, inverse),
             steps.Round(),
             *plus(builder, target.zero_point, DType.FLOAT32),
@@ -191,6 +202,11 @@ OF_VALUES = frozenset(
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "round"),
         *("relu", "leaky_relu", "prelu", "softmax", "log_softmax"),
     }
+)
+# Functions of floats that all compute alike: IEEE's, and the C library's.
+EXACT = (
+    *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "relu"),
+    *("leaky_relu", "prelu", "abs", "negative", "sqrt", "floor", "ceil", "exp", "log"),
 )
 # What TFLite's int8 kernel tabulates, by the operator's name.
 TFLITE_FUNCTIONS: Mapping[str, str] = MappingProxyType({"sigmoid": "sigmoid", "tanh": "tanhf"})
@@ -241,6 +257,13 @@ def _of_dequantized(value: Expr) -> list[Call]:
             found[each] = None
             stack += each.args
     return list(found) if dequantized else []
+
+
+def _are_one_operator(quantize: Call, functions: list[Call]) -> bool:
+    """Whether float ``functions`` and what is around them have one name of the source model's, as
+    far as they have names."""
+    names = {each.name for each in (quantize, *functions, _dequantize_below(functions))}
+    return len(names - {""}) <= 1
 
 
 def _dequantize_below(functions: list[Call]) -> Call:

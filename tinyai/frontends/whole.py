@@ -14,7 +14,7 @@ from tinyai.match import match
 from tinyai.network import ENDS, Network, Port
 from tinyai.partition.reasons import Language, Whole
 from tinyai.partition.rows import float_row, host_row
-from tinyai.patterns import PATTERNS
+from tinyai.patterns import OPERATORS, PATTERNS
 from tinyai.qdq import Rewriting
 from tinyai.qdq.operands import Fold, is_call
 from tinyai.report import HostRow, Reason, Report, safe
@@ -49,6 +49,8 @@ class End:
 class SourceModel:
     """A model as a reader hands it over. ``language`` is how the file spells operators; ``fold``
     computes constants that are more than moved, dequantized or quantized (``qdq.Rewriting``).
+    ``framework`` is the rounding of a framework that computes float operators between a dequantize
+    and a quantize as floats; "" where they stand for operators of integers.
 
     What a reader does not read is a call that ``unread`` made: it is refused with its reason beside
     whatever the builders refuse.
@@ -58,6 +60,7 @@ class SourceModel:
     outputs: tuple[End, ...]
     language: Language
     fold: Fold | None = None
+    framework: str = ""
 
     @property
     def result(self) -> Tuple:
@@ -123,7 +126,8 @@ def attempt_of(model: SourceModel, name: str, rounding: str, ends: str = "model"
     ``network_of``."""
     mode = Rounding(rounding)
     with owning_faults(f"the graph of {name}"):
-        integers = Rewriting(model.result, mode, model.fold).result
+        as_written = rounding == model.framework
+        integers = Rewriting(model.result, mode, model.fold, as_written=as_written).result
         assert isinstance(integers, Tuple)
         model = replace(model, outputs=_with_exprs(model.outputs, integers.fields))
         if ends == "int8":
@@ -178,7 +182,8 @@ class _Attempting(Walk):
         return tuple(self._row(*each) for each in self.refused.items())
 
     def _row(self, call: Call, refusal: Refusal) -> HostRow:
-        if not isinstance(call.origin, Unread) and self._whole.refusal(call) is not None:
+        unread = isinstance(call.origin, Unread) or call.op not in OPERATORS
+        if not unread and self._whole.refusal(call) is not None:
             return host_row(call, self._whole)
         kind = "none" if refusal.clause == "operator" else "operator"
         row = "" if kind == "none" else call.spelled

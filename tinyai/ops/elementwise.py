@@ -203,8 +203,12 @@ def lower_given_function(call: Call, lowering: Lowering) -> str:
     """function: a float32 function of one value, which the source of the model computes."""
     dtype = lowering.type(call["data"]).dtype
     require(dtype.is_float, f"dtype of {call.spelled}", dtype, "float32")
-    step = steps.GivenFunction(str(call.attrs["label"]), compute=call.attrs["compute"])
-    return apply(call, lowering, call["data"], step)
+    return apply(call, lowering, call["data"], given_function(call))
+
+
+def given_function(call: Call) -> steps.GivenFunction:
+    """The step of a call of ``function``."""
+    return steps.GivenFunction(str(call.attrs["label"]), compute=call.attrs["compute"])
 
 
 def lower_divide(call: Call, lowering: Lowering) -> str:

@@ -36,11 +36,15 @@ class Rewriting:
     values (sigmoid, ...) and softmax stay between their dequantize and quantize. A float that is
     wanted elsewhere too keeps the operators that make it. Names of nodes go with the operators.
     ``fold`` computes constants that are more than moved, dequantized or quantized; without it they
-    are refused. ``result`` is the rewritten model: the same object where nothing was done.
+    are refused. ``as_written`` is for a model whose framework computes the floats of such operators
+    as floats: then only what moves or bounds values becomes integers, where no bit changes.
+    ``result`` is the rewritten model: the same object where nothing was done.
     """
 
-    def __init__(self, root: Expr, rounding: Rounding, fold: Fold | None = None) -> None:
-        self.view = View(root, MOVES, rounding, fold)
+    def __init__(
+        self, root: Expr, rounding: Rounding, fold: Fold | None = None, *, as_written: bool = False
+    ) -> None:
+        self.view = View(root, MOVES, rounding, fold, as_written=as_written)
         self.refused: dict[Expr, Refusal] = {}
         self.tables: set[Expr] = set()
         self._made: dict[tuple[Expr, object], Expr] = {}

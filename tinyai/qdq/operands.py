@@ -232,9 +232,15 @@ class View:
     """
 
     def __init__(
-        self, root: Expr, moves: dict[str, Move], rounding: Rounding, fold: Fold | None
+        self,
+        root: Expr,
+        moves: dict[str, Move],
+        rounding: Rounding,
+        fold: Fold | None,
+        *,
+        as_written: bool = False,
     ) -> None:
-        self.arithmetic = arithmetic_of(rounding)
+        self.arithmetic, self.as_written = arithmetic_of(rounding), as_written
         self.order = tuple(post_order(root))
         self.new: dict[Expr, Expr] = {}
         self.splits: dict[Expr, Call] = {}

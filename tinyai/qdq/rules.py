@@ -116,6 +116,8 @@ def quantized(view: View, call: Call) -> Expr:
     """
     grid = view.grid(call)
     behind, core = _peel(view, call.args[0])
+    if view.as_written and is_call(core, *RULES):
+        raise Refusal("operator of floats", core.spelled, "one that moves or bounds values")
     if is_call(core, *AVERAGES) and view.arithmetic.averages_in_float:
         value = average_of_floats(
             view, core, grid, [each for each in behind if is_call(each, *LIMITS)]
@@ -128,7 +130,10 @@ def quantized(view: View, call: Call) -> Expr:
         known = is_call(core, "dequantize", *MOVES) or isinstance(core, Field)
         require(known, "operator", operator_name(core), "one with a rule for integers")
         last = core if not is_call(core, "dequantize") else behind[-1] if behind else call
-        value = requantize(view.integers(core), grid, name_of(last))
+        integers = view.integers(core)
+        kept = not view.as_written or (not integers.per_channel and integers.grid == grid)
+        require(kept, "scale of floats that are moved", "another one", "the same before and after")
+        value = requantize(integers, grid, name_of(last))
     return put_behind(view, behind, value, grid)
 
 

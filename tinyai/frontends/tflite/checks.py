@@ -31,12 +31,13 @@ def check_identifier(content: bytes) -> None:
         raise Fault(f"{len(content)} bytes that begin with {content[:8]!r}", "TFL3 from byte 4 on")
 
 
-def check_model(model: Any, content: bytes) -> Inputs:
-    """The model's inputs; ``model`` is the root table of ``content``.
+def check_model(model: Any, content: bytes, *, by_tvm: bool = True) -> Inputs:
+    """The model's inputs; ``model`` is the root table of ``content``. ``by_tvm`` is whether TVM's
+    importer is going to read it, which tells tensors apart by their names and knows one subgraph.
 
     Raises ``Fault`` where the file contradicts itself.
     """
-    if model.SubgraphsLength() != 1:
+    if model.SubgraphsLength() < 1 or (by_tvm and model.SubgraphsLength() > 1):
         raise Fault(
             f"{model.SubgraphsLength()} subgraphs", "1", "export one function, no control flow"
         )
@@ -49,7 +50,7 @@ def check_model(model: Any, content: bytes) -> Inputs:
     outputs = _indices(graph.OutputsAsNumpy(), 0, count, "an output of the model")
     if not outputs:
         raise Fault("a model without outputs", "one and more")
-    sizes = [_check_tensor(model, graph.Tensors(i), i) for i in range(count)]
+    sizes = [_check_tensor(model, graph.Tensors(i), i, content) for i in range(count)]
     variables = {i for i in range(count) if graph.Tensors(i).IsVariable()}
     # An empty tensor is a constant without data, or the result of an operator.
     made = {i for i, (_, length) in enumerate(sizes) if length} | set(inputs)
@@ -75,7 +76,8 @@ def check_model(model: Any, content: bytes) -> Inputs:
     lost = [i for i in outputs if i not in known]
     if lost:
         raise Fault(f"output {lost[0]} of the model, which nothing makes", "a tensor that is made")
-    _check_names(graph, sorted(used))
+    if by_tvm:
+        _check_names(graph, sorted(used))
     return {name_of(graph.Tensors(i)): shape_of(graph.Tensors(i)) for i in inputs}
 
 
@@ -97,15 +99,31 @@ def _indices(values: Any, low: int, end: int, what: str) -> list[int]:
     return found
 
 
-def _check_tensor(model: Any, tensor: Any, index: int) -> tuple[int, int]:
+def data_of(model: Any, tensor: Any, content: bytes) -> bytes | memoryview | None:
+    """The bytes of a constant: in its buffer, or behind the flatbuffer in the same file; None where
+    a tensor has none. Raises ``Fault`` for some beyond the file's end."""
+    buffer = model.Buffers(tensor.Buffer())
+    if buffer.DataLength():
+        return memoryview(buffer.DataAsNumpy())
+    start, size = buffer.Offset(), buffer.Size()
+    if start <= 1 or not size:  # the schema's word for none
+        return None
+    if start + size > len(content):
+        raise Fault(
+            f"a buffer of {size} bytes from byte {start} on", f"within {len(content)} bytes"
+        )
+    return memoryview(content)[start : start + size]
+
+
+def _check_tensor(model: Any, tensor: Any, index: int, content: bytes) -> tuple[int, int]:
     """The bytes that a tensor's shape says, 0 for types of no fixed size, and those of its data."""
     what = f"tensor {index}"
     shape = shape_of(tensor)
     item = _BYTES.get(tensor.Type())
     size = check_shape(what, shape, item or 0)
     _indices([tensor.Buffer()], 0, model.BuffersLength(), f"the buffer of {what}")
-    data = model.Buffers(tensor.Buffer()).DataAsNumpy()
-    length = 0 if isinstance(data, int) else len(data)
+    data = data_of(model, tensor, content)
+    length = 0 if data is None else len(data)
     if length and item and tensor.Sparsity() is None and length != size:
         raise Fault(f"{what}: {length} bytes of data", f"{size} for its shape {shown(shape)}")
     _check_quantization(tensor.Quantization(), tensor.Type(), shape, what)

@@ -1,0 +1,42 @@
+"""A .tflite file as a model in the vocabulary, without TVM: it is checked, then read."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from tinyai.errors import owning_faults
+from tinyai.frontends.faults import faults_of, missing
+from tinyai.frontends.tflite import checks
+from tinyai.frontends.whole import SourceModel
+from tinyai.model_file import check_model
+from tinyai.stages import stage
+
+
+def read_model(file: str | os.PathLike[str]) -> SourceModel:
+    """The model of a .tflite file.
+
+    Raises ``OptionError`` where there is no such file, ``ModelError`` for one that contradicts
+    itself or cannot be read, ``EnvironmentProblem`` where the package tflite is missing.
+    """
+    from tinyai.report import safe
+
+    path = Path(file)
+    check_model(path, ".tflite")
+    if find_spec("tflite") is None:
+        raise missing("tflite")
+    with stage(f"read {safe(path.name, 60)}"):
+        import tflite
+
+        from tinyai.frontends.tflite.operators import READERS
+        from tinyai.frontends.tflite.reader import File, Reading
+
+        with faults_of(path, ".tflite"):
+            content = path.read_bytes()
+            checks.check_identifier(content)
+            model = tflite.Model.GetRootAsModel(content, 0)
+            checks.check_model(model, content, by_tvm=False)
+            plain = File(model, content)
+        with owning_faults(f"the reading of {safe(path.name, 60)}"):
+            return Reading(plain, READERS).read()

@@ -1,0 +1,142 @@
+"""Operators of two tensors element by element, ReLUs, and what goes from one type to another."""
+
+from __future__ import annotations
+
+import math
+
+from tinyai.frontends.tflite.operators.rows import reads
+from tinyai.frontends.tflite.operators.scaled import activated, bounded, pair, to_scale
+from tinyai.frontends.tflite.reader import Read, Site
+from tinyai.source import Constant, Expr, SourceType, require
+from tinyai.vocabulary import constant
+
+_PLAIN = ("int32", "int64")
+
+
+def _binary(operator: str) -> Read:
+    def read(site: Site) -> Expr:
+        left, right = site.tensor(0), site.tensor(1)
+        if site.kind in ("ADD", "SUB"):
+            site.options("PotScaleInt16")  # of int16 alone
+        operands = site.value(0), site.value(1)
+        if site.output.dtype in _PLAIN:  # such as a shape
+            return activated(site, site.call(operator, *operands))
+        if not site.is_quantized(0, 1):
+            return activated(site, site.call(operator, *operands))
+        scales = *pair(left), *pair(right), *pair(site.output)
+        return activated(site, site.call(f"quantized_{operator}", *operands, *scales))
+
+    return read
+
+
+reads("ADD", options="AddOptions", inputs=2)(_binary("add"))
+reads("SUB", options="SubOptions", inputs=2)(_binary("subtract"))
+reads("MUL", options="MulOptions", inputs=2)(_binary("multiply"))
+
+
+def _picked(operator: str) -> Read:
+    def read(site: Site) -> Expr:
+        site.require_same_scale(0, 1)
+        return site.call(operator, site.value(0), site.value(1))
+
+    return read
+
+
+for _kind in ("MAXIMUM", "MINIMUM"):
+    reads(_kind, options="MaximumMinimumOptions", inputs=2)(_picked(_kind.lower()))
+
+
+@reads("DIV", options="DivOptions", inputs=2)
+def _div(site: Site) -> Expr:
+    require(not site.is_quantized(0, 1), "type", site.output.dtype, "float32")
+    return activated(site, site.call("divide", site.value(0), site.value(1)))
+
+
+def _relu(low: float, high: float) -> Read:
+    def read(site: Site) -> Expr:
+        """At the output's scale, then bounded there."""
+        value = site.value(0)
+        if site.is_quantized():
+            value = rescaled(site, value)
+        return bounded(site, value, low, high)
+
+    return read
+
+
+for _kind, _low, _high in (
+    ("RELU", 0.0, math.inf),
+    ("RELU6", 0.0, 6.0),
+    ("RELU_N1_TO_1", -1.0, 1.0),
+    ("RELU_0_TO_1", 0.0, 1.0),
+):
+    reads(_kind)(_relu(_low, _high))
+
+
+def rescaled(site: Site, value: Expr) -> Expr:
+    """The first input at the output's scale; the same where it has that."""
+    of, to = site.tensor(0), site.output
+    if (of.dtype, of.quant) == (to.dtype, to.quant):
+        return value
+    return to_scale(site, value, of.scale, of.zero_point)
+
+
+@reads("PRELU", inputs=2)
+def _prelu(site: Site) -> Expr:
+    """Two products: of what is above zero by one, and of what is below by the slope. One of them is
+    zero, so that they can be added."""
+    if not site.is_quantized(0, 1):
+        known = site.known(1, "slope")
+        fits = known.shape != () and known.size == known.shape[-1]
+        require(fits, "shape of the slope", known.shape, "one number a channel")
+        axis = len(site.shape) - 1
+        return site.call("prelu", site.value(0), constant(known.reshape(-1)), axis=axis)
+    data, slope, to = site.tensor(0), site.tensor(1), site.output
+    value, zero = site.value(0), constant(data.zero_point, data.dtype)
+    above = site.call("maximum", value, zero, of=value.type)
+    below = site.call("minimum", value, zero, of=value.type)
+    one = constant(1, data.dtype), constant(1.0, "float32"), constant(0, "int32")
+    wide = SourceType(site.output.type.shape, "int32")
+    parts = [
+        site.call("quantized_multiply", part, by, *pair(data), *scales, *pair(to))
+        for part, by, scales in ((above, one[0], one[1:]), (below, site.value(1), pair(slope)))
+    ]
+    left, right = (site.call("cast", part, of=wide, dtype="int32") for part in parts)
+    total = site.call("add", left, right, of=wide)
+    if to.zero_point:
+        total = site.call("subtract", total, constant(to.zero_point, "int32"), of=wide)
+    return site.call("cast", total, dtype=to.dtype)
+
+
+@reads("QUANTIZE", options="QuantizeOptions")
+def _quantize(site: Site) -> Expr:
+    value = site.value(0)
+    require(site.output.is_quantized, "type", site.output.type, "integers with a scale")
+    if site.tensor(0).is_quantized:
+        return rescaled(site, value)
+    require(value.type.dtype == "float32", "type", value.type.dtype, "float32, or integers")
+    return site.call("quantize", value, *pair(site.output), axis=-1)
+
+
+@reads("DEQUANTIZE", options="DequantizeOptions")
+def _dequantize(site: Site) -> Expr:
+    value, tensor = site.value(0), site.tensor(0)
+    require(site.output.dtype == "float32", "type", site.output.dtype, "float32")
+    if tensor.dtype == "float16" and isinstance(value, Constant):
+        return constant(value.value, "float32")
+    require(tensor.is_quantized, "type", tensor.type, "integers with a scale")
+    scales = tensor.along(tensor.axis)
+    zeros = constant(tensor.zero_point, "int32")
+    return site.call("dequantize", value, constant(scales), zeros, axis=tensor.axis)
+
+
+@reads("CAST", options="CastOptions")
+def _cast(site: Site) -> Expr:
+    """The tensors say from what to what."""
+    for field in ("InDataType", "OutDataType"):
+        site.options(field)
+    value = site.value(0)
+    return (
+        value
+        if value.type == site.output.type
+        else site.call("cast", value, dtype=site.output.dtype)
+    )

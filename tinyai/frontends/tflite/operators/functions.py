@@ -1,0 +1,159 @@
+"""Functions of one value, and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tinyai.frontends.tflite.operators.rows import reads
+from tinyai.frontends.tflite.operators.scaled import dequantized, float_type, of_floats, pair
+from tinyai.frontends.tflite.reader import Read, Site
+from tinyai.ir import Array
+from tinyai.ops.functions import FRAMEWORK_FUNCTIONS, FUNCTIONS
+from tinyai.ops.scales import fixed_point
+from tinyai.ops.steps import FixedPointMultiply
+from tinyai.source import Expr, require
+from tinyai.vocabulary import constant
+
+
+def _function(operator: str) -> Read:
+    """A function of the vocabulary, of floats or as TFLite's kernel of int8 has it."""
+
+    def read(site: Site) -> Expr:
+        return of_floats(site, lambda x: site.call(operator, x, of=float_type(site)))
+
+    return read
+
+
+reads("LOGISTIC")(_function("sigmoid"))
+reads("TANH")(_function("tanh"))
+
+
+def _of_floats_alone(operator: str) -> Read:
+    def read(site: Site) -> Expr:
+        require(not site.is_quantized(), "type", site.output.dtype, "float32, as TFLite's kernel")
+        return site.call(operator, site.value(0))
+
+    return read
+
+
+for _kind, _table in (("FLOOR", ""), ("CEIL", ""), ("SQRT", ""), ("NEG", "NegOptions")):
+    reads(_kind, options=_table)(_of_floats_alone("negative" if _kind == "NEG" else _kind.lower()))
+
+
+@reads("SQUARE", options="SquareOptions")
+def _square(site: Site) -> Expr:
+    require(not site.is_quantized(), "type", site.output.dtype, "float32, as TFLite's kernel")
+    return site.call("multiply", site.value(0), site.value(0))
+
+
+@reads("SOFTMAX", options="SoftmaxOptions")
+def _softmax(site: Site) -> Expr:
+    """Along the last dimension, of values times beta."""
+    beta, quantized = np.float32(site.options("Beta")), site.is_quantized()
+    value, axis = site.value(0), len(site.shape) - 1
+    if quantized:
+        tensor = site.tensor(0)
+        scale = np.float64(beta) * np.float64(tensor.scale)
+        exact = scale == np.float32(scale) and scale > 0
+        require(bool(exact), "beta", float(beta), "1, or a power of 2")
+        scales = constant(scale, "float32"), constant(tensor.zero_point, "int32")
+        value = site.call("dequantize", value, *scales, of=float_type(site), axis=-1)
+    elif beta != 1:
+        value = site.call("multiply", value, constant(beta))
+    result = site.call("softmax", value, of=float_type(site), axis=axis)
+    return site.call("quantize", result, *pair(site.output), axis=-1) if quantized else result
+
+
+@reads("LOG_SOFTMAX", options="LogSoftmaxOptions")
+def _log_softmax(site: Site) -> Expr:
+    axis = len(site.shape) - 1
+    return of_floats(site, lambda x: site.call("log_softmax", x, of=float_type(site), axis=axis))
+
+
+@reads("HARD_SWISH", options="HardSwishOptions")
+def _hard_swish(site: Site) -> Expr:
+    """x * relu6(x + 3) / 6."""
+
+    def function(x: Expr) -> Expr:
+        of = float_type(site)
+        moved = site.call("add", x, constant(3, "float32"), of=of)
+        gate = site.call("clip", moved, of=of, low=0.0, high=6.0)
+        product = site.call("multiply", x, gate, of=of)
+        return site.call("divide", product, constant(6, "float32"), of=of)
+
+    return of_floats(site, function)
+
+
+@reads("LEAKY_RELU", options="LeakyReluOptions")
+def _leaky_relu(site: Site) -> Expr:
+    alpha = float(site.options("Alpha"))
+    return of_floats(site, lambda x: site.call("leaky_relu", x, of=float_type(site), alpha=alpha))
+
+
+# --- Tables of int8 ------------------------------------------------------------------------------
+# TFLite's kernels fill them with a function of floats: ``x * scale`` and ``1 / scale`` in float32,
+# halves away from zero. Each was compared with LiteRT.
+
+_ONE, _HALF = np.float32(1), np.float32(0.5)
+
+
+def _elu(x: Array) -> Array:
+    return np.where(x < 0, np.expm1(x.astype(np.float64)), x).astype(np.float32)
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(_HALF * x * (_ONE + FUNCTIONS["erf"](x * np.float32(0.5**0.5))))
+
+
+def _gelu_by_tanh(x: Array) -> Array:
+    steep = np.float32(np.sqrt(2 / np.pi))
+    inner = steep * x * (_ONE + np.float32(0.044715) * x * x)
+    return np.asarray(_HALF * x * (_ONE + FRAMEWORK_FUNCTIONS["tanhf"](inner)))
+
+
+def _tabulated(site: Site, label: str, compute: Callable[[Array], Array]) -> Expr:
+    """A function of floats by what it computes; of integers it becomes a table."""
+    of = float_type(site)
+    return of_floats(site, lambda x: site.call("function", x, of=of, label=label, compute=compute))
+
+
+@reads("ELU")
+def _read_elu(site: Site) -> Expr:
+    return _tabulated(site, "elu(x)", _elu)
+
+
+@reads("GELU", options="GeluOptions")
+def _read_gelu(site: Site) -> Expr:
+    if site.options("Approximate"):
+        return _tabulated(site, "gelu_by_tanh(x)", _gelu_by_tanh)
+    return _tabulated(site, "gelu(x)", _gelu)
+
+
+@reads("EXP", options="ExpOptions")
+def _read_exp(site: Site) -> Expr:
+    return _tabulated(site, "exp(x)", FUNCTIONS["exp"])
+
+
+@reads("ABS", options="AbsOptions")
+def _read_abs(site: Site) -> Expr:
+    """Of integers a product in fixed point, but where the scales are the same."""
+    if not site.is_quantized():
+        return site.call("abs", site.value(0))
+    of, to = site.tensor(0), site.output
+    multiplier, shift = fixed_point(float(of.scale / to.scale))
+    require(shift <= 30, "ratio of the scales", f"2**{shift}", "at most 2**30")
+    step = FixedPointMultiply((multiplier,), (shift,), None, "twice")
+
+    def compute(x: Array) -> Array:
+        steps = np.abs(np.rint(x / of.scale)).astype(np.int32)
+        if of.scale != to.scale:
+            steps = step.reference(steps, None)
+        return np.asarray(steps * to.scale, np.float32)
+
+    label = f"abs(x) from {of.scale!r} to {to.scale!r}"
+    result = site.call(
+        "function", dequantized(site), of=float_type(site), label=label, compute=compute
+    )
+    return site.call("quantize", result, *pair(to), axis=-1)

@@ -1,0 +1,430 @@
+"""What moves values: other shapes, other places, parts and wholes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tinyai.frontends.tflite.operators.rows import reads
+from tinyai.frontends.tflite.operators.scaled import (
+    Attributes,
+    activated,
+    axes_of,
+    ints,
+    pair,
+)
+from tinyai.frontends.tflite.reader import Read, Site
+from tinyai.ir import Array
+from tinyai.ops.resize import nearest
+from tinyai.source import Expr, SourceType, Tuple, require
+from tinyai.vocabulary import constant
+
+
+def _moved(read: Read, *places: int) -> Read:
+    """A reader of what leaves integers as they are."""
+
+    def checked(site: Site) -> Expr | tuple[Expr, ...]:
+        for output in site.outputs:
+            replace(site, outputs=(output,)).require_same_scale(*places)
+        return read(site)
+
+    return checked
+
+
+def _reshape(site: Site) -> Expr:
+    """The result's type says to what; the numbers of elements are equal, or a builder refuses."""
+    for field in ("NewShapeAsNumpy",) * (site.kind == "RESHAPE"):
+        site.options(field)
+    if site.kind == "SQUEEZE":
+        site.options("SqueezeDimsAsNumpy")
+    count = [int(np.prod(each.shape, dtype=np.int64)) for each in (site.tensor(0), site.output)]
+    require(count[0] == count[1], "elements", count[0], count[1])
+    return site.reshaped(site.value(0), site.shape)
+
+
+reads("RESHAPE", options="ReshapeOptions", inputs=range(1, 3))(_moved(_reshape))
+reads("SQUEEZE", options="SqueezeOptions")(_moved(_reshape))
+reads("EXPAND_DIMS", options="ExpandDimsOptions", inputs=2)(_moved(_reshape))
+
+
+@reads("SHAPE", options="ShapeOptions")
+def _shape(site: Site) -> Expr:
+    site.options("OutType")  # which the result says too
+    return constant(site.tensor(0).shape, site.output.dtype)
+
+
+def _transpose(site: Site) -> Expr:
+    axes, rank = ints(site.known(1, "order of axes")), len(site.tensor(0).shape)
+    axes = [axis % rank if -rank <= axis < rank else axis for axis in axes]
+    require(sorted(axes) == list(range(rank)), "order of axes", axes, f"each of {rank}")
+    return site.call("transpose", site.value(0), axes=tuple(axes))
+
+
+reads("TRANSPOSE", options="TransposeOptions", inputs=2)(_moved(_transpose))
+
+
+# --- Borders -------------------------------------------------------------------------------------
+
+
+def _widths(site: Site) -> tuple[tuple[int, int], ...]:
+    given, rank = ints(site.known(1, "widths")), len(site.tensor(0).shape)
+    require(len(given) == 2 * rank, "widths", len(given), 2 * rank)
+    require(min(given, default=0) >= 0, "widths", given, "0 and more")
+    return tuple(zip(given[::2], given[1::2], strict=True))
+
+
+def _pad(site: Site) -> Expr:
+    """By the float 0, or by a constant at the input's scale."""
+    data, number = site.tensor(0), 0.0
+    if site.has(2):
+        given = site.known(2, "value of the border")
+        require(given.size == 1, "value of the border", given.size, "one number")
+        number = given.reshape(-1)[0]
+    elif data.is_quantized:
+        number = data.zero_point
+    border = constant(number, data.dtype)
+    return site.call("pad", site.value(0), border, mode="constant", widths=_widths(site))
+
+
+reads("PAD", options="PadOptions", inputs=2)(_moved(_pad))
+reads("PADV2", options="PadV2Options", inputs=3)(_moved(_pad, 0, 2))
+
+
+def _mirror_pad(site: Site) -> Expr:
+    """Reflected at the outermost elements, or behind them."""
+    mode, value = site.options("Mode"), site.value(0)
+    require(mode in (0, 1), "mode", mode, "REFLECT, SYMMETRIC")
+    for axis, (size, (before, after)) in enumerate(
+        zip(site.tensor(0).shape, _widths(site), strict=True)
+    ):
+        fits = max(before, after) <= size - (mode == 0)
+        require(fits, "widths", (before, after), f"at most {size - (mode == 0)}")
+        wide = np.arange(-before, size + after)  # reflected at 0 and at the end
+        places = np.where(wide < 0, -wide - mode, wide)
+        places = np.where(places >= size, 2 * size - 2 + mode - places, places)
+        if before or after:
+            value = taken(site, value, places, axis)
+    return value
+
+
+reads("MIRROR_PAD", options="MirrorPadOptions", inputs=2)(_moved(_mirror_pad))
+
+
+def taken(site: Site, value: Expr, places: Array, axis: int) -> Expr:
+    """The elements of these places along an axis."""
+    shape = value.type.shape
+    of = replace(value.type, shape=(*shape[:axis], len(places), *shape[axis + 1 :]))
+    attrs = {"axis": axis, "batch_dims": 0, "mode": "clip"}
+    return site.call("take", value, constant(places, "int32"), of=of, **attrs)
+
+
+# --- Parts ---------------------------------------------------------------------------------------
+
+
+def _sliced(site: Site, begin: Sequence[int], strides: Sequence[int], of: SourceType) -> Expr:
+    attrs = {"begin": tuple(begin), "strides": tuple(strides), "axes": None, "slice_mode": "end"}
+    return site.call("strided_slice", site.value(0), of=of, **attrs)
+
+
+def _slice(site: Site) -> Expr:
+    data = site.tensor(0).shape
+    begin, sizes = ints(site.known(1, "begin")), ints(site.known(2, "size"))
+    require(len(begin) == len(sizes) == len(data), "begin and size", (begin, sizes), len(data))
+    known = [
+        size if size >= 0 else whole - start
+        for start, size, whole in zip(begin, sizes, data, strict=True)
+    ]
+    require(tuple(known) == site.shape, "size", known, list(site.shape))
+    return _sliced(site, begin, [1] * len(data), site.output.type)
+
+
+reads("SLICE", options="SliceOptions", inputs=3)(_moved(_slice))
+
+
+def _strided_slice(site: Site) -> Expr:
+    """As Python slices, where bits of masks do not say otherwise."""
+    data, rank = site.tensor(0).shape, len(site.tensor(0).shape)
+    begin, end, strides = (
+        ints(site.known(place, what)) for place, what in ((1, "begin"), (2, "end"), (3, "strides"))
+    )
+    fits = len(begin) == len(end) == len(strides) <= rank and 0 not in strides
+    require(fits, "begin, end and strides", (begin, end, strides), f"{rank} of each, no stride 0")
+    masks = [site.options(f"{name}Mask") for name in ("Begin", "End", "ShrinkAxis")]
+    starts, shape = [], []
+    for axis, (low, high, step) in enumerate(zip(begin, end, strides, strict=True)):
+        open_low, open_high, one = (bool(mask >> axis & 1) for mask in masks)
+        if one:
+            low += data[axis] if low < 0 else 0
+            require(0 <= low < data[axis], "begin", low, f"0 .. {data[axis] - 1}")
+            low, high, step, open_low, open_high = low, low + 1, 1, False, False
+        part = slice(None if open_low else low, None if open_high else high, step)
+        start, stop, step = part.indices(data[axis])
+        strides[axis] = step
+        starts.append(start)
+        shape.append(len(range(start, stop, step)))
+    whole = tuple(data[len(begin) :])
+    of = SourceType((*shape, *whole), site.output.dtype)
+    rest = rank - len(begin)
+    value = _sliced(site, [*starts, *[0] * rest], [*strides, *[1] * rest], of)
+    left = [size for axis, size in enumerate(shape) if not masks[2] >> axis & 1]
+    require((*left, *whole) == site.shape, "result", [*left, *whole], list(site.shape))
+    return site.reshaped(value, site.shape)
+
+
+reads("STRIDED_SLICE", options="StridedSliceOptions", inputs=4)(_moved(_strided_slice))
+
+
+def _parts(
+    site: Site, value: Expr, axis: int, shapes: Sequence[tuple[int, ...]]
+) -> tuple[Expr, ...]:
+    """Slices along an axis, one after the other."""
+    whole = sum(shape[axis] for shape in shapes)
+    require(whole == value.type.shape[axis], "sizes of the parts", whole, value.type.shape[axis])
+    if len(shapes) == 1:
+        return (value,)
+    types = tuple(SourceType(shape, value.type.dtype) for shape in shapes)
+    first = site.outputs[0].type
+    split = replace(site.call("split", value, of=first, axis=axis), types=types)
+    return split.fields
+
+
+def _split(site: Site) -> tuple[Expr, ...]:
+    place = 1 if site.kind == "SPLIT" else 0
+    count = site.options("NumSplits")
+    require(count == len(site.outputs), "parts", count, len(site.outputs))
+    value = site.value(place)
+    (axis,) = axes_of(site.known(0 if place else 2, "axis"), len(value.type.shape))
+    if site.has(2):
+        sizes = ints(site.known(1, "sizes"))
+        found = [each.shape[axis] for each in site.outputs]
+        rest = sum(found) - sum(size for size in sizes if size >= 0)
+        sizes = [rest if size < 0 else size for size in sizes]
+        require(sizes == found, "sizes of the parts", sizes, found)
+    return _parts(site, value, axis, [each.shape for each in site.outputs])
+
+
+reads("SPLIT", options="SplitOptions", inputs=2)(_moved(_split, 1))
+reads("SPLIT_V", options="SplitVOptions", inputs=3)(_moved(_split))
+
+
+def _unpack(site: Site) -> tuple[Expr, ...]:
+    value, rank = site.value(0), len(site.tensor(0).shape)
+    (axis,) = axes_of(np.array(site.options("Axis")), rank)
+    require(
+        site.options("Num") == len(site.outputs), "parts", site.options("Num"), len(site.outputs)
+    )
+    shapes = [(*each.shape[:axis], 1, *each.shape[axis:]) for each in site.outputs]
+    parts = _parts(site, value, axis, shapes)
+    return tuple(
+        replace(site, outputs=(output,)).reshaped(part, output.shape)
+        for part, output in zip(parts, site.outputs, strict=True)
+    )
+
+
+reads("UNPACK", options="UnpackOptions")(_moved(_unpack))
+
+
+# --- Wholes --------------------------------------------------------------------------------------
+
+
+def _tuple(parts: Sequence[Expr]) -> Tuple:
+    return Tuple(tuple(each.type for each in parts), load=lambda: tuple(parts))
+
+
+def _all(site: Site) -> tuple[int, ...]:
+    return tuple(range(len(site.inputs)))
+
+
+@reads("PACK", options="PackOptions", inputs=range(1, 1000))
+def _pack(site: Site) -> Expr:
+    site.require_same_scale(*_all(site))
+    (axis,) = axes_of(np.array(site.options("Axis")), len(site.shape))
+    count = site.options("ValuesCount")
+    require(count == len(site.inputs), "parts", count, len(site.inputs))
+    shape = (*site.shape[:axis], 1, *site.shape[axis + 1 :])
+    parts = [site.reshaped(site.value(place), shape) for place in _all(site)]
+    return site.call("concatenate", _tuple(parts), axis=axis)
+
+
+@reads("CONCATENATION", options="ConcatenationOptions", inputs=range(1, 1000))
+def _concatenation(site: Site) -> Expr:
+    """TFLite takes parts of int8 at the scale of the whole alone."""
+    (axis,) = axes_of(np.array(site.options("Axis")), len(site.shape))
+    whole = _tuple([site.value(place) for place in _all(site)])
+    if site.output.dtype not in ("uint8", "int16"):
+        site.require_same_scale(*_all(site))
+    if not site.output.is_quantized:
+        return activated(site, site.call("concatenate", whole, axis=axis))
+    scales, zeros = zip(*(pair(site.tensor(place)) for place in _all(site)), strict=True)
+    parts = whole, _tuple(scales), _tuple(zeros), *pair(site.output)
+    return activated(site, site.call("quantized_concatenate", *parts, axis=axis))
+
+
+def _gather(site: Site) -> Expr:
+    """Rows by constant numbers."""
+    data, batch = site.tensor(0).shape, site.options("BatchDims")
+    (axis,) = axes_of(np.array(site.options("Axis")), len(data))
+    places = site.known(1, "indices")
+    require(batch == 0, "batch_dims", batch, 0)
+    fits = places.size > 0 and places.min() >= 0 and places.max() < data[axis]
+    require(bool(fits), "indices", ints(places)[:9], f"0 .. {data[axis] - 1}")
+    shape = (*data[:axis], places.size, *data[axis + 1 :])
+    whole = (*data[:axis], *places.shape, *data[axis + 1 :])
+    require(whole == site.shape, "result", list(whole), list(site.shape))
+    value = taken(site, site.value(0), places.reshape(-1), axis)
+    assert value.type.shape == shape
+    return site.reshaped(value, site.shape)
+
+
+reads("GATHER", options="GatherOptions", inputs=2)(_moved(_gather))
+
+
+def _tile(site: Site) -> Expr:
+    times, data = ints(site.known(1, "repetitions")), site.tensor(0).shape
+    whole = [size * count for size, count in zip(data, times, strict=False)]
+    require(
+        len(times) == len(data) and tuple(whole) == site.shape, "repetitions", times, site.shape
+    )
+    return site.call("tile", site.value(0))
+
+
+reads("TILE", options="TileOptions", inputs=2)(_moved(_tile))
+
+
+def _reverse(site: Site) -> Expr:
+    value = site.value(0)
+    for axis in axes_of(site.known(1, "axes"), len(site.shape)):
+        value = site.call("reverse", value, axis=axis)
+    return value
+
+
+reads("REVERSE_V2", options="ReverseV2Options", inputs=2)(_moved(_reverse))
+reads("BROADCAST_TO", options="BroadcastToOptions", inputs=2)(
+    _moved(lambda site: site.call("broadcast_to", site.value(0)))
+)
+
+
+def _depth_to_space(site: Site) -> Expr:
+    attrs = {"block_size": site.options("BlockSize"), "layout": "NHWC"}
+    require(attrs["block_size"] > 0 and len(site.shape) == 4, "block size", attrs, "1 and more")
+    if site.kind == "DEPTH_TO_SPACE":
+        attrs["mode"] = "DCR"
+    return site.call(site.kind.lower(), site.value(0), **attrs)
+
+
+for _kind, _table in (
+    ("DEPTH_TO_SPACE", "DepthToSpaceOptions"),
+    ("SPACE_TO_DEPTH", "SpaceToDepthOptions"),
+):
+    reads(_kind, options=_table)(_moved(_depth_to_space))
+
+
+# --- Images of another size ----------------------------------------------------------------------
+
+
+def _resized(site: Site) -> tuple[tuple[int, int], bool, bool]:
+    """The size of the input, and whether corners are aligned or pixels have centres."""
+    data, size = site.tensor(0).shape, tuple(ints(site.known(1, "size")))
+    require(len(data) == 4 and size == site.shape[1:3], "size", size, site.shape[1:3])
+    corners, centres = site.options("AlignCorners"), site.options("HalfPixelCenters")
+    require(not (corners and centres), "corners and centres", "both", "one of them")
+    return (data[1], data[2]), corners, centres
+
+
+def _nearest_places(size: int, count: int, corners: bool, centres: bool) -> tuple[int, ...]:
+    """In float32, as TFLite's kernel has it."""
+    scale = np.float32(size) / np.float32(count)
+    if corners and count > 1:
+        scale = np.float32(size - 1) / np.float32(count - 1)
+    at = (np.arange(count, dtype=np.float32) + np.float32(0.5 * centres)) * scale
+    places = np.floor(at + np.float32(0.5)) if corners else np.floor(at)
+    return tuple(int(place) for place in np.clip(places, 0, size - 1))
+
+
+def _resize_nearest(site: Site) -> Expr:
+    sizes, corners, centres = _resized(site)
+    both = [
+        _nearest_places(size, count, corners, centres)
+        for size, count in zip(sizes, site.shape[1:3], strict=True)
+    ]
+    mode = "align_corners" if corners else "tf_half_pixel_for_nn" if centres else "asymmetric"
+    rounding = "round" if corners else "floor"
+    ones = 1 in site.shape[1:3] and corners
+    if not ones and both == [
+        nearest(size, count, mode, rounding)
+        for size, count in zip(sizes, site.shape[1:3], strict=True)
+    ]:
+        attrs: Attributes = {"coordinates": mode, "nearest_mode": rounding, "layout": "NHWC"}
+        return site.call("resize2d", site.value(0), method="nearest_neighbor", **attrs)
+    return rows_and_columns(site, site.value(0), *map(np.array, both))
+
+
+def rows_and_columns(site: Site, image: Expr, rows: Array, columns: Array) -> Expr:
+    """Rows and columns of an image by their numbers."""
+    batch, height, width, channels = image.type.shape
+    assert width is not None
+    assert channels is not None
+    joined = site.reshaped(image, (batch, 1, height, width * channels))
+    image = taken(site, joined, rows, 2)
+    return taken(site, site.reshaped(image, (batch, len(rows), width, channels)), columns, 2)
+
+
+reads("RESIZE_NEAREST_NEIGHBOR", options="ResizeNearestNeighborOptions", inputs=2)(
+    _moved(_resize_nearest)
+)
+
+
+@reads("RESIZE_BILINEAR", options="ResizeBilinearOptions", inputs=2)
+def _resize_bilinear(site: Site) -> Expr:
+    """Of integers a weighted sum of four neighbours with weights of 10 bits each way, rounded once,
+    halves away from zero."""
+    sizes, corners, centres = _resized(site)
+    require(site.is_quantized(), "type", site.output.dtype, "int8")
+    site.require_same_scale()
+    rows, columns = (
+        _neighbours(size, count, corners, centres)
+        for size, count in zip(sizes, site.shape[1:3], strict=True)
+    )
+    image = site.value(0)
+    wide = site.call("cast", image, of=replace(image.type, dtype="int32"), dtype="int32")
+    batch, height, width, channels = image.type.shape
+    assert width is not None
+    assert channels is not None
+    flat = site.reshaped(wide, (batch, 1, height, width * channels))
+    mixed = _mixed(site, flat, rows)
+    total = _mixed(site, site.reshaped(mixed, (batch, len(rows[0]), width, channels)), columns)
+    half = constant(1 << 19, "int32")
+    sign = site.call("right_shift", total, constant(31, "int32"), of=total.type)
+    moved = site.call("add", site.call("add", total, half, of=total.type), sign, of=total.type)
+    shifted = site.call("right_shift", moved, constant(20, "int32"), of=total.type)
+    return site.call("cast", shifted, dtype=site.output.dtype)
+
+
+# Numbers of the neighbours before and after, and their weights.
+Neighbours = tuple[Array, Array, Array, Array]
+
+
+def _neighbours(size: int, count: int, corners: bool, centres: bool) -> Neighbours:
+    """With 10 bits behind the point."""
+    scale = ((size << 10) + count // 2) // count
+    if corners and count > 1:
+        scale = (((size - 1) << 10) + (count - 1) // 2) // (count - 1)
+    at = np.arange(count, dtype=np.int64) * scale
+    if centres:
+        at += (scale >> 1) - (1 << 9)
+    before = np.maximum(at >> 10, 0)
+    after = np.minimum(-(-at >> 10), size - 1)
+    rest = at - (before << 10)
+    return before, after, 1024 - rest, rest
+
+
+def _mixed(site: Site, value: Expr, by: Neighbours) -> Expr:
+    """Weighted sums of neighbours along the third dimension."""
+    parts = []
+    for places, weights in zip(by[:2], by[2:], strict=True):
+        part = taken(site, value, places, 2)
+        along = constant(weights.reshape(-1, 1), "int32")
+        parts.append(site.call("multiply", part, along, of=part.type))
+    return site.call("add", *parts, of=parts[0].type)

@@ -1,0 +1,274 @@
+"""From a .tflite file to expressions of the vocabulary.
+
+``operators/`` has a reader for each operator; here are the values that they read, in the order of
+the file. Needs numpy and the package of the format's schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tinyai.boundary import Language, such_as
+from tinyai.frontends.tflite.tensors import BUILTINS, Options, Tensor, tensors_of_graph
+from tinyai.frontends.whole import End, SourceModel, unread
+from tinyai.ir import Array
+from tinyai.lowering import graph_of
+from tinyai.reference import run_graph
+from tinyai.source import (
+    TVMS_OWN,
+    Call,
+    Constant,
+    Expr,
+    Refusal,
+    SourceType,
+    require,
+    tensors_of,
+)
+from tinyai.vocabulary import call, constant
+
+# A reader returns the expression of an operator's result, or of its results in order.
+Read: TypeAlias = "Callable[[Site], Expr | tuple[Expr, ...]]"
+
+
+@dataclass(frozen=True)
+class Row:
+    """How an operator is read: the schema's table of its options, and how many inputs it has."""
+
+    read: Read
+    options: str
+    inputs: range
+
+
+@dataclass(frozen=True)
+class Site:
+    """An operator of the file as its reader sees it."""
+
+    kind: str
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    options: Options
+    values: tuple[Expr | None, ...]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(each.name for each in self.outputs)
+
+    @property
+    def output(self) -> Tensor:
+        require(len(self.outputs) == 1, "results", len(self.outputs), "one")
+        return self.outputs[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.output.shape
+
+    def has(self, place: int) -> bool:
+        """Whether an input that may be left out is there."""
+        return place < len(self.inputs) and self.inputs[place] is not None
+
+    def tensor(self, place: int) -> Tensor:
+        found = self.inputs[place] if place < len(self.inputs) else None
+        if found is None:
+            raise Refusal("inputs", f"no input {place}", "one")
+        return found
+
+    def value(self, place: int) -> Expr:
+        self.tensor(place)
+        value = self.values[place]
+        assert value is not None
+        return value
+
+    def known(self, place: int, what: str) -> Array:
+        """The numbers of an input that has to be a constant."""
+        value = self.value(place)
+        if not isinstance(value, Constant):
+            raise Refusal(what, "computed at run time", "a constant")
+        return value.value
+
+    def call(self, operator: str, *args: Expr, of: SourceType | None = None, **attrs: Any) -> Call:
+        """A call of the vocabulary's operator with this operator's name and result."""
+        made = call(operator, of or self.output.type, *args, name=self.name, **attrs)
+        return replace(made, spelling=self.kind)
+
+    def typed(self, shape: tuple[int | None, ...], dtype: str = "") -> SourceType:
+        return SourceType(shape, dtype or self.output.dtype)
+
+    def reshaped(self, value: Expr, shape: tuple[int | None, ...]) -> Expr:
+        of = replace(value.type, shape=shape)
+        return value if of == value.type else self.call("reshape", value, of=of)
+
+    def is_quantized(self, *places: int) -> bool:
+        """Whether an operator works on integers with scales, and not on float32.
+
+        Raises ``Refusal`` for a mixture, and for other types.
+        """
+        tensors = [self.tensor(place) for place in places or (0,)] + list(self.outputs)
+        quantized = [each.is_quantized for each in tensors]
+        dtypes = ", ".join(dict.fromkeys(each.dtype for each in tensors))
+        floats = all(each.dtype == "float32" for each in tensors)
+        require(all(quantized) or floats, "types", dtypes, "float32, or integers with a scale")
+        return all(quantized)
+
+    def require_same_scale(self, *places: int) -> None:
+        """What only moves or picks integers leaves them as they are: TFLite's kernels look at no
+        scale here."""
+        for place in places or (0,):
+            found, wanted = self.tensor(place), self.output
+            if found.is_quantized or wanted.is_quantized:
+                same = (found.dtype, found.quant) == (wanted.dtype, wanted.quant)
+                scales = f"{found.dtype} {found.quant} to {wanted.dtype} {wanted.quant}"
+                require(same, "scales of input and output", scales, "the same")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as the file has it: its name, the numbers of its tensors (-1: left out)."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Options
+
+    @classmethod
+    def of(cls, model: Any, operator: Any) -> Operator:
+        """An operator of a file that was checked."""
+        numbers = _numbers(operator.InputsAsNumpy()), _numbers(operator.OutputsAsNumpy())
+        return cls(kind_of(model, operator), *numbers, Options(operator))
+
+
+class File:
+    """The plain values of a file; ``model`` is the root table of ``content``, which was checked."""
+
+    def __init__(self, model: Any, content: bytes) -> None:
+        graph = model.Subgraphs(0)
+        self.tensors = tensors_of_graph(model, graph, content)
+        operators = map(graph.Operators, range(graph.OperatorsLength()))
+        self.operators = [Operator.of(model, each) for each in operators]
+        self.inputs = _numbers(graph.InputsAsNumpy())
+        self.outputs = _numbers(graph.OutputsAsNumpy())
+
+
+class Reading:
+    """The expressions of a file's tensors, by their numbers."""
+
+    def __init__(self, file: File, rows: Mapping[str, Row]) -> None:
+        self._file, self._rows = file, rows
+        self._made: dict[int, Expr] = {}
+
+    def read(self) -> SourceModel:
+        """The whole file, as one model."""
+        for index in self._file.inputs:
+            self._made.setdefault(index, Expr((self._file.tensors[index].type,)))
+        for operator in self._file.operators:
+            self._read(operator)
+        inputs, outputs = (
+            tuple(map(self._end, indices)) for indices in (self._file.inputs, self._file.outputs)
+        )
+        return SourceModel(inputs, outputs, language(self._rows), framework="tflite")
+
+    def _end(self, index: int) -> End:
+        of = self._file.tensors[index]
+        return End(of.name, self._value(index), of.quant)
+
+    def _value(self, index: int) -> Expr:
+        if index not in self._made:
+            of = self._file.tensors[index]
+            if of.value is None:
+                refusal = Refusal(
+                    "constant", f"{of.type}, packed, sparse or empty", "plain numbers"
+                )
+                self._made[index] = unread("constant", (of.type,), (), refusal, of.name)
+            else:
+                self._made[index] = constant(of.value)
+        return self._made[index]
+
+    def _read(self, operator: Operator) -> None:
+        """One without results does nothing here: it would change a state, whose readers are
+        refused."""
+        outputs = tuple(self._file.tensors[index] for index in operator.outputs)
+        values = tuple(None if index < 0 else self._value(index) for index in operator.inputs)
+        try:
+            results = self._results(operator, outputs, values)
+        except Refusal as refusal:
+            args = tuple(value for value in values if value is not None)
+            types = tuple(each.type for each in outputs)
+            name = ", ".join(each.name for each in outputs)
+            results = list(tensors_of(unread(operator.kind, types, args, refusal, name)))
+        self._made.update(zip(operator.outputs, results, strict=bool(outputs)))
+
+    def _results(
+        self, operator: Operator, outputs: tuple[Tensor, ...], values: tuple[Expr | None, ...]
+    ) -> list[Expr]:
+        row = self._rows.get(operator.kind)
+        if row is None:
+            raise refusal_of_kind(operator.kind, self._rows)
+        require(len(values) in row.inputs, "inputs", len(values), _shown(row.inputs))
+        some = all(0 not in each.shape for each in outputs) and bool(outputs)
+        require(some, "result", ", ".join(str(each.type) for each in outputs), "some elements")
+        operator.options.require(row.options)
+        inputs = tuple(None if n < 0 else self._file.tensors[n] for n in operator.inputs)
+        site = Site(operator.kind, inputs, outputs, operator.options, values)
+        made = row.read(site)
+        results = [made] if isinstance(made, Expr) else list(made)
+        for field, found, default in site.options.left():
+            raise Refusal(f"option {field}", found, default)
+        require(len(results) == len(outputs), "results", len(outputs), len(results))
+        for result, output in zip(results, outputs, strict=True):
+            require(result.type == output.type, "result", output.type, result.type)
+        return [_folded(result) for result in results]
+
+
+def _numbers(values: Any) -> tuple[int, ...]:
+    """A list of numbers, for which the schema's package gives 0 where there is none."""
+    return () if isinstance(values, int) else tuple(map(int, values))
+
+
+def kind_of(model: Any, operator: Any) -> str:
+    """The name of an operator, "CUSTOM name" for one of somebody's own. Its number is the larger of
+    two fields: old files have it in one of 8 bits, and some new ones have nothing there."""
+    code = model.OperatorCodes(operator.OpcodeIndex())
+    offset = code._tab.Offset(10)  # of builtin_code, where the package gives the old field's
+    new = np.frombuffer(code._tab.Bytes, "<i4", 1, offset + code._tab.Pos)[0] if offset else 0
+    kind = BUILTINS.get(number := max(code.DeprecatedBuiltinCode(), int(new)), f"operator {number}")
+    custom = (code.CustomCode() or b"").decode(errors="replace")
+    return f"{kind} {custom}".strip() if kind == "CUSTOM" else kind
+
+
+_REASONS = {
+    **dict.fromkeys(
+        ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"),
+        ("state", "a variable, which keeps its value from one call to the next", "none"),
+    ),
+    **dict.fromkeys(
+        ("IF", "WHILE", "CALL"), ("control flow", "a call of another subgraph", "one graph")
+    ),
+}
+
+
+def refusal_of_kind(kind: str, rows: Mapping[str, Row]) -> Refusal:
+    """Why an operator without a row is not read."""
+    if kind in _REASONS:
+        return Refusal(*_REASONS[kind])
+    return Refusal("operator", kind, f"one that tinyai reads{such_as(kind, sorted(rows))}")
+
+
+def language(rows: Mapping[str, Row]) -> Language:
+    """TFLite, for reasons and reports."""
+    return Language(supported=tuple(sorted(rows)))
+
+
+def _shown(counts: range) -> str:
+    return str(counts.start) if len(counts) == 1 else f"{counts.start} to {counts.stop - 1}"
+
+
+def _folded(value: Expr) -> Expr:
+    """The value of a call of plain integers that are known, such as a shape."""
+    constants = isinstance(value, Call) and all(isinstance(each, Constant) for each in value.args)
+    if not constants or value.type.dtype not in ("int32", "int64"):
+        return value
+    (found,) = run_graph(graph_of("constant", (), value, TVMS_OWN), [])
+    return constant(found)

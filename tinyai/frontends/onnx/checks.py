@@ -4,10 +4,11 @@ names, the order of nodes, attributes against their operators."""
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 from tinyai.frontends.faults import Fault, check_shape, shown
-from tinyai.frontends.onnx.facts import CONTRIB, bytes_of, check_value
+from tinyai.frontends.onnx.facts import CONTRIB, bytes_of, check_value, opset_of
 
 # Inputs of a file by name with their dimensions, -1 an open one, None where it does not tell.
 Inputs = dict[str, list[int] | None]
@@ -88,6 +89,33 @@ def _check_tensor(tensor: Any, what: str) -> None:
         raise Fault(f"{what}: {found} {unit} of data", f"{size} for its shape {shown(shape)}")
 
 
+def check_external(model: Any, folder: Path) -> None:
+    """Data in other files lie inside of the model's folder, as many bytes as the shapes say.
+
+    Raises ``Fault`` where they do not.
+    """
+    import onnx
+
+    for tensor in model.graph.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        said = {entry.key: entry.value for entry in tensor.external_data}
+        what, location = f"initializer {tensor.name!r}", said.get("location", "")
+        file = (folder / location).resolve()
+        if not location or folder.resolve() not in file.parents or not file.is_file():
+            raise Fault(
+                f"{what} in the file {location!r}",
+                "a file that is there, inside of the model's folder",
+                "copy the model with all of its files",
+            )
+        offset, size = int(said.get("offset", 0)), file.stat().st_size
+        length = int(said.get("length", max(size - offset, 0)))
+        wanted = check_shape(what, list(tensor.dims), bytes_of(tensor.data_type))
+        if offset < 0 or length != wanted or offset + length > size:
+            found = f"{what}: {length} bytes from {offset} on, of a file of {size}"
+            raise Fault(found, f"{wanted} bytes that are there")
+
+
 def _check_attributes(model: Any) -> None:
     """Operators of domains that are known, ONNX's own with attributes that these have.
 
@@ -96,7 +124,7 @@ def _check_attributes(model: Any) -> None:
     """
     import onnx
 
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     for node in model.graph.node:
         what = f"operator {node.op_type} {node.name!r}"
         if node.domain not in DOMAINS:

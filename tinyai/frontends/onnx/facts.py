@@ -53,35 +53,33 @@ class Facts:
 
     def after(self, node: Any) -> Facts:
         """The same with the shapes of a node's results, where its operands' say them."""
+        return replace(self, values={**self.values, **self.results_of(node)})
+
+    def results_of(self, node: Any) -> dict[str, Known]:
+        """The results of a node, by ONNX's own rule for it; nothing where it has none, or where
+        the operands are not known."""
         import onnx
 
         copied = onnx.NodeProto()
         copied.CopyFrom(node)
         _understand(copied)
+        operands = [name for name in copied.input if name]
         try:
             schema = onnx.defs.get_schema(copied.op_type, self.opset, copied.domain)
-            found = onnx.shape_inference.infer_node_outputs(
+            results = onnx.shape_inference.infer_node_outputs(
                 schema,
                 copied,
-                {name: self._type(name) for name in copied.input if name},
+                {name: _proto_of(self.values[name]) for name in operands},
                 {
-                    name: onnx.numpy_helper.from_array(self.constants[name])
-                    for name in copied.input
-                    if name in self.constants
+                    name: onnx.numpy_helper.from_array(value)
+                    for name in operands
+                    if (value := self.constants.get(name)) is not None and value.size <= SMALL
                 },
                 opset_imports=[onnx.helper.make_opsetid("", self.opset)],
             )
         except Exception:  # no rule, or operands that are not known
-            return self
-        values = {name: _known(of.tensor_type) for name, of in found.items()}
-        return replace(self, values={**self.values, **values})
-
-    def _type(self, name: str) -> Any:
-        import onnx
-
-        known = self.values[name]
-        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(known.dtype))
-        return onnx.helper.make_tensor_type_proto(kind, known.shape)
+            return {}
+        return {name: _known(kind.tensor_type) for name, kind in results.items()}
 
     def dtype(self, name: str) -> str:
         return self.values[name].dtype if name in self.values else ""
@@ -91,6 +89,11 @@ class Facts:
         return None if shape is None else len(shape)
 
 
+def opset_of(model: Any) -> int:
+    """Of ONNX's own operators."""
+    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+
+
 def facts_of(model: Any) -> Facts:
     """By ONNX's own inference of shapes.
 
@@ -98,7 +101,7 @@ def facts_of(model: Any) -> Facts:
     """
     import onnx
 
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _small(model)}
     try:
         inferred = onnx.shape_inference.infer_shapes(_understood(model), data_prop=True).graph
@@ -109,7 +112,7 @@ def facts_of(model: Any) -> Facts:
         check_value(value, "result")
         values[value.name] = _known(value.type.tensor_type)
     for tensor in inferred.initializer:
-        values[tensor.name] = Known(tuple(tensor.dims), _dtype(tensor.data_type))
+        values[tensor.name] = Known(tuple(tensor.dims), dtype_of(tensor.data_type))
     return Facts(opset, values, constants)
 
 
@@ -130,7 +133,7 @@ def set_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-_SMALL = 4096  # elements: of axes, shapes, bounds, indices
+SMALL = 4096  # elements: of axes, shapes, bounds, indices
 
 
 def _small(model: Any) -> list[Any]:
@@ -141,15 +144,16 @@ def _small(model: Any) -> list[Any]:
     for node in model.graph.node:
         if node.op_type == "Constant":
             for attribute in node.attribute:
-                made = _as_tensor(attribute)
+                made = attribute_tensor(attribute)
                 if made is not None:
                     made.name = node.output[0]
                     tensors.append(made)
     inside = (t for t in tensors if t.data_location != onnx.TensorProto.EXTERNAL)
-    return [t for t in inside if np.prod(t.dims, dtype=float) <= _SMALL and t.data_type != 8]
+    return [t for t in inside if np.prod(t.dims, dtype=float) <= SMALL and t.data_type != 8]
 
 
-def _as_tensor(attribute: Any) -> Any:
+def attribute_tensor(attribute: Any) -> Any:
+    """What an attribute of a Constant holds, as a tensor; None where it is no numbers."""
     import onnx
 
     match attribute.name:
@@ -203,16 +207,35 @@ def _known(of: Any) -> Known:
             d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
             for d in of.shape.dim
         )
-    return Known(shape, _dtype(of.elem_type))
+    return Known(shape, dtype_of(of.elem_type))
 
 
-def _dtype(kind: int) -> str:
+# Names of numpy's where TensorProto's are others.
+_DTYPES = {"float": "float32", "double": "float64", "undefined": ""}
+
+
+def dtype_of(kind: int) -> str:
+    """numpy's name of one of TensorProto's types, "" for an unknown one; types that numpy does not
+    have go by ONNX's name."""
     import onnx
 
-    try:
-        return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)))
-    except (KeyError, TypeError):
+    if kind not in onnx.TensorProto.DataType.values():
         return ""
+    name = str(onnx.TensorProto.DataType.Name(kind)).lower()
+    return _DTYPES.get(name, name)
+
+
+def _proto_of(known: Known) -> Any:
+    import onnx
+
+    return onnx.helper.make_tensor_type_proto(_kind_of(known.dtype), known.shape)
+
+
+def _kind_of(dtype: str) -> int:
+    import onnx
+
+    name = next((theirs for theirs, ours in _DTYPES.items() if ours == dtype), dtype)
+    return int(onnx.TensorProto.DataType.Value(name.upper()))
 
 
 def check_value(value: Any, what: str) -> None:
@@ -245,3 +268,8 @@ def constant_of(facts: Facts, name: str, what: str) -> Array:
             "fold constants before: onnxslim, or the exporter's constant folding",
         )
     return facts.constants[name]
+
+
+def bytes_of_dtype(name: str) -> float:
+    """The same by ``dtype_of``'s names."""
+    return bytes_of(_kind_of(name)) if name != "unknown" else 0

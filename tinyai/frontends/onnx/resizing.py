@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyai.frontends.onnx.site import Site
+from tinyai.frontends.onnx.site import NodeView
 from tinyai.ir import Array
 from tinyai.ops.resize import nearest
 
@@ -33,7 +33,7 @@ class Plan:
         return not self.why
 
 
-def plan_of(site: Site) -> Plan:
+def plan_of(site: NodeView) -> Plan:
     rank = site.rank()
     # The importer leaves batch and channels as they are, so these may be open.
     batch = [size or 1 for size in (site.facts.shape(site.operand(0)) or ())[:2]]
@@ -72,7 +72,7 @@ def plan_of(site: Site) -> Plan:
     return Plan(mode, tuple(inputs), tuple(sizes), indices, why, allowed)
 
 
-def _scales(site: Site, inputs: list[int]) -> tuple[list[np.float32], tuple[int, ...]]:
+def _scales(site: NodeView, inputs: list[int]) -> tuple[list[np.float32], tuple[int, ...]]:
     """Of every axis, the scale and the size of the result."""
     rank = len(inputs)
     axes = [int(a) % rank for a in site.attr("axes") or range(rank)]

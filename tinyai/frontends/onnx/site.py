@@ -1,4 +1,4 @@
-"""A node of an ONNX file that is spelled anew: its attributes and operands, and what is known."""
+"""A node of an ONNX file: its attributes and operands, and what is known of these."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ _STATIC = "--input-shapes with the size of each input, or a model that is export
 
 
 @dataclass
-class Site:
-    """A node that is spelled anew, with what is known. ``before`` and ``after`` go around it."""
+class NodeView:
+    """A node and what is known of the values before it. An operator is read by ``reader.Site`` and
+    spelled anew, for TVM's importer, by ``Site``; what both need to know of it is asked here."""
 
     node: Any
     facts: Facts
-    constants: list[Any] = field(default_factory=list)
-    before: list[Any] = field(default_factory=list)
-    after: list[Any] = field(default_factory=list)
 
     def refuse(self, found: str, allowed: str, hint: str = _STATIC) -> NoReturn:
         what = f"operator {self.node.op_type} {self.node.name or self.node.output[0]!r}"
@@ -38,18 +36,6 @@ class Site:
         value = onnx.helper.get_attribute_value(given[0]) if given else default
         return value.decode() if isinstance(value, bytes) else value
 
-    def drop(self, *names: str) -> None:
-        kept = [a for a in self.node.attribute if a.name not in names]
-        del self.node.attribute[:]
-        self.node.attribute.extend(kept)
-
-    def put(self, **attributes: Any) -> None:
-        import onnx
-
-        self.drop(*attributes)
-        for name, value in attributes.items():
-            self.node.attribute.append(onnx.helper.make_attribute(name, value))
-
     # --- Operands ---
 
     def operand(self, place: int) -> str:
@@ -61,10 +47,6 @@ class Site:
 
     def numbers(self, place: int, what: str) -> list[int]:
         return [int(each) for each in self.value(place, what).reshape(-1)]
-
-    def set_operands(self, *names: str) -> None:
-        del self.node.input[:]
-        self.node.input.extend(names)
 
     def rank(self, place: int = 0) -> int:
         rank = self.facts.rank(self.operand(place))
@@ -79,6 +61,31 @@ class Site:
         if shape is None or None in known:
             self.refuse(f"{self.operand(place)!r} of an open size", "a known size")
         return [int(size) for size in known if size is not None]
+
+
+@dataclass
+class Site(NodeView):
+    """A node that is spelled anew. ``before`` and ``after`` go around it."""
+
+    constants: list[Any] = field(default_factory=list)
+    before: list[Any] = field(default_factory=list)
+    after: list[Any] = field(default_factory=list)
+
+    def drop(self, *names: str) -> None:
+        kept = [a for a in self.node.attribute if a.name not in names]
+        del self.node.attribute[:]
+        self.node.attribute.extend(kept)
+
+    def put(self, **attributes: Any) -> None:
+        import onnx
+
+        self.drop(*attributes)
+        for name, value in attributes.items():
+            self.node.attribute.append(onnx.helper.make_attribute(name, value))
+
+    def set_operands(self, *names: str) -> None:
+        del self.node.input[:]
+        self.node.input.extend(names)
 
     def constant(self, array: Array, use: str) -> str:
         import onnx

@@ -266,25 +266,10 @@ def _pooled_windows(site: Site) -> None:
     site.drop("storage_order")  # of the indices
     kernel = [int(k) for k in site.attr("kernel_shape")]
     window = windows.Window.of(site, kernel)
-    ceil = bool(site.attr("ceil_mode", 0))
-    if window.auto.startswith("SAME") and max(site.attr("dilations") or [1]) > 1:
-        # ONNX's rule counts the dilation, ONNX Runtime 1.31 does not.
-        site.refuse(f"auto_pad {window.auto} and dilations", "one of them", "explicit pads")
-    if window.auto or ceil:
+    if window.auto or site.attr("ceil_mode", 0):
         size = site.sizes(0, range(2, 2 + len(kernel)))
-        pads = window.pads(size)
-        if ceil:
-            wide = window.pads_of_ceil(size, pads)
-            counted = bool(site.attr("count_include_pad", 0))
-            averages = site.node.op_type in ("AveragePool", "QLinearAveragePool")
-            if wide != pads and averages and counted:
-                site.refuse(
-                    "ceil_mode and count_include_pad, a window past the pads",
-                    "one of them",
-                    "explicit pads",
-                )
-            pads = wide
-        site.put(pads=pads)
+        averages = site.node.op_type in ("AveragePool", "QLinearAveragePool")
+        site.put(pads=windows.pads_of_pool(site, window, size, averages=averages))
     site.drop("ceil_mode", "auto_pad")
 
 
@@ -303,41 +288,20 @@ def _quantized_convolution(site: Site) -> None:
     _explicit_pads(site, 3)
 
 
-def _kernel(site: Site, weight: int) -> list[int]:
-    shape = site.facts.shape(site.operand(weight))
-    given = site.attr("kernel_shape")
-    if shape is None or None in shape[2:]:
-        return [int(k) for k in given] if given else []
-    kernel = [int(size or 0) for size in shape[2:]]
-    if given and list(given) != kernel:
-        site.refuse(f"kernel_shape {list(given)}", f"{kernel}, as its weights", "export it again")
-    return kernel
-
-
 def _explicit_pads(site: Site, weight: int) -> None:
-    kernel = _kernel(site, weight)
+    kernel = windows.kernel_of(site, weight)
     window = windows.Window.of(site, kernel)
     if window.auto:
-        if not kernel:
-            site.refuse("auto_pad with weights of unknown size", "a known size")
-        site.put(pads=window.pads(site.sizes(0, range(2, 2 + len(kernel)))))
+        site.put(pads=windows.pads_of_layer(site, window, kernel))
     site.drop("auto_pad")
 
 
 @_spells("ConvTranspose")
 def _transposed_convolution(site: Site) -> None:
-    kernel = _kernel(site, 1)
+    kernel = windows.kernel_of(site, 1)
     window = windows.Window.of(site, kernel)
-    wanted = site.attr("output_shape")
-    if window.auto or wanted:
-        if not kernel:
-            site.refuse("auto_pad with weights of unknown size", "a known size")
-        size = site.sizes(0, range(2, 2 + len(kernel)))
-        more = list(site.attr("output_padding") or [0] * len(kernel))
-        pads = window.pads_of_transposed(size, more, wanted)
-        if min(pads) < 0:
-            site.refuse(f"a result of {list(wanted)}", "at most what its windows make", "more pads")
-        site.put(pads=pads)
+    if window.auto or site.attr("output_shape"):
+        site.put(pads=windows.pads_of_transposed(site, window, kernel))
     site.drop("auto_pad", "output_shape")
 
 

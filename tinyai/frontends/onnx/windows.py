@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from tinyai.frontends.onnx.site import NodeView
 
 
 @dataclass(frozen=True)
@@ -14,20 +15,30 @@ class Window:
     VALID, "" for explicit pads."""
 
     extent: tuple[int, ...]
+    dilations: tuple[int, ...]
     strides: tuple[int, ...]
     given: tuple[int, ...]
     auto: str
 
     @staticmethod
-    def of(site: Any, kernel: Sequence[int]) -> Window:
+    def of(site: NodeView, kernel: Sequence[int]) -> Window:
         count = len(kernel)
         dilations = site.attr("dilations") or [1] * count
         auto = site.attr("auto_pad", "NOTSET")
         return Window(
             tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)),
+            tuple(dilations),
             tuple(site.attr("strides") or [1] * count),
             tuple(site.attr("pads") or [0] * (2 * count)),
             "" if auto == "NOTSET" else str(auto),
+        )
+
+    def counts(self, sizes: Sequence[int], pads: Sequence[int]) -> tuple[int, ...]:
+        """How many windows there are in each dimension, with these pads."""
+        half = len(sizes)
+        return tuple(
+            (size + pads[axis] + pads[axis + half] - self.extent[axis]) // self.strides[axis] + 1
+            for axis, size in enumerate(sizes)
         )
 
     def pads(self, sizes: Sequence[int]) -> list[int]:
@@ -83,3 +94,60 @@ def _divided(total: Sequence[int], *, more_after: bool) -> list[int]:
     fewer = [pads // 2 for pads in total]
     rest = [pads - half for pads, half in zip(total, fewer, strict=True)]
     return fewer + rest if more_after else rest + fewer
+
+
+# --- Of a node -----------------------------------------------------------------------------------
+
+
+def kernel_of(site: NodeView, weight: int) -> list[int]:
+    """The kernel of a convolution whose weights are this operand; [] where nothing tells it."""
+    shape = site.facts.shape(site.operand(weight))
+    given = site.attr("kernel_shape")
+    if shape is None or None in shape[2:]:
+        return [int(k) for k in given] if given else []
+    kernel = [int(size or 0) for size in shape[2:]]
+    if given and list(given) != kernel:
+        site.refuse(f"kernel_shape {list(given)}", f"{kernel}, as its weights", "export it again")
+    return kernel
+
+
+def _spatial(site: NodeView, kernel: Sequence[int]) -> list[int]:
+    if not kernel:
+        site.refuse("auto_pad with weights of unknown size", "a known size")
+    return site.sizes(0, range(2, 2 + len(kernel)))
+
+
+def pads_of_layer(site: NodeView, window: Window, kernel: Sequence[int]) -> list[int]:
+    return window.pads(_spatial(site, kernel)) if window.auto else list(window.given)
+
+
+def pads_of_transposed(site: NodeView, window: Window, kernel: Sequence[int]) -> list[int]:
+    wanted = site.attr("output_shape")
+    if not (window.auto or wanted):
+        return list(window.given)
+    more = list(site.attr("output_padding") or [0] * len(kernel))
+    pads = window.pads_of_transposed(_spatial(site, kernel), more, wanted)
+    if min(pads) < 0:
+        site.refuse(f"a result of {list(wanted)}", "at most what its windows make", "more pads")
+    return pads
+
+
+def pads_of_pool(
+    site: NodeView, window: Window, sizes: Sequence[int], *, averages: bool
+) -> list[int]:
+    """Explicit pads of a pooling of images of these sizes, with those that ``ceil_mode`` adds."""
+    if window.auto.startswith("SAME") and max(window.dilations, default=1) > 1:
+        # ONNX's rule counts the dilation, ONNX Runtime 1.31 does not.
+        site.refuse(f"auto_pad {window.auto} and dilations", "one of them", "explicit pads")
+    pads = window.pads(sizes)
+    counted = averages and bool(site.attr("count_include_pad", 0))
+    if not site.attr("ceil_mode", 0):
+        return pads
+    wide = window.pads_of_ceil(sizes, pads)
+    if wide != pads and counted:
+        site.refuse(
+            "ceil_mode and count_include_pad, a window past the pads",
+            "one of them",
+            "explicit pads",
+        )
+    return wide

@@ -1,0 +1,185 @@
+"""Operators that work element by element, and softmax."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tinyai.frontends.onnx.operators.rows import reads, reads_contrib
+from tinyai.frontends.onnx.reader import Read, Site, evaluated, fixed_sizes
+from tinyai.ir import Array
+from tinyai.source import Expr, SourceType, require
+from tinyai.vocabulary import constant
+
+
+def _number(value: float) -> Expr:
+    return constant(value, "float32")
+
+
+def _combined(site: Site, operator: str, left: Expr, right: Expr) -> Expr:
+    """Of operands that broadcast."""
+    sizes = fixed_sizes(left), fixed_sizes(right)
+    try:
+        shape = np.broadcast_shapes(*sizes)
+    except ValueError:
+        site.refuse(f"{left.type} and {right.type}", "shapes that broadcast")
+    return site.call(operator, left, right, of=SourceType(shape, left.type.dtype))
+
+
+def _several(operator: str) -> Read:
+    def read(site: Site) -> Expr:
+        return reduce(lambda left, right: _combined(site, operator, left, right), site.exprs())
+
+    return read
+
+
+def _unary(operator: str) -> Read:
+    return lambda site: site.call(operator, site.expr(0), of=site.expr(0).type)
+
+
+for _name, _ours in (
+    *(("Add", "add"), ("Sub", "subtract"), ("Mul", "multiply"), ("Div", "divide"), ("Sum", "add")),
+    *(("Max", "maximum"), ("Min", "minimum")),
+):
+    reads(_name)(_several(_ours))
+for _name in ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Floor", "Ceil", "Erf"):
+    reads(_name)(_unary(_name.lower()))
+reads("Neg")(_unary("negative"))
+
+
+@reads("Clip")
+def _clip(site: Site) -> Expr:
+    value = site.expr(0)
+    ends: list[Any] = [site.attr(name) for name in ("min", "max")]
+    for place in (0, 1):
+        if site.has(1 + place):
+            known = site.known(1 + place)
+            ends[place] = site.expr(1 + place) if known is None else float(known.reshape(()))
+    for place, operator in enumerate(("maximum", "minimum")):
+        if isinstance(ends[place], Expr):
+            value, ends[place] = _combined(site, operator, value, ends[place]), None
+    if ends == [None, None]:
+        return value
+    floats = value.type.dtype.startswith("float")
+    limits: Any = np.finfo("float32") if floats else np.iinfo(value.type.dtype)
+    low, high = (
+        float(end if end is not None else limit)
+        for end, limit in zip(ends, (limits.min, limits.max), strict=True)
+    )
+    return site.call("clip", value, of=value.type, low=low, high=high)
+
+
+@reads("LeakyRelu")
+def _leaky_relu(site: Site) -> Expr:
+    value = site.expr(0)
+    return site.call("leaky_relu", value, of=value.type, alpha=float(site.attr("alpha")))
+
+
+@reads("PRelu")
+def _prelu(site: Site) -> Expr:
+    """With a slope for all, or for each element along one dimension."""
+    value, slope = site.expr(0), site.reading.real_value(site.operand(1))
+    require(slope is not None, "slope", "computed at run time", "a constant")
+    assert slope is not None
+    rank = len(value.type.shape)
+    if slope.size == 1:
+        return site.call("leaky_relu", value, of=value.type, alpha=float(slope.reshape(())))
+    sizes = (*[1] * (rank - slope.ndim), *slope.shape)
+    along = [axis for axis, size in enumerate(sizes) if size > 1]
+    fits = len(along) == 1 and len(sizes) == rank and value.type.shape[along[0]] == slope.size
+    require(fits, "slopes", slope.shape, f"one, or along a dimension of {value.type}")
+    slopes = constant(slope.reshape(-1), "float32")
+    return site.call("prelu", value, slopes, of=value.type, axis=along[0])
+
+
+@reads("HardSigmoid")
+def _gate(site: Site) -> Expr:
+    return _gated(site, float(site.attr("alpha")), float(site.attr("beta")))
+
+
+@reads("HardSwish")
+def _hard_swish(site: Site) -> Expr:
+    value = site.expr(0)
+    return site.call("multiply", value, _gated(site, 1 / 6, 0.5), of=value.type)
+
+
+def _gated(site: Site, factor: float, term: float) -> Expr:
+    """A line, within 0 and 1."""
+    value = site.expr(0)
+    line = site.call("multiply", value, _number(factor), of=value.type)
+    line = site.call("add", line, _number(term), of=value.type)
+    return site.call("clip", line, of=value.type, low=0.0, high=1.0)
+
+
+@reads("Gelu")
+@reads_contrib("Gelu")
+def _gelu(site: Site) -> Expr:
+    """x * (1 + erf(x / sqrt 2)) / 2, or what tanh makes of it."""
+    if site.attr("approximate", "none") != "none":
+        return _function(site)
+    value = site.expr(0)
+    inner = site.call("multiply", value, _number(math.sqrt(0.5)), of=value.type)
+    one = site.call("add", site.call("erf", inner, of=value.type), _number(1), of=value.type)
+    half = site.call("multiply", value, _number(0.5), of=value.type)
+    return site.call("multiply", half, one, of=value.type)
+
+
+@reads_contrib("QuickGelu", alpha=1.702)
+def _quick_gelu(site: Site) -> Expr:
+    value = site.expr(0)
+    inner = site.call("multiply", value, _number(float(site.attr("alpha"))), of=value.type)
+    gate = site.call("sigmoid", inner, of=value.type)
+    return site.call("multiply", value, gate, of=value.type)
+
+
+@reads(
+    *("Celu", "Cos", "Elu", "Mish", "Pow", "Reciprocal", "Round", "Selu", "Shrink", "Sign", "Sin"),
+    *("Softplus", "Softsign", "Swish", "Tan", "ThresholdedRelu"),
+)
+def _function(site: Site) -> Expr:
+    """Any function of one value: onnx's reference implementation computes its table."""
+    import onnx
+
+    value, node, opset = site.expr(0), site.node, site.facts.opset
+    numbers = {}
+    for place in range(1, len(node.input)):
+        known = site.value(place, f"operand {place}")
+        require(known.size == 1, f"operand {place}", f"{known.size} numbers", "one number")
+        numbers[site.operand(place)] = known
+    attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    for name in attrs:
+        site.attr(name)
+    said = [*(f"{k}={v}" for k, v in attrs.items()), *(repr(n.item()) for n in numbers.values())]
+
+    def compute(values: Array) -> Array:
+        operands = {node.input[0]: np.asarray(values, np.float32), **numbers}
+        return evaluated(node, operands, opset)[0]
+
+    label = f"{node.op_type}({', '.join(['x', *said])})"
+    of = value.type
+    return site.call("function", value, of=of, label=label, compute=compute)
+
+
+@reads("Softmax")
+def _softmax(site: Site) -> Expr:
+    return softmax(site, site.expr(0), "softmax", site.facts.opset)
+
+
+@reads("LogSoftmax")
+def _log_softmax(site: Site) -> Expr:
+    return softmax(site, site.expr(0), "log_softmax", site.facts.opset)
+
+
+def softmax(site: Site, value: Expr, operator: str, opset: int) -> Expr:
+    """Along an axis; before opset 13 of all dimensions from the axis on, together."""
+    sizes, axis = fixed_sizes(value), int(site.attr("axis"))
+    rank = len(sizes)
+    require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
+    axis %= rank
+    if opset >= 13 or axis == rank - 1:
+        return site.call(operator, value, of=value.type, axis=axis)
+    flat = site.reshaped(value, (math.prod(sizes[:axis]), math.prod(sizes[axis:])))
+    return site.reshaped(site.call(operator, flat, of=flat.type, axis=1), sizes)

@@ -1,0 +1,265 @@
+"""What moves values: other shapes, other places, parts and wholes, images of another size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tinyai.frontends.onnx import resizing
+from tinyai.frontends.onnx.operators.rows import reads
+from tinyai.frontends.onnx.reader import Site, fixed_sizes
+from tinyai.ir import Array
+from tinyai.source import Expr, Tuple, require
+from tinyai.vocabulary import call, constant
+
+
+@reads("Identity")
+def _same(site: Site) -> Expr:
+    return site.expr(0)
+
+
+@reads("Dropout")
+def _dropout(site: Site) -> Expr:
+    """Of inference: nothing. Its share and its seed are of training."""
+    site.attr("ratio")
+    site.attr("seed")
+    site.operand(1)
+    training = bool(site.value(2, "training_mode")) if site.has(2) else False
+    require(not training, "training_mode", training, False)
+    return site.expr(0)
+
+
+@reads("Cast")
+def _cast(site: Site) -> Expr:
+    site.attr("to")
+    site.attr("saturate")  # of floats of 8 bits
+    value, dtype = site.expr(0), site.type.dtype
+    if value.type.dtype == dtype:
+        return value
+    return site.call("cast", value, of=replace(value.type, dtype=dtype), dtype=dtype)
+
+
+@reads("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def _reshape(site: Site) -> Expr:
+    """To the shape that ONNX's own inference finds by the operands and attributes."""
+    for name in ("axis", "axes", "allowzero", "shape"):
+        site.attr(name)
+    if site.has(1):
+        site.value(1, "shape" if site.node.op_type == "Reshape" else "axes")
+    return site.call("reshape", site.expr(0), of=replace(site.expr(0).type, shape=site.shape))
+
+
+@reads("Transpose")
+def _transpose(site: Site) -> Expr:
+    value = site.expr(0)
+    rank = len(value.type.shape)
+    axes = tuple(int(axis) for axis in site.attr("perm") or reversed(range(rank)))
+    require(sorted(axes) == list(range(rank)), "perm", axes, f"each of {rank} dimensions")
+    return site.transposed(value, axes)
+
+
+# --- Parts ---------------------------------------------------------------------------------------
+
+
+def _axis(site: Site, rank: int) -> int:
+    axis = int(site.attr("axis"))
+    require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
+    return axis % rank
+
+
+def sliced(
+    site: Site, value: Expr, begin: Sequence[int], steps: Sequence[int], shape: Sequence[int]
+) -> Expr:
+    return site.call(
+        "strided_slice",
+        value,
+        of=replace(value.type, shape=tuple(shape)),
+        begin=tuple(begin),
+        strides=tuple(steps),
+        axes=None,
+        slice_mode="end",
+    )
+
+
+@reads("Slice")
+def _slice(site: Site) -> Expr:
+    value = site.expr(0)
+    shape = list(fixed_sizes(value))
+    rank = len(shape)
+    starts, ends = site.numbers(1, "starts"), site.numbers(2, "ends")
+    axes = site.numbers(3, "axes") if site.has(3) else list(range(len(starts)))
+    steps = site.numbers(4, "steps") if site.has(4) else [1] * len(starts)
+    fits = all(-rank <= axis < rank for axis in axes) and 0 not in steps
+    fits = fits and len({axis % max(rank, 1) for axis in axes}) == len(axes)
+    require(fits, "axes and steps", (axes, steps), f"of {rank} dimensions, by no 0")
+    begin, strides = [0] * rank, [1] * rank
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        size = shape[axis]
+        begin[axis], shape[axis] = _extent(start, end, step, size)
+        strides[axis] = step
+    return sliced(site, value, begin, strides, shape)
+
+
+def _extent(start: int, end: int, step: int, size: int) -> tuple[int, int]:
+    """Where a slice begins, and how many elements it has, as ONNX bounds its ends."""
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    first, last = (each + size if each < 0 else each for each in (start, end))
+    first = min(max(first, 0), high)
+    last = min(max(last, low), size)
+    return first, max(-((first - last) // step), 0)
+
+
+@reads("Split")
+def _split(site: Site) -> Expr:
+    value, count = site.expr(0), len(site.node.output)
+    shape = fixed_sizes(value)
+    axis = _axis(site, len(shape))
+    size, asked = shape[axis], site.attr("num_outputs")
+    require(asked in (None, count), "num_outputs", asked, f"{count}, as there are")
+    parts = [int(part) for part in site.attr("split") or ()]
+    if site.has(1):
+        parts = site.numbers(1, "split")
+    elif not parts:
+        part = -(-size // count)
+        parts = [part] * (count - 1) + [size - part * (count - 1)]
+        even = site.facts.opset >= 18 or len(set(parts)) == 1
+        require(even, "size of a split", size, f"a multiple of {count}")
+    fits = len(parts) == count and sum(parts) == size and min(parts) > 0
+    require(fits, "sizes of a split", parts, f"{count} that are {size} together")
+    if count == 1:
+        return value
+    types = tuple(
+        replace(value.type, shape=(*shape[:axis], part, *shape[axis + 1 :])) for part in parts
+    )
+    parts_of = replace(call("split", types, value, name=site.name, axis=axis), spelling="Split")
+    return Tuple(types, load=lambda: parts_of.fields)
+
+
+@reads("Concat")
+def _concat(site: Site) -> Expr:
+    parts = site.exprs()
+    sizes = [fixed_sizes(part) for part in parts]
+    axis = _axis(site, len(sizes[0]))
+    rest = {(*each[:axis], *each[axis + 1 :]) for each in sizes}
+    require(len(rest) == 1, "shapes of the parts", sizes, "the same but for the axis")
+    shape = (*sizes[0][:axis], sum(each[axis] for each in sizes), *sizes[0][axis + 1 :])
+    whole = Tuple(tuple(part.type for part in parts), load=lambda: parts)
+    return site.call("concatenate", whole, of=replace(parts[0].type, shape=shape), axis=axis)
+
+
+def _taken(site: Site, value: Expr, indices: Array, axis: int) -> Expr:
+    sizes = value.type.shape
+    of = replace(value.type, shape=(*sizes[:axis], *indices.shape, *sizes[axis + 1 :]))
+    places = constant(indices, "int32")
+    return site.call("take", value, places, of=of, axis=axis, batch_dims=0, mode="clip")
+
+
+@reads("Gather")
+def _gather(site: Site) -> Expr:
+    value, indices = site.expr(0), site.value(1, "indices").astype(np.int64)
+    sizes = fixed_sizes(value)
+    axis = _axis(site, len(sizes))
+    size = sizes[axis]
+    inside = bool(((indices >= -size) & (indices < size)).all())
+    require(inside, "indices", indices.reshape(-1)[:8], f"within {size} places")
+    return _taken(site, value, np.where(indices < 0, indices + size, indices), axis)
+
+
+# --- More of the same ----------------------------------------------------------------------------
+
+
+@reads("Pad")
+def _pad(site: Site) -> Expr:
+    value, mode = site.expr(0), str(site.attr("mode"))
+    sizes = fixed_sizes(value)
+    rank = len(sizes)
+    pads = [int(pad) for pad in site.attr("pads") or ()] or site.numbers(1, "pads")
+    axes = site.numbers(3, "axes") if site.has(3) else list(range(rank))
+    fits = len(pads) == 2 * len(axes) and all(-rank <= axis < rank for axis in axes)
+    require(fits, "pads and axes", (pads, axes), f"two for each of {rank} dimensions")
+    widths = [(0, 0)] * rank
+    for place, axis in enumerate(axes):
+        widths[axis] = pads[place], pads[place + len(axes)]
+    if any(min(width) < 0 for width in widths):
+        require(mode == "constant", "mode of negative pads", mode, "constant")
+        begin = [max(-before, 0) for before, _ in widths]
+        kept = [
+            size + min(before, 0) + min(after, 0)
+            for size, (before, after) in zip(sizes, widths, strict=True)
+        ]
+        value = sliced(site, value, begin, [1] * rank, kept)
+    widths = [(max(before, 0), max(after, 0)) for before, after in widths]
+    if mode == "constant":
+        shape = tuple(n + sum(width) for n, width in zip(fixed_sizes(value), widths, strict=True))
+        number = site.value(2, "padding").reshape(()) if site.has(2) else site.attr("value", 0)
+        padding, of = constant(number, value.type.dtype), replace(value.type, shape=shape)
+        return site.call("pad", value, padding, of=of, mode="constant", widths=tuple(widths))
+    site.operand(2)
+    require(mode in ("edge", "reflect", "wrap"), "mode", mode, "constant, edge, reflect or wrap")
+    for axis, width in enumerate(widths):
+        if any(width):
+            places = np.pad(np.arange(sizes[axis]), width, mode=mode)  # type: ignore[call-overload]
+            value = _taken(site, value, places, axis)
+    return value
+
+
+@reads("Expand")
+def _expand(site: Site) -> Expr:
+    value = site.expr(0)
+    site.value(1, "shape")
+    of = replace(value.type, shape=site.shape)
+    return value if of == value.type else site.call("broadcast_to", value, of=of)
+
+
+@reads("Tile")
+def _tile(site: Site) -> Expr:
+    site.value(1, "repeats")
+    return site.call("tile", site.expr(0), of=replace(site.expr(0).type, shape=site.shape))
+
+
+# --- Images --------------------------------------------------------------------------------------
+
+
+@reads("DepthToSpace")
+def _depth_to_space(site: Site) -> Expr:
+    block, mode = int(site.attr("blocksize")), str(site.attr("mode", "DCR"))
+    of, attrs = replace(site.expr(0).type, shape=site.shape), {"block_size": block, "mode": mode}
+    return site.call("depth_to_space", site.expr(0), of=of, layout="NCHW", **attrs)
+
+
+@reads("SpaceToDepth")
+def _space_to_depth(site: Site) -> Expr:
+    block, of = int(site.attr("blocksize")), replace(site.expr(0).type, shape=site.shape)
+    mode = site.attr("mode", "DCR")
+    require(mode == "DCR", "mode", mode, "DCR")
+    return site.call("space_to_depth", site.expr(0), of=of, block_size=block, layout="NCHW")
+
+
+@reads("Resize")
+def _resize(site: Site) -> Expr:
+    value, plan = site.expr(0), resizing.plan_of(site)
+    for name in ("coordinate_transformation_mode", "nearest_mode"):
+        site.attr(name)
+    for name in ("cubic_coeff_a", "exclude_outside", "extrapolation_value"):
+        site.attr(name)  # of other modes
+    if site.facts.opset >= 11:
+        site.operand(1)  # of a mode that is refused
+    require(plan.mode == "nearest", "mode", plan.mode, "nearest")
+    if plan.is_read_right and len(plan.sizes) == 4:
+        of = replace(value.type, shape=plan.sizes)
+        old = site.facts.opset < 11
+        return site.call(
+            "resize2d",
+            value,
+            of=of,
+            layout="NCHW",
+            method="nearest_neighbor",
+            coordinates="asymmetric" if old else str(site.attr("coordinate_transformation_mode")),
+            nearest_mode="" if old else str(site.attr("nearest_mode")),
+        )
+    for axis, places in enumerate(plan.indices):
+        if places != tuple(range(plan.input_sizes[axis])):
+            value = _taken(site, value, np.array(places), axis)
+    return value

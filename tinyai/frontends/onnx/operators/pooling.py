@@ -1,0 +1,122 @@
+"""Poolings, means, sums and extremes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tinyai.frontends.onnx import windows
+from tinyai.frontends.onnx.operators.rows import reads
+from tinyai.frontends.onnx.reader import Read, Site, fixed_sizes
+from tinyai.source import Expr, require
+
+
+@reads("MaxPool")
+def _max_pool(site: Site) -> Expr:
+    site.attr("storage_order")  # of the places, which nobody reads
+    return pooled(site, site.expr(0), "max_pool")
+
+
+@reads("AveragePool")
+def _average_pool(site: Site) -> Expr:
+    return pooled(site, site.expr(0), "avg_pool")
+
+
+def pooled(site: Site, data: Expr, operator: str, *, channels_last: bool = False) -> Expr:
+    """Over the windows that the node's attributes describe."""
+    kernel, sizes = [int(size) for size in site.attr("kernel_shape") or ()], fixed_sizes(data)
+    dims, first = len(kernel), 1 if channels_last else 2
+    require(dims in (1, 2), "dimensions of pooling", dims, "1 or 2")
+    require(len(sizes) == dims + 2, "dimensions of the data", len(sizes), dims + 2)
+    window = windows.Window.of(site, kernel)
+    if window.auto.startswith("SAME") and channels_last:
+        # ONNX Runtime 1.31 computes other pads here than for channels first.
+        site.refuse("auto_pad and channels_last", "one of them", "explicit pads")
+    averages, image = operator == "avg_pool", sizes[first : first + dims]
+    pads = windows.pads_of_pool(site, window, image, averages=averages)
+    site.attr("ceil_mode")
+    counted = {"count_include_pad": bool(site.attr("count_include_pad", 0))} if averages else {}
+    shape = list(sizes)
+    shape[first : first + dims] = window.counts(image, pads)
+    axes = "HW"[-dims:]
+    return site.call(
+        f"{operator}{dims}d",
+        data,
+        of=replace(data.type, shape=tuple(shape)),
+        kernel=tuple(kernel),
+        strides=window.strides,
+        padding=tuple(pads),
+        dilation=window.dilations,
+        ceil_mode=False,
+        layout=f"N{axes}C" if channels_last else f"NC{axes}",
+        out_layout="",
+        **counted,
+    )
+
+
+@reads("GlobalAveragePool")
+def _global_average(site: Site) -> Expr:
+    return averaged(site, site.expr(0))
+
+
+def averaged(site: Site, data: Expr, *, channels_last: bool = False) -> Expr:
+    """Over whole images."""
+    sizes, axes = fixed_sizes(data), "HW"
+    require(len(sizes) > 2, "dimensions of the data", len(sizes), "3 and more")
+    rank, first = len(sizes), 1 if channels_last else 2
+    inside = tuple(range(first, first + rank - 2))
+    of = replace(data.type, shape=tuple(1 if d in inside else n for d, n in enumerate(sizes)))
+    if rank == 4:
+        layout = f"N{axes}C" if channels_last else f"NC{axes}"
+        return site.call("global_avg_pool2d", data, of=of, layout=layout, out_layout="")
+    return site.call("mean", data, of=of, axis=inside, keepdims=True, exclude=False)
+
+
+@reads("GlobalMaxPool")
+def _global_max(site: Site) -> Expr:
+    data = site.expr(0)
+    sizes = fixed_sizes(data)
+    require(len(sizes) > 2, "dimensions of the data", len(sizes), "3 and more")
+    return _largest(site, data, tuple(range(2, len(sizes))), (*sizes[:2], *[1] * (len(sizes) - 2)))
+
+
+def _largest(site: Site, data: Expr, axes: tuple[int, ...], shape: Sequence[int]) -> Expr:
+    """The pooling of whole images; of other axes as an image whose columns are what is reduced."""
+    sizes, rank = fixed_sizes(data), len(data.type.shape)
+    if (rank, axes) != (4, (2, 3)):
+        order = (*(axis for axis in range(rank) if axis not in axes), *axes)
+        data = data if order == tuple(range(rank)) else site.transposed(data, order)
+        reduced = math.prod(sizes[axis] for axis in axes)
+        data = site.reshaped(data, (1, math.prod(sizes) // max(reduced, 1), 1, reduced))
+    of = replace(data.type, shape=(*data.type.shape[:2], 1, 1))
+    largest = site.call("global_max_pool2d", data, of=of, layout="NCHW", out_layout="")
+    return site.reshaped(largest, shape)
+
+
+def _reduction(operator: str) -> Read:
+    def read(site: Site) -> Expr:
+        data = site.expr(0)
+        sizes = fixed_sizes(data)
+        given = site.attr("axes") or ()
+        axes = [int(axis) for axis in (site.value(1, "axes") if site.has(1) else given)]
+        idle, keep = site.attr("noop_with_empty_axes", 0), bool(site.attr("keepdims"))
+        rank = len(sizes)
+        require(all(-rank <= axis < rank for axis in axes), "axes", axes, f"of {rank} dimensions")
+        along = tuple(sorted({axis % rank for axis in axes}))
+        if not along and (idle or not rank):
+            return data
+        along = along or tuple(range(rank))
+        whole = [1 if d in along else n for d, n in enumerate(sizes)]
+        shape = whole if keep else [n for d, n in enumerate(sizes) if d not in along]
+        if operator == "max":
+            return _largest(site, data, along, shape)
+        attrs: dict[str, Any] = {"axis": along, "keepdims": keep, "exclude": False}
+        return site.call(operator, data, of=replace(data.type, shape=tuple(shape)), **attrs)
+
+    return read
+
+
+for _name, _ours in (("Mean", "mean"), ("Sum", "sum"), ("Max", "max"), ("Min", "min")):
+    reads(f"Reduce{_name}")(_reduction(_ours))

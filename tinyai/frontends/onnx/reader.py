@@ -1,0 +1,392 @@
+"""From an ONNX file to expressions of the vocabulary.
+
+``operators/`` has a reader for each operator; here are the nodes that they read, the values that
+depend on constants alone, and the walk over a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from tinyai.errors import TinyAIError
+from tinyai.frontends.faults import Fault, check_shape
+from tinyai.frontends.onnx.facts import (
+    SMALL,
+    Facts,
+    Known,
+    attribute_tensor,
+    bytes_of_dtype,
+    dtype_of,
+)
+from tinyai.frontends.onnx.site import NodeView
+from tinyai.frontends.whole import unread
+from tinyai.ir import Array
+from tinyai.qdq.operands import View, is_call
+from tinyai.qdq.rules import MOVES
+from tinyai.source import (
+    TVMS_OWN,
+    Call,
+    Constant,
+    Expr,
+    Refusal,
+    SourceType,
+    Tuple,
+    require,
+)
+from tinyai.vocabulary import call, constant
+
+# Elements of a constant that is computed here; what only moves values may be as large as these are.
+MOST_FOLDED = 2**20
+UNKNOWN = SourceType((None,), "unknown")
+# What stays in the expressions, whatever it reads: qdq looks for it.
+_QUANTIZATION = ("QuantizeLinear", "DequantizeLinear")
+
+
+@dataclass
+class Site(NodeView):
+    """A node as its reader sees it. What a reader looks at is noted, for nothing that a file says
+    of an operator is ignored: ``require_all_read``."""
+
+    reading: Reading
+    defaults: Mapping[str, Any]
+    read_attributes: set[str] = field(default_factory=set)
+    read_operands: set[int] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        return str(self.node.name or next(filter(None, self.node.output), ""))
+
+    def refuse(self, found: str, allowed: str, hint: str = "") -> NoReturn:
+        raise Refusal(self.node.op_type, found, f"{allowed}; {hint}" if hint else allowed)
+
+    # --- Attributes and operands ---
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """What the file says, else the default of the operator's schema, else ``default``."""
+        self.read_attributes.add(name)
+        own = self.defaults.get(name)
+        return super().attr(name, default if own is None else own)
+
+    def operand(self, place: int) -> str:
+        self.read_operands.add(place)
+        return super().operand(place)
+
+    def has(self, place: int) -> bool:
+        return bool(self.operand(place))
+
+    def expr(self, place: int = 0) -> Expr:
+        name = self.operand(place)
+        require(bool(name), f"operand {place}", "none", "one")
+        return self.reading.exprs[name]
+
+    def exprs(self) -> tuple[Expr, ...]:
+        return tuple(self.expr(place) for place in range(len(self.node.input)))
+
+    def known(self, place: int) -> Array | None:
+        """The value of an operand that depends on constants alone; None of any other."""
+        name = self.operand(place)
+        return self.reading.known(name) if name else None
+
+    def value(self, place: int, what: str) -> Array:
+        value = self.known(place)
+        if value is None:
+            how = "computed at run time" if self.has(place) else "none"
+            raise Refusal(what, how, "a constant: fold constants before, with onnxslim")
+        return value
+
+    def require_all_read(self) -> None:
+        """Refuse a node with an attribute that its reader did not look at, and that is not its
+        default, or with such an operand."""
+        import onnx
+
+        for attribute in self.node.attribute:
+            if attribute.name not in self.read_attributes:
+                given = onnx.helper.get_attribute_value(attribute)
+                given = given.decode() if isinstance(given, bytes) else given
+                usual = self.defaults.get(attribute.name)
+                require(given == usual, f"attribute {attribute.name}", given, usual)
+        for place, name in enumerate(self.node.input):
+            require(not name or place in self.read_operands, f"operand {place}", name, "none")
+
+    # --- Results ---
+
+    @cached_property
+    def types(self) -> tuple[SourceType, ...]:
+        """Of each result that has a name, by ONNX's own inference."""
+        return self.reading.types_of(self.node)
+
+    @property
+    def type(self) -> SourceType:
+        """Of the first result."""
+        return self.types[0]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Of the first result; refuses one that is not known."""
+        sizes = tuple(dim for dim in self.type.shape if dim is not None)
+        require(len(sizes) == len(self.type.shape), "shape", self.type, "fixed dimensions")
+        return sizes
+
+    def call(self, operator: str, *args: Expr, of: SourceType | None = None, **attrs: Any) -> Call:
+        """A call of the vocabulary's operator with this node's type and name."""
+        made = call(operator, of or self.type, *args, name=self.name, **attrs)
+        return replace(made, spelling=self.node.op_type)
+
+    def reshaped(self, value: Expr, shape: Iterable[int | None]) -> Expr:
+        sizes = tuple(shape)
+        if sizes == value.type.shape:
+            return value
+        return self.call("reshape", value, of=replace(value.type, shape=sizes))
+
+    def transposed(self, value: Expr, axes: Iterable[int]) -> Expr:
+        order = tuple(axes)
+        shape = tuple(value.type.shape[axis] for axis in order)
+        return self.call("transpose", value, of=replace(value.type, shape=shape), axes=order)
+
+
+Read: TypeAlias = "Callable[[Site], Expr]"
+
+
+@dataclass(frozen=True)
+class Row:
+    """How an operator is read. ``defaults`` are those of an operator without a schema in onnx;
+    None: the schema's."""
+
+    read: Read
+    defaults: Mapping[str, Any] | None
+
+
+Rows: TypeAlias = Mapping[tuple[str, str], Row]  # by domain and name
+
+
+def fixed_sizes(expr: Expr) -> tuple[int, ...]:
+    """The dimensions of a value; refuses open ones."""
+    sizes = tuple(dim for dim in expr.type.shape if dim is not None)
+    require(len(sizes) == len(expr.type.shape), "shape of an operand", expr.type, "a fixed one")
+    return sizes
+
+
+class Reading:
+    """Expressions of a file's values by name, each read once.
+
+    ``inputs`` are the parameters. A node that no reader takes is a call that ``unread`` made.
+    Raises ``Fault`` where a value is larger than allowed.
+    """
+
+    def __init__(self, model: Any, rows: Rows, opset: int) -> None:
+        self.rows, self._model = rows, model
+        self._values: dict[str, Known] = {}
+        self._constants: dict[str, Array] = {}
+        self.facts = Facts(opset, self._values, self._constants)
+        self.exprs: dict[str, Expr] = {}
+        self.inputs: dict[str, Expr] = {}
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._defaults: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for name, tensor in self._tensors.items():
+            kind = SourceType(tuple(tensor.dims), dtype_of(tensor.data_type))
+            self._put(name, Constant((kind,), load=partial(array_of, tensor)))
+            if math.prod(tensor.dims) <= SMALL:
+                self.known(name)
+        for value in model.graph.input:
+            if value.name not in self._tensors:
+                self.inputs[value.name] = self._put(value.name, Expr((_type_of(value),)))
+        nodes, self.used = _needed(model.graph)
+        for node in nodes:
+            self._read(node)
+
+    def _put(self, name: str, expr: Expr) -> Expr:
+        of = expr.types[0]
+        if of != UNKNOWN:
+            self._values[name] = Known(of.shape, of.dtype)
+        self.exprs[name] = expr
+        return expr
+
+    # --- Constants ---
+
+    def known(self, name: str) -> Array | None:
+        """The value of what depends on constants alone, without quantization."""
+        if name not in self._constants and name in self._tensors:
+            self._constants[name] = array_of(self._tensors[name])
+        return self._constants.get(name)
+
+    def real_value(self, name: str) -> Array | None:
+        """The numbers of a constant, or of one that is dequantized; None of any other value."""
+        value, expr = self.known(name), self.exprs[name]
+        if value is None and is_call(expr, "dequantize") and isinstance(expr["data"], Constant):
+            view = View(expr, MOVES, TVMS_OWN, None)
+            value = view.constant(expr).astype(np.float32)
+        return value
+
+    def _folded(self, node: Any) -> list[Array] | None:
+        """The results of a node whose operands are constants, or that asks for a shape alone."""
+        if node.op_type == "Constant":
+            (attribute,) = node.attribute
+            tensor = attribute_tensor(attribute)
+            require(tensor is not None, "constant", attribute.name, "numbers")
+            return [array_of(tensor)]
+        shape = self.facts.shape(node.input[0]) if node.input else None
+        if node.op_type in ("Shape", "Size") and shape is not None and None not in shape:
+            sizes = np.array(shape, np.int64)
+            limits = {a.name: a.i for a in node.attribute}
+            if node.op_type == "Size":
+                return [np.array(math.prod(sizes.tolist()), np.int64)]
+            return [sizes[limits.get("start", 0) : limits.get("end", len(sizes))]]
+        if node.domain or node.op_type in _QUANTIZATION or _has_own_will(node):
+            return None
+        operands = {name: self.known(name) for name in node.input if name}
+        if not operands or any(value is None for value in operands.values()):
+            return None
+        types = self.types_of(node)
+        if any(None in of.shape for of in types) or "" in node.output:
+            return None
+        largest = max(value.size for value in operands.values() if value is not None)
+        made = sum(math.prod(dim or 0 for dim in of.shape) for of in types)
+        if made > max(largest, MOST_FOLDED):
+            return None
+        results = evaluated(node, operands, self.facts.opset)
+        for value, of in zip(results, types, strict=True):
+            same = (value.shape, value.dtype.name) == (of.shape, of.dtype)
+            require(same, "constant", f"{value.dtype.name}{value.shape}", f"{of}, as ONNX says")
+        return results
+
+    # --- Nodes ---
+
+    def types_of(self, node: Any) -> tuple[SourceType, ...]:
+        """The types of a node's results by ONNX's inference; ``UNKNOWN`` for one that it does not
+        tell."""
+        found = self.facts.results_of(node)
+        known = (found.get(name, Known(None, "")) for name in node.output)
+        return tuple(UNKNOWN if k.shape is None else SourceType(k.shape, k.dtype) for k in known)
+
+    def _read(self, node: Any) -> None:
+        try:
+            folded = self._folded(node)
+            results: list[Expr] = [*map(constant, folded)] if folded else self._results(node)
+            self._constants.update(zip(node.output, folded or (), strict=False))
+        except Refusal as refusal:
+            types = self.types_of(node)
+            args = tuple(self.exprs[name] for name in node.input if name)
+            name = node.name or next(filter(None, node.output), "")
+            stand_in = unread(node.op_type, types, args, refusal, name)
+            results = [stand_in] if len(types) == 1 else list(stand_in.fields)
+        except (TinyAIError, Fault):
+            raise
+        except Exception as error:  # of numpy or onnx, at what a file says
+            what = f"operator {node.op_type} {node.name or node.output[0]!r}"
+            raise Fault(
+                f"{what}: {type(error).__name__}: {error}", "one that can be read"
+            ) from error
+        for name, expr in zip(node.output, results, strict=False):
+            if name:
+                of = self._put(name, expr).types[0]
+                fixed = [dim for dim in of.shape if dim is not None]
+                check_shape(f"result {name!r}", fixed, bytes_of_dtype(of.dtype))
+
+    def _results(self, node: Any) -> list[Expr]:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        row = self.rows.get((domain, node.op_type))
+        if row is None:
+            raise Refusal("operator", node.op_type, "one of those that tinyai ops lists")
+        defaults = row.defaults if row.defaults is not None else self._schema_of(node)
+        site = Site(node, self.facts, self, defaults)
+        result = row.read(site)
+        site.require_all_read()
+        results = list(result.fields) if isinstance(result, Tuple) else [result]
+        return results + [_unused(site, name) for name in node.output[len(results) :]]
+
+    def _schema_of(self, node: Any) -> Mapping[str, Any]:
+        """The attributes of an operator with their defaults, None where they have none."""
+        import onnx
+
+        key = node.domain, node.op_type
+        if key not in self._defaults:
+            schema = onnx.defs.get_schema(node.op_type, self.facts.opset, "")
+            self._defaults[key] = {
+                name: _default(attribute) for name, attribute in schema.attributes.items()
+            }
+        return self._defaults[key]
+
+
+def _unused(site: Site, name: str) -> Expr:
+    """A result that the reader does not make, and that nobody may read."""
+    used = name in site.reading.used
+    require(not used, "a further result", name, "none that is used")
+    return Expr((UNKNOWN,))
+
+
+def _default(attribute: Any) -> Any:
+    import onnx
+
+    value = attribute.default_value
+    if value.type == onnx.AttributeProto.UNDEFINED:
+        return None
+    given = onnx.helper.get_attribute_value(value)
+    return given.decode() if isinstance(given, bytes) else given
+
+
+def _has_own_will(node: Any) -> bool:
+    """Whether a node makes something else each time, or holds a graph."""
+    graphs = any(a.HasField("g") or a.graphs for a in node.attribute)
+    return graphs or node.op_type.startswith(("Random", "Bernoulli", "Multinomial", "Dropout"))
+
+
+def _needed(graph: Any) -> tuple[list[Any], set[str]]:
+    """The nodes that the outputs depend on, in order, and the names of what these read."""
+    needed = {value.name for value in graph.output}
+    nodes = []
+    for node in reversed(graph.node):
+        if not needed.isdisjoint(node.output):
+            nodes.append(node)
+            needed.update(node.input)
+    return nodes[::-1], needed
+
+
+def _type_of(value: Any) -> SourceType:
+    """Type of an input. Raises ``Fault`` for one that is not a tensor of fixed dimensions."""
+    of = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not of.HasField("shape"):
+        raise Fault(f"input {value.name!r} without a shape", "a tensor with a shape")
+    sizes = [dim.dim_value if dim.dim_value > 0 else None for dim in of.shape.dim]
+    if None in sizes:
+        named = [
+            dim.dim_param or "?" if dim.dim_value <= 0 else str(dim.dim_value)
+            for dim in of.shape.dim
+        ]
+        asked = ",".join(str(size or 1) for size in sizes)
+        raise Fault(
+            f"input {value.name!r} of shape [{', '.join(named)}]",
+            "fixed dimensions",
+            f"--input-shapes {value.name}:[{asked}], in Python input_shapes=, with your sizes",
+        )
+    return SourceType(tuple(sizes), dtype_of(of.elem_type))
+
+
+def array_of(tensor: Any) -> Array:
+    """The numbers of a tensor; those of four bits as int8 or uint8."""
+    import onnx
+
+    values = np.asarray(onnx.numpy_helper.to_array(tensor))
+    dtype = dtype_of(tensor.data_type)
+    return values.astype(dtype.replace("4", "8")) if dtype in ("int4", "uint4") else values
+
+
+def evaluated(node: Any, operands: Mapping[str, Array | None], opset: int) -> list[Array]:
+    """A node's results, of operands by name, by ONNX's reference implementation."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    helper = onnx.helper
+    first, last = (
+        [onnx.ValueInfoProto(name=name) for name in names if name]
+        for names in (operands, node.output)
+    )
+    graph = helper.make_graph([node], "constant", first, last)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    with np.errstate(all="ignore"):
+        return [np.asarray(each) for each in ReferenceEvaluator(model).run(None, dict(operands))]

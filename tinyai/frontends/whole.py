@@ -16,7 +16,7 @@ from tinyai.partition.reasons import Language, Whole
 from tinyai.partition.rows import float_row, host_row
 from tinyai.patterns import OPERATORS, PATTERNS
 from tinyai.qdq import Rewriting
-from tinyai.qdq.operands import Fold, is_call
+from tinyai.qdq.operands import Fold, is_call, operator_name
 from tinyai.report import HostRow, Reason, Report, safe
 from tinyai.source import (
     Call,
@@ -127,13 +127,14 @@ def attempt_of(model: SourceModel, name: str, rounding: str, ends: str = "model"
     mode = Rounding(rounding)
     with owning_faults(f"the graph of {name}"):
         as_written = rounding == model.framework
-        integers = Rewriting(model.result, mode, model.fold, as_written=as_written).result
+        rewriting = Rewriting(model.result, mode, model.fold, as_written=as_written)
+        integers = rewriting.result
         assert isinstance(integers, Tuple)
         model = replace(model, outputs=_with_exprs(model.outputs, integers.fields))
         if ends == "int8":
             model = _with_integer_ends(model)
         floats = _floats_alone(model)
-        walk = _Attempting(name, mode, model)
+        walk = _Attempting(name, mode, model, _reasons_of_floats(rewriting))
         rows = walk.rows(floats)
         if rows:
             return Attempt(None, rows, floats)
@@ -157,9 +158,12 @@ def _ports(graph: Graph, tensors: Sequence[str], ends: Sequence[End]) -> tuple[P
 class _Attempting(Walk):
     """Lowers all of a model; what is refused becomes an input, so that the rest is tried too."""
 
-    def __init__(self, name: str, rounding: Rounding, model: SourceModel) -> None:
+    def __init__(
+        self, name: str, rounding: Rounding, model: SourceModel, reasons: Mapping[Expr, Refusal]
+    ) -> None:
         super().__init__(name, rounding)
         self.refused: dict[Call, Refusal] = {}
+        self._reasons = reasons
         self._rounding = rounding
         result, self._language = model.result, model.language
         self._calls = [each for each in post_order(result) if isinstance(each, Call)]
@@ -183,7 +187,8 @@ class _Attempting(Walk):
 
     def _row(self, call: Call, refusal: Refusal) -> HostRow:
         unread = isinstance(call.origin, Unread) or call.op not in OPERATORS
-        if not unread and self._whole.refusal(call) is not None:
+        told = unread or call in self._reasons
+        if not told and self._whole.refusal(call) is not None:
             return host_row(call, self._whole)
         kind = "none" if refusal.clause == "operator" else "operator"
         row = "" if kind == "none" else call.spelled
@@ -213,6 +218,8 @@ class _Attempting(Walk):
             raise call.origin.refusal
         makes_floats = any(of.dtype.startswith("float") for of in call.types)
         if makes_floats and call not in taken and not _moves_floats(call):
+            if call in self._reasons:
+                raise self._reasons[call]
             dtypes = ", ".join(of.dtype for of in call.types)
             raise Refusal(f"dtype of {call.spelled}", dtypes, FLOATS)
         if self.arithmetic.needs_requantized_means and call.op == "mean":
@@ -229,6 +236,23 @@ class _Attempting(Walk):
                 self.tensors[tensor] = self.builder.input(fixed_type(tensor.types[0]))
             except Refusal:  # who reads it is refused for its type
                 self.tensors[tensor] = ""
+
+
+def _reasons_of_floats(rewriting: Rewriting) -> dict[Expr, Refusal]:
+    """Why float operators between dequantize and quantize did not become integers, by what they
+    are in the rewritten model: of a chain in front of a quantize, the reason of its end."""
+    reasons: dict[Expr, Refusal] = {}
+    for end, refusal in rewriting.refused.items():
+        stack = [end]
+        while stack:
+            expr = stack.pop()
+            if is_call(expr) and expr not in reasons and not is_call(expr, "dequantize"):
+                leads = is_call(end) and end.name != expr.name
+                clause = f"{operator_name(end)}, which it leads to: " if leads else ""
+                clause += refusal.clause
+                reasons[expr] = Refusal(clause, refusal.found, refusal.allowed)
+                stack += [arg for arg in expr.args if arg.types[0].dtype.startswith("float")]
+    return {rewriting.view.new[expr]: refusal for expr, refusal in reasons.items()}
 
 
 def _has_floats(call: Call) -> bool:

@@ -65,7 +65,7 @@ DEQUANTIZE = op("dequantize", ANY, *SCALE)
 COMMUTATIVE, ORDERED = ("add", "multiply"), ("subtract", "divide", "maximum", "minimum")
 SINGLE_STEPS = (
     *(lambda below, name=name: op(name, below) for name in (*FUNCTIONS, "relu", "clip")),
-    *(lambda below, name=name: op(name, below) for name in ("leaky_relu", "round")),
+    *(lambda below, name=name: op(name, below) for name in ("leaky_relu", "round", "function")),
     *(
         lambda below, name=name: op(name, below, CONSTANT)
         for name in (*COMMUTATIVE, *ORDERED, "prelu")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,9 @@ from tinyai.boundary import Language
 from tinyai.errors import UnsupportedError
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.onnx.checks import check_external, check_model
-from tinyai.frontends.onnx.facts import opset_of, set_shapes
+from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes
 from tinyai.frontends.onnx.operators import READERS
-from tinyai.frontends.onnx.reader import Reading
+from tinyai.frontends.onnx.reader import UNKNOWN, Reading
 from tinyai.frontends.shapes import Shapes, check_asked, parse_shapes
 from tinyai.frontends.whole import End, SourceModel
 from tinyai.ir import Array, QParams
@@ -49,18 +50,17 @@ def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
         import onnx
 
         model = onnx.load(path, load_external_data=False)
-        inputs = check_model(model)
         opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
         if not OLDEST <= opset <= newest:
             old = opset < OLDEST
             hint = "onnx.version_converter.convert_version" if old else "pip install -U onnx"
             raise Fault(f"opset {opset}", f"{OLDEST} to {newest}, the newest of this onnx", hint)
-        check_asked(shapes, inputs)
+        check_asked(shapes, check_model(model))
         set_shapes(model, shapes)
         check_external(model, path.parent)
         onnx.load_external_data_for_model(model, str(path.parent))
         reading = Reading(model, READERS, opset)
-        outputs = {value.name: reading.exprs[value.name] for value in model.graph.output}
+        outputs = {value.name: _output(reading, value) for value in model.graph.output}
         readers = _readers_of(outputs.values())
         return SourceModel(
             tuple(End(n, expr, _read_as(expr, readers)) for n, expr in reading.inputs.items()),
@@ -71,6 +71,14 @@ def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
             language(),
             _folded,
         )
+
+
+def _output(reading: Reading, value: Any) -> Expr:
+    """An output's expression. Raises ``Fault`` where the file says that it has another type."""
+    expr, said = reading.exprs[value.name], dtype_of(value.type.tensor_type.elem_type)
+    if said and expr.types[0] != UNKNOWN and said != expr.types[0].dtype:
+        raise Fault(f"output {value.name!r} of {expr.types[0].dtype}", f"{said}, as it is declared")
+    return expr
 
 
 def language() -> Language:

@@ -24,12 +24,21 @@ class Window:
     def of(site: NodeView, kernel: Sequence[int]) -> Window:
         count = len(kernel)
         dilations = site.attr("dilations") or [1] * count
+        strides = site.attr("strides") or [1] * count
+        pads = site.attr("pads") or [0] * (2 * count)
+        lengths = len(dilations), len(strides), len(pads)
+        if (
+            lengths != (count, count, 2 * count)
+            or min((*dilations, *strides, *kernel), default=1) < 1
+        ):
+            found = f"kernel {list(kernel)}, strides {strides}, dilations {dilations}, pads {pads}"
+            site.refuse(found, f"1 and more, of {count} dimensions", "export it again")
         auto = site.attr("auto_pad", "NOTSET")
         return Window(
             tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)),
             tuple(dilations),
-            tuple(site.attr("strides") or [1] * count),
-            tuple(site.attr("pads") or [0] * (2 * count)),
+            tuple(strides),
+            tuple(pads),
             "" if auto == "NOTSET" else str(auto),
         )
 

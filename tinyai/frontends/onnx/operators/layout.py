@@ -44,8 +44,10 @@ def _cast(site: Site) -> Expr:
 @reads("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def _reshape(site: Site) -> Expr:
     """To the shape that ONNX's own inference finds by the operands and attributes."""
-    for name in ("axis", "axes", "allowzero", "shape"):
+    for name in ("axes", "allowzero"):
         site.attr(name)
+    axis, rank = int(site.attr("axis", 0)), len(site.expr(0).type.shape)
+    require(-rank <= axis <= rank, "axis", axis, f"one of {rank} dimensions")
     if site.has(1):
         site.value(1, "shape" if site.node.op_type == "Reshape" else "axes")
     return site.call("reshape", site.expr(0), of=replace(site.expr(0).type, shape=site.shape))

@@ -132,11 +132,17 @@ def _quantized_conv(site: Site) -> Expr:
         attrs["padding"] = tuple(n for pad in attrs["padding"] for n in (0, pad))
         attrs |= {"layout": "NCHW", "weight_layout": "OIHW"}
         of = replace(of, shape=_high(shape))  # type: ignore[arg-type]
-    quantization = zero_of(site, 2), zero_of(site, 5), scale_of(site, 1), scale_of(site, 4)
+    quantization = _quantization(site)
     of = replace(of, dtype="int32")
     sums: Expr = site.call("quantized_conv2d", data, weight, *quantization, of=of, **attrs)
     made = _requantized(site, _biased(site, sums, 8), quantization[2:], 6, axis=1)
     return site.reshaped(made, shape)
+
+
+def _quantization(site: Site) -> tuple[Expr, ...]:
+    """Zero points and scales of a product's operands, which are in the places 0 and 3."""
+    left, right = site.expr(0).type.dtype, site.expr(3).type.dtype
+    return zero_of(site, 2, left), zero_of(site, 5, right), scale_of(site, 1), scale_of(site, 4)
 
 
 def _requantized(
@@ -192,7 +198,7 @@ def _matrices(site: Site, first: int, second: int) -> tuple[Expr, Expr]:
 @reads_contrib("QGemm", alpha=1.0, transA=0, transB=0)
 def _quantized_gemm(site: Site) -> Expr:
     left, right = _matrices(site, 0, 3)
-    quantization = zero_of(site, 2), zero_of(site, 5), scale_of(site, 1), scale_of(site, 4)
+    quantization = _quantization(site)
     of = SourceType((left.type.shape[0], right.type.shape[0]), "int32")
     sums: Expr = site.call("quantized_dense", left, right, *quantization, of=of)
     if site.has(6):
@@ -213,7 +219,7 @@ def _matmul(site: Site) -> Expr:
 @reads("QLinearMatMul")
 def _quantized_matmul(site: Site) -> Expr:
     left, right = site.expr(0), site.expr(3)
-    quantization = zero_of(site, 2), zero_of(site, 5), scale_of(site, 1), scale_of(site, 4)
+    quantization = _quantization(site)
     operators = "quantized_dense", "quantized_batch_matmul"
     of = replace(left.type, dtype="int32")
     sums = _product(site, left, right, *operators, quantization, of)

@@ -17,7 +17,8 @@ from tinyai.vocabulary import constant
 
 def _floats(site: Site, place: int) -> Expr:
     """An operand with its scale and zero point behind it, as floats."""
-    data, pair = site.expr(place), pair_of(site, place + 1)
+    data = site.expr(place)
+    pair = pair_of(site, place + 1, data.type.dtype)
     return site.call("dequantize", data, *pair, of=replace(data.type, dtype="float32"), axis=-1)
 
 
@@ -84,7 +85,7 @@ def _concat(site: Site) -> Expr:
     places = range(2, len(site.node.input), 3)
     parts = [site.expr(place) for place in places]
     scales = [scale_of(site, place + 1) for place in places]
-    zeros = [zero_of(site, place + 2) for place in places]
+    zeros = [zero_of(site, place + 2, site.expr(place).type.dtype) for place in places]
     sizes, axis = [fixed_sizes(part) for part in parts], site.attr("axis")
     require(axis is not None and bool(sizes), "parts and axis", (len(sizes), axis), "some and one")
     along = int(axis) % len(sizes[0])

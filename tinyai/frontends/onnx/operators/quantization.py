@@ -13,10 +13,11 @@ from tinyai.source import Constant, Expr, Refusal, require
 @reads("QuantizeLinear")
 @reads_contrib("QuantizeLinear", axis=1)
 def _quantize(site: Site) -> Expr:
-    data, (scale, zero) = site.expr(0), pair_of(site, 1)
     site.attr("saturate")  # of floats of 8 bits
     asked = dtype_of(site.attr("output_dtype", 0))
     dtype = site.facts.dtype(site.operand(2)) or asked or "uint8"
+    data, (scale, zero) = site.expr(0), pair_of(site, 1, dtype)
+    require(data.type.dtype == "float32", "dtype of the data", data.type.dtype, "float32")
     require(asked in ("", dtype), "output_dtype", asked, f"{dtype}, as the zero point")
     of = replace(data.type, dtype=dtype)
     return site.call("quantize", data, scale, zero, of=of, axis=_axis(site, data, scale, zero))
@@ -25,7 +26,8 @@ def _quantize(site: Site) -> Expr:
 @reads("DequantizeLinear")
 @reads_contrib("DequantizeLinear", axis=1)
 def _dequantize(site: Site) -> Expr:
-    data, (scale, zero) = site.expr(0), pair_of(site, 1)
+    data = site.expr(0)
+    scale, zero = pair_of(site, 1, data.type.dtype)
     if isinstance(data, Constant) and data.type.dtype in ("int4", "uint4"):
         data = replace(data, types=(replace(data.type, dtype=data.value.dtype.name),))
     of = replace(data.type, dtype="float32")

@@ -12,6 +12,8 @@ from tinyai.frontends.onnx.reader import Read, Row, Site
 from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
 
+# What values are quantized to. int4 and uint4 are constants alone.
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4")
 READERS: dict[tuple[str, str], Row] = {}
 
 
@@ -44,15 +46,19 @@ def scale_of(site: Site, place: int, what: str = "scale") -> Expr:
     return constant(_plain(value, what))
 
 
-def zero_of(site: Site, place: int, what: str = "zero point") -> Expr:
-    """A constant zero point as int32; 0 where it is left out."""
+def zero_of(site: Site, place: int, of: str = "") -> Expr:
+    """A constant zero point as int32, of the dtype ``of`` in the file; 0 where it is left out."""
+    what = "zero point"
     value = site.value(place, what) if site.has(place) else np.zeros((), np.int32)
+    dtype = site.facts.dtype(site.operand(place)) or of
+    require(dtype in INTEGERS, f"dtype of the {what}", dtype, ", ".join(INTEGERS))
+    require(of in ("", dtype), f"dtype of the {what}", dtype, f"{of}, as what it is of")
     return constant(_plain(value, what).astype(np.int32))
 
 
-def pair_of(site: Site, place: int) -> tuple[Expr, Expr]:
-    """The scale in this place, and the zero point behind it."""
-    return scale_of(site, place), zero_of(site, place + 1)
+def pair_of(site: Site, place: int, of: str = "") -> tuple[Expr, Expr]:
+    """The scale in this place, and the zero point behind it, of values of the dtype ``of``."""
+    return scale_of(site, place), zero_of(site, place + 1, of)
 
 
 def _plain(value: Any, what: str) -> Any:

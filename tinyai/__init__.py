@@ -163,7 +163,7 @@ def register() -> bool:
     Relay is found. Who imports TVM himself need not call it."""
     if not _has_relay():
         return False
-    importlib.import_module("tinyai.frontends.relay.partition").register_hooks()
+    importlib.import_module("tinyai.frontends.relay.hooks").register_hooks()
     importlib.import_module("tinyai.frontends.relay.tvmc").register_drivers()
     return True
 

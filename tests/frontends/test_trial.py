@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relay
+from tvm.relay.expr_functor import ExprMutator
 
 import tests.support.relay_nets as nets
 import tinyai
@@ -16,8 +17,11 @@ from tests.support.faults import NO_KERNEL, broken, raises
 from tinyai.backend import pipeline
 from tinyai.codegen.lowered import Lowered
 from tinyai.errors import BoundaryError, DefectError, DefectWarning, LimitError
-from tinyai.frontends.relay import regions
+from tinyai.frontends.relay import regions, source
 from tinyai.frontends.relay.annotate import annotate_whole_graph
+from tinyai.frontends.relay.rewriting import inlined
+from tinyai.frontends.relay.trial import code_of_trial
+from tinyai.ir import Graph
 from tinyai.ops import Concatenate, Conv2d, MaxPool2d
 from tinyai.target import Target
 
@@ -164,6 +168,90 @@ def test_the_hook_takes_the_code_of_the_trial(
     assert len(seen) == 1
     run(mod, **options)
     assert len(seen) == 2
+
+
+def count_readings(patch: pytest.MonkeyPatch) -> list[str]:
+    """Each graph that is made of a region, in the partition, the report or the hook."""
+    seen: list[str] = []
+    make = source._graph
+
+    def counted(func: relay.Function, *rest: Any) -> Graph:
+        seen.append(str(func.attrs["global_symbol"]))
+        return make(func, *rest)
+
+    patch.setattr(source, "_graph", counted)
+    return seen
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_region_is_read_once_from_the_partition_to_the_build(
+    sealed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, mod = count_readings(monkeypatch), network()
+    run(mod, sealed=sealed, strict=True)
+    assert len(seen) == 1
+    tinyai.explain(mod)
+    assert len(seen) == 2
+
+
+class _Changed(ExprMutator):  # type: ignore[misc]
+    """One weight more in each constant of weights, in whatever holds it."""
+
+    def visit_constant(self, const: relay.Constant) -> relay.Constant:
+        value = const.data.numpy().copy()
+        if value.dtype != np.int8 or value.ndim != 4:
+            return const
+        value.reshape(-1)[-1] += 1
+        return relay.const(value)
+
+
+def _with_region(mod: tvm.IRModule, change: Any) -> tvm.IRModule:
+    ((variable, func),) = regions(mod).items()
+    changed = tvm.IRModule(mod.functions, mod.type_definitions, mod.attrs)
+    changed.update_func(variable, change(func))
+    return changed
+
+
+def test_a_region_that_was_changed_after_the_partition_is_compiled_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen, mod = count_readings(monkeypatch), network()
+
+    def results(partitioned: tvm.IRModule) -> Any:
+        with tvm.transform.PassContext(opt_level=3):
+            built = relay.build(partitioned, "llvm")
+        (found,) = nets.run_factory(tinyai.runtime.compile(built), nets.random_inputs(mod))
+        return found
+
+    first = results(tinyai.partition_for_tinyai(mod))
+    assert len(seen) == 1
+    changed = _with_region(tinyai.partition_for_tinyai(mod), _Changed().visit)
+    found = results(changed)
+    assert len(seen) == 3
+    assert not np.array_equal(found, first)
+    host = relay.transform.InferType()(inlined(changed, _bodies(changed), "tinyai"))
+    assert np.array_equal(found, nets.run_tvm(host, nets.random_inputs(mod))[0])
+
+
+def _bodies(mod: tvm.IRModule) -> dict[str, relay.Function]:
+    return {variable.name_hint: func for variable, func in regions(mod).items()}
+
+
+def _other_specs(func: relay.Function) -> relay.Function:
+    return func.with_attr("tinyai.compile_specs", '{"isa": "scalar"}')
+
+
+def _other_name(func: relay.Function) -> relay.Function:
+    return func.with_attr("global_symbol", "another")
+
+
+@pytest.mark.parametrize("change", [_other_specs, _other_name, _Changed().visit])
+def test_what_was_changed_is_not_what_was_tried(change: Any) -> None:
+    partitioned = tinyai.partition_for_tinyai(network())
+    assert code_of_trial(nets.only_region(partitioned)) is not None
+    assert code_of_trial(nets.only_region(_with_region(partitioned, change))) is None
+    with relay.qnn.op.requantize_config(rounding="TONEAREST"):
+        assert code_of_trial(nets.only_region(partitioned)) is None
 
 
 def test_other_names_or_weights_are_other_code(monkeypatch: pytest.MonkeyPatch) -> None:

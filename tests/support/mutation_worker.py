@@ -76,7 +76,7 @@ def main() -> None:
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    from tinyai.frontends.relay import partition as door
+    from tinyai.frontends.relay import composites as door
 
     # Compiling the patterns is most of a partition's time, and the same each time.
     table = door.pattern_table()

@@ -6,7 +6,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -31,14 +30,36 @@ MACS_OF_A_THREAD, MACS_OF_A_LAYER = 4_000_000, 250_000
 
 
 @dataclass(frozen=True)
+class Key:
+    """What code depends on: a digest of the ``content`` of a graph and of the options, and the
+    ``names`` of the graph and of the source model's nodes, each once."""
+
+    content: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return hashlib.sha256(repr((self.content, self.names)).encode()).hexdigest()
+
+
+# Of code that nobody keeps.
+NO_KEY = Key("", ())
+
+
+@dataclass(frozen=True)
 class Compiled:
     """The stages' results: the graph with a kernel and a schedule for each node (``chosen``), then
-    with how tensors are stored (``graph``), where they live, and the C."""
+    with how tensors are stored (``graph``), where they live, and the C.
+
+    ``key`` tells what these depend on, and ``kept`` finds them by it; ``origin`` is what a front
+    end read the graph from, if it has kept that too.
+    """
 
     chosen: Lowered
     graph: Lowered
     plan: MemoryPlan
     source: CSource
+    key: Key = NO_KEY
+    origin: object = None
 
 
 def compile_graph(
@@ -63,11 +84,8 @@ def compile_graph(
     return compiled
 
 
-# A digest of all that code depends on but for names, and the names: of the graph, then of the
-# source model's nodes, each once.
-Key: TypeAlias = tuple[bytes, tuple[str, ...]]
-# What was compiled and may be asked for again, the oldest first.
-_KEPT: OrderedDict[Key, Compiled] = OrderedDict()
+# What was compiled and may be asked for again, the oldest first, by the text of its key.
+_KEPT: OrderedDict[str, Compiled] = OrderedDict()
 _KEPT_BYTES = 2**27  # of C and of constants, all together
 
 
@@ -80,26 +98,42 @@ def compile_once(
     forgotten."""
     key = _key(graph, target)
     if not named and (equal := _equal(key)):
-        return equal[1]
-    compiled = _KEPT.pop(key, None)
+        return equal
+    compiled = kept(str(key), last=True)
     if compiled is None:
         with owning_faults(f"the code of {graph.name}"):
             chosen = choose(graph, target)
             compiled = write(chosen, with_useful_threads(chosen, target))
+        compiled = replace(compiled, key=key)
     if not last:
-        _KEPT[key] = compiled
-        while len(_KEPT) > 1 and sum(map(_kept_bytes, _KEPT.values())) > _KEPT_BYTES:
-            _KEPT.popitem(last=False)
+        keep(compiled)
     return compiled
 
 
-def _equal(key: Key) -> tuple[Key, Compiled] | None:
+def _equal(key: Key) -> Compiled | None:
     """What was compiled of an equal graph, whatever its names, the newest first."""
-    return next((each for each in reversed(_KEPT.items()) if each[0][0] == key[0]), None)
+    return next((c for c in reversed(_KEPT.values()) if c.key.content == key.content), None)
+
+
+def keep(compiled: Compiled) -> None:
+    """Let ``kept`` find what ``compile_once`` compiled, with its origin; the oldest is forgotten
+    where all together are too large."""
+    _KEPT[str(compiled.key)] = compiled
+    _KEPT.move_to_end(str(compiled.key))
+    while len(_KEPT) > 1 and sum(map(_kept_bytes, _KEPT.values())) > _KEPT_BYTES:
+        _KEPT.popitem(last=False)
+
+
+def kept(key: str, *, last: bool = False) -> Compiled | None:
+    """What is kept under the text of a key; None where it was forgotten. ``last`` as in
+    ``compile_once``."""
+    return _KEPT.pop(key, None) if last else _KEPT.get(key)
 
 
 def _kept_bytes(compiled: Compiled) -> int:
-    return compiled.source.code_size + compiled.source.weight_bytes
+    """An origin has the weights once more."""
+    copies = 1 + (compiled.origin is not None)
+    return compiled.source.code_size + copies * compiled.source.weight_bytes
 
 
 def _key(graph: Graph, target: Target) -> Key:
@@ -110,7 +144,7 @@ def _key(graph: Graph, target: Target) -> Key:
     digest = hashlib.sha256(repr((*parts, sorted(graph.constants), tuning)).encode())
     for name in sorted(graph.constants):
         digest.update(np.ascontiguousarray(graph.constants[name]).tobytes())
-    return digest.digest(), (graph.name, *names)
+    return Key(digest.hexdigest(), (graph.name, *names))
 
 
 def _with_sources(graph: Graph, new: Mapping[str, str]) -> tuple[Node, ...]:
@@ -123,13 +157,12 @@ def _with_sources(graph: Graph, new: Mapping[str, str]) -> tuple[Node, ...]:
 def choose(graph: Graph, target: Target) -> Lowered:
     """A graph after ``prepare``, and ``lower`` for as many threads as have work. Where an equal
     one was compiled, that is found again, under the names of this one."""
-    key = _key(graph, target) if _KEPT else (b"", ())
+    key = _key(graph, target) if _KEPT else NO_KEY
     if (equal := _equal(key)) is None:
         graph = prepare(graph, target)
         return lower(graph, with_useful_threads(graph, target))
-    (_, (_, *before)), compiled = equal
-    nodes = _with_sources(compiled.chosen, dict(zip(before, key[1][1:], strict=True)))
-    return replace(compiled.chosen, name=graph.name, nodes=nodes)
+    new_names = dict(zip(equal.key.names[1:], key.names[1:], strict=True))
+    return replace(equal.chosen, name=graph.name, nodes=_with_sources(equal.chosen, new_names))
 
 
 def prepare(graph: Graph, target: Target) -> Graph:

@@ -231,8 +231,8 @@ def _opponent(
     if against == "onnxruntime":
         return OnnxRuntime(Path(model), names)
     from tinyai.frontends.relay.load import load_model
+    from tinyai.frontends.relay.modules import module_of
     from tinyai.frontends.relay.oracle import TvmOwn
-    from tinyai.frontends.relay.partition import module_of
 
     if isinstance(model, str | os.PathLike):
         return TvmOwn(*load_model(model, input_shapes), names)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.boundary import Language
 from tinyai.errors import UnsupportedError
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.onnx.checks import check_external, check_model
@@ -22,6 +21,7 @@ from tinyai.frontends.whole import End, SourceModel
 from tinyai.ir import Array, QParams
 from tinyai.lowering import graph_of
 from tinyai.model_file import check_model as check_model_file
+from tinyai.partition.reasons import Language
 from tinyai.qdq.operands import is_call, operator_name, tuple_of
 from tinyai.reference import run_graph
 from tinyai.source import TVMS_OWN, Call, Constant, Expr, Refusal, children, post_order

@@ -27,8 +27,8 @@ from tinyai.frontends.onnx.facts import (
 from tinyai.frontends.onnx.site import NodeView
 from tinyai.frontends.whole import unread
 from tinyai.ir import Array
+from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import View, is_call
-from tinyai.qdq.rules import MOVES
 from tinyai.source import (
     TVMS_OWN,
     Call,

@@ -8,14 +8,19 @@ from typing import Any
 # this folder. They must not be half imported then.
 import tvm as tvm
 
-_PUBLIC = (
-    *("compile_region", "cut_regions", "partition_for_tinyai", "pattern_table"),
-    *("regions", "register_hooks", "register_operators"),
-)
+_PUBLIC = {
+    "compile_region": "hooks",
+    "cut_regions": "cut",
+    "partition_for_tinyai": "partition",
+    "pattern_table": "composites",
+    "regions": "functions",
+    "register_hooks": "hooks",
+    "register_operators": "cut",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # ``from tinyai.frontends.relay import partition`` would ask this function for it.
-    return getattr(import_module(f"{__name__}.partition"), name)
+    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)

@@ -41,7 +41,7 @@ def register_predicate(operator: str, predicate: Predicate, *, compiler: str = "
 
 def restore_predicates() -> None:
     """Undo every ``register_predicate`` for tinyai."""
-    from tinyai.frontends.relay.partition import register_operators
+    from tinyai.frontends.relay.cut import register_operators
 
     for operator in supported():
         tvm.ir.Op.get(operator).reset_attr(f"target.{COMPILER}")

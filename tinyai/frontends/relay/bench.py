@@ -10,7 +10,8 @@ from tvm import relay
 
 from tinyai.errors import ModelError
 from tinyai.frontends.relay.functions import region_target, regions
-from tinyai.frontends.relay.partition import partition_for_tinyai, with_constants
+from tinyai.frontends.relay.modules import with_constants
+from tinyai.frontends.relay.partition import partition_for_tinyai
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, source_types
 from tinyai.ir import Graph
 from tinyai.runtime.layers import LayerTime, time_layers

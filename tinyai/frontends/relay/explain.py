@@ -7,7 +7,8 @@ from typing import Any
 
 import tvm
 
-from tinyai.frontends.relay.partition import of_target, partition_for_tinyai
+from tinyai.frontends.relay.options import of_target
+from tinyai.frontends.relay.partition import partition_for_tinyai
 from tinyai.frontends.relay.report import report_of
 from tinyai.report import Report
 from tinyai.target import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tvm
@@ -37,6 +37,11 @@ def regions_of(mod: tvm.IRModule, compiler: str) -> dict[tvm.ir.GlobalVar, relay
     """The functions of ``mod`` for a compiler, by their variable, sorted by name."""
     found = {v: f for v, f in mod.functions.items() if compiler_of(f) == compiler}
     return dict(sorted(found.items(), key=lambda item: item[0].name_hint))
+
+
+def with_functions(mod: tvm.IRModule, functions: Mapping[tvm.ir.GlobalVar, Any]) -> tvm.IRModule:
+    """``mod`` with these functions instead of its own, its types inferred."""
+    return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, mod.attrs))
 
 
 def compiler_of(func: Any) -> str | None:

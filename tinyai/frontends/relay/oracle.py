@@ -12,7 +12,7 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 from tinyai.frontends.relay.functions import deep_recursion
-from tinyai.frontends.relay.partition import with_integers
+from tinyai.frontends.relay.modules import with_integers
 from tinyai.frontends.relay.source import post_order, rounding_of, source_types, span_name
 from tinyai.ir import Array
 

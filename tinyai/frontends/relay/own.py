@@ -16,16 +16,11 @@ from tinyai.backend import BackendDetails, CompileSpec, whole_source
 from tinyai.builders import OperatorRow
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
+from tinyai.frontends.relay.composites import composites_of
+from tinyai.frontends.relay.cut import annotated_by, with_specs
 from tinyai.frontends.relay.functions import deep_recursion, regions, regions_of
-from tinyai.frontends.relay.partition import (
-    annotated_by,
-    compile_with,
-    composites_of,
-    module_of,
-    update_constants,
-    with_constants,
-    with_specs,
-)
+from tinyai.frontends.relay.hooks import compile_with, update_constants
+from tinyai.frontends.relay.modules import module_of, with_constants
 from tinyai.ops import operators_added
 from tinyai.patterns import PatternRow
 from tinyai.target import COMPILER

@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from tinyai.frontends.relay.functions import with_functions
 from tinyai.frontends.relay.source import Source
 from tinyai.frontends.relay.writer import Writer
 from tinyai.ir import Array
@@ -41,8 +42,7 @@ def integers_of_typed(mod: tvm.IRModule, rounding: Rounding) -> tvm.IRModule:
     }
     if all(functions[v].same_as(f) for v, f in mod.functions.items()):
         return mod
-    rewritten = tvm.IRModule(functions, mod.type_definitions, mod.attrs)
-    return relay.transform.InferType()(rewritten)
+    return with_functions(mod, functions)
 
 
 def float_operators(mod: tvm.IRModule, rounding: Rounding = TVMS_OWN) -> tuple[FloatOperator, ...]:

@@ -14,7 +14,7 @@ from tinyai.frontends.relay.functions import has, region_target, regions
 from tinyai.frontends.relay.hints import language
 from tinyai.frontends.relay.seal import unseal
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
-from tinyai.frontends.relay.trial import signature, unbuilt_of
+from tinyai.frontends.relay.trial import code_of_trial, signature, unbuilt_of
 from tinyai.partition.reasons import Whole
 from tinyai.partition.rows import host_row, region_row, require_none_left
 from tinyai.report import HostRow, RegionRow, Report
@@ -127,7 +127,7 @@ class _Dissolved(Source):
 
 def _region_row(func: relay.Function, limits: Target) -> RegionRow:
     target = region_target(func)
-    compiled = compile_once(graph_from_region(func), target)
+    compiled = code_of_trial(func) or compile_once(graph_from_region(func), target)
     composites, operators = _contents(func)
     return region_row(
         compiled.graph.name,

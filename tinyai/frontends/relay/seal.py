@@ -14,7 +14,7 @@ import tvm
 from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
-from tinyai.frontends.relay.functions import deep_recursion, has
+from tinyai.frontends.relay.functions import deep_recursion, has, with_functions
 from tinyai.target import COMPILER
 
 SEALED = f"{COMPILER}.sealed"
@@ -64,16 +64,18 @@ Change = Callable[[relay.Function], relay.Function]
 
 def _changed(mod: tvm.IRModule, change: Change) -> tvm.IRModule:
     """``mod`` with ``change`` of each of tinyai's composites, its types inferred."""
-    changed = _Composites(change)
+    changed = Composites(change)
     with deep_recursion():
         functions = {
             variable: changed.visit(func) if isinstance(func, relay.Function) else func
             for variable, func in mod.functions.items()
         }
-    return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, mod.attrs))
+    return with_functions(mod, functions)
 
 
-class _Composites(ExprMutator):  # type: ignore[misc]
+class Composites(ExprMutator):  # type: ignore[misc]
+    """Each of tinyai's composites changed by a function."""
+
     def __init__(self, change: Change) -> None:
         super().__init__()
         self.change = change

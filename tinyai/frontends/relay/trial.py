@@ -1,4 +1,4 @@
-"""Regions are tried up to their C (``tinyai.partition.trial``) before a partition is handed out: the
+"""Regions are tried up to their C (``partition.trial``) before a partition is handed out: the
 composites and operators that have none leave them, and the rest is partitioned anew.
 """
 
@@ -6,25 +6,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 import tvm
 from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
+from tinyai.backend import Compiled, keep, kept
 from tinyai.errors import TinyAIError
-from tinyai.frontends.relay.functions import has, region_target
-from tinyai.frontends.relay.seal import unsealed
-from tinyai.frontends.relay.source import Source, graph_from_region, post_order
+from tinyai.frontends.relay.functions import (
+    deep_recursion,
+    has,
+    region_options,
+    region_target,
+    regions,
+)
+from tinyai.frontends.relay.rewriting import inlined
+from tinyai.frontends.relay.seal import Composites, unsealed
+from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
 from tinyai.partition.trial import to_blame, tried, unbuilt
 from tinyai.report import Reason
-from tinyai.source import Call
+from tinyai.source import Call, Rounding
 from tinyai.target import COMPILER
 
 # The compiler of composites that wait for the host while the rest is partitioned.
 HOST = f"{COMPILER}_host"
+# What a module says of calls that are on the host because they have no C: TVM keeps values of its
+# own alone, so it is text.
 UNBUILT = f"{COMPILER}.unbuilt"
+# What a region says of its trial. No option: these begin with the compiler and a dot.
+TRIAL = f"{COMPILER}_trial"
 
 
 @dataclass(frozen=True)
@@ -59,17 +70,19 @@ def with_unbuilt(mod: tvm.IRModule, unbuilt: Sequence[Unbuilt]) -> tvm.IRModule:
 # --- Trials -------------------------------------------------------------------------------------
 
 
-def failure(func: relay.Function) -> TinyAIError | None:
-    """Why a region cannot be built; None where it can."""
-    found = tried(lambda: graph_from_region(func), region_target(func))
-    return found if isinstance(found, TinyAIError) else None
+def trial_of(func: relay.Function) -> Compiled | TinyAIError:
+    """The C of a region, or why it has none."""
+    return tried(lambda: graph_from_region(func), region_target(func))
 
 
-def unbuildable(func: relay.Function) -> list[tuple[relay.Call, Unbuilt]]:
-    """The composites and operators of a region that have to leave it, none where it has C."""
-    whole = failure(func)
-    if whole is None:
-        return []
+def to_leave(func: relay.Function, whole: TinyAIError) -> list[tuple[relay.Call, Unbuilt]]:
+    """The composites and operators that have to leave a region, which has no C because of
+    ``whole``, and the reasons."""
+
+    def failure(part: relay.Function) -> TinyAIError | None:
+        result = trial_of(part)
+        return result if isinstance(result, TinyAIError) else None
+
     items = [each for each in post_order(func.body) if isinstance(each, relay.Call)]
     failed = to_blame(
         items,
@@ -119,6 +132,60 @@ def _noted(item: relay.Call, error: TinyAIError) -> Unbuilt:
     return Unbuilt(signatures, unbuilt(kind, row, len(signatures), error))
 
 
+# --- The C of a trial, taken without reading the region again ------------------------------------
+
+
+@dataclass(frozen=True)
+class _Region:
+    """What a trial compiled: all that the C of a region depends on."""
+
+    func: relay.Function  # without attributes, its composites unsealed
+    symbol: str
+    options: Mapping[str, str]
+    rounding: Rounding
+
+    @classmethod
+    def of(cls, func: relay.Function) -> _Region:
+        with deep_recursion():
+            body = Composites(_bare).visit(func.body)
+        symbol = str(func.attrs["global_symbol"])
+        return cls(
+            relay.Function(func.params, body), symbol, region_options(func), rounding_of(func)
+        )
+
+    def is_same(self, other: _Region) -> bool:
+        """Compared to the last weight."""
+        words = [(each.symbol, each.options, each.rounding) for each in (self, other)]
+        return words[0] == words[1] and bool(tvm.ir.structural_equal(self.func, other.func))
+
+
+def _bare(composite: relay.Function) -> relay.Function:
+    """A composite's body, sealed or not, without what relay.build notes of it (hash, layouts)."""
+    inner = unsealed(composite)
+    return relay.Function(inner.params, inner.body)
+
+
+def with_trials(mod: tvm.IRModule, trials: Mapping[str, Compiled]) -> tvm.IRModule:
+    """``mod``, whose regions say which trial has their C: ``trials`` by their names. A file of
+    schedules may change until the C is asked for, so a region that has one says nothing."""
+    for variable, func in regions(mod).items():
+        compiled = trials[variable.name_hint]
+        if not region_target(func).tuning:
+            keep(replace(compiled, origin=_Region.of(func)))
+            mod.update_func(variable, func.with_attr(TRIAL, str(compiled.key)))
+    return mod
+
+
+def code_of_trial(func: relay.Function, *, last: bool = False) -> Compiled | None:
+    """The C of a region's trial; None where the region is not what was tried, or nothing is
+    remembered. ``last`` as in ``compile_once``."""
+    compiled = kept(str(func.attrs[TRIAL])) if has(func, TRIAL) else None
+    origin = compiled.origin if compiled else None
+    if compiled is None or not isinstance(origin, _Region) or not origin.is_same(_Region.of(func)):
+        return None
+    return kept(str(compiled.key), last=last)
+
+
 # --- Back to a module without regions ------------------------------------------------------------
 
 
@@ -129,25 +196,9 @@ def without_regions(
 ) -> tvm.IRModule:
     """``mod`` with its ``regions`` dissolved, their composites left, to be partitioned anew.
     ``leaving`` are calls of regions that are to stay on the host: they become composites of
-    another compiler, which ``dissolved`` takes away."""
+    another compiler, ``HOST``."""
     bodies = {v.name_hint: _Leaving(leaving).visit(func) for v, func in regions.items()}
-    inlined = _Inlined(bodies)
-    functions = {
-        variable: inlined.visit(func) if isinstance(func, relay.Function) else func
-        for variable, func in mod.functions.items()
-        if variable not in regions
-    }
-    return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, mod.attrs))
-
-
-def dissolved(mod: tvm.IRModule) -> tvm.IRModule:
-    """``mod`` with the operators of the host's composites in their place."""
-    inlined = _Inlined({})
-    functions = {
-        variable: inlined.visit(func) if isinstance(func, relay.Function) else func
-        for variable, func in mod.functions.items()
-    }
-    return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, mod.attrs))
+    return inlined(mod, bodies)
 
 
 class _Leaving(ExprMutator):  # type: ignore[misc]
@@ -173,39 +224,6 @@ class _Leaving(ExprMutator):  # type: ignore[misc]
         if has(fn, "Composite"):
             return fn
         return relay.Function(list(fn.params), self.visit(fn.body), fn.ret_type, None, fn.attrs)
-
-
-class _Inlined(ExprMutator):  # type: ignore[misc]
-    """Calls of regions, and without regions of the host's composites, replaced by their bodies."""
-
-    def __init__(self, bodies: Mapping[str, relay.Function]) -> None:
-        super().__init__()
-        self.bodies = bodies
-
-    def visit_call(self, call: relay.Call) -> relay.Expr:
-        body = self._body(call.op)
-        if body is None:
-            return super().visit_call(call)
-        bound = dict(zip(body.params, map(self.visit, call.args), strict=True))
-        return relay.bind(body.body, bound)
-
-    def _body(self, op: Any) -> relay.Function | None:
-        if isinstance(op, tvm.ir.GlobalVar):
-            return self.bodies.get(op.name_hint)
-        named = isinstance(op, relay.Function) and has(op, "Composite")
-        waits = named and str(op.attrs["Composite"]).startswith(f"{HOST}.")
-        return op if waits and not self.bodies else None
-
-    def visit_tuple_getitem(self, op: relay.TupleGetItem) -> relay.Expr:
-        made = super().visit_tuple_getitem(op)
-        whole = made.tuple_value
-        return whole.fields[made.index] if isinstance(whole, relay.Tuple) else made
-
-    def visit_function(self, fn: relay.Function) -> relay.Function:
-        if has(fn, "Composite"):
-            return fn
-        body = self.visit(fn.body)
-        return relay.Function(list(fn.params), body, fn.ret_type, fn.type_params, fn.attrs, fn.span)
 
 
 def _leaves(call: relay.Call) -> list[relay.Expr]:

@@ -17,12 +17,14 @@ from tvm.relay.op.contrib.register import register_pattern_table
 from wrapt.importer import when_imported
 
 from tinyai.errors import OptionError, TinyAIError, ToolchainError
+from tinyai.frontends.relay.composites import pattern_table
 from tinyai.frontends.relay.load import (
     importers_refusal,
     load_model,
     parse_shapes,
 )
-from tinyai.frontends.relay.partition import check_options, partition_for_tinyai, pattern_table
+from tinyai.frontends.relay.options import check_options
+from tinyai.frontends.relay.partition import partition_for_tinyai
 from tinyai.model_file import IMPORTED, RELAY_TEXT, check_file
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import (

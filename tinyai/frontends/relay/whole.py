@@ -15,15 +15,12 @@ from tvm.relay.expr_functor import ExprMutator
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.relay.bench import contents, float_calls
+from tinyai.frontends.relay.composites import with_composites
 from tinyai.frontends.relay.explain import explain
 from tinyai.frontends.relay.functions import deep_recursion, regions
 from tinyai.frontends.relay.hints import language
 from tinyai.frontends.relay.load import FilePorts, Shapes, load_model, ports_of_file
-from tinyai.frontends.relay.partition import (
-    module_of,
-    with_composites,
-    with_integers,
-)
+from tinyai.frontends.relay.modules import module_of, with_integers
 from tinyai.frontends.relay.qparams import (
     MAKES,
     RESHAPES,

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tinyai.boundary import Language, such_as
 from tinyai.frontends.tflite.tensors import BUILTINS, Options, Tensor, tensors_of_graph
 from tinyai.frontends.whole import End, SourceModel, unread
 from tinyai.ir import Array
 from tinyai.lowering import graph_of
+from tinyai.partition.reasons import Language, such_as
 from tinyai.reference import run_graph
 from tinyai.source import (
     TVMS_OWN,

@@ -13,7 +13,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from tinyai.frontends.relay.seal import seal
 from tinyai.frontends.relay.source import Source, attributes
-from tinyai.frontends.relay.spelling import spelled
+from tinyai.frontends.relay.spelling import UNSPELLED, spelled
 from tinyai.lowering import refusal_of_composite
 from tinyai.match import (
     AnyConstant,
@@ -137,7 +137,8 @@ def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
             case OneOf(options):
                 if id(each) not in levels:
                     kept.append(each)
-                    levels[id(each)] = functools.reduce(lambda a, b: a | b, map(build, options))
+                    known = (option for option in options if not _is_unspelled(option))
+                    levels[id(each)] = functools.reduce(lambda a, b: a | b, map(build, known))
                 return levels[id(each)]
             case Operator(name, args, attrs):
                 call = dfp.is_op(spelled(name))(*map(build, args))
@@ -145,3 +146,8 @@ def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
         raise TypeError(f"no pattern: {each!r}")
 
     return build(pattern)
+
+
+def _is_unspelled(pattern: Pattern) -> bool:
+    """Whether a pattern is of an operator that Relay does not have."""
+    return isinstance(pattern, Operator) and pattern.op in UNSPELLED

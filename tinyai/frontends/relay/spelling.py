@@ -65,12 +65,12 @@ def spelled(operator: str) -> str:
 
 
 # What Relay has no name for.
-_UNSPELLED = ("function",)
+UNSPELLED = ("function",)
 
 
 def supported() -> dict[str, str]:
     """By Relay's name the operators that have a builder."""
-    named = {*NAMES.values(), *_UNSPELLED}
+    named = {*NAMES.values(), *UNSPELLED}
     return {name: ours for name, ours in NAMES.items() if ours in OPERATORS} | {
         name: name for name in OPERATORS if name not in named
     }

@@ -10,9 +10,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tinyai.errors import OptionError, UsageWarning
-from tinyai.frontends.executorch.grouping import calls
 from tinyai.frontends.executorch.hints import NOT_TO_DELEGATE
-from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of
+from tinyai.frontends.executorch.reader import QUANTIZATION, calls, operator_of
 from tinyai.partition.reasons import such_as
 
 # What is read whole goes by the names of what the edge dialect would make of it, too.

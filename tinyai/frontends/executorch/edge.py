@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,25 +10,15 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tinyai.errors import OptionError, UnsupportedError
-from tinyai.frontends.executorch.operators import READERS
-from tinyai.frontends.executorch.reader import (
-    Part,
-    Reading,
-    constants_of,
-    dim_order_of,
-    type_of,
-)
-from tinyai.ir import Graph, verify
-from tinyai.lowering import Walk
-from tinyai.qdq import Rewriting
-from tinyai.source import Call, Expr, Refusal, Rounding, blaming, post_order, require, tensors_of
+from tinyai.frontends.executorch.program import ARITHMETIC, Program
+from tinyai.frontends.executorch.reader import constants_of, dim_order_of, type_of
+from tinyai.ir import Graph
+from tinyai.partition.model import Part
+from tinyai.source import Refusal
 from tinyai.target import Target
-from tinyai.vocabulary import signature
 
 # The name of the class of the back end: what the runtime asks for.
 BACKEND = "TinyAIExecuTorchBackend"
-# XNNPACK's integers: what ExecuTorch computes.
-ARITHMETIC = Rounding("torch")
 
 
 def target_of(options: Mapping[str, Any]) -> Target:
@@ -79,10 +69,11 @@ def graph_of(
     Raises ``UnsupportedError``, which names the operator, for what cannot be built.
     """
     inputs, outputs = ends_of(program)
-    reading = Reading(program, READERS)
-    reading.read()
+    reading = Program(program)
+    values = {node: reading(node) for node in program.graph.nodes if node.op != "output"}
+    whole = Part(reading, reading.parameters, values)
     try:
-        graph = built(reading.whole, inputs, integers_of(reading.whole, outputs), name)
+        graph = whole.graph(whole.integers(outputs), inputs, name)
     except Refusal as refusal:
         call = refusal.call
         what = f"operator {call.spelled} {call.name!r}" if call else "an operand"
@@ -94,27 +85,6 @@ def graph_of(
         ) from None
     ports = tuple(map(_port, inputs)), tuple(map(_port, outputs))
     return EdgeGraph(graph, *ports, handles_of(program))
-
-
-def integers_of(part: Part, outputs: Sequence[Node]) -> Expr:
-    """What ``outputs`` are as integers, in the order of memory."""
-    return Rewriting(part.result(outputs), ARITHMETIC).result
-
-
-def built(part: Part, inputs: Iterable[Node], integers: Expr, name: str = "net") -> Graph:
-    """The graph that makes ``integers`` of ``inputs``. Raises ``Refusal``, which knows its call."""
-    why = {node.name: refusal for node, refusal in part.refused.items()}
-    walk = Walk(name, ARITHMETIC)
-    for node in inputs:
-        require(node in part.inputs, f"input {node.name!r}", "no tensor", "a tensor")
-        walk.input(part.inputs[node], f"input {node.name!r}")
-    for call in post_order(integers):
-        if isinstance(call, Call):
-            with blaming(call):
-                if call.name in why and signature(call.op) is None:
-                    raise why[call.name]
-                walk.lower(call)
-    return verify(walk.graph(tensors_of(integers)))
 
 
 def ends_of(program: ExportedProgram) -> tuple[list[Node], list[Node]]:

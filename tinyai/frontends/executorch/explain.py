@@ -15,14 +15,14 @@ from torch.fx import Node
 
 from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.executorch.barred import checked_names, without_match
-from tinyai.frontends.executorch.division import Division, divide
+from tinyai.frontends.executorch.division import division_of
 from tinyai.frontends.executorch.edge import BACKEND, target_of
-from tinyai.frontends.executorch.grouping import node_computes
 from tinyai.frontends.executorch.hints import IDLE, NEIGHBOURS, hint
 from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
+from tinyai.frontends.executorch.program import operators_of
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
-from tinyai.frontends.executorch.reasons import operators_of, reason_of
+from tinyai.partition.division import Division
 from tinyai.partition.rows import region_row
 from tinyai.report import HostRow, Report, safe
 from tinyai.source import Refusal, fixed_type
@@ -48,7 +48,7 @@ def explain(
     missing = without_match(program, without)
     if missing is not None:
         warnings.warn(missing, stacklevel=2)
-    return report_of(divide(program, target_of(options), without))
+    return report_of(division_of(program, target_of(options), without))
 
 
 def _program(edge: Any, method: str) -> ExportedProgram:
@@ -138,10 +138,10 @@ def _joined(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(texts))
 
 
-def nothing_delegated(division: Division) -> UsageWarning | None:
+def nothing_delegated(division: Division[Node]) -> UsageWarning | None:
     """What to say of a program of which nothing is delegated; nothing where something is, or where
     nothing computes. A pair that is refused says more than the operators beside it."""
-    report = None if division.parts else report_of(division)
+    report = None if division.regions else report_of(division)
     if report is None or not report.computing:
         return None
     refused = [row for row in report.host if _is_pair(row) and _is_refused(row)]
@@ -157,23 +157,23 @@ def nothing_delegated(division: Division) -> UsageWarning | None:
     )
 
 
-def report_of(division: Division) -> Report:
+def report_of(division: Division[Node]) -> Report:
     """The report of a program's division."""
     rows = (
         region_row(
             f"tinyai_{n}",
-            part.compiled,
-            Counter(map(operator_of, part.nodes)),
+            region.compiled,
+            Counter(map(operator_of, region.items)),
             arena_limit=division.target.arena_limit,
             weight_limit=division.target.weight_limit,
         )
-        for n, part in enumerate(division.parts)
+        for n, region in enumerate(division.regions)
     )
     return EdgeReport(tuple(_host_row(node, division) for node in division.left), tuple(rows))
 
 
-def _host_row(node: Node, division: Division) -> HostRow:
-    reason = division.reasons.get(node) or reason_of(node, _left_out(node))
+def _host_row(node: Node, division: Division[Node]) -> HostRow:
+    reason = division.reasons.get(node) or division.model.reason(node, _left_out(node))
     try:
         of = str(type_of(node))
     except Refusal as refusal:
@@ -183,7 +183,7 @@ def _host_row(node: Node, division: Division) -> HostRow:
         operator=operator_of(node),
         type=of,
         reason=reason,
-        computes=node_computes(node),
+        computes=division.model.kind(node) == "computes",
         macs=macs_of(node),
         boundary_bytes=_boundary_bytes(node, division),
         hint=hint(reason),
@@ -198,8 +198,8 @@ def _left_out(node: Node) -> Refusal:
     return Refusal(IDLE, f"only {operator_of(node)}", "at least one operator that computes")
 
 
-def _boundary_bytes(node: Node, division: Division) -> int | None:
-    inside = {each for part in division.parts for each in part.nodes}
+def _boundary_bytes(node: Node, division: Division[Node]) -> int | None:
+    inside = {each for region in division.regions for each in region.items}
     crossing = [each for each in node.all_input_nodes if each in inside]
     crossing += [node] * any(user in inside for user in node.users)
     try:

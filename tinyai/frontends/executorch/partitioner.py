@@ -18,7 +18,7 @@ from torch.fx import Node
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
 from tinyai.frontends.executorch.barred import checked_names, without_match
-from tinyai.frontends.executorch.division import divide
+from tinyai.frontends.executorch.division import division_of
 from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.explain import nothing_delegated, report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
@@ -61,7 +61,7 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: ExportedProgram) -> interface.PartitionResult:
         with stage("division of an edge program, and its C"):
-            division = divide(exported_program, self.target, self.without)
+            division = division_of(exported_program, self.target, self.without)
         if self.strict:
             hint = "what the report says of each, or TinyAIPartitioner() without strict"
             require_none_left(report_of(division), hint)
@@ -70,10 +70,10 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
                 warnings.warn(told, stacklevel=2)
         spec = interface.DelegationSpec(BACKEND, self.specs)
         tags = {}
-        for number, part in enumerate(division.parts):
+        for number, region in enumerate(division.regions):
             tag = f"tinyai_{number}"
             tags[tag] = spec
-            for node in part.nodes:
+            for node in region.items:
                 node.meta["delegation_tag"] = tag
         tag_constant_data(exported_program)
         return interface.PartitionResult(exported_program, tags)
@@ -94,8 +94,8 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         @functools.cache
         def delegated() -> set[Node]:
             with stage("division of a program of ATen, and its C"):
-                parts = divide(ep, self.target, self.without).parts
-            return {node for part in parts for node in part.nodes}
+                regions = division_of(ep, self.target, self.without).regions
+            return {node for region in regions for node in region.items}
 
         return list(KEPT_WHOLE), lambda node: node.target in KEPT_WHOLE and node in delegated()
 

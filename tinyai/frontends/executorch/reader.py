@@ -7,7 +7,7 @@ constant, what comes from outside, and in which order the dimensions of a tensor
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from tinyai.errors import TinyAIError, UnsupportedError
 from tinyai.ir import Array
 from tinyai.partition.hints import OWN_FAULT
 from tinyai.partition.trial import NO_FAULT, warn_of_fault
-from tinyai.source import Call, Expr, Refusal, SourceType, Tuple, require, with_values
+from tinyai.source import Call, Expr, Refusal, SourceType, require
 from tinyai.vocabulary import call, constant
 
 QUANTIZATION = "quantized_decomposed."
@@ -35,6 +35,10 @@ def operator_of(node: Node) -> str:
     if schema is None:
         return str(getattr(node.target, "__name__", node.target))
     return str(schema.name).replace("::", ".")
+
+
+def calls(program: ExportedProgram) -> Iterator[Node]:
+    return (node for node in program.graph.nodes if node.op == "call_function")
 
 
 def arguments_of(node: Node) -> dict[str, Any]:
@@ -122,22 +126,6 @@ class Site:
 Read: TypeAlias = "Callable[[Site], Expr]"
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some nodes of a reading: ``inputs`` are the values that they read from outside, in the order
-    of the program's graph, each with the parameter that it is, as it lies in memory; ``values``
-    what those values and the nodes are as expressions; ``refused`` those that nobody reads."""
-
-    inputs: Mapping[Node, Expr]
-    values: Mapping[Node, Expr]
-    refused: Mapping[Node, Refusal]
-
-    def result(self, outputs: Sequence[Node]) -> Tuple:
-        """A tuple of the tensors of ``outputs``, as they are stored in memory."""
-        fields = tuple(_stored(self.values[node], dim_order_of(node)) for node in outputs)
-        return Tuple(tuple(each.type for each in fields), load=lambda: fields)
-
-
 class Reading:
     """Expressions of a program's nodes, each read once.
 
@@ -160,7 +148,7 @@ class Reading:
         self.nodes: dict[Expr, Node] = {}
         self._made: dict[Node, Expr] = {}
         self._values: dict[Node, Array | None] = {}
-        self._constants = constants_of(program)
+        self.constants = constants_of(program)
 
     def __call__(self, node: Node) -> Expr:
         return self._made[node]
@@ -173,38 +161,6 @@ class Reading:
             self._made[node] = self._read(node)
             self.nodes[self._made[node]] = node
 
-    @property
-    def whole(self) -> Part:
-        """All nodes."""
-        return Part(self.parameters, self._made, self.refused)
-
-    def part(self, nodes: Collection[Node]) -> Part:
-        """Some nodes, cut out where they read values of others."""
-        inside = set(nodes)
-        read = {each for node in nodes for each in node.all_input_nodes}
-        read -= {*inside, *self._constants}
-        if any(self.known(each) is not None for each in read):
-            # A constant of the whole program, which readers looked at, is none of a part.
-            apart = Reading(self.program, self.readers, inside)
-            apart.read()
-            return apart.part(nodes)
-        inputs: dict[Node, Expr] = {}
-        values: dict[Node, Expr] = {}
-        new: dict[Expr, Expr] = {}
-        for node in self.graph.nodes:
-            if node in read:
-                known = node in self.parameters
-                parameter, value = (
-                    (self.parameters[node], self(node)) if known else _from_outside(node)
-                )
-                inputs |= {node: parameter} if parameter else {}
-                values[node] = value
-            elif node in inside:
-                # Of two nodes that have one expression the one that is read here.
-                new |= {self(each): values[each] for each in node.all_input_nodes if each in values}
-                values[node] = with_values(self(node), new)
-        return Part(inputs, values, self.refused)
-
     def known(self, node: Node) -> Array | None:
         """The value of a node that depends on constants alone, without quantization."""
         if node not in self._values:
@@ -212,8 +168,8 @@ class Reading:
         return self._values[node]
 
     def _known(self, node: Node) -> Array | None:
-        if node in self._constants:
-            return array_of(self._constants[node])
+        if node in self.constants:
+            return array_of(self.constants[node])
         if self._is_outside(node) or operator_of(node).startswith(QUANTIZATION):
             return None
         values = {each: self.known(each) for each in node.all_input_nodes}
@@ -253,8 +209,8 @@ class Reading:
 
     def _call(self, node: Node) -> Expr:
         for each in node.all_input_nodes:
-            if each in self._constants and self.known(each) is None:
-                found = f"{self._constants[each].dtype} of {each.name}"
+            if each in self.constants and self.known(each) is None:
+                found = f"{self.constants[each].dtype} of {each.name}"
                 raise Refusal("dtype of a constant", found, "one that numpy has")
             kind = each.meta.get("val")
             require(not isinstance(kind, torch.SymInt), "operand", f"size {each.name}", "tensors")
@@ -283,13 +239,13 @@ class Reading:
         return Call(types, op=operator_of(node), load_attrs=dict, load=lambda: args, name=node.name)
 
     def _parameter(self, node: Node) -> Expr:
-        parameter, value = _from_outside(node)
+        parameter, value = from_outside(node)
         if parameter is not None:
             self.parameters[node] = parameter
         return value
 
 
-def _from_outside(node: Node) -> tuple[Expr | None, Expr]:
+def from_outside(node: Node) -> tuple[Expr | None, Expr]:
     """The parameter that a value from outside is, with its dimensions in the order of memory, and
     the value itself; no parameter where it is not one tensor."""
     try:
@@ -301,14 +257,6 @@ def _from_outside(node: Node) -> tuple[Expr | None, Expr]:
     back = tuple(int(dim) for dim in np.argsort(order))
     plain = order == tuple(range(len(order)))
     return parameter, parameter if plain else call("transpose", of, parameter, axes=back)
-
-
-def _stored(value: Expr, order: tuple[int, ...]) -> Expr:
-    """A value with its dimensions in the order of memory."""
-    if order == tuple(range(len(order))):
-        return value
-    of = replace(value.type, shape=tuple(value.type.shape[dim] for dim in order))
-    return call("transpose", of, value, axes=order)
 
 
 def tags_of(node: Node) -> Collection[torch.Tag]:

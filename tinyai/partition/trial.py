@@ -17,7 +17,7 @@ from tinyai.backend import compile_once
 from tinyai.backend.pipeline import Compiled
 from tinyai.errors import DefectError, DefectWarning, OptionError, TinyAIError
 from tinyai.ir import Graph
-from tinyai.partition.hints import NO_CODE, OWN_FAULT
+from tinyai.partition.reasons import NO_CODE, OWN_FAULT
 from tinyai.report import Reason
 from tinyai.target import Target
 

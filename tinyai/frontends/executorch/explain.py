@@ -15,12 +15,11 @@ from torch.fx import Node
 
 from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.executorch.barred import checked_names, without_match
-from tinyai.frontends.executorch.division import division_of
 from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.hints import IDLE, NEIGHBOURS, hint
 from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
-from tinyai.frontends.executorch.program import operators_of
+from tinyai.frontends.executorch.program import division_of, operators_of
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
 from tinyai.partition.division import Division
 from tinyai.partition.rows import region_row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.partition.hints import Hints, about, hint_of
+from tinyai.partition.reasons import Hints, about, hint_of
 from tinyai.report import Reason
 
 # Clauses of what is left out as a whole, beside those of readers and builders.

@@ -1,4 +1,4 @@
-"""The partitioner: its options, and how it tags what ``division.py`` gives to tinyai."""
+"""The partitioner: its options, and how it tags what ``program.py`` gives to tinyai."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from torch.fx import Node
 from tinyai.codegen.c import identifier
 from tinyai.errors import OptionError
 from tinyai.frontends.executorch.barred import checked_names, without_match
-from tinyai.frontends.executorch.division import division_of
 from tinyai.frontends.executorch.edge import BACKEND, target_of
 from tinyai.frontends.executorch.explain import nothing_delegated, report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
+from tinyai.frontends.executorch.program import division_of
 from tinyai.frontends.executorch.reader import operator_of
 from tinyai.partition.rows import require_none_left
 from tinyai.stages import stage

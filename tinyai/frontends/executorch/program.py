@@ -1,4 +1,4 @@
-"""An exported program as a division asks about it (``tinyai.partition``)."""
+"""Which nodes of an exported program tinyai takes: the program as ``tinyai.partition`` asks it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tinyai.frontends.executorch.hints import NOT_QUANTIZED
+from tinyai.frontends.executorch.barred import names_of
+from tinyai.frontends.executorch.hints import NOT_QUANTIZED, NOT_TO_DELEGATE
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import (
     QUANTIZATION,
     Reading,
+    calls,
     dim_order_of,
     from_outside,
     operator_of,
 )
+from tinyai.partition.division import Division, divide
 from tinyai.partition.model import Model, Part
+from tinyai.partition.reasons import such_as
 from tinyai.patterns import computes
 from tinyai.qdq.operands import operator_name
 from tinyai.report import Reason
 from tinyai.source import Expr, Refusal, Rounding
+from tinyai.target import Target
 from tinyai.vocabulary import call
 
 # XNNPACK's integers: what ExecuTorch computes.
@@ -109,6 +114,31 @@ class Program(Reading, Model[Node]):
         if any(map(self.is_known, outside)):
             return Program(self.program, set(nodes)).part(nodes)
         return super().part(nodes)
+
+
+def division_of(
+    program: ExportedProgram, target: Target, without: Collection[str] = ()
+) -> Division[Node]:
+    """The regions of a program that tinyai can build, without the operators of the names
+    ``without``. It may be a program of ATen, before anything is taken apart."""
+    reading, names = Program(program), frozenset(without)
+    barred = {}
+    for node in calls(program):
+        if reading.is_known(node):
+            continue  # a constant by now: a delegate has its value, not what computes it
+        if names and names_of(node) & names:
+            barred[node] = Refusal(NOT_TO_DELEGATE, operator_of(node), "others")
+        elif node in reading.refused:
+            barred[node] = _with_names(operator_of(node), reading.refused[node])
+    return divide(reading, target, barred)
+
+
+def _with_names(name: str, refusal: Refusal) -> Refusal:
+    """Of an operator that nobody reads, with those that are read and have names like it."""
+    if name in READERS:
+        return refusal
+    like = such_as(name, sorted(READERS))
+    return Refusal(refusal.clause, refusal.found, f"one that tinyai reads{like}")
 
 
 def operators_of(nodes: Iterable[Node]) -> str:

@@ -21,7 +21,7 @@ from torch.fx import GraphModule, Node
 
 from tinyai.errors import TinyAIError, UnsupportedError
 from tinyai.ir import Array
-from tinyai.partition.hints import OWN_FAULT
+from tinyai.partition.reasons import OWN_FAULT
 from tinyai.partition.trial import NO_FAULT, warn_of_fault
 from tinyai.source import Call, Expr, Refusal, SourceType, require
 from tinyai.vocabulary import call, constant

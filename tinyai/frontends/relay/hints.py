@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable
 
 from tinyai.frontends.relay.spelling import spelled, supported
-from tinyai.partition.hints import Hints, about, hint_of
-from tinyai.partition.reasons import Language
+from tinyai.partition.reasons import Hints, Language, about, hint_of
 from tinyai.patterns import LEFT_TO_THE_HOST
 from tinyai.report import Reason
 from tinyai.source import Call

@@ -202,7 +202,7 @@ def measure(
         regions=len(compiled),
         inside=_operators(*regions(partitioned).values()),
         outside=_operators(partitioned["main"]),
-        c_lines=sum(each.source.lines for each in compiled),
+        c_lines=sum(each.source.text.count("\n") for each in compiled),
         weight_bytes=sum(each.source.weight_bytes for each in compiled),
         arena_bytes=max((each.source.arena_bytes for each in compiled), default=0),
         inputs=len(work.samples),

@@ -38,7 +38,6 @@ COMPILER = "the user's words for a compiler, or what it prints"
 # What is searched, as the source spells it, by file.
 SEARCHED = {
     "codegen/c.py": {"shown": "names of the model, which a comment is to hold"},
-    "codegen/c_source.py": {"self.text": "how many lines there are, for a report"},
     "codegen/ctree.py": {"self.type": "a type, which a kernel has just named"},
     "codegen/emit.py": {
         "list(self.graph.makers)": LISTS,
@@ -201,7 +200,7 @@ def test_a_network_is_compiled_in_every_way_while_its_c_cannot_be_searched(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     written = CSource.written
-    monkeypatch.setattr(CSource, "written", lambda *args: Unread(written(*args)))
+    monkeypatch.setattr(CSource, "written", staticmethod(lambda *args: Unread(written(*args))))
     graph, target = small_network(), Target(isa="scalar")
     network = network_of_graph(graph, "small")
     with pytest.raises(AssertionError, match="generated text is read"):

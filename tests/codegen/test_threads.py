@@ -204,7 +204,7 @@ def test_a_thread_that_waits_computes_pieces_of_one_that_is_late(
     assert ctypes.c_int.in_dll(loaded, "helped").value > 3
 
 
-@pytest.mark.parametrize("abi", ["plain", "timed", "traced", "packed", "unpacked"])
+@pytest.mark.parametrize("abi", ["plain", "traced", "packed", "unpacked"])
 def test_code_for_threads_has_no_warning_and_is_deterministic(
     abi: str, compiler: str, cut: None
 ) -> None:

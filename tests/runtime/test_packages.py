@@ -31,7 +31,6 @@ from tinyai.package import Package, package_of
 from tinyai.reference import run_graph
 from tinyai.runtime import manifest as manifest_module
 from tinyai.runtime import package as package_module
-from tinyai.runtime.manifest import Manifest
 from tinyai.target import Target, this_architecture
 
 KWS = MODELS / "kws_ref_model.tflite"
@@ -231,8 +230,8 @@ MANIFEST = "small_manifest.json"
         (partial(signed, target="llvm"), "OptionError"),
         (partial(signed, inputs=[{"name": "x", "dtype": "int9", "shape": [1]}]), "int9"),
         (partial(signed, inputs=[{"name": "x", "dtype": "int8", "shape": [0]}]), "shape (0,)"),
-        (partial(signed, more=1), "unexpected keyword argument 'more'"),
-        (changed("small.h", '_HASH "', '_HASH "0'), "small.h is not the one"),
+        (partial(signed, files={}), "KeyError"),
+        (changed("small.h", '_HASH "', '_HASH "0'), "small.h is another one"),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(
@@ -272,7 +271,6 @@ def test_the_manifest_lists_the_files_and_what_goes_in_and_out() -> None:
     assert (manifest["name"], manifest["entry"]) == ("small", "small_run")
     assert manifest["hash"] == made.report.hash
     assert [port["shape"] for port in manifest["inputs"]] == [list(made.report.inputs[0].shape)]
-    assert Manifest.from_bytes(made.files[MANIFEST], Path()).to_bytes() == made.files[MANIFEST]
 
 
 def test_code_that_was_changed_by_hand_is_run_and_its_layers_are_not_known(tmp_path: Path) -> None:

@@ -87,12 +87,9 @@ def _like(graph: Lowered, node: Node, known: Schedule) -> Schedule | None:
 
 def shared_pieces(sources: Sequence[CSource]) -> set[Piece]:
     """Functions and definitions that more than one program has."""
-    found = Counter(piece for source in sources for piece in _pieces(source))
+    distinct = ({part for part in each.parts if isinstance(part, Piece)} for each in sources)
+    found = Counter(piece for pieces in distinct for piece in pieces)
     return {piece for piece, count in found.items() if count > 1 and len(piece.text) > _WORTH}
-
-
-def _pieces(source: CSource) -> set[Piece]:
-    return {part for part in source.parts if isinstance(part, Piece)}
 
 
 def stored(source: CSource, pieces: set[Piece]) -> tuple[bytes, NamedData]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,44 +20,53 @@ from tinyai.runtime.package import library_of_package
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
-# Shapes and dtypes of arrays.
-Ends = list[tuple[tuple[int, ...], str]]
-
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """Code that says of itself what it was made from: the name of the network, the target, the
-    types of its inputs and outputs. ``layers`` is the digest of its layers, ``how`` what
-    ``compile_graph`` was asked for."""
+    """Code that says of itself what it was made from; ``how`` is what ``compile_graph`` was asked
+    for."""
 
     path: Path
     kind: str
-    name: str
-    target: Target
-    inputs: Ends
-    outputs: Ends
-    layers: str
+    library: Library
     how: dict[str, Any]
-    library: ctypes.CDLL
-    run: Callable[[Sequence[Array]], list[Array]]
+
+    @property
+    def target(self) -> Target:
+        """What the code was compiled for."""
+        return Target.of(self.library.target)
+
+    @property
+    def types(self) -> str:
+        """The types of its inputs and outputs."""
+        return _types(self.library.inputs, self.library.outputs)
 
     def fits(self, network: Network) -> bool:
         """Whether a network has such inputs and outputs."""
-        pairs = ((network.inputs, self.inputs), (network.outputs, self.outputs))
-        return all(
-            [(port.type.shape, str(port.type.dtype)) for port in ports] == ends
-            for ports, ends in pairs
-        )
+        return self.types == types_of(network)
 
     def code(self, network: Network) -> Code:
         """The code, with the graph that it was made from if the network is that of its model: made
         anew under the same options, it has the same layers."""
         graph: Lowered | None = None
-        made = compile_graph(network.graph, self.target, **self.how)
-        if made.source.layers_digest == self.layers:
+        made = compile_graph(network.graph, self.target, hooked=True, **self.how)
+        if made.source.layers_digest == self.library.facts.get("layers"):
             graph = made.graph
-        name = f"the {self.kind} {self.path.name}"
-        return Code(name, self.library, self.name, graph, self.run)
+        name, library = f"the {self.kind} {self.path.name}", self.library
+
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            return library.run(list(inputs))
+
+        return Code(name, library.handle, library.name, graph, run)
+
+
+def types_of(network: Network) -> str:
+    """The types of the inputs and outputs of a network, as ``Built`` has them."""
+    return _types(*([port.type for port in ports] for ports in (network.inputs, network.outputs)))
+
+
+def _types(*ends: Iterable[object]) -> str:
+    return " -> ".join(", ".join(map(str, each)) for each in ends)
 
 
 def load_built(path: Path, toolchain: Toolchain | None = None) -> Built:
@@ -75,23 +83,8 @@ def load_built(path: Path, toolchain: Toolchain | None = None) -> Built:
             hint="without --with the model is compiled",
         )
     if not is_package(path):
-        return _built(path, "library", Library(path), {"abi": "plain"})
+        return Built(path, "library", Library(path), {"abi": "plain"})
     with library_of_package(path, toolchain) as file:
         library = Library(file)
     how = {"abi": "package", "ports_in_arena": library.facts["ports_in_arena"]}
-    return _built(path, "C package", library, how)
-
-
-def _built(path: Path, kind: str, library: Library, how: dict[str, Any]) -> Built:
-    return Built(
-        path=path,
-        kind=kind,
-        name=library.name,
-        target=Target.of(library.target),
-        inputs=[(each.shape, each.dtype) for each in library.inputs],
-        outputs=[(each.shape, each.dtype) for each in library.outputs],
-        layers=str(library.facts.get("layers", "")),
-        how={**how, "hooked": True},
-        library=library.handle,
-        run=lambda inputs: library.run(list(inputs)),
-    )
+    return Built(path, "C package", library, how)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyai.checking.arithmetic import arithmetic
-from tinyai.checking.built import Built, Ends, load_built
+from tinyai.checking.built import Built, load_built, types_of
 from tinyai.checking.code import REFERENCE, Code, Values, compiled_code, layer_of
 from tinyai.checking.difference import difference
 from tinyai.checking.ends import EndsOfCode
@@ -197,29 +197,21 @@ def _network(
 def _networks(there: Built, read: Callable[..., Network]) -> tuple[Network, Network]:
     """The model as a network, and that with the ends that the code has. Raises ``OptionError``
     where there is none."""
-    network = read(there.target, name=there.name)
+    network = read(there.target, name=there.library.name)
     if there.fits(network):
         return network, network
     try:
-        other = read(there.target, name=there.name, ends="int8")
+        other = read(there.target, name=there.library.name, ends="int8")
     except OptionError:
         other = network
     if not there.fits(other):
         raise OptionError(
             "code to check",
-            found=f"{safe(str(there.path))}: {_types(there.inputs)} -> {_types(there.outputs)}",
-            allowed="code of the model: "
-            + " -> ".join(
-                _types([(port.type.shape, str(port.type.dtype)) for port in ports])
-                for ports in (network.inputs, network.outputs)
-            ),
+            found=f"{safe(str(there.path))}: {there.types}",
+            allowed=f"code of the model: {types_of(network)}",
             hint="is it of another model?",
         )
     return network, other
-
-
-def _types(ends: Ends) -> str:
-    return ", ".join(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in ends[:4])
 
 
 def _opponent(

@@ -36,14 +36,12 @@ Part = Piece | Constant | str
 
 @dataclass(frozen=True)
 class CSource:
-    """A C file. ``head`` says what it holds to those who read it as text, ``about`` the same and
-    more to people; the ``parts`` come after it. Sizes in bytes. ``variants`` are the instruction
-    sets with the rows of the kernel table that serve the nodes. ``hooks`` are the calls of the
-    hook, a line a layer and variant. ``weights`` is the file of its own that a package has for its
-    constants."""
+    """A C file: its ``head``, which begins a comment, and its ``parts``. Sizes in bytes.
+    ``variants`` are the instruction sets with the rows of the kernel table that serve the nodes.
+    ``hooks`` are the calls of the hook, a line a layer and variant. ``weights`` is the file of its
+    own that a package has for its constants."""
 
     head: Head
-    about: tuple[str, ...]
     parts: tuple[Part, ...]
     arena_bytes: int
     weight_bytes: int
@@ -61,14 +59,10 @@ class CSource:
         """The C file, whole."""
         return self.written(self.head, self.parts)
 
-    def written(self, head: Head, parts: Iterable[Part]) -> str:
-        """The text of the file with another head, and other parts."""
-        about = "".join(f"* {line}\n" for line in self.about)
-        return "".join((*head.lines, about, "*/\n", *map(_text, parts)))
-
-    @property
-    def lines(self) -> int:
-        return self.text.count("\n")
+    @staticmethod
+    def written(head: Head, parts: Iterable[Part]) -> str:
+        """The text of a file."""
+        return "".join((*head.lines, *map(_text, parts)))
 
     @property
     def code_size(self) -> int:

@@ -38,8 +38,8 @@ def emit(
     hooked: bool = False,
     by_content: bool = False,
 ) -> CSource:
-    """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with "timed"
-    the code tells when each layer ended, with "traced" where the caller asks. ``hooked``:
+    """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with
+    "traced" the code tells, where the caller asks, when each layer ended. ``hooked``:
     compiled with ``-DTINYAI_HOOK`` it calls a function of the user's after each layer.
     ``by_content``: functions are named by what they are, not by their number in the file.
 
@@ -48,7 +48,7 @@ def emit(
     same, byte for byte, for the same arguments.
     """
     symbol = identifier(graph.name, "name of a region")
-    package, timed = abi == "package", abi in ("timed", "traced")
+    package, timed = abi == "package", abi == "traced"
     isas = list(graph.variants)
     ports = [Port.of(graph, plan, name) for name in (*graph.inputs, *graph.outputs)]
     split = 0 if graph.ports_in_arena else len(graph.inputs)
@@ -61,9 +61,9 @@ def emit(
         "inputs": run.inputs,
         "outputs": run.outputs,
         "ports": ports,
-        "signature": run.signature,
         "graph": graph,
         "plan": plan,
+        "dropped": str(graph.dropped),
         "target": str(replace(target, tuning="")),  # each layer says how it is cut up
         "threads": graph.threads,
         "isas": isas,
@@ -73,7 +73,6 @@ def emit(
         "package": package,
         "portable": package and all(isa.architecture is None for isa in isas),
         "timed": timed,
-        "traced": abi == "traced",
         "hooked": hooked,
     }
     constants = _Constants(symbol if package else "")
@@ -84,7 +83,7 @@ def emit(
     # Before all else, for the variants' code says what is needed in front of it.
     code = [part for number, each in enumerate(variants) for part in each.parts(number, values)]
     values |= {"constants": tuple(constants.found.values()), "intrinsics": _intrinsics(variants)}
-    entry = tidy(render(f"entry_{'timed' if timed else abi}.c.j2", **values))
+    entry = tidy(render(f"entry_{abi}.c.j2", **values))
     # Each part in front of what names it.
     parts: list[Part] = [
         render("top.c.j2", **values),
@@ -96,7 +95,6 @@ def emit(
     ]
     return CSource(
         Head(symbol, tuple(isa.name for isa in isas) if len(isas) > 1 else ()),
-        tuple(_about(graph, plan, values["target"])),
         tuple(parts),
         arena_bytes=plan.arena_bytes,
         weight_bytes=sum(each.size for each in constants.found.values()),
@@ -104,18 +102,6 @@ def emit(
         hooks=tuple(line for variant in variants for line in variant.hooks),
         weights=tidy(render("weights.c.j2", **values)) if package else "",
     )
-
-
-def _about(graph: Lowered, plan: MemoryPlan, target: str) -> Iterator[str]:
-    """What the first comment of the file says to people."""
-    yield f"target {target}"
-    work = f"{len(graph.nodes)} layers, {graph.macs()} multiply-accumulates"
-    yield f"{work}, arena of {plan.arena_bytes} bytes"
-    if dropped := str(graph.dropped):
-        yield f"the source model has more: {dropped}"
-    if graph.threads > 1:
-        pthread = "glibc before 2.34 has them in a library of their own"
-        yield f"POSIX threads: compile and link with -pthread ({pthread})"
 
 
 def _definitions_of_constants(values: Mapping[str, Any]) -> Iterator[Part]:
@@ -269,11 +255,10 @@ class _Variant:
         hooked, what each made."""
         timed, hooked = values["timed"], values["hooked"]
         conditions = ["thread->task == 0"] if self.graph.threads > 1 else []
-        conditions += ["times != NULL"] if values["traced"] else []
+        conditions.append("times != NULL")
 
         def ended(layers: int) -> Code:
-            time = Assign(f"times[{layers}]", "tinyai_now()")
-            return If(" && ".join(conditions), time) if conditions else time
+            return If(" && ".join(conditions), Assign(f"times[{layers}]", "tinyai_now()"))
 
         calls = enumerate(self.calls(), 1)
         inputs = range(len(self.graph.inputs))

@@ -19,7 +19,6 @@ class Port:
     shape: tuple[int, ...]
     code: int
     bits: int
-    text: str
     offset: int
 
     @classmethod
@@ -28,7 +27,7 @@ class Port:
         of = graph.type(name)
         kind = 2 if of.dtype.is_float else int(of.dtype.startswith("u"))  # DLDataTypeCode
         offset = plan.locations[name].index
-        return cls(C_TYPES[of.dtype], of.shape, kind, 8 * of.dtype.bytes, str(of), offset)
+        return cls(C_TYPES[of.dtype], of.shape, kind, 8 * of.dtype.bytes, offset)
 
 
 @dataclass(frozen=True)

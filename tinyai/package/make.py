@@ -27,7 +27,7 @@ from tinyai.package.measure import measure
 from tinyai.package.report import LayerRow, PackageReport, PortRow, TensorRow
 from tinyai.package.value import Package
 from tinyai.reference import run_graph
-from tinyai.runtime.manifest import SUFFIX, Manifest, facts_of_file
+from tinyai.runtime.manifest import SUFFIX, manifest_of
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
@@ -183,24 +183,21 @@ class _Making:
         report = replace(report, measured=measure(name, files, toolchain))
         files[f"{name}_report.txt"] = str(report).encode()
         files[f"{name}_report.json"] = report.json().encode()
-        files[f"{name}{SUFFIX}"] = self._manifest(report, files).to_bytes()
+        files[f"{name}{SUFFIX}"] = manifest_of(self._facts(report), files)
         return Package(name, files, report)
 
-    def _manifest(self, report: PackageReport, files: Mapping[str, bytes]) -> Manifest:
-        return Manifest(
-            name=report.name,
-            version=report.version,
-            hash=report.hash,
-            target=replace(self.target, tuning=""),
-            portable=report.portable,
-            ports_in_arena=self._graph.ports_in_arena,
-            arena_bytes=report.arena_bytes,
-            weight_bytes=report.weight_bytes,
-            layers=self.compiled.source.layers_digest,
-            inputs=self.network.inputs,
-            outputs=self.network.outputs,
-            files={file: facts_of_file(content) for file, content in sorted(files.items())},
-        )
+    def _facts(self, report: PackageReport) -> dict[str, Any]:
+        """What the manifest says."""
+        shared = ("name", "hash", "target", "portable", "arena_bytes", "weight_bytes")
+        return {
+            "tinyai": report.version,
+            "entry": f"{report.name}_run",
+            **{name: getattr(report, name) for name in shared},
+            "ports_in_arena": self._graph.ports_in_arena,
+            "layers": self.compiled.source.layers_digest,
+            "inputs": [port.to_dict() for port in self.network.inputs],
+            "outputs": [port.to_dict() for port in self.network.outputs],
+        }
 
     def _values(self) -> dict[str, Any]:
         """What the templates say."""

@@ -57,7 +57,7 @@ def time_layers(
     """
     if runs < 1:
         raise OptionError("runs", found=runs, allowed="1 or more")
-    compiled = compile_graph(graph, Target.of(target), abi="timed")
+    compiled = compile_graph(graph, Target.of(target), abi="traced")
     times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
     served = compiled.source.variants[runs_here(compiled.source.variants)]
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3
@@ -68,7 +68,7 @@ def time_layers(
 
 
 def run_timed(compiled: Compiled, library: ctypes.CDLL, runs: int) -> tuple[Array, list[Array]]:
-    """Run a library with the entry "timed" on random input, the same each time.
+    """Run a library with the entry "traced" on random input, the same each time.
 
     Nanoseconds [runs, layers + 1], before the first layer and after each, and the outputs.
     """

@@ -7,12 +7,12 @@ import contextlib
 import hashlib
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from tinyai._version import __version__
-from tinyai.codegen.c import C_TYPES
+from tinyai.codegen.templates import render, tidy
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import OptionError
 from tinyai.files import no_file
@@ -20,11 +20,17 @@ from tinyai.network import Port
 from tinyai.report import safe
 from tinyai.runtime.kept import kept_library
 from tinyai.runtime.link import constant_in_c
-from tinyai.runtime.manifest import SUFFIX, Manifest, no_package, other_version
+from tinyai.runtime.manifest import (
+    SUFFIX,
+    facts_of_file,
+    no_package,
+    other_version,
+    read_manifest,
+)
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.runtime.watch import HOOK_FLAG
 from tinyai.stages import stage
-from tinyai.target import this_architecture
+from tinyai.target import Target, this_architecture
 
 LARGEST_UNPACKED = 2**30  # bytes of an archive; the largest weights as text are a few hundred MB
 _REPORT = "_report.json"  # all that packages of earlier versions have
@@ -42,10 +48,10 @@ def library_of_package(path: Path, toolchain: Toolchain | None = None) -> Iterat
     nothing is there and for code of another architecture, ``FormatError`` for what is no package,
     or one whose files do not belong together, ``ToolchainError`` where it does not compile.
     """
-    files = _files(path)
-    manifest = _manifest(path, files)
-    name, toolchain = manifest.name, Toolchain.of(toolchain)
-    files[_OWN] = (constant_in_c(_facts(manifest, files)) + _entry(manifest)).encode()
+    files, toolchain = _files(path), Toolchain.of(toolchain)
+    facts = _facts(path, files)
+    name, adapter = facts["name"], tidy(render("adapter.c.j2", **facts))
+    files[_OWN] = (constant_in_c(facts) + adapter).encode()
     optimized = any(word.startswith("-O") for word in toolchain.command())
     options = (HOOK_FLAG, *(() if optimized else ("-O2",)))
     digest = hashlib.sha256(repr((__version__, toolchain.command(), options)).encode())
@@ -136,90 +142,29 @@ def _in_archive(path: Path) -> dict[str, bytes]:
     return found
 
 
-def _manifest(path: Path, files: Mapping[str, bytes]) -> Manifest:
-    """The manifest, whose package is for this machine and has this header."""
+def _facts(path: Path, files: Mapping[str, bytes]) -> dict[str, Any]:
+    """What the library will say. Raises for a package of another machine, or with another's header.
+    Where its code was changed by hand, its layers are not known."""
     file, header, code, _ = files
-    manifest = Manifest.from_bytes(files[file], path)
-    if f"{manifest.name}.c" != code:
-        raise no_package(path, f"name {manifest.name!r} in {file}")
-    if not manifest.has(header, files[header]):
-        raise no_package(path, f"{header} is not the one of {file}")
-    if not manifest.portable and manifest.target.architecture != this_architecture():
+    facts = read_manifest(files[file], path)
+    try:
+        listed, target = facts.pop("files"), Target.of(str(facts["target"]))
+        for kind in ("inputs", "outputs"):
+            facts[kind] = [Port.from_dict(port).spec() for port in facts[kind]]
+        if f"{facts['name']}.c" != code:
+            raise ValueError(f"name {facts['name']!r}")
+        if listed[header] != facts_of_file(files[header]):
+            raise ValueError(f"{header} is another one")
+        if listed[code] != facts_of_file(files[code]):
+            facts["layers"] = ""
+        portable = facts["portable"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise no_package(path, f"{file}: {type(error).__name__}: {error}") from None
+    if not portable and target.architecture != this_architecture():
         raise OptionError(
             "architecture of a C package",
-            found=f"{safe(str(path))}: {manifest.target.architecture}",
+            found=f"{safe(str(path))}: {target.architecture}",
             allowed=f"{this_architecture()}, or portable C",
             hint="tinyai compile --isa scalar",
         )
-    return manifest
-
-
-def _facts(manifest: Manifest, files: Mapping[str, bytes]) -> dict[str, Any]:
-    """What the library will say. Where its code was changed by hand, its layers are not known."""
-    code = f"{manifest.name}.c"
-    return {
-        "tinyai": manifest.version,
-        "name": manifest.name,
-        "entry": _ENTRY,
-        "target": str(manifest.target),
-        "arena_bytes": manifest.arena_bytes,
-        "weight_bytes": manifest.weight_bytes,
-        "layers": manifest.layers if manifest.has(code, files[code]) else "",
-        "inputs": [port.spec() for port in manifest.inputs],
-        "outputs": [port.spec() for port in manifest.outputs],
-        "ports_in_arena": manifest.ports_in_arena,
-    }
-
-
-# --- Its entry -----------------------------------------------------------------------------------
-
-
-def _entry(manifest: Manifest) -> str:
-    """A function in C that is called as a library's, on an instance of its own."""
-    name, prefix = manifest.name, manifest.name.upper()
-    call = _run_in_arena if manifest.ports_in_arena else _run
-    arguments = "const void *const *inputs, void *const *outputs, void *arena"
-    body = "\n".join(f"    {line}" for line in call(name, manifest.inputs, manifest.outputs))
-    return f"""
-#include <string.h>
-
-#include "{name}.h"
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-int32_t {_ENTRY}({arguments});
-
-int32_t {_ENTRY}({arguments})
-{{
-    {name}_t net;
-    int error = {name}_init(&net, arena, {prefix}_ARENA_BYTES);
-
-    if (error != {prefix}_OK)
-        return error;
-{body}
-    return error;
-}}
-#ifdef __cplusplus
-}}
-#endif
-"""
-
-
-def _run(name: str, inputs: Sequence[Port], outputs: Sequence[Port]) -> Iterator[str]:
-    given = [f"(const {C_TYPES[port.type.dtype]} *)inputs[{n}]" for n, port in enumerate(inputs)]
-    given += [f"({C_TYPES[port.type.dtype]} *)outputs[{n}]" for n, port in enumerate(outputs)]
-    yield f"error = {name}_run({', '.join(['&net', *given])});"
-
-
-def _run_in_arena(name: str, inputs: Sequence[Port], outputs: Sequence[Port]) -> Iterator[str]:
-    prefix = name.upper()
-    for n in range(len(inputs)):
-        place = f"{name}_input{n if len(inputs) > 1 else ''}(&net)"
-        yield f"memcpy({place}, inputs[{n}], {prefix}_INPUT{n}_BYTES);"
-    yield f"error = {name}_run(&net);"
-    yield f"if (error != {prefix}_OK)"
-    yield "    return error;"
-    for n in range(len(outputs)):
-        place = f"{name}_output{n if len(outputs) > 1 else ''}(&net)"
-        yield f"memcpy(outputs[{n}], {place}, {prefix}_OUTPUT{n}_BYTES);"
+    return {**facts, "entry": _ENTRY}

@@ -162,7 +162,7 @@ def _compare(layer: Layer, schedules: tuple[Schedule, ...], toolchain: Toolchain
 
 def side_by_side(layer: Layer, schedules: Sequence[Schedule], *, outputs: int) -> Compiled:
     """Code that computes the layer once for each schedule and returns the last ``outputs``
-    results, with the entry "timed"."""
+    results, with the entry "traced"."""
     graph, node = layer.graph, layer.node
     reads = node.reads()
     names = [f"result{i}" for i in range(len(schedules))]
@@ -177,7 +177,7 @@ def side_by_side(layer: Layer, schedules: Sequence[Schedule], *, outputs: int) -
         {name: graph.constants[name] for name in reads if name in graph.constants},
     )
     by_output = dict(zip(names, schedules, strict=True))
-    return write(lower(several, layer.target, by_output), layer.target, abi="timed")
+    return write(lower(several, layer.target, by_output), layer.target, abi="traced")
 
 
 def tuning_table(measured: Sequence[Measured]) -> Table:

@@ -440,6 +440,10 @@ class Graph:
     def types(self, names: Iterable[str]) -> list[Type]:
         return [self.type(name) for name in names]
 
+    def computed(self, node: Node) -> Type:
+        """The type of what a node's operator computes, before its epilogue."""
+        return node.op.infer(*self.types(node.inputs))
+
     @functools.cached_property
     def makers(self) -> Mapping[str, Node]:
         """The node that defines each tensor that is neither an input nor constant."""
@@ -683,7 +687,7 @@ def _check_node(graph: Graph, node: Node, defined: set[str]) -> None:
     if node.output in defined:
         raise fail(f"%{node.output} is written", "defined before", "a new name")
     try:
-        result = node.op.infer(*graph.types(node.inputs))
+        result = graph.computed(node)
         dtype = _epilogue_type(graph, node.epilogue, result)
     except ValueError as error:
         raise fail(

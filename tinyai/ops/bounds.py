@@ -17,7 +17,9 @@ def largest_size(graph: Graph, chain: Iterable[Step], dtype: DType) -> int:
     size = _of_type(dtype)
     for step in chain:
         dtype = step.result(dtype)
-        size = min(_behind(graph, step, size), _of_type(dtype))
+        operand = 0 if step.operand is None else _largest_operand(graph, step.operand)
+        known = step.largest(size, operand, graph.constant_operand(step))
+        size = _of_type(dtype) if known is None else min(known, _of_type(dtype))
     return size
 
 
@@ -25,13 +27,7 @@ def _of_type(dtype: DType) -> int:
     return INT32_MAX if dtype.is_float else max(-dtype.range[0], dtype.range[1])
 
 
-def _behind(graph: Graph, step: Step, size: int) -> int:
-    other = 0 if step.operand is None else _of_operand(graph, step.operand)
-    found = step.largest(size, other, graph.constant_operand(step))
-    return _of_type(DType.INT64) if found is None else found
-
-
-def _of_operand(graph: Graph, operand: Operand) -> int:
+def _largest_operand(graph: Graph, operand: Operand) -> int:
     value = graph.constants.get(operand.tensor)
     if value is None or operand.steps or value.dtype.kind == "f":
         return largest_size(graph, operand.steps, graph.type(operand.tensor).dtype)

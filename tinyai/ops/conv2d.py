@@ -310,17 +310,16 @@ def _data_layout(call: Call) -> str:
     return layout
 
 
-def _is_depthwise(call: Call, lowering: Lowering) -> bool:
-    channels = lowering.type(call["data"]).shape[axes(_data_layout(call))[3]]
-    return int(call.attrs["groups"]) == channels and channels > 1
-
-
 def _lower(call: Call, lowering: Lowering, weight: Array, zero_point: int) -> str:
     layout = _data_layout(call)
     order = str(call.attrs["weight_layout"])
     require(sorted(order) == sorted("OIHW"), "kernel layout", order, "OIHW …")
     weight = weight.transpose([order.index(axis) for axis in "OHWI"])
-    if _is_depthwise(call, lowering):  # O is the channel, I the multiplier
+    groups, channels = (
+        int(call.attrs["groups"]),
+        lowering.type(call["data"]).shape[axes(_data_layout(call))[3]],
+    )
+    if groups == channels > 1:  # depthwise: O is the channel, I the multiplier
         weight = weight.transpose(0, 3, 1, 2).reshape(-1, 1, *weight.shape[1:3])
         weight = weight.transpose(0, 2, 3, 1)
     window = Window.of(call.attrs, (weight.shape[1], weight.shape[2]))

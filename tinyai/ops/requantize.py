@@ -130,7 +130,10 @@ def lower_quantized_binary(step: type[Step]) -> Lower:
             require_compared(lowering, lowering.type(side).dtype)
         scales = scale_of(call, "left", "left side"), scale_of(call, "right", "right side")
         shapes = lowering.type(left).shape, lowering.type(right).shape
-        swapped = _is_narrower(left, lowering, right) and step is not steps.Subtract
+        few, many = lowering.type(left).elements, lowering.type(right).elements
+        # What is broadcast, or else a constant, is the operand.
+        narrower = few < many or (few == many and isinstance(left, Constant))
+        swapped = narrower and step is not steps.Subtract
         if swapped:
             left, right, scales = right, left, scales[::-1]
         target = scale_of(call, "output")
@@ -155,12 +158,6 @@ def _require_product(dtype: DType, scales: tuple[Scale, Scale]) -> None:
     require(fits, "zero points of a product", found, "such that products fit int32")
 
 
-def _is_narrower(left: Expr, lowering: Lowering, right: Expr) -> bool:
-    """Whether the first argument is the one that is broadcast, or a constant."""
-    few, many = lowering.type(left).elements, lowering.type(right).elements
-    return few < many or (few == many and isinstance(left, Constant))
-
-
 def lower_quantized_concatenate(call: Call, lowering: Lowering) -> str:
     """quantized_concatenate: every part at the output's scale, then concatenated."""
     parts, scales, zero_points = call["parts"], call["scales"], call["zero_points"]
@@ -168,12 +165,12 @@ def lower_quantized_concatenate(call: Call, lowering: Lowering) -> str:
         raise Refusal("argument", "a tuple made elsewhere", "a tuple made here")
     target = scale_of(call, "output")
     rank = len(call.type.shape)
-    inputs = [
-        _at_scale(lowering, part, _of_part(scale, zero_point), target)
-        for part, scale, zero_point in zip(
-            parts.fields, _numbers(scales), _numbers(zero_points), strict=True
-        )
-    ]
+    inputs = []
+    for part, scale, zero_point in zip(
+        parts.fields, _numbers(scales), _numbers(zero_points), strict=True
+    ):
+        positive = require_positive(np.float32(scale), "scale of a part")
+        inputs.append(_at_scale(lowering, part, Scale(positive, int(zero_point)), target))
     op = Concatenate(int(call.attrs["axis"]) % rank)
     return lowering.builder.add(op, inputs, sources=sources(call), quant=target.qparams)
 
@@ -186,11 +183,6 @@ def _numbers(values: Expr) -> list[Any]:
     single = len(numbers) == len(fields) and all(n.size == 1 for n in numbers)
     require(single, "scales of the parts", found, "a constant of one number for each part")
     return [n[0] for n in numbers]
-
-
-def _of_part(scale: Any, zero_point: Any) -> Scale:
-    positive = require_positive(np.float32(scale), "scale of a part")
-    return Scale(positive, int(zero_point))
 
 
 def _at_scale(lowering: Lowering, part: Expr, source: Scale, target: Scale) -> str:

@@ -78,31 +78,16 @@ def _half_pixel(place: Array, size: int, count: int) -> Array:
     return result
 
 
-def _asymmetric(place: Array, size: int, count: int) -> Array:
-    result: Array = _ratio(size, count) * place
-    return result
-
-
-def _align_corners(place: Array, size: int, count: int) -> Array:
-    result: Array = _ratio(size - 1, count - 1) * place
-    return result
-
-
-def _pytorch_half_pixel(place: Array, size: int, count: int) -> Array:
-    return _half_pixel(place, size, count) if count > 1 else np.zeros_like(place)
-
-
-def _tf_half_pixel(place: Array, size: int, count: int) -> Array:
-    result: Array = (place + np.float32(0.5)) * _ratio(size, count)
-    return result
-
-
 POSITIONS: dict[str, Position] = {
     "half_pixel": _half_pixel,
-    "asymmetric": _asymmetric,
-    "align_corners": _align_corners,
-    "pytorch_half_pixel": _pytorch_half_pixel,
-    "tf_half_pixel_for_nn": _tf_half_pixel,
+    "asymmetric": lambda place, size, count: _ratio(size, count) * place,
+    "align_corners": lambda place, size, count: _ratio(size - 1, count - 1) * place,
+    "pytorch_half_pixel": lambda place, size, count: (
+        _half_pixel(place, size, count) if count > 1 else np.zeros_like(place)
+    ),
+    "tf_half_pixel_for_nn": lambda place, size, count: (
+        (place + np.float32(0.5)) * _ratio(size, count)
+    ),
 }
 EPSILON = np.float32(1e-5)
 NEAREST_MODES: dict[str, Callable[[Array], Array]] = {

@@ -3,6 +3,7 @@ those that nobody reads, and those that equal another one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeGuard
@@ -148,9 +149,12 @@ def _added_up(rows: Array, numbers: Array, dtype: np.dtype[np.generic]) -> Array
 
 @dataclass(frozen=True, eq=False)
 class _Link:
-    """A tensor whose channels a node reads one by one: ``place`` says which of them each channel of
-    the result is made of. ``both`` where the two are there together or not at all; else one channel
-    is read for all."""
+    """A tensor whose channels a node reads one by one.
+
+    ``place`` has, for each channel of the node's result, the channel of the tensor that it is made
+    of, or ``NONE``. Where ``both`` is set, the two channels are stored together or not at all;
+    else one channel of the tensor is read for many.
+    """
 
     tensor: str
     place: Array
@@ -158,34 +162,41 @@ class _Link:
 
 
 def _needed(graph: Graph, facts: _Facts, widths: Widths) -> dict[str, Array]:
-    """Which channels of each tensor are to be stored: the fewest. Of constants, all."""
-    kept = {name: np.zeros(graph.type(name).channels, bool) for name in graph.tensors}
-    links = {}
-    for name in (*graph.inputs, *graph.outputs, *graph.constants):
-        kept[name][:] = True
+    """Which channels of each tensor are to be stored: the fewest. Of constants, all.
+
+    All channels are marked where the graph begins and ends, and at nodes that keep theirs. Marks
+    spread from there along the nodes until none is new. Then layers are rounded up to widths that
+    kernels want, and what that marks spreads again.
+    """
+    whole = {*graph.inputs, *graph.outputs, *graph.constants}
+    links: dict[str, tuple[_Link, ...]] = {}
     for node in graph.nodes:
-        if _is_whole(graph, node):
-            for name in (*node.reads(), node.output):
-                kept[name][:] = True
+        if _keeps_all(graph, node):
+            whole.update((*node.reads(), node.output))
         else:
             links[node.output] = tuple(_links(graph, node))
+    kept = {name: np.full(graph.type(name).channels, name in whole) for name in graph.tensors}
     while True:
-        before = sum(int(each.sum()) for each in kept.values())
+        before = _marks(kept)
         for node in (*reversed(graph.nodes), *graph.nodes):
-            _need(node, facts, kept, links.get(node.output, ()))
-        if before < sum(int(each.sum()) for each in kept.values()):
+            _spread(node, facts, kept, links.get(node.output, ()))
+        if _marks(kept) > before:
             continue
         rounded = [_rounded_up(kept[node.output], widths) for node in _summing(graph)]
         if not any(rounded):
             return kept
 
 
+def _marks(kept: Mapping[str, Array]) -> int:
+    return sum(int(channels.sum()) for channels in kept.values())
+
+
 def _rounded_up(kept: Array, widths: Widths) -> bool:
-    """Mark channels until their number is a multiple of the first width, or all where there are
-    blocks of the second one as many as before; False where nothing is to be done."""
+    """Mark channels of a layer until they are a multiple of the first width, or all of them where
+    that needs no more blocks of the second width. False where nothing was marked."""
     (width, block), count, have = widths, len(kept), int(kept.sum())
-    wanted = min(count, -(-have // width) * width)
-    if -(-have // block) == -(-count // block):
+    wanted = min(count, math.ceil(have / width) * width)
+    if math.ceil(have / block) == math.ceil(count / block):
         wanted = count
     if have in (0, wanted):
         return False
@@ -193,47 +204,49 @@ def _rounded_up(kept: Array, widths: Widths) -> bool:
     return True
 
 
-def _is_whole(graph: Graph, node: Node) -> bool:
+def _keeps_all(graph: Graph, node: Node) -> bool:
     """Whether a node keeps all channels of what it reads and makes."""
     op, data = node.op, node.inputs[0]
     if any(step.keeps_channels for step in every_step(node.epilogue)):
         return True
     if isinstance(op, Contraction) and node.inputs[1] not in graph.constants:
-        return True
+        return True  # the weights have to be cut
     if _mixes(op):
         return data in graph.constants
     places, count = apart(op, graph.types(node.inputs)), graph.type(data).channels
     if places is None or op.with_channels(np.ones(count, bool), count) is None:
-        return True
+        return True  # it cannot do without some
     return data in graph.constants and not isinstance(op, Elementwise) and len(places) == 1
 
 
 def _links(graph: Graph, node: Node) -> Iterable[_Link]:
+    """The tensors whose channels a node reads one by one: inputs, unless it adds them up, and
+    operands of its steps."""
     count = graph.type(node.output).channels
-    places = apart(node.op, graph.types(node.inputs)) or ()
-    for name, place in zip(node.inputs, () if _mixes(node.op) else places, strict=False):
+    places = () if _mixes(node.op) else apart(node.op, graph.types(node.inputs)) or ()
+    for name, place in zip(node.inputs, places, strict=False):
         if name not in graph.constants:
-            spread = isinstance(node.op, Elementwise) and graph.type(name).channels < count
-            yield _Link(name, place, not spread)
+            broadcast = isinstance(node.op, Elementwise) and graph.type(name).channels < count
+            yield _Link(name, place, both=not broadcast)
     for name in operand_tensors(node.epilogue):
         if name not in graph.constants:
-            others = graph.type(name).channels
-            yield _Link(name, np.arange(count) % others, others == count)
+            channels = graph.type(name).channels
+            yield _Link(name, np.arange(count) % channels, both=channels == count)
 
 
-def _need(node: Node, facts: _Facts, kept: Mapping[str, Array], links: Iterable[_Link]) -> None:
-    """Mark what a node reads for the channels that it has to make, and what it has to make because
-    a channel that it reads is there."""
-    out = kept[node.output]
+def _spread(node: Node, facts: _Facts, kept: Mapping[str, Array], links: Iterable[_Link]) -> None:
+    """Mark the channels that a node reads to make the marked ones of its result; and of its result
+    those that go with a marked channel of an input."""
+    result = kept[node.output]
     for link in links:
-        mine = link.place != NONE
-        kept[link.tensor][link.place[mine & out]] = True
+        read, made_of_it = kept[link.tensor], link.place != NONE
+        read[link.place[made_of_it & result]] = True
         if link.both:
-            out[mine] |= kept[link.tensor][link.place[mine]]
+            result[made_of_it] |= read[link.place[made_of_it]]
     mixed = facts.mixed.get(node.output)
-    if mixed is not None and out.any():
+    if mixed is not None and result.any():
         data = kept[node.inputs[0]]
-        data |= (mixed.weights[out] != 0).any(axis=(0, 1)) & ~mixed.free
+        data |= (mixed.weights[result] != 0).any(axis=(0, 1)) & ~mixed.free
         if not data.any():
             data[0] = True  # a layer reads something
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tinyai.ir import DType, Graph, Node, Operand, Step
+from tinyai.ir import DType, Graph, Operand, Step
 
 
 def drop_idle_steps(graph: Graph) -> Graph:
@@ -14,28 +14,21 @@ def drop_idle_steps(graph: Graph) -> Graph:
 
     After all passes that look for a zero point.
     """
-    return replace(graph, nodes=tuple(_shortened(graph, node) for node in graph.nodes))
 
+    def shorter(chain: Iterable[Step], dtype: DType) -> tuple[Step, ...]:
+        kept = []
+        for step in chain:
+            # Floats keep all: adding zero changes -0.0, bounds change NaN.
+            if dtype.is_float or not step.is_identity(dtype, graph.constant_operand(step)):
+                kept.append(step.with_operand(with_shorter_steps))
+            dtype = step.result(dtype)
+        return tuple(kept)
 
-def _shortened(graph: Graph, node: Node) -> Node:
-    start = node.op.infer(*graph.types(node.inputs)).dtype
-    return replace(node, epilogue=_busy(graph, node.epilogue, start))
+    def with_shorter_steps(operand: Operand) -> Operand:
+        return replace(operand, steps=shorter(operand.steps, graph.type(operand.tensor).dtype))
 
-
-def _busy(graph: Graph, chain: Iterable[Step], dtype: DType) -> tuple[Step, ...]:
-    kept = []
-    for step in chain:
-        if not _is_idle(graph, step, dtype):
-            kept.append(step.with_operand(lambda operand: _busy_operand(graph, operand)))
-        dtype = step.result(dtype)
-    return tuple(kept)
-
-
-def _busy_operand(graph: Graph, operand: Operand) -> Operand:
-    dtype = graph.type(operand.tensor).dtype
-    return replace(operand, steps=_busy(graph, operand.steps, dtype))
-
-
-def _is_idle(graph: Graph, step: Step, dtype: DType) -> bool:
-    """Floats keep all: adding zero changes -0.0, bounds change NaN."""
-    return not dtype.is_float and step.is_identity(dtype, graph.constant_operand(step))
+    nodes = (
+        replace(node, epilogue=shorter(node.epilogue, graph.computed(node).dtype))
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=tuple(nodes))

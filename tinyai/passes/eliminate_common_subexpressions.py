@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinyai.ir import Array, Graph, Node, rewritten
+from tinyai.ir import Graph, Node, rewritten
 
 
 def eliminate_common_subexpressions(graph: Graph) -> Graph:
@@ -15,10 +15,10 @@ def eliminate_common_subexpressions(graph: Graph) -> Graph:
     sources of all. Graph outputs keep their own nodes.
     """
     constants: dict[tuple[object, ...], str] = {}
-    alias = {
-        name: constants.setdefault(_constant_key(value), name)
-        for name, value in graph.constants.items()
-    }
+    alias = {}
+    for name, value in graph.constants.items():
+        key = value.dtype.str, value.shape, value.tobytes()
+        alias[name] = constants.setdefault(key, name)
     nodes: dict[Node, str] = {}
     sources: dict[str, dict[str, None]] = {}
 
@@ -34,7 +34,3 @@ def eliminate_common_subexpressions(graph: Graph) -> Graph:
 
     graph = rewritten(graph, merged, alias)
     return replace(graph, nodes=tuple(map(named, graph.nodes)))
-
-
-def _constant_key(value: Array) -> tuple[object, ...]:
-    return value.dtype.str, value.shape, value.tobytes()

@@ -18,11 +18,8 @@ def fold_pads(graph: Graph) -> Graph:
             op = node.op.padded(pad.op.widths, pad.op.value)
             if op is not None:
                 nodes.remove(pad)
-                node = _folded(replace(node, op=op), pad)
+                inputs = (pad.inputs[0], *node.inputs[1:])
+                sources = tuple(dict.fromkeys((*pad.sources, *node.sources)))
+                node = replace(node, op=op, inputs=inputs, sources=sources)
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
-
-
-def _folded(node: Node, pad: Node) -> Node:
-    sources = tuple(dict.fromkeys((*pad.sources, *node.sources)))
-    return replace(node, inputs=(pad.inputs[0], *node.inputs[1:]), sources=sources)

@@ -35,7 +35,7 @@ def make_tables(graph: Graph) -> Graph:
 
 
 def _tabulate(graph: Graph, node: Node) -> Node:
-    dtype = node.op.infer(*graph.types(node.inputs)).dtype
+    dtype = graph.computed(node).dtype
     # Operands that read the node's own input are functions of the value as well, until it changes.
     own = node.inputs[0] if isinstance(node.op, Elementwise) else None
     if own is not None and graph.type(own).shape != graph.type(node.output).shape:

@@ -55,7 +55,7 @@ class _Rewriting:
         bounded = bool(bounds) and isinstance(bounds[0], steps.Clip)
         if not bounded or [step.to for step in casts] != [DType.INT8]:
             return None
-        dtype = node.op.infer(*self.graph.types(node.inputs)).dtype
+        dtype = self.graph.computed(node).dtype
         if largest_size(self.graph, before, dtype) + OFFSET > INT32_MAX:
             return None  # the larger zero point might wrap where the other one does not
         for step in before:

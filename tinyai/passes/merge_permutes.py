@@ -16,6 +16,25 @@ So a minimum cut is the best of all choices between A and B. And a third order n
 nodes that cannot choose are in A or B: moving all choices of a third order to A makes no value
 need more orders. With more orders among those that cannot choose, the problem is the multiway cut,
 which is NP-hard; the pass takes the best pair then.
+
+A worked example: a sum between two convolutions of an NCHW network, as ``permute`` leaves it:
+
+    convolution -> r [NHWC] -> Transpose -> a [NCHW] -> Add(c) -> b [NCHW]
+                                              -> Transpose -> s [NHWC] -> convolution
+
+1. *Frames.* A transposition gives another view of the same axes, and the sum aligns ``a`` and
+   ``b``. So ``r``, ``a``, ``b`` and ``s`` share a frame. Its axes are the dimensions of ``r``: that
+   has the view 0 1 2 3, and so has ``s``; ``a`` and ``b`` have the view 0 3 1 2. A convolution does
+   not tie its input to its result: it separates frames.
+2. *Values.* ``a`` is ``r`` in another order, and ``s`` is ``b`` (``roots``). Two values are left:
+   ``r``, written in 0 1 2 3 and read by the sum, and ``b``, written by the sum and read in 0 1 2 3.
+3. *The choice.* A is 0 1 2 3, B is 0 3 1 2, and the sum alone may choose. The edges, of which those
+   marked ! cannot be cut, are A -> "r in B" -> ! sum, sum -> ! "r in A" -> A,
+   sum -> "b in B" -> ! A, and A -> ! "b in A" -> sum. With the sum on the side of B two edges are
+   cut, "A -> r in B" and "b in A -> sum": the two transpositions that are there. With the sum on
+   the side of A none is cut, so it works in NHWC.
+4. *The graph.* ``rewrite`` (``orders.py``) turns the constant ``c`` from [C,1,1] to [C]. No value
+   is read in another order than it is written in: both transpositions are gone.
 """
 
 from __future__ import annotations
@@ -62,7 +81,7 @@ def merge_permutes(graph: Graph) -> Graph:
     """
     if not any(isinstance(node.op, Transpose) for node in graph.nodes):
         return graph
-    graph = full_rank(graph, _is_free)
+    graph = full_rank(graph, lambda node: node.op.dims not in (Dims.FIXED, Dims.PERMUTED))
     frames = _Frames(graph)
     orders: dict[str, Order] = {}
     for frame, values in _values(frames).items():
@@ -74,11 +93,6 @@ def merge_permutes(graph: Graph) -> Graph:
             assert found is not None
             ports[node.output] = found
     return tidy(rewrite(graph, frames.views, frames.roots, ports))
-
-
-def _is_free(node: Node) -> bool:
-    """Whether a node may work in another order of dimensions."""
-    return node.op.dims not in (Dims.FIXED, Dims.PERMUTED)
 
 
 # --- Which axes are the same ---------------------------------------------------------------------
@@ -279,16 +293,12 @@ def _values(frames: _Frames) -> dict[int, list[_Value]]:
         readers[frames.root(name)].append((None, name))
     values: dict[int, list[_Value]] = defaultdict(list)
     for root, each in readers.items():
-        maker = (_chooser(frames, root), root)
+        node = frames.free.get(root)
+        chooses = node is not None and node.op.dims is not Dims.CONTRACTED
+        maker = (root if chooses else None, root)
         weight = ONE + graph.type(root).bytes
         values[frames.frame[root]].append(_Value(maker, tuple(dict.fromkeys(each)), weight))
     return values
-
-
-def _chooser(frames: _Frames, name: str) -> str | None:
-    """The node that writes a tensor, where it may choose in which order."""
-    node = frames.free.get(name)
-    return None if node is None or node.op.dims is Dims.CONTRACTED else name
 
 
 def _cost(frames: _Frames, values: list[_Value], orders: Mapping[str, Order]) -> int:

@@ -142,21 +142,6 @@ class Ports:
     writes: Turn | None
 
 
-def _turned_step(step: Step, turn: Turn, view: View) -> Step:
-    """The step without its operand: a step that names an axis names it where it is now."""
-    axis = step.along
-    if axis is None:
-        return step
-    return step.with_elements(turn.numbers(axis, view), turn.dims.index(axis))
-
-
-def _turned_quant(quant: QParams | None, turn: Turn, view: View) -> QParams | None:
-    if quant is None or quant.axis is None:
-        return quant
-    scale = tuple(quant.scale[i] for i in turn.numbers(quant.axis, view))
-    return replace(quant, scale=scale, axis=turn.dims.index(quant.axis))
-
-
 # --- The graph -----------------------------------------------------------------------------------
 
 
@@ -265,7 +250,10 @@ class _Rewriter:
         before = self.views[root]
         view, quant = before, given.quant
         if turn is not None:
-            view, quant = turn(before), _turned_quant(quant, turn, before)
+            view = turn(before)
+            if quant is not None and quant.axis is not None:
+                scale = tuple(quant.scale[i] for i in turn.numbers(quant.axis, before))
+                quant = replace(quant, scale=scale, axis=turn.dims.index(quant.axis))
         fitting = [name for name in self.outputs.get(root, ()) if self.views[name] == view]
         of = Type(shape_of(view), given.type.dtype)
         if fitting or root not in self.graph.outputs:
@@ -330,7 +318,13 @@ def _turned_steps(steps: tuple[Step, ...], turn: Turn, view: View) -> tuple[Step
     def turned(operand: Operand) -> Operand:
         return replace(operand, steps=_turned_steps(operand.steps, turn, view))
 
-    return tuple(_turned_step(step.with_operand(turned), turn, view) for step in steps)
+    def along_turned(step: Step) -> Step:
+        axis = step.along
+        if axis is None:
+            return step
+        return step.with_elements(turn.numbers(axis, view), turn.dims.index(axis))
+
+    return tuple(along_turned(step.with_operand(turned)) for step in steps)
 
 
 # --- Before and after ----------------------------------------------------------------------------

@@ -26,7 +26,11 @@ def permute(graph: Graph) -> Graph:
         for name, tensor in graph.tensors.items()
         if name not in graph.constants
     }
-    ports = {node.output: _ports(node) for node in graph.nodes if _is_to_turn(node)}
+    ports = {}
+    for node in filter(_is_to_turn, graph.nodes):
+        # The same turn for all: weights have none, and are left alone.
+        turn = Turn.of(tuple(map(_layout(node).index, BEST)))
+        ports[node.output] = Ports(turn, turn)
     return tidy(rewrite(graph, views, {}, ports))
 
 
@@ -37,9 +41,3 @@ def _is_to_turn(node: Node) -> bool:
 def _layout(node: Node) -> str:
     """The order of an image's dimensions; the best one for what is none."""
     return node.op.layout if isinstance(node.op, ImageOp) else BEST
-
-
-def _ports(node: Node) -> Ports:
-    """The same turn for all: weights have none, and are left alone."""
-    turn = Turn.of(tuple(map(_layout(node).index, BEST)))
-    return Ports(turn, turn)

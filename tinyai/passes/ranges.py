@@ -8,17 +8,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, Graph, Step, Type
+from tinyai.ir import Graph, Step, Type
 from tinyai.traits import Range
 
 
 def ranges(graph: Graph) -> dict[str, Range]:
     """The range of every tensor."""
     known = {name: _unknown(graph.type(name)) for name in graph.inputs}
-    known |= {name: _of_constant(value) for name, value in graph.constants.items()}
+    for name, value in graph.constants.items():
+        wide = value.astype(np.float32 if value.dtype.kind == "f" else np.int64)
+        rows = wide.reshape(-1, value.shape[-1] if value.ndim else 1)
+        rows = rows if rows.size else np.zeros((1, rows.shape[1]), wide.dtype)
+        known[name] = Range(rows.min(axis=0), rows.max(axis=0))
     for node in graph.nodes:
-        types = graph.types(node.inputs)
-        result = node.op.infer(*types)
+        types, result = graph.types(node.inputs), graph.computed(node)
         data = [known[name] for name in node.inputs]
         constants = [graph.constants.get(name) for name in node.inputs]
         found = _fitting(node.op.infer_range(types, data, constants), result)
@@ -30,14 +33,6 @@ def _unknown(of: Type) -> Range:
     low, high = (-math.inf, math.inf) if of.dtype.is_float else of.dtype.range
     kind = np.float32 if of.dtype.is_float else np.int64
     return Range(np.full(of.channels, low, kind), np.full(of.channels, high, kind))
-
-
-def _of_constant(value: Array) -> Range:
-    wide = value.astype(np.float32 if value.dtype.kind == "f" else np.int64)
-    rows = wide.reshape(-1, value.shape[-1] if value.ndim else 1)
-    if not rows.size:
-        return Range(np.zeros(rows.shape[1], wide.dtype), np.zeros(rows.shape[1], wide.dtype))
-    return Range(rows.min(axis=0), rows.max(axis=0))
 
 
 def _fitting(found: Range | None, of: Type) -> Range:

@@ -21,7 +21,8 @@ def sink_widening(graph: Graph) -> Graph:
     tensors = dict(graph.tensors)
     nodes: list[Node] = []
     for node in graph.nodes:
-        node = _prepend(node, tails)
+        head = tails.get(node.inputs[0], ()) if isinstance(node.op, Elementwise) else ()
+        node = replace(node, epilogue=(*head, *_with_tails(node.epilogue, tails)))
         keep = narrowest(graph, node)
         tail = node.epilogue[keep:]
         if tail and _can_sink(graph, node, tail):
@@ -35,7 +36,7 @@ def sink_widening(graph: Graph) -> Graph:
 
 def dtypes(graph: Graph, node: Node) -> list[DType]:
     """Type after the operator and after each step."""
-    return step_types(node.op.infer(*graph.types(node.inputs)).dtype, node.epilogue)
+    return step_types(graph.computed(node).dtype, node.epilogue)
 
 
 def narrowest(graph: Graph, node: Node) -> int:
@@ -54,7 +55,7 @@ def _can_sink(graph: Graph, node: Node, tail: tuple[Step, ...]) -> bool:
     narrow = dtypes(graph, node)[len(node.epilogue) - len(tail)]
     return all(
         isinstance(reader.op, Elementwise)
-        or (_only_widens(tail) and _sums_narrow(graph, reader, node.output, narrow))
+        or (tail == (Cast(DType.INT32),) and _sums_narrow(graph, reader, node.output, narrow))
         for reader in graph.readers[node.output]
         if node.output in reader.inputs
     )
@@ -73,17 +74,9 @@ def _sums_narrow(graph: Graph, reader: Node, name: str, narrow: DType) -> bool:
         return False
 
 
-def _only_widens(tail: tuple[Step, ...]) -> bool:
-    return tail == (Cast(DType.INT32),)
-
-
-def _prepend(node: Node, tails: dict[str, tuple[Step, ...]]) -> Node:
-    """``node`` with the tails of the tensors that it reads in front of its own steps."""
-    head = tails.get(node.inputs[0], ()) if isinstance(node.op, Elementwise) else ()
-    return replace(node, epilogue=(*head, *_with_tails(node.epilogue, tails)))
-
-
 def _with_tails(steps: Iterable[Step], tails: dict[str, tuple[Step, ...]]) -> Iterator[Step]:
+    """Steps that read tensors which have lost their ``tails``: each operand begins with its own."""
+
     def behind(operand: Operand) -> Operand:
         head = tails.get(operand.tensor, ())
         return replace(operand, steps=(*head, *_with_tails(operand.steps, tails)))

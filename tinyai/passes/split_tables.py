@@ -20,21 +20,13 @@ def split_tables(graph: Graph) -> Graph:
     tensors = dict(graph.tensors)
     nodes: list[Node] = []
     for node in graph.nodes:
-        begin = _first_table(node)
+        steps = node.epilogue if isinstance(node.op, Contraction) else ()
+        begin = next((n for n, step in enumerate(steps) if isinstance(step, Lookup)), None)
         if begin is not None:
-            shape, steps = graph.type(node.output).shape, node.epilogue
+            shape = graph.type(node.output).shape
             before = unused_name("t", tensors)
             tensors[before] = Tensor(before, Type(shape, dtypes(graph, node)[begin]))
             nodes.append(replace(node, output=before, epilogue=steps[:begin]))
-            behind = steps[begin:]
-            node = replace(node, op=Elementwise(shape), inputs=(before,), epilogue=behind)
+            node = replace(node, op=Elementwise(shape), inputs=(before,), epilogue=steps[begin:])
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
-
-
-def _first_table(node: Node) -> int | None:
-    """The number of the first look-up of a node that is to have none."""
-    if not isinstance(node.op, Contraction):
-        return None
-    places = (n for n, step in enumerate(node.epilogue) if isinstance(step, Lookup))
-    return next(places, None)

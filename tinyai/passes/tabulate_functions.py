@@ -26,10 +26,6 @@ def tabulate_functions(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(_as_table(graph, order, node) for node in graph.nodes))
 
 
-def _has_function(node: Node) -> bool:
-    return any(isinstance(step, Function) for step in every_step(node.epilogue))
-
-
 def _as_table(graph: Graph, order: dict[str, int], node: Node) -> Node:
     """``node`` as a look-up, or as it is."""
     if not isinstance(node.op, Elementwise) or graph.type(node.output).dtype not in NARROW:
@@ -38,8 +34,11 @@ def _as_table(graph: Graph, order: dict[str, int], node: Node) -> Node:
     starts = _starts(graph, span)
     if len(starts) > 1:
         span, starts = _joined(graph, order, span, starts)
-    elif not any(_has_function(each) or each.inputs[0] in graph.constants for each in span):
-        return node
+    else:
+        steps = every_step(step for each in span for step in each.epilogue)
+        has_function = any(isinstance(step, Function) for step in steps)
+        if not has_function and all(each.inputs[0] not in graph.constants for each in span):
+            return node
     if len(starts) != 1:
         return node
     (start,) = starts

@@ -157,7 +157,9 @@ class Roles:
         if call in self._chosen_floats:
             return self._chosen_floats[call]
         config = self.config
-        chosen = not config.operators or call.op in config.operators or not _chosen(call)
+        # What belongs to other operators follows them.
+        follows = is_call(call, *MOVES, *LIMITS, "bias_add", "dequantize")
+        chosen = not config.operators or call.op in config.operators or follows
         for held, clause in (
             (not chosen, "QuantConfig.operators"),
             (call.op in config.float_operators, "QuantConfig.float_operators"),
@@ -189,56 +191,62 @@ class Roles:
     # --- functions of one value ---
 
     def _function_roots(self) -> dict[Expr, frozenset[Expr]]:
-        """Of each elementwise operator the values that it is a function of, where operators in
-        between read nothing else and are read by nothing else."""
-        sealed = self._sealed()
-        elementwise = [
-            e
-            for e in self.order
-            if is_call(e, *ELEMENTWISE) and self._floats(e) and e not in sealed
-        ]
-        roots: dict[Expr, frozenset[Expr]] = {}
-        observed: set[Expr] = set()
-        settled = False
-        while not settled:
-            for expr in elementwise:
-                found: set[Expr] = set()
-                for arg in self._varying(expr):
-                    found |= roots[arg] if arg in roots and arg not in observed else {arg}
-                roots[expr] = frozenset(found)
-            settled = True
-            for expr in elementwise:
-                own = roots[expr]
-                together = len(own) == 1 and all(roots.get(u) == own for u in self.users[expr] if u)
-                if expr not in observed and not (together and None not in self.users[expr]):
-                    observed.add(expr)
-                    settled = False
-                    break
-        return roots
+        """The values that each elementwise operator is a function of, by way of the operators that
+        are part of the same function.
 
-    def _sealed(self) -> set[Expr]:
-        """Steps and bounds that end other operators, and are no functions of their own."""
-        sealed: set[Expr] = set()
+        An operator that is not inside of a longer function is the last of its own, and its result
+        is a root of what follows. These are found one at a time, for each changes those roots.
+        """
+        belonging = self._belonging()
+        elementwise = [
+            expr
+            for expr in self.order
+            if is_call(expr, *ELEMENTWISE) and self._floats(expr) and expr not in belonging
+        ]
+        last: set[Expr] = set()
+        while True:
+            roots: dict[Expr, frozenset[Expr]] = {}
+            for expr in elementwise:
+                own: set[Expr] = set()
+                for arg in children(expr):
+                    if self.view.uniform(arg) is None:  # no constant of one number
+                        own |= roots[arg] if arg in roots and arg not in last else {arg}
+                roots[expr] = frozenset(own)
+            others = (expr for expr in elementwise if expr not in last)
+            found = next((expr for expr in others if not self._is_inside(expr, roots)), None)
+            if found is None:
+                return roots
+            last.add(found)
+
+    def _is_inside(self, expr: Expr, roots: Mapping[Expr, frozenset[Expr]]) -> bool:
+        """Whether all readers of an elementwise result are functions of the same one value."""
+        own, users = roots.get(expr, frozenset()), self.users[expr]
+        return len(own) == 1 and all(u is not None and roots.get(u) == own for u in users)
+
+    def _belonging(self) -> set[Expr]:
+        """Steps and bounds that belong to the operator before them: they begin no function."""
+        belonging: set[Expr] = set()
         for expr in self.order:
             below = [*self.operands(expr)]
             if not is_call(expr, *STEPS, *LIMITS) or len(below) != 1 or not self._alone(below[0]):
                 continue
-            (base,) = below
-            ends = base in sealed or (is_call(base, *RULES, *MOVES) and self._floats(base))
-            if is_call(base, *ELEMENTWISE) and base not in sealed:
-                ends = len({*self.operands(base)}) > 1
-            if ends and (is_call(expr, *LIMITS) or is_accumulator(self.view, expr)):
-                sealed.add(expr)
-        return sealed
-
-    def _varying(self, expr: Expr) -> Iterator[Expr]:
-        """Operands of an elementwise operator but for constants of one number."""
-        return (arg for arg in children(expr) if self.view.uniform(arg) is None)
+            (before,) = below
+            if before in belonging:
+                takes = True
+            elif is_call(before, *ELEMENTWISE):  # a sum of tensors does, a function does not
+                takes = len({*self.operands(before)}) > 1
+            else:
+                takes = is_call(before, *RULES, *MOVES) and self._floats(before)
+            if takes and (is_call(expr, *LIMITS) or is_accumulator(self.view, expr)):
+                belonging.add(expr)
+        return belonging
 
     # --- what only hands values on ---
 
     def _settle(self) -> set[Expr]:
-        """Take what is pending where its result is wanted and comes from the model's inputs."""
+        """The float values that quantized operators read. Operators that are pending are taken
+        where such a one reads their result and all that they read comes from the model's inputs;
+        functions and bounds that are not stay in float."""
         wanted: set[Expr] = set()
         for expr in reversed(self.order):
             if expr in self._pending and expr in wanted and self._from_inputs(expr):
@@ -265,21 +273,12 @@ class Roles:
         role = self.roles[expr]
         if role is Role.SOURCE or isinstance(expr, Field):  # all parts of a split are rounded
             return False
-        if self._in_function(expr):
+        users = self.users[expr]
+        if self._is_inside(expr, self.roots) and all(user in self.roles for user in users):
             return True
-        (user, *others) = self.users[expr]
+        (user, *others) = users
         behind = self.roles.get(user) if user is not None and not others else None
         return behind is Role.STEP or (behind is Role.LIMIT and role is not Role.FUNCTION)
-
-    def _in_function(self, expr: Expr) -> bool:
-        """Whether an elementwise result is part of a longer function of the same value."""
-        own = self.roots.get(expr)
-        return (
-            own is not None
-            and len(own) == 1
-            and all(u in self.roles and self.roots.get(u) == own for u in self.users[expr] if u)
-            and None not in self.users[expr]
-        )
 
     def opening(self, expr: Expr) -> list[Expr]:
         """The operators that are taken together and end in ``expr``, in order."""
@@ -290,8 +289,3 @@ class Roles:
                 break
             chain.insert(0, below)
         return chain
-
-
-def _chosen(call: Call) -> bool:
-    """Whether ``QuantConfig.operators`` chooses an operator: what belongs to others follows."""
-    return not is_call(call, *MOVES, *LIMITS, "bias_add", "dequantize")

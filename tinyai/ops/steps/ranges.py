@@ -26,17 +26,13 @@ class Monotonic(Step):
         return extremes(self, value, operand)
 
 
-def _small(*values: Range | None) -> bool:
-    """Whether sums of two cannot leave 64 bits."""
-    ends = (end for value in values if value for end in (value.low, value.high))
-    return all(end.dtype.kind == "f" or np.all(abs(end.astype(float)) < 2.0**62) for end in ends)
-
-
 class Sum(Step):
     """A monotonic step whose results are no larger than its value and its operand together."""
 
     def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
-        return extremes(self, value, operand) if _small(value, operand) else None
+        ends = (end for each in (value, operand) if each for end in (each.low, each.high))
+        fits = (end.dtype.kind == "f" or np.all(abs(end.astype(float)) < 2.0**62) for end in ends)
+        return extremes(self, value, operand) if all(fits) else None
 
 
 class Product(Step):

@@ -112,8 +112,9 @@ class FixedPointMultiply(Step):
         return tuple(31 + max(-shift, 0) for shift in self.shift)
 
     def reference(self, value: Array, operand: Array | None) -> Array:
+        along = [-1 if dim == self.axis else 1 for dim in range(value.ndim)]
         multiplier, left, right = (
-            _along(numbers, self.axis, value.ndim)
+            np.array(numbers, np.int64).reshape(along)
             for numbers in (self.multiplier, self.left, self.right)
         )
         half = np.left_shift(np.int64(1), right - 1)
@@ -131,12 +132,6 @@ class FixedPointMultiply(Step):
         if self.axis is None:
             return super().text(show)
         return f"{self.name}({len(self.shift)} along axis {self.axis}, {self.ties})"
-
-
-def _along(numbers: tuple[int, ...], axis: int | None, rank: int) -> Array:
-    """Numbers as an array that broadcasts along ``axis`` of a tensor of ``rank`` dimensions."""
-    shape = (1,) * rank if axis is None else (*(1,) * axis, -1, *(1,) * (rank - axis - 1))
-    return np.array(numbers, np.int64).reshape(shape)
 
 
 def _twice_rounded(product: Array, right: Array) -> Array:

@@ -185,8 +185,8 @@ def check_products(data: Type, weight: Type, products: int, op: Contraction) -> 
 
 
 def max_products(data: DType, weight: DType, zero_point: int) -> int:
-    """So many products cannot overflow int32. Weights of int16 are 8-bit ones less their zero
-    point: at most 255 in size."""
+    """The number of products whose sum cannot overflow int32. Weights of int16 are 8-bit ones less
+    their zero point: at most 255 in size."""
     largest = max(abs(bound - zero_point) for bound in data.range)
     return (2**31 - 1) // (largest * (128 if weight is DType.INT8 else 255))
 

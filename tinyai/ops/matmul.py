@@ -67,7 +67,7 @@ class BatchMatmul(Op):
 
 
 def most_products(data: DType, other: DType, zero_point: int, other_zero_point: int) -> int:
-    """So many products cannot overflow int32."""
+    """The number of products whose sum cannot overflow int32."""
     zeros = (data, zero_point), (other, other_zero_point)
     left, right = (max(abs(end - zero) for end in dtype.range) for dtype, zero in zeros)
     return (2**31 - 1) // (left * right)

@@ -21,7 +21,8 @@ from tinyai.traits import Dims
 
 
 class _AlongAxis(Op):
-    """Each line of elements along ``axis`` for itself, from the first element to the last."""
+    """An operator that works on each line of elements along ``axis``, from the first element to the
+    last."""
 
     takes_epilogue: ClassVar[bool] = True
     dims: ClassVar[Dims] = Dims.ALIGNED

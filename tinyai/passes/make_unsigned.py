@@ -45,7 +45,8 @@ class _Rewriting:
         )
 
     def _tail(self, node: Node) -> tuple[Step, ...] | None:
-        """The epilogue that makes values 128 larger: zero point, bounds and cast at its end."""
+        """The epilogue of ``node`` for values that are 128 larger, with zero point, bounds and cast
+        changed at its end; None where it does not end so."""
         chain = list(node.epilogue)
         at = len(chain)
         while at and isinstance(chain[at - 1], steps.Clip | steps.Cast):

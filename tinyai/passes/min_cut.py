@@ -34,7 +34,8 @@ def min_cut(edges: Iterable[Edge], source: Hashable, sink: Hashable) -> set[Hash
 def _reached(
     room: dict[Hashable, dict[Hashable, int]], source: Hashable
 ) -> dict[Hashable, Hashable]:
-    """What edges with room lead to, each with the vertex before it on a shortest path."""
+    """The vertices that edges with room lead to, each with the vertex before it on a shortest
+    path."""
     before: dict[Hashable, Hashable] = {source: source}
     queue = deque([source])
     while queue:

@@ -331,8 +331,8 @@ def _turned_steps(steps: tuple[Step, ...], turn: Turn, view: View) -> tuple[Step
 
 
 def full_rank(graph: Graph, chosen: Callable[[Node], bool]) -> Graph:
-    """What the chosen nodes broadcast gets as many dimensions as their results, by reshapes in
-    front; constants stay."""
+    """The graph in which all that the chosen nodes broadcast, but constants, has as many dimensions
+    as their results, by reshapes."""
     tensors = dict(graph.tensors)
     nodes: list[Node] = []
     made: dict[tuple[str, int], str] = {}
@@ -363,8 +363,8 @@ def full_rank(graph: Graph, chosen: Callable[[Node], bool]) -> Graph:
 
 
 def tidy(graph: Graph) -> Graph:
-    """Without reshapes that are not needed: of a reshape, to the same shape, or in front of what
-    broadcasts anyway."""
+    """The graph without reshapes of reshapes, reshapes to the same shape, and reshapes in front of
+    what broadcasts anyway."""
     made: dict[str, Node] = {}
 
     def tidied(node: Node) -> Node | str:
@@ -391,7 +391,8 @@ def tidy(graph: Graph) -> Graph:
 def _before_spreading(
     graph: Graph, made: Mapping[str, Node], name: str, shape: tuple[int, ...]
 ) -> str:
-    """What a reshape that only adds or takes leading 1s reads, where that broadcasts as well."""
+    """The input of a reshape that only adds or drops leading 1s, where that input broadcasts as
+    well; else ``name``."""
     node = made.get(name)
     if node is None or not isinstance(node.op, Reshape):
         return name

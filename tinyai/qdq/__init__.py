@@ -53,16 +53,15 @@ class Rewriting:
         self.result = self.view.new[root]
 
     def left(self) -> Iterator[FloatOperator]:
-        """What ``floats`` yields, by names."""
+        """The float operators of ``floats``, with their names and reasons."""
         for call, refusal in self.floats():
             reason = str(refusal) if refusal else "its result is used as float32"
             yield FloatOperator(call.name, call.spelled, reason)
 
     def floats(self) -> Iterator[tuple[Call, Refusal | None]]:
-        """Of a model that was rewritten before: its float operators, in order of computation, and
-        why they stayed; None where nothing quantizes their result. Chains that become tables, and
-        softmax between quantized values, are not among them, but where a float is wanted of
-        these too."""
+        """The float operators that are left, in order of computation, each with its refusal, or
+        None where nothing quantizes its result. Chains that become tables, and softmax between
+        quantized values, are left out unless their float results are read too."""
         for call in float_calls(self.view.order):
             table = call in self.tables and self.view.only_for(call, self.tables)
             if not table and self.view.uniform(call) is None:

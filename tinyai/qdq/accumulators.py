@@ -57,7 +57,7 @@ def is_accumulator(view: View, expr: Expr) -> bool:
 
 
 def _data(view: View, expr: Expr) -> Integers:
-    """Operand of a product, which may be multiplied by a number: that is another scale."""
+    """The integers of a product's operand. A number that multiplies it joins its scale."""
     factor = _factor(view, expr) if is_call(expr, "multiply", "divide") else None
     if factor is None:
         value = view.integers(expr)
@@ -91,14 +91,14 @@ def _weights(view: View, expr: Expr, axis: int) -> Integers:
 
 
 def _sums(product: Call, data: Integers, by: Integers, axis: int, largest: int = 0) -> Integers:
-    """The accumulator ``product``."""
+    """``product`` as integers with the products of the operands' scales."""
     scales = tuple(data.scales[0] * scale for scale in by.scales)
     return _roomy(Integers(product, scales, (0,), axis, largest=largest))
 
 
 def _largest_sum(data: Integers, weights: Integers, axis: int) -> int:
-    """Of products of int16 by constant weights, whose output channels are along ``axis``; of 8 bits
-    nobody asks."""
+    """A bound of the sums of int16 by constant weights, whose output channels are along ``axis``; 0
+    for data of 8 bits, whose sums fit int32."""
     if data.dtype in NARROW:
         return 0
     require(data.zero_points == (0,), "zero point of int16", data.zero_points[0], 0)
@@ -118,7 +118,7 @@ def _roomy(sums: Integers) -> Integers:
 
 
 def _in_64_bits(sums: Call) -> Call:
-    """Sums, and what has been added to them."""
+    """A product and the steps after it, with int64 results."""
     if sums.op not in STEPS:
         return again(sums, *sums.args, dtype="int64")
     below, *more = sums.args
@@ -128,7 +128,7 @@ def _in_64_bits(sums: Call) -> Call:
 
 
 def _require_8_bits(*values: Integers) -> None:
-    """Of operators that have no integers of 16 bits."""
+    """Refuses operands of 16 bits, for operators that have none."""
     for value in values:
         require(value.dtype in NARROW, "dtype of an operand", value.dtype, " or ".join(NARROW))
 
@@ -209,7 +209,7 @@ def _batch_matmul(view: View, call: Call) -> Integers:
 
 
 def _bias(view: View, call: Call) -> Integers:
-    """A constant added to sums: rounded to the sums' scale."""
+    """The sums with a constant added, which is rounded to their scale."""
     view.alone(call)
     below, bias = call.args
     if view.is_constant(below):
@@ -243,7 +243,7 @@ def _bias(view: View, call: Call) -> Integers:
 
 
 def _bias_values(view: View, bias: Expr, call: Call) -> Array:
-    """The bias as it broadcasts against the sums."""
+    """The bias in a shape that broadcasts with the sums."""
     values = view.constant(bias).astype(np.float64)
     if is_call(call, "bias_add"):
         rank = len(shape_of(call))

@@ -68,7 +68,7 @@ def _reduced(view: View, call: Call, grid: Grid) -> Expr:
 
 
 def _span(value: Integers) -> int:
-    """How far values may be from the zero point."""
+    """The largest distance of a value from the zero point."""
     limits = np.iinfo(value.dtype)
     return int(limits.max) - int(limits.min)
 
@@ -78,9 +78,9 @@ def _widened(value: Expr, call: Call) -> Call:
 
 
 def _average(of: Grid, total: Expr, divisor: int, counted: int, grid: Grid, call: Call) -> Expr:
-    """Requantize sums in which the zero point counts so often.
+    """Requantized sums in which the zero point counts ``counted`` times, divided by ``divisor``.
 
-    The divisor goes to the output's scale, for ONNX Runtime forms the ratio so.
+    The divisor goes to the output's scale, as in ONNX Runtime.
     """
     sums = Integers(total, (of.scale,), (of.zero_point * counted,))
     return requantize(sums, replace(grid, scale=grid.scale * divisor), call.name)
@@ -148,7 +148,7 @@ def _require_int32(largest: int) -> None:
 
 
 def _window_counts(attrs: dict[str, Any], shape: tuple[int, ...], out: tuple[int, ...]) -> set[int]:
-    """Of how many values the windows of an average pooling take averages."""
+    """The numbers of elements that the windows of an average pooling have."""
     layout = attrs["layout"]
     top, left, bottom, right = attrs["padding"]
     found = []

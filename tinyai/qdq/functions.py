@@ -28,7 +28,7 @@ ARITHMETIC = (
 
 
 def has_16_bits(view: View, calls: Iterable[Call]) -> bool:
-    """Whether a function of one value may be of int16: a table of 65,536 values it has not."""
+    """Whether a function between int16 values can stay: there are no tables of 65,536 results."""
     return all(
         is_call(each, *ARITHMETIC)
         or (is_call(each, "prelu") and view.uniform(each["slope"]) is not None)

@@ -14,7 +14,7 @@ LIMITS = ("relu", "clip", "maximum", "minimum")
 
 
 def clipped(value: Expr, grid: Grid, low: float, high: float, name: str) -> Expr:
-    """Integers within two floats; nothing where the grid ends there."""
+    """Integers clipped between two floats; unchanged where the grid ends there."""
     if not cuts(grid, low, high):
         return value
     first, last = map(float, _steps_of(grid, low, high))
@@ -33,7 +33,7 @@ def cuts(grid: Grid, low: float, high: float) -> bool:
 
 
 def bounds(view: View, call: Call) -> tuple[float, float]:
-    """Between which floats an operator of ``LIMITS`` keeps its value."""
+    """The floats between which an operator of ``LIMITS`` keeps its value."""
     if is_call(call, "relu"):
         return 0.0, math.inf
     if is_call(call, "clip"):

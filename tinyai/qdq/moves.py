@@ -37,7 +37,7 @@ def _resize(view: View, call: Call, grid: Grid, value: Expr) -> Expr:
 
 
 def _max_pool1d(view: View, call: Call, grid: Grid, value: Expr) -> Expr:
-    """By way of two dimensions, the height 1."""
+    """A max pooling along one dimension, as one along two with the height 1."""
     at = call.attrs["layout"].index("W")
     wide = with_height(value, at, call.name)
     result = of(lengthened(shape_of(call), at), value.type.dtype)

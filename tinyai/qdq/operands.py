@@ -49,7 +49,7 @@ INT32 = np.iinfo(np.int32)
 
 @dataclass(frozen=True)
 class Grid:
-    """What a quantize of a whole tensor rounds to."""
+    """The dtype, scale and zero point of a whole tensor's quantization."""
 
     dtype: str
     scale: float
@@ -114,7 +114,7 @@ def is_call(expr: Expr, *names: str) -> TypeGuard[Call]:
 
 
 def operator_name(expr: Expr) -> str:
-    """How a message calls an expression."""
+    """The name of an expression in messages."""
     if isinstance(expr, Call):
         return expr.spelled
     kinds = {Constant: "a constant", Tuple: "a tuple", Field: "a part of a tuple"}
@@ -253,7 +253,7 @@ class View:
         return {expr: place for place, expr in enumerate(self.order)}
 
     def place(self, expr: Expr) -> int:
-        """Where an expression comes in the order of computation."""
+        """The number of an expression in the order of computation."""
         return self._places[expr]
 
     # --- who uses a value ---
@@ -385,7 +385,8 @@ class View:
         return self._moves[call.op](self, call, grid, value)
 
     def _split(self, item: Field) -> Integers:
-        """One part of a split: all parts must end in quantizations, or it were computed twice."""
+        """The integers of one part of a split, all parts of which must end in quantizations: else
+        it would be computed twice."""
         split = item.call
         require(is_call(split, "split"), "input", operator_name(split), "a quantized value")
         parts = self._users[split]

@@ -22,8 +22,8 @@ MOST_TERMS = 5000
 
 
 def rounded(weights: Array, scales: Array, products: Array, damping: float = DAMPING) -> Array:
-    """Steps, int8, of ``weights`` [groups, outputs, terms] with ``scales`` [groups, outputs], for
-    terms with the mean ``products`` [groups, terms, terms]."""
+    """The steps, int8, of ``weights`` [groups, outputs, terms] that have ``scales`` [groups,
+    outputs], for terms with the mean ``products`` [groups, terms, terms]."""
     terms = weights.shape[2]
     diagonal = np.einsum("gii->gi", products)
     mean = diagonal.mean(axis=1, keepdims=True)

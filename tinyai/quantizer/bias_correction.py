@@ -14,7 +14,8 @@ from tinyai.quantizer.params import Array
 
 
 def correction(layer: Layer, quantized: Array, moments: Moments) -> Array:
-    """One number an output, for weights that became ``quantized``."""
+    """The correction of a layer's bias, one number an output, for weights that became
+    ``quantized``."""
     floats, steps = (
         total[:, :, None] / moments.count for total in (moments.floats, moments.quantized)
     )

@@ -45,8 +45,8 @@ class Calibration:
     floats: Observed | None = field(default=None, repr=False)
 
     def merge(self, other: Calibration) -> Calibration:
-        """As if the samples of ``other`` had come after these. What one of the two did not keep is
-        left out: it would be that of some samples only.
+        """The calibration by the samples of both, those of ``other`` last. What one of the two did
+        not keep is left out: it would be that of some samples only.
 
         Raises ``CalibrationError`` for that of another model.
         """
@@ -137,7 +137,7 @@ class Calibration:
 
 
 class Watch:
-    """Keeps what a configuration wants to know of each value, by the value's place."""
+    """Reduces the values at each place of a model to the states that a configuration needs."""
 
     def __init__(self, config: QuantConfig, names: Mapping[int, str], observed: set[int]) -> None:
         self._observer, self._names, self._observed = Observer(config), names, observed
@@ -150,7 +150,8 @@ class Watch:
         return cls(points.config, names, seen)
 
     def seen(self, number: int, values: Iterable[tuple[int, Array]]) -> dict[int, Seen]:
-        """The states after the sample of a number, on which the values at these places are so."""
+        """The states after one sample, by place; ``values`` are pairs of a place and its values.
+        Raises ``CalibrationError`` for values that are not finite."""
         found = {}
         for place, value in values:
             if not np.isfinite(value).all():
@@ -176,14 +177,14 @@ def _require_model(found: str, allowed: str) -> None:
 
 
 def _lacks(state: Seen, config: QuantConfig) -> bool:
-    """Whether a configuration's observer kept more than there is."""
+    """Whether a state lacks what a configuration's observer needs."""
     if config.observer in _HISTOGRAMS:
         return state.histogram is None
     return config.observer == "average" and not state.extremes
 
 
 def merged(one: Mapping[int, Seen], other: Mapping[int, Seen]) -> dict[int, Seen]:
-    """States by place."""
+    """The states of both, by place, merged where both have one."""
     found = dict(one)
     for place, state in other.items():
         found[place] = found[place].merge(state) if place in found else state

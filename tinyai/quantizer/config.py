@@ -82,7 +82,7 @@ class QuantConfig:
             object.__setattr__(self, "symmetric", True)
 
     def of_dtype(self, dtype: str) -> QuantConfig:
-        """The same for values of another dtype."""
+        """The configuration with another ``dtype``."""
         return self if dtype == self.dtype else dataclasses.replace(self, dtype=dtype)
 
     def _names(self, name: str, value: Any) -> tuple[str, ...]:

@@ -84,7 +84,8 @@ class Samples:
         self.seen = start + len(held)
 
     def _source(self, data: Data) -> Any:
-        """What makes a new iterator over all samples, None where there is but one."""
+        """A function that returns a new iterator over all samples, or None for data that can be
+        read only once."""
         if isinstance(data, str | os.PathLike):
             path = Path(data)
             if path.is_dir():
@@ -214,7 +215,7 @@ def _npz(path: Path, inputs: tuple[Input, ...]) -> Iterator[Sample]:
 
 
 def _rows(archive: zipfile.ZipFile, member: str, of: Input) -> Iterator[Array]:
-    """The samples of an array in a file, without the others in memory."""
+    """The samples of one array in a file, read one at a time."""
     with archive.open(member) as file:
         formats: Any = np.lib.format
         first = formats.read_magic(file) == (1, 0)
@@ -239,7 +240,7 @@ def _rows(archive: zipfile.ZipFile, member: str, of: Input) -> Iterator[Array]:
 
 
 def _files(path: Path, inputs: tuple[Input, ...]) -> tuple[Path, ...]:
-    """One a sample, in order of their names."""
+    """The files of a folder, one a sample, in order of their names."""
     if len(inputs) != 1:
         raise CalibrationError(
             f"calibration folder {path.name}",
@@ -273,7 +274,8 @@ def _read(file: Path, inputs: tuple[Input, ...]) -> Sample:
 
 @contextmanager
 def bar(samples: Iterable[Any], count: int | None, progress: bool) -> Iterator[Iterable[Any]]:
-    """The same samples, or parts of them, with a bar on standard error where that is a terminal."""
+    """The samples, or parts of them, with a progress bar on standard error where that is a
+    terminal."""
     from rich.console import Console
     from rich.progress import track
 

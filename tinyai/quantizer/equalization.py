@@ -123,7 +123,8 @@ class Equalizer:
                 return
 
     def _equalize(self, pair: Pair) -> float:
-        """Divide and multiply once more; the largest change of a factor."""
+        """Divides and multiplies the weights of all pairs once; returns the largest change of a
+        factor."""
         first, second = self._weights[pair.first], self._weights[pair.second]
         one, other = _largest(first, pair.before), _largest(second, pair.after)
         live = (one > 0) & (other > 0)

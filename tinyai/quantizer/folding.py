@@ -27,7 +27,7 @@ STEPS = ("multiply", "divide", "add", "subtract", "bias_add")
 
 
 def users_of(order: Sequence[Expr]) -> dict[Expr, list[Expr | None]]:
-    """Who reads an expression; None stands for who runs the model."""
+    """The readers of each expression; None stands for the caller of the model."""
     users: dict[Expr, list[Expr | None]] = {expr: [] for expr in order}
     users[order[-1]].append(None)
     for expr in order:
@@ -55,7 +55,8 @@ def weight_channels(call: Call) -> int | None:
 
 
 class Constants(View):
-    """A view that computes constants of a few operators itself: a front end takes long."""
+    """A view that computes constants of some operators in numpy, which is faster than asking the
+    front end."""
 
     def __init__(self, root: Expr, fold: Fold | None) -> None:
         super().__init__(root, MOVES, TVMS_OWN, fold)
@@ -117,7 +118,7 @@ class Folding:
         return chain if self._worth(chain) else [base]
 
     def _axis(self, base: Expr) -> int | None:
-        """Along which axis constants are those of channels; None where nothing folds."""
+        """The axis along which constants belong to channels; None where nothing folds."""
         if self._view.is_constant(base) or len(base.types) != 1 or base.type.dtype != "float32":
             return None
         if is_call(base, *PRODUCTS):

@@ -31,7 +31,7 @@ class Layer:
 
     @property
     def is_integer(self) -> bool:
-        """Whether the model has these weights as integers already, which stay as they are."""
+        """Whether the model has these weights as integers already, which are kept."""
         return is_call(self.product["weight"], "dequantize")
 
     @property
@@ -40,7 +40,7 @@ class Layer:
 
     @property
     def terms(self) -> int:
-        """Of a sum."""
+        """The number of products in a sum."""
         return self.weights.size // self.outputs
 
     @property
@@ -48,13 +48,13 @@ class Layer:
         return int(shape_of(self.product)[output_channels(self.product)])
 
     def matrix(self, weights: Array) -> Array:
-        """[groups, outputs of a group, terms] of what has the shape of the weights."""
+        """Weights, or another array of their shape, as [groups, outputs of a group, terms]."""
         if is_call(self.product, "conv2d"):
             weights = weights.transpose(_axes(self.product))
         return weights.reshape(self.groups, self.outputs // self.groups, self.terms)
 
     def unmatrix(self, matrix: Array) -> Array:
-        """What ``matrix`` was made of."""
+        """The array that ``matrix`` turned into this one."""
         if not is_call(self.product, "conv2d"):
             return matrix.reshape(self.weights.shape)
         axes = _axes(self.product)

@@ -50,7 +50,7 @@ class Mixed:
 
 
 def decibels_of(row: OutputRow) -> float:
-    """Infinite where there is no noise."""
+    """The SQNR of a result; infinite where there is no noise."""
     return math.inf if row.sqnr is None else row.sqnr
 
 
@@ -60,7 +60,7 @@ def worst(rows: Sequence[OutputRow]) -> float:
 
 @dataclass(frozen=True)
 class _State:
-    """Operators that stay ``floats``, values whose layers are ``wide``: of 16 bits."""
+    """Operators that stay in float, and values whose layers have 16 bits (``wide``)."""
 
     floats: Mapping[Expr, Refusal]
     wide: frozenset[Expr]
@@ -125,7 +125,8 @@ class Search:
         self.steps.append(Choice(point.name, point.operator, trial.dtype, reason))
 
     def _in_float(self, point: Point, alone: float) -> _Trial | None:
-        """The layer, and what reads it if that gains more, in float."""
+        """The best trial with the layer in float, and with its readers too where that gains much
+        more."""
         best: _Trial | None = None
         for layers, what in self._options(point):
             floats = self._with(layers, alone)
@@ -138,7 +139,8 @@ class Search:
         return best
 
     def _at_16_bits(self, point: Point) -> _Trial | None:
-        """The layer's operands and results of 16 bits, where no operator stays float for that."""
+        """The trial with 16 bits for the layer's operands and results; None where an operator would
+        stay in float for that."""
         state = _State(self._state.floats, self._state.wide | {point.expr})
         points = self._points_of(state.floats, state.wide)
         same = points.dtypes == self.points.dtypes
@@ -153,7 +155,7 @@ class Search:
         return _Trial(state, self._simulated(points), dtype, what)
 
     def _are_known(self, points: Points) -> bool:
-        """Whether there are some, all of which were seen."""
+        """Whether there are points, and the calibration has seen all of them."""
         known = {point.expr for point in self._points.points}
         return bool(points.points) and all(point.expr in known for point in points.points)
 

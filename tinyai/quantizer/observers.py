@@ -29,7 +29,7 @@ _CANDIDATES, _ROUNDS = 64, 2
 
 @dataclass(frozen=True)
 class Range:
-    """From the least to the largest value."""
+    """An interval of values."""
 
     low: float
     high: float
@@ -90,7 +90,8 @@ class Seen:
     extremes: Mapping[int, Range] = field(default_factory=dict)
 
     def merge(self, other: Seen) -> Seen:
-        """What one of them did not keep nobody has: a part of the samples must not pass for all."""
+        """The state of both parts. What one of them did not keep is left out, so that a part of the
+        samples is never taken for all."""
         mine, others = self.histogram, other.histogram
         extremes = dict(self.extremes) if other.extremes else {}
         for index, each in other.extremes.items() if self.extremes else ():
@@ -102,7 +103,7 @@ class Seen:
         )
 
     def state(self) -> dict[str, Any]:
-        """As plain numbers, for JSON; ``of_state`` makes the same value of them."""
+        """The state as plain numbers, for JSON; ``of_state`` is the inverse."""
         histogram = self.histogram
         filled = np.flatnonzero(histogram.counts) if histogram else np.zeros(0, np.int64)
         return {
@@ -126,7 +127,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Observer:
-    """What ``config`` wants to be seen of a tensor, and which range follows."""
+    """The observer of a configuration: the state that it keeps of a tensor, and the range that it
+    chooses."""
 
     config: QuantConfig
 
@@ -150,7 +152,7 @@ class Observer:
 
 
 def _moving_average(extremes: Mapping[int, Range], momentum: float) -> Range:
-    """In order of the samples' numbers."""
+    """The moving average of each sample's extremes, in order of the samples' numbers."""
     first, *rest = (each for _, each in sorted(extremes.items()))
     low, high = first.low, first.high
     for each in rest:
@@ -160,7 +162,7 @@ def _moving_average(extremes: Mapping[int, Range], momentum: float) -> Range:
 
 
 def _percentile(seen: Seen, percent: float) -> Range:
-    """That share of the values lies within; what falls out is split evenly."""
+    """The range that holds that share of the values; as many are cut off at each end."""
     assert seen.histogram is not None
     middles, counts = seen.histogram.points()
     half, share = math.ldexp(0.5, seen.histogram.exponent), (1 - percent / 100) / 2

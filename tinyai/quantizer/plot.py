@@ -61,7 +61,7 @@ def require_place(file: Path) -> tuple[Any, Any]:
 
 
 def _matplotlib() -> tuple[Any, Any]:
-    """Its figure, without windows, and its settings for a while."""
+    """Matplotlib's figure class, which opens no window, and its context of settings."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -96,7 +96,7 @@ def _damage(axes: Axes, rows: Sequence[LayerRow]) -> None:
 def _bars(
     axes: Axes, rows: Sequence[LayerRow], values: Sequence[float | None], colour: str
 ) -> None:
-    """As long as the ratio; what has no noise has no bar but a word."""
+    """One bar a row, as long as its value; the word "exact" where there is no noise."""
     shown = [value if value is not None and math.isfinite(value) else 0.0 for value in values]
     axes.barh(range(len(rows)), shown, color=colour, height=0.7)
     for number, value in enumerate(values):
@@ -106,7 +106,7 @@ def _bars(
 
 
 def _ranges(axes: Axes, rows: Sequence[LayerRow]) -> None:
-    """What was seen, beside what the grid holds: 0 to 1."""
+    """The range of the values that were seen, drawn on the range of their grid (0 to 1)."""
     least, largest = 0.0, 1.0
     for number, row in enumerate(rows):
         limits = np.iinfo(row.dtype)

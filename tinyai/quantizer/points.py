@@ -139,7 +139,7 @@ class Points(Roles):
                 groups.fixed[expr] = at
 
     def _name(self, expr: Expr) -> tuple[str, str]:
-        """Of the layer that a value is the result of, and its operator."""
+        """The name and the operator of the layer that computes a value."""
         calls = [self._reader(each) for each in self.opening(expr)]
         names = (each.name for each in calls if isinstance(each, Call) and each.name)
         operator = operator_name(calls[0]) if isinstance(calls[0], Call) else "input"
@@ -190,7 +190,7 @@ class Points(Roles):
         return set() if has_16_bits(self.view, calls) else {*calls}
 
     def dtype_beside(self, call: Call) -> str:
-        """Of a constant operand."""
+        """The dtype for a constant operand of ``call``: that of the other operands."""
         grids = (point.grid for point in self.points if point.expr in {*self.operands(call)})
         return "int16" if "int16" in map(self.dtypes.get, grids) else self.config.dtype
 
@@ -207,7 +207,7 @@ class Points(Roles):
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """The name, with a number where it is taken, which it is then."""
+    """``name``, with a number where ``taken`` has it already; the result is added to ``taken``."""
     found, number = name, 1
     while found in taken:
         number += 1

@@ -28,8 +28,8 @@ def reconstructs(config: QuantConfig) -> bool:
 def reconstructed(
     points: Points, grids: Mapping[int, Grid], samples: Iterable[Mapping[int, Array]]
 ) -> Changes:
-    """What ``config`` of ``points`` asks for; a sample has the float values of points that layers
-    read (``read``), by the point's number."""
+    """The changes that the configuration of ``points`` asks for. A sample has the float values of
+    the points that layers read (``read``), by the point's number."""
     config, moments = points.config, _moments(points, grids, samples)
     steps: dict[Expr, Array] = {}
     biases: dict[Expr, Array] = {}
@@ -53,7 +53,7 @@ def reconstructed(
 
 
 def read(points: Points) -> set[int]:
-    """The numbers of the points that such layers read."""
+    """The numbers of the points that layers with constant weights read."""
     return {layer.point for layer in layers(points)}
 
 

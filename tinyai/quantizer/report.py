@@ -30,8 +30,9 @@ SCHEMA = "tinyai.quantization/1"
 
 @dataclass(frozen=True)
 class Sums:
-    """Of a float value and its quantized one, sample by sample: squares of the values and of the
-    differences, how many there were, and how many lie outside of the grid."""
+    """Sums over samples that compare a float value with its quantized one: squares of the values
+    and of the differences, a number a sample; how many values there were, and how many lie outside
+    of the grid."""
 
     signal: tuple[float, ...] = ()
     noise: tuple[float, ...] = ()
@@ -135,7 +136,7 @@ class QuantReport:
 
     @property
     def sqnr(self) -> float | None:
-        """Of the model's results, the worst; None where they are equal."""
+        """The SQNR of the worst result; None where all are equal."""
         found = [each.sqnr for each in self.outputs if each.sqnr is not None]
         return min(found, default=None)
 
@@ -201,7 +202,7 @@ def _alone(row: LayerRow) -> str:
 
 
 def output_row(of: str, values: Sequence[Array], quantized: Sequence[Array]) -> OutputRow:
-    """Of one result over all samples."""
+    """The row of one result of the model, over all samples."""
     sums, same, largest = Sums(), [], 0.0
     for value, other in zip(values, quantized, strict=True):
         sums = sums.and_sample(value, other, None)
@@ -214,7 +215,7 @@ def output_row(of: str, values: Sequence[Array], quantized: Sequence[Array]) -> 
 
 
 def _without_infinities(value: object) -> object:
-    """JSON has no infinity: it becomes a string."""
+    """A value for JSON, which has no infinity: infinities become strings."""
     if isinstance(value, dict):
         return {key: _without_infinities(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

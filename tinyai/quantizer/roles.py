@@ -120,7 +120,8 @@ class Roles:
             raise Refusal("operator", call.spelled, "one with a row in a table of tinyai/qdq")
 
     def _pending_or(self, expr: Expr, role: Role) -> None:
-        """What only hands quantized values on is taken where there are some."""
+        """Gives an operator that only passes values on its role where one of its operands is
+        quantized; else it is pending."""
         if any(below in self.roles for below in self.operands(self._reader(expr))):
             self.roles[expr] = role
         else:
@@ -151,7 +152,7 @@ class Roles:
         return any(self.view.uniform(arg) is not None for arg in call.args)
 
     def config_allows(self, call: Call) -> Refusal | None:
-        """Why the configuration leaves an operator in float, if it does."""
+        """The reason why the configuration leaves an operator in float; None where it does not."""
         if call in self._narrow:
             return Refusal("dtype of its values", "int16", " or ".join(NARROW))
         if call in self._chosen_floats:
@@ -172,7 +173,7 @@ class Roles:
         return None
 
     def kept(self) -> list[FloatOperator]:
-        """What the model has in integers already, which stays as it is."""
+        """The operators and weights that the model has in integers already, which are kept."""
         found = []
         for expr in self.order:
             if self.roles.get(expr) is Role.SOURCE and isinstance(expr, Call):

@@ -20,7 +20,7 @@ Key = Expr | tuple[Call, int]
 
 @dataclass(frozen=True, eq=False)
 class Switch:
-    """An input, and what it is while the quantization is off and on."""
+    """An input that switches a quantization, with its values for off and on."""
 
     input: Expr
     off: Array
@@ -78,7 +78,7 @@ class Switched(Written):
 
 
 def _value(dequantized: Call) -> Array:
-    """What a dequantize makes of constants."""
+    """The value of a dequantize of constants."""
     steps, scale, zero = (each.value for each in dequantized.args if isinstance(each, Constant))
     axis, rank = dequantized.attrs["axis"], steps.ndim
     along = [-1 if d == axis % max(rank, 1) else 1 for d in range(rank)]

@@ -19,8 +19,8 @@ from tinyai.vocabulary import constant
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """What becomes of constants: int8 ``steps`` of products' weights that are not the nearest, and
-    what is added to their sums, one number an output, beside the bias that there is."""
+    """Changes of constants: int8 ``steps`` of products' weights that are not the nearest, and
+    ``biases`` to add to their sums, one number an output."""
 
     steps: Mapping[Expr, Array] = field(default_factory=dict)
     biases: Mapping[Expr, Array] = field(default_factory=dict)
@@ -60,7 +60,8 @@ class Written:
                 self._floats[expr] = self._pairs[expr]
 
     def _pair(self, value: Expr, at: Grid, name: str, expr: Expr) -> Expr:
-        """What quantized operators read for ``expr``, whose value is written so."""
+        """The expression that quantized operators read for ``expr``, which was written as
+        ``value``."""
         return _dequantized(quantize(value, at, name), at, name)
 
     def _is_taken(self, expr: Expr) -> bool:
@@ -115,7 +116,7 @@ class Written:
 
 
 def scales_of(points: Points, product: Call, grids: Mapping[int, Grid]) -> Array:
-    """Of a product's weights."""
+    """The scales of a product's weights."""
     config = points.config
     return weight_scales(
         points.view.constant(product["weight"]),
@@ -127,7 +128,7 @@ def scales_of(points: Points, product: Call, grids: Mapping[int, Grid]) -> Array
 
 
 def _bias(points: Points, product: Expr) -> Array | None:
-    """What is added to the sums, one number a channel, where it is in that form."""
+    """The constant that is added to a product's sums; None where there is none."""
     expr = product
     while len(users := points.users[expr]) == 1 and users[0] is not None:
         (expr,) = users  # type: ignore[assignment]
@@ -140,7 +141,7 @@ def _bias(points: Points, product: Expr) -> Array | None:
 
 
 def _input_scale(points: Points, data: Expr, grids: Mapping[int, Grid]) -> float:
-    """Of a quantized operand; 1 where it is not known before its own integers are."""
+    """The scale of a product's data; 1 where it is not known yet."""
     number = points.grid_of(data)
     if number is not None:
         return grids[number].scale

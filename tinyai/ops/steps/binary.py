@@ -33,7 +33,7 @@ class Binary(Step):
 
 @dataclass(frozen=True)
 class _Commutative(Binary):
-    """Value and operand may change places."""
+    """A step whose value and operand may change places."""
 
     @property
     def commuted(self) -> type[Step]:
@@ -42,7 +42,7 @@ class _Commutative(Binary):
 
 @dataclass(frozen=True)
 class _Additive(Sum, Binary):
-    """Adds the operand to the value, or takes it off."""
+    """A step that adds the operand to the value, or subtracts it."""
 
     def is_identity(self, dtype: DType, operand: Array | None) -> bool:
         return operand is not None and not operand.any()

@@ -20,7 +20,7 @@ def extremes(step: Step, value: Range, operand: Range | None) -> Range:
 
 
 class Monotonic(Step):
-    """A step whose own arithmetic at the ends gives the extremes."""
+    """A step that is monotonic in value and operand."""
 
     def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
         return extremes(self, value, operand)
@@ -36,7 +36,7 @@ class Sum(Step):
 
 
 class Product(Step):
-    """A monotonic step that may wrap in 64 bits unseen."""
+    """A monotonic step whose own arithmetic may wrap in 64 bits."""
 
     def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
         return None if of.dtype is DType.INT64 else extremes(self, value, operand)

@@ -70,8 +70,8 @@ class Function(Step):
 
 @dataclass(frozen=True)
 class GivenFunction(Function):
-    """One that a front end brings: ``compute`` is it, and ``function`` says which it is, with all
-    its numbers."""
+    """A function that a front end brings: ``compute`` computes it, and ``function`` identifies it
+    with all its numbers."""
 
     compute: Callable[[Array], Array] = field(compare=False, repr=False, kw_only=True)
 

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 IMPORTS, OWN_IMPORTS = "imports of TVM", "imports of what the command needs"
+READERS_IMPORTS = "imports of the format's reader"
 # Called with the name of a stage that ended, and its seconds.
 Watcher = Callable[[str, float], None]
 

@@ -146,7 +146,7 @@ def test_verbose_tells_stages_and_times(inside: Path) -> None:
     result = run("compile", "-v", "model.tflite", "-o", "a.so", "--isa", "scalar")
     assert result.exit_code == 0
     told = re.findall(r"^ +\d+\.\d{3} s  (.+)$", result.stderr, re.MULTILINE)
-    imports = ["imports of what the command needs", "imports of TVM"]
+    imports = ["imports of what the command needs", "imports of the format's reader"]
     work = ["read model.tflite", "model to graph", "graph to C", "C compiler"]
     assert told == [*imports, *work, "the rest", "in all"]
     assert run("compile", "model.tflite", "-o", "a.so", "--isa", "scalar").stderr == ""

@@ -200,13 +200,13 @@ OF_VALUES = frozenset(
     {
         *FUNCTIONS,
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "round"),
-        *("relu", "leaky_relu", "prelu", "softmax", "log_softmax"),
+        *("relu", "leaky_relu", "prelu", "softmax", "log_softmax", "function"),
     }
 )
-# Functions of floats that all compute alike: IEEE's, and the C library's.
+# Functions of floats that all compute alike, and that are defined for all of them.
 EXACT = (
     *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "relu"),
-    *("leaky_relu", "prelu", "abs", "negative", "sqrt", "floor", "ceil", "exp", "log"),
+    *("leaky_relu", "prelu", "abs", "negative", "floor", "ceil"),
 )
 # What TFLite's int8 kernel tabulates, by the operator's name.
 TFLITE_FUNCTIONS: Mapping[str, str] = MappingProxyType({"sigmoid": "sigmoid", "tanh": "tanhf"})

@@ -58,6 +58,14 @@ def bench(
 def _times(
     file: str, asked: Asked, input_shapes: str, runs: int
 ) -> dict[str, tuple[LayerTime, ...]]:
+    from tinyai.frontends.files import is_read, network_of_file
+
+    if is_read(file, input_shapes):
+        from tinyai.runtime.layers import time_layers
+
+        network = network_of_file(file, asked.target, input_shapes=input_shapes)
+        with stage("compile and measure"):
+            return {network.name: time_layers(network.graph, asked.target, runs=runs)}
     with relay_for("bench"):
         from tinyai.frontends.relay.bench import bench_layers
         from tinyai.frontends.relay.load import load_model

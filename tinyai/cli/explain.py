@@ -63,6 +63,11 @@ def explain(
 
 
 def _report(file: str, asked: Asked, input_shapes: str) -> Report:
+    if asked.is_of_target:
+        from tinyai.frontends.files import explain_file, is_read
+
+        if is_read(file, input_shapes):
+            return explain_file(file, asked.target, input_shapes)
     with relay_for("explain"):
         from tinyai.frontends.relay.explain import explain
         from tinyai.frontends.relay.load import load_model

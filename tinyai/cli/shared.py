@@ -110,6 +110,11 @@ class Asked:
         """Raises ``OptionError`` for options that are not the target's alone."""
         return Target.from_options(self.options)
 
+    @property
+    def is_of_target(self) -> bool:
+        """Whether none of the options is the partition's."""
+        return set(self.options) <= {each.name for each in dataclasses.fields(Target)}
+
     def for_model(self, file: str) -> Asked:
         """With the rounding of a model file, where none is asked for. Raises what ``check_model``
         does, before TVM is imported."""

@@ -23,7 +23,9 @@ from tinyai.cli.shared import (
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
+    from tinyai.ir import Graph
     from tinyai.runtime.tuner import Measured
+    from tinyai.target import Target
 
 
 @command("tune", "tinyai tune model.tflite -o tuning.json --seconds 0.01")
@@ -64,14 +66,23 @@ def tune(
 def _measured(
     file: str, output: Path, asked: Asked, input_shapes: str, seconds: float
 ) -> tuple[Measured, ...]:
+    graphs = _graphs(file, asked, input_shapes)
+    from tinyai.runtime.tuner import tune_layers
+
+    with stage("measure"), progress() as track:
+        return tune_layers(graphs, output, seconds=seconds, track=track)
+
+
+def _graphs(file: str, asked: Asked, input_shapes: str) -> list[tuple[Graph, Target]]:
+    from tinyai.frontends.files import is_read, network_of_file
+
+    if is_read(file, input_shapes):
+        return [
+            (network_of_file(file, asked.target, input_shapes=input_shapes).graph, asked.target)
+        ]
     with relay_for("tune"):
         from tinyai.frontends.relay.bench import region_graphs
         from tinyai.frontends.relay.load import load_model
-
-    from tinyai.runtime.tuner import tune_layers
-
     mod, params = load_model(file, input_shapes)
     with stage("regions"):
-        found = region_graphs(mod, params, asked.options)
-    with stage("measure"), progress() as track:
-        return tune_layers(found.values(), output, seconds=seconds, track=track)
+        return list(region_graphs(mod, params, asked.options).values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from tinyai.backend import CompileSpec, NamedDataStore, PreprocessResult, TinyAI
 from tinyai.backend.sharing import saved_bytes
 from tinyai.backend.tinyai_backend import BackendOptions
 from tinyai.errors import OptionError
+from tinyai.frontends.model import network_of
 from tinyai.network import Network, c_name
 from tinyai.runtime.bundle import Bundle, Method
 from tinyai.target import default_rounding
@@ -101,11 +101,7 @@ def _with_rounding(specs: Specs, model: Any) -> Specs:
 
 
 def _network(model: Any, options: BackendOptions, name: str) -> Network:
-    if isinstance(model, Network):
-        network = model
-    else:
-        whole = importlib.import_module("tinyai.frontends.relay.whole")
-        network = whole.network_of(model, options.target)
+    network = model if isinstance(model, Network) else network_of(model, options.target)
     return replace(network, graph=replace(network.graph, name=f"tinyai_{c_name(name)}"))
 
 

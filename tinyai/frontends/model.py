@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 # What a model may be: a path, a module of a front end's, a ``tinyai.Graph`` or ``tinyai.Network``.
 Source: TypeAlias = Any
 
-# What reads files into the vocabulary, without a framework, by how their names end.
-READERS = {".onnx": "tinyai.frontends.onnx.load"}
 LIBRARIES = (".so", ".dylib")
 BUNDLE = ".tinyai"
 ARCHIVE = ".tar"  # of a C package
@@ -130,8 +127,19 @@ def network_of(
                 allowed="none: it is whole",
             )
         return model if isinstance(model, Network) else network_of_graph(model, name)
-    if isinstance(model, str | os.PathLike) and check_model(model) in READERS:
-        return _network_of_file(Path(model), target, params, name, ends, input_shapes)
+    from tinyai.frontends.files import is_read, network_of_file
+
+    if isinstance(model, str | os.PathLike):
+        check_model(model)
+        if params:
+            raise OptionError(
+                "params beside a model file",
+                found=f"{len(params)} of them",
+                allowed="none: the file has its own",
+                hint="TVM's importers give a module and its params, to be changed",
+            )
+    if is_read(model, input_shapes):
+        return network_of_file(model, Target.of(target), name, ends, input_shapes)
     try:
         with stage(IMPORTS):
             from tinyai.frontends.relay import whole
@@ -151,34 +159,6 @@ def network_of(
             ends=ends,
             input_shapes=input_shapes,
         )
-
-
-def _network_of_file(
-    file: Path,
-    target: str | Target | None,
-    params: Mapping[str, Any] | None,
-    name: str,
-    ends: str,
-    input_shapes: str,
-) -> Network:
-    """The whole of a file that is read without a framework."""
-    from tinyai.codegen.c import identifier
-    from tinyai.frontends import whole
-    from tinyai.network import c_name
-    from tinyai.stages import stage
-
-    if params:
-        raise OptionError(
-            "params beside a model file",
-            found=f"{len(params)} of them",
-            allowed="none: the file has its own",
-            hint="TVM's importers give a module and its params, to be changed",
-        )
-    name = identifier(name, "name") if name else c_name(file.stem)
-    rounding = Target.of(target).for_model(file).rounding
-    with stage("model to graph"):
-        source = import_module(READERS[file.suffix.lower()]).read_model(file, input_shapes)
-        return whole.network_of(source, name, rounding, ends)
 
 
 def is_package(path: Path) -> bool:

@@ -11,11 +11,11 @@ from tinyai.frontends.faults import faults_of, missing
 from tinyai.frontends.tflite import checks
 from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import check_model
-from tinyai.stages import stage
+from tinyai.stages import READERS_IMPORTS, stage
 
 
-def read_model(file: str | os.PathLike[str]) -> SourceModel:
-    """The model of a .tflite file.
+def read_model(file: str | os.PathLike[str], input_shapes: str = "") -> SourceModel:
+    """The model of a .tflite file, whose shapes are fixed: there are no ``input_shapes``.
 
     Raises ``OptionError`` where there is no such file, ``ModelError`` for one that contradicts
     itself or cannot be read, ``EnvironmentProblem`` where the package tflite is missing.
@@ -26,12 +26,12 @@ def read_model(file: str | os.PathLike[str]) -> SourceModel:
     check_model(path, ".tflite")
     if find_spec("tflite") is None:
         raise missing("tflite")
-    with stage(f"read {safe(path.name, 60)}"):
+    with stage(READERS_IMPORTS):
         import tflite
 
         from tinyai.frontends.tflite.operators import READERS
         from tinyai.frontends.tflite.reader import File, Reading
-
+    with stage(f"read {safe(path.name, 60)}"):
         with faults_of(path, ".tflite"):
             content = path.read_bytes()
             checks.check_identifier(content)

@@ -113,9 +113,21 @@ def _gelu_by_tanh(x: Array) -> Array:
     return np.asarray(_HALF * x * (_ONE + FRAMEWORK_FUNCTIONS["tanhf"](inner)))
 
 
+def _log(x: Array) -> Array:
+    """The smallest of all integers where there is no logarithm."""
+    with np.errstate(all="ignore"):
+        return np.where(x > 0, FUNCTIONS["log"](x), np.float32(-1e30))
+
+
 def _tabulated(site: Site, label: str, compute: Callable[[Array], Array]) -> Expr:
     """A function of floats by what it computes; of integers it becomes a table."""
     of = float_type(site)
+    if site.is_quantized():
+        data, ends = site.tensor(0), np.iinfo(site.tensor(0).dtype)
+        steps = np.arange(ends.min, ends.max + 1) - data.zero_point
+        results = compute(steps.astype(np.float32) * data.scale) / site.output.scale
+        fits = bool((results < 2**30).all())  # TFLite's kernel casts these to int32
+        require(fits, "results in steps of the scale", float(results.max()), "below 2**30")
     return of_floats(site, lambda x: site.call("function", x, of=of, label=label, compute=compute))
 
 
@@ -134,6 +146,11 @@ def _read_gelu(site: Site) -> Expr:
 @reads("EXP", options="ExpOptions")
 def _read_exp(site: Site) -> Expr:
     return _tabulated(site, "exp(x)", FUNCTIONS["exp"])
+
+
+@reads("LOG")
+def _read_log(site: Site) -> Expr:
+    return _tabulated(site, "log(x)", _log)
 
 
 @reads("ABS", options="AbsOptions")

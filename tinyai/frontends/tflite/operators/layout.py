@@ -156,7 +156,7 @@ def _strided_slice(site: Site) -> Expr:
     for axis, (low, high, step) in enumerate(zip(begin, end, strides, strict=True)):
         open_low, open_high, one = (bool(mask >> axis & 1) for mask in masks)
         if one:
-            low += data[axis] if low < 0 else 0
+            low = 0 if open_low else low + data[axis] * (low < 0)
             require(0 <= low < data[axis], "begin", low, f"0 .. {data[axis] - 1}")
             low, high, step, open_low, open_high = low, low + 1, 1, False, False
         part = slice(None if open_low else low, None if open_high else high, step)

@@ -1,0 +1,76 @@
+"""Model files that are read without a framework: by which reader, as a network, and as a report."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+from tinyai.backend import compile_once
+from tinyai.codegen.c import identifier
+from tinyai.frontends.whole import FileReport, SourceModel, attempt_of, network_of
+from tinyai.model_file import check_model
+from tinyai.network import Network, c_name
+from tinyai.partition.rows import region_row
+from tinyai.report import Report
+from tinyai.source import Call, post_order
+from tinyai.stages import stage
+from tinyai.target import Target
+
+# What reads files into the vocabulary, by how their names end.
+READERS = {".onnx": "tinyai.frontends.onnx.load", ".tflite": "tinyai.frontends.tflite.load"}
+
+
+def is_read(model: object, input_shapes: str = "") -> bool:
+    """Whether a model is a file that is read here. TVM gives a .tflite file other shapes."""
+    if not isinstance(model, str | os.PathLike):
+        return False
+    suffix = Path(model).suffix.lower()
+    return suffix in READERS and not (input_shapes and suffix == ".tflite")
+
+
+def read_file(file: str | os.PathLike[str], input_shapes: str = "") -> SourceModel:
+    """The model of a file that ``is_read``. Raises what its reader raises."""
+    check_model(file)
+    reader = import_module(READERS[Path(file).suffix.lower()])
+    source: SourceModel = reader.read_model(file, input_shapes)
+    return source
+
+
+def network_of_file(
+    file: str | os.PathLike[str],
+    target: Target,
+    name: str = "",
+    ends: str = "model",
+    input_shapes: str = "",
+) -> Network:
+    """The whole of a file as one graph; arguments and errors are those of ``whole.network_of`` and
+    of the reader."""
+    name = identifier(name, "name") if name else c_name(Path(file).stem)
+    model = read_file(file, input_shapes)
+    with stage("model to graph"):
+        return network_of(model, name, target.for_model(file).rounding, ends)
+
+
+def explain_file(file: str | os.PathLike[str], target: Target, input_shapes: str = "") -> Report:
+    """What keeps a file from being compiled: a row an operator; or its one region. Raises what its
+    reader raises, and where it has no C what ``tinyai.compile`` does."""
+    target = target.for_model(file)
+    model = read_file(file, input_shapes)
+    attempt = attempt_of(model, c_name(Path(file).stem), target.rounding)
+    if attempt.network is None:
+        return FileReport(attempt.rows, ())
+    with stage("the C"):
+        compiled = compile_once(attempt.network.graph, target, last=True)
+    calls = {
+        (each.spelled, each.name) for each in post_order(model.result) if isinstance(each, Call)
+    }
+    region = region_row(
+        attempt.network.name,
+        compiled,
+        Counter(spelled for spelled, _ in calls),
+        arena_limit=target.arena_limit,
+        weight_limit=target.weight_limit,
+    )
+    return FileReport((), (region,))

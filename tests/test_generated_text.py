@@ -17,6 +17,7 @@ import pytest
 import tinyai
 from tests.support.example_graphs import random_inputs, small_network
 from tinyai.backend import CompileSpec, compile_graph
+from tinyai.c_head import CODE, Head, head_of, head_of_file, with_lines
 from tinyai.codegen.c_source import CSource
 from tinyai.network import network_of_graph
 from tinyai.package import package_of
@@ -24,8 +25,7 @@ from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
 ROOT = Path(tinyai.__file__).parent
-READER = "c_head.py"
-# The folders through which C goes; READER apart, none of their files may search in it.
+# The folders through which C goes. What reads it, c_head.py, is in none of them.
 FOLDERS = "codegen", "backend", "runtime", "package", "checking"
 SEARCHES = {
     *("count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "replace"),
@@ -211,3 +211,43 @@ def test_a_network_is_compiled_in_every_way_while_its_c_cannot_be_searched(
     tinyai.lower({"one": graph, "two": graph}, [CompileSpec("isa", b"generic")])
     found = tinyai.Model(tmp_path / "net.so").run(random_inputs(graph, 0))
     assert [a.tolist() for a in found] == [a.tolist() for a in expected]
+
+
+# --- The head ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "head",
+    [Head("net"), Head("a_1", ("avx2", "generic")), Head("x", (), {"key.h": CODE, "k": "int8_t"})],
+)
+def test_a_head_is_read_as_it_was_written(head: Head, tmp_path: Path) -> None:
+    file = tmp_path / "net.c"
+    file.write_text("".join(head.lines) + "* more\n*/\n")
+    assert head_of_file(file) == head == head_of("".join(head.lines))
+
+
+TITLE, FACTS = Head("net", ("avx2", "generic")).lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "int answer;\n",
+        TITLE,
+        f"{TITLE}* target tinyai -isa=auto\n",  # of before there were heads
+        f"{TITLE}{FACTS[:-5]}\n",
+        f"{TITLE}{FACTS.replace('/1', '/2')}",
+        f"{TITLE}* tinyai.c/1 []\n",
+        f"{TITLE}* tinyai.c/1 7\n",
+        f"// {TITLE}{FACTS}",
+        f"\n{TITLE}{FACTS}",
+        f"/* net {FACTS}",
+    ],
+)
+def test_what_has_no_head_is_no_file_of_ours(text: str) -> None:
+    assert head_of(text) is None
+
+
+def test_lines_are_replaced_whole() -> None:
+    assert with_lines("a\nab\na\nb", {"a\n": "c\n\n", "b": ""}) == "c\n\nab\nc\n\n"

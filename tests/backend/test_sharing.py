@@ -31,7 +31,7 @@ from tinyai.network import network_of_graph
 from tinyai.ops import Conv2d
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
-from tinyai.runtime.bundle import Bundle
+from tinyai.runtime.bundle import Bundle, Method
 
 PLAIN = CompileSpec("abi", b"plain")
 GENERIC = CompileSpec("isa", b"generic")
@@ -140,6 +140,24 @@ def test_a_bundle_is_saved_loaded_and_computes_what_its_methods_mean(
     assert names == [port.name for port in methods["net"].inputs]
     assert "bundle of 3 methods (few rows, many, net)" in str(again)
     assert (again.constant_bytes == 0) == (BINARY in specs)
+
+
+@pytest.mark.parametrize("specs", [[GENERIC], []], ids=["c", "auto"])
+def test_a_bundle_of_before_c_had_heads_still_runs(
+    specs: list[CompileSpec], tmp_path: Path
+) -> None:
+    bundle = tinyai.lower({"one": network("one"), "two": network("two")}, specs)
+
+    def before(method: Method) -> Method:
+        title, head, *rest = method.program.splitlines(keepends=True)
+        assert head.startswith(b"* tinyai.c/1 {")
+        return replace(method, program=b"".join((title, *rest)))
+
+    methods = {name: before(method) for name, method in bundle.methods.items()}
+    replace(bundle, methods=methods).save(tmp_path / "net.tinyai")
+    inputs = random_inputs(network(), 5)
+    (found,) = tinyai.Model(tmp_path / "net.tinyai", method="two")(inputs)
+    assert np.array_equal(found, run_graph(network(), inputs)[0])
 
 
 ELSEWHERE = """

@@ -54,6 +54,10 @@ def inputs(count: int) -> list[np.ndarray]:
     return [rng.integers(-128, 128, of.shape).astype(of.dtype.numpy) for _ in range(count)]
 
 
+def expected_of(x: np.ndarray) -> np.ndarray:
+    return tinyai.run_graph(network().graph, [x])[0]
+
+
 def test_a_library_computes_the_network_and_tells_its_ends(built: Path) -> None:
     model, (port,) = tinyai.Model(built), network().inputs
     shape = port.type.shape
@@ -221,6 +225,22 @@ def test_libraries_of_others_and_of_other_versions_are_told(
     path = compiled(tmp_path, facts() if text == "facts" else text)
     with pytest.raises(FormatError, match=told):
         tinyai.Model(path)
+
+
+def test_a_library_whose_facts_are_in_another_order_still_loads(tmp_path: Path) -> None:
+    """As it was when they were sorted by their names."""
+    source = link.compile_graph(network().graph, Target(isa="scalar"), abi="plain").source
+    text = re.sub(r'"$\n *"', "", link.facts_in_c(network(), source, Target()), flags=re.M)
+    said = json.loads(json.loads(re.search(r'= *\n *(".*");', text)[1].replace(r"\?", "?")))
+    constant = json.dumps(json.dumps(said, sort_keys=True))
+    facts = tmp_path / "facts.c"
+    facts.write_text(
+        f"extern const char {link.CONSTANT}[];\nconst char {link.CONSTANT}[] = {constant};"
+    )
+    (tmp_path / "net.c").write_text(source.text)
+    Toolchain().shared_library(tmp_path / "net.so", [tmp_path / "net.c", facts])
+    (x,) = inputs(1)
+    assert np.array_equal(tinyai.Model(tmp_path / "net.so").run(x)[0], expected_of(x))
 
 
 @pytest.mark.parametrize(

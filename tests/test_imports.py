@@ -33,6 +33,7 @@ RANKS = {
     "tinyai.interrupts": 0,
     "tinyai.install_tvm": 1,
     "tinyai.tvm_wheel": 0.5,
+    "tinyai.tensor_spec": 0,
     "tinyai.dropped": 0,
     "tinyai.files": 1,
     "tinyai.pictures": 1,

@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from tinyai.reference import run_graph
     from tinyai.report import Report
     from tinyai.runtime.bundle import Bundle
-    from tinyai.runtime.library import TensorSpec
     from tinyai.runtime.runner import Runner
     from tinyai.source import Rounding
+    from tinyai.tensor_spec import TensorSpec
 
 __all__ = [
     "BoundaryError",
@@ -120,7 +120,7 @@ _NEUTRAL = {
     "Network": "tinyai.network",
     "Port": "tinyai.network",
     "Report": "tinyai.report",
-    "TensorSpec": "tinyai.runtime.library",
+    "TensorSpec": "tinyai.tensor_spec",
     "Package": "tinyai.package",
     "compile": "tinyai.frontends.model",
     "emit_c": "tinyai.package",

@@ -158,7 +158,8 @@ class Report:
         for row in self.shown:
             lines += ["", *_host_lines(row)]
         for region in self.regions:
-            lines += ["", *_region_lines(region)]
+            facts = (f"  {label + ':':<13}{value}" for label, value in _region_facts(region))
+            lines += ["", f"region: {safe(region.symbol, _NAME)}", *facts]
         return "\n".join(lines)
 
 
@@ -206,17 +207,14 @@ def _summary(report: Report) -> str:
     computing, others = len(report.computing), len(report.host) - len(report.computing)
     macs = sum(row.macs or 0 for row in report.host)
     inside = sum(row.macs for row in report.regions)
+    exceeding = len(report.exceeding)
+    above = f"; {_plural(exceeding, 'region')} above a limit" if exceeding else ""
     more = f" and {others} that only move{'s' * (others == 1)} values" if others else ""
     return (
         f"{_plural(len(report.regions), 'region')} ({inside:,} MACs); on the host "
         f"{_plural(computing, 'operator')} that compute{'s' * (computing == 1)}{more} "
-        f"({macs:,} MACs){_exceeding(report)}"
+        f"({macs:,} MACs){above}"
     )
-
-
-def _exceeding(report: Report) -> str:
-    count = len(report.exceeding)
-    return f"; {_plural(count, 'region')} above a limit" if count else ""
 
 
 def _plural(count: int, noun: str) -> str:
@@ -273,11 +271,6 @@ def _above(row: RegionRow, limit: str) -> str:
     return f", ABOVE {limit} {getattr(row, limit):,}" if limit in row.exceeds else ""
 
 
-def _region_lines(row: RegionRow) -> list[str]:
-    facts = (f"  {label + ':':<13}{value}" for label, value in _region_facts(row))
-    return [f"region: {safe(row.symbol, _NAME)}", *facts]
-
-
 # --- Tables: every cell is a Text, so that nothing in it is taken for markup -------------------
 
 
@@ -301,17 +294,14 @@ def _region_table(rows: Iterable[RegionRow]) -> Table:
     table = _table("Regions", "symbol", "composites and operators", "cost", "memory")
     for row in rows:
         facts = dict(_region_facts(row))
+        left_out = [f"left out: {facts['left out']}"] if "left out" in facts else []
         table.add_row(
             Text(safe(row.symbol, _NAME)),
             _cell("", facts["composites"], f"operators: {facts['operators']}"),
-            _cell("", f"{facts['MACs']} MACs", f"{facts['layers']} layers", *_left_out(facts)),
+            _cell("", f"{facts['MACs']} MACs", f"{facts['layers']} layers", *left_out),
             _cell("", f"weights {facts['weights']}", f"arena {facts['arena']}"),
         )
     return table
-
-
-def _left_out(facts: Mapping[str, str]) -> list[str]:
-    return [f"left out: {facts['left out']}"] if "left out" in facts else []
 
 
 def _table(title: str, *columns: str) -> Table:

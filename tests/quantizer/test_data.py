@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tinyai.quantizer.data import CalibrationError, Input, Samples
+from tinyai.quantizer.data import CalibrationError, Samples
 from tinyai.quantizer.params import Array
+from tinyai.tensor_spec import TensorSpec
 
-IMAGE = Input("image", (1, 3, 4), "float32")
-MASK = Input("mask", (1, 2), "int8")
+IMAGE = TensorSpec("image", (1, 3, 4), "float32")
+MASK = TensorSpec("mask", (1, 2), "int8")
 
 
 def images(count: int = 3) -> Array:
     return np.random.default_rng(0).normal(size=(count, 1, 3, 4)).astype(np.float32)
 
 
-def read(data: Any, *inputs: Input) -> list[Array]:
+def read(data: Any, *inputs: TensorSpec) -> list[Array]:
     return [sample["image"] for sample in Samples(data, inputs or (IMAGE,))]
 
 
@@ -147,7 +148,7 @@ def test_a_folder_is_for_one_input_and_holds_arrays(tmp_path: Path) -> None:
 
 
 def test_a_file_of_many_samples_is_read_one_by_one(tmp_path: Path) -> None:
-    large = Input("image", (1, 64, 64, 3), "float32")
+    large = TensorSpec("image", (1, 64, 64, 3), "float32")
     np.savez(tmp_path / "data.npz", image=np.zeros((300, 64, 64, 3), "float32"))
     tracemalloc.start()
     samples = Samples(tmp_path / "data.npz", (large,))
@@ -171,23 +172,29 @@ def drawn(folder: Path, count: int = 3, size: tuple[int, int] = (5, 4)) -> list[
 def test_pictures_are_samples_in_the_inputs_layout(tmp_path: Path) -> None:
     pixels = drawn(tmp_path)
     (tmp_path / "notes.txt").write_text("not a picture")
-    wide, deep = Input("image", (1, 5, 4, 3), "float32"), Input("image", (1, 3, 5, 4), "float32")
+    wide, deep = (
+        TensorSpec("image", (1, 5, 4, 3), "float32"),
+        TensorSpec("image", (1, 3, 5, 4), "float32"),
+    )
     for found, wanted in zip(read(tmp_path, wide), pixels, strict=True):
         np.testing.assert_array_equal(found[0], wanted.astype(np.float32) / np.float32(255))
     for found, other in zip(read(tmp_path, deep), read(tmp_path, wide), strict=True):
         np.testing.assert_array_equal(found, other.transpose(0, 3, 1, 2))
-    (bytes_, *_) = read(tmp_path, Input("image", (1, 5, 4, 3), "uint8"))
+    (bytes_, *_) = read(tmp_path, TensorSpec("image", (1, 5, 4, 3), "uint8"))
     np.testing.assert_array_equal(bytes_[0], pixels[0])
 
 
 def test_a_picture_that_does_not_fit_is_told(tmp_path: Path) -> None:
     drawn(tmp_path)
-    for of, part in ((Input("image", (1, 6, 4, 3), "float32"), "5 x 4 pixels"), (IMAGE, "image")):
+    for of, part in (
+        (TensorSpec("image", (1, 6, 4, 3), "float32"), "5 x 4 pixels"),
+        (IMAGE, "image"),
+    ):
         with pytest.raises(CalibrationError, match=part):
             Samples(tmp_path, (of,))
     (tmp_path / "1.jpg").write_bytes(b"no picture")
     with pytest.raises(CalibrationError, match=r"1\.jpg"):
-        Samples(tmp_path, (Input("image", (1, 5, 4, 3), "float32"),))
+        Samples(tmp_path, (TensorSpec("image", (1, 5, 4, 3), "float32"),))
 
 
 def test_parts_of_a_folder_are_names_and_of_anything_else_arrays(tmp_path: Path) -> None:

@@ -25,9 +25,10 @@ from tinyai.network import Network, network_of_graph
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Add, Cast, Clip
 from tinyai.runtime import link
-from tinyai.runtime.library import Library, TensorSpec
+from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
+from tinyai.tensor_spec import TensorSpec
 
 
 def network() -> Network:

@@ -67,7 +67,10 @@ def check(
     """
     file = Path(model) if isinstance(model, str | os.PathLike) else None
     against = opponent_of(file, against)
-    _check_samples(samples, inputs)
+    if samples < 0 or (samples == 0 and not inputs):
+        raise OptionError(
+            "samples", found=samples, allowed="1 or more; 0 beside input files", hint=str(SAMPLES)
+        )
     if isinstance(model, Graph):
         raise OptionError(
             "model to compare",
@@ -132,13 +135,6 @@ def _other_rounding(found: str, against: str) -> OptionError:
         allowed=ROUNDINGS[against],
         hint="leave it out: the program that the code is compared with sets it",
     )
-
-
-def _check_samples(samples: int, inputs: Sequence[Path_]) -> None:
-    if samples < 0 or (samples == 0 and not inputs):
-        raise OptionError(
-            "samples", found=samples, allowed="1 or more; 0 beside input files", hint=str(SAMPLES)
-        )
 
 
 def opponent_of(file: Path | None, against: str) -> str:

@@ -25,7 +25,8 @@ from tinyai.pictures import is_picture, pixels
 from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
-    from tinyai.runtime.library import Array, Library, TensorSpec
+    from tinyai.runtime.library import Array, Library
+    from tinyai.tensor_spec import TensorSpec
 
 _PRINTED = 16  # values of an output
 
@@ -82,7 +83,9 @@ def run(
     if output is not None:
         check_place(output)
     names = _labels(labels, top)
-    _check_files(inputs)
+    for file in inputs:  # before the model is compiled
+        if wrong := no_file(Path(file)):
+            raise OptionError("--input", found=f"{file}, {wrong}", allowed="a file to read")
     target = None
     if is_compiled(Path(model)):
         _no_target(asked)
@@ -111,13 +114,6 @@ def _no_target(asked: Asked) -> None:
             allowed="none: it is compiled",
             hint="tinyai compile takes them",
         )
-
-
-def _check_files(inputs: Sequence[str]) -> None:
-    """Before the model is compiled."""
-    for file in inputs:
-        if wrong := no_file(Path(file)):
-            raise OptionError("--input", found=f"{file}, {wrong}", allowed="a file to read")
 
 
 # --- Inputs --------------------------------------------------------------------------------------
@@ -152,7 +148,9 @@ def _array(file: str, spec: TensorSpec, scaled: bool) -> Array:
             array: Array = np.load(file)
             return array
     if is_picture(file):
-        return _image(file, spec, scaled)
+        with _readable(file, "an image"):
+            image: Array = pixels(file, "--input", spec.name, spec.shape, spec.dtype, scaled)
+            return image
     raise OptionError(
         "--input", found=file, allowed="*.npy, *.png, *.jpg, or one *.npz with all inputs"
     )
@@ -169,12 +167,6 @@ def _readable(file: str, what: str) -> Any:
         raise OptionError(
             "--input", found=f"{file}: {type(error).__name__}: {said}", allowed=what
         ) from None
-
-
-def _image(file: str, spec: TensorSpec, scaled: bool) -> Array:
-    with _readable(file, "an image"):
-        array: Array = pixels(file, "--input", spec.name, spec.shape, spec.dtype, scaled)
-        return array
 
 
 # --- Outputs -------------------------------------------------------------------------------------

@@ -293,8 +293,8 @@ def _values(frames: _Frames) -> dict[int, list[_Value]]:
         readers[frames.root(name)].append((None, name))
     values: dict[int, list[_Value]] = defaultdict(list)
     for root, each in readers.items():
-        made_by = frames.free.get(root)
-        chooses = made_by is not None and made_by.op.dims is not Dims.CONTRACTED
+        own = frames.free.get(root)
+        chooses = own is not None and own.op.dims is not Dims.CONTRACTED
         maker = (root if chooses else None, root)
         weight = ONE + graph.type(root).bytes
         values[frames.frame[root]].append(_Value(maker, tuple(dict.fromkeys(each)), weight))

@@ -30,9 +30,10 @@ def points_of(model: FloatModel, config: QuantConfig) -> Points:
         root = Equalizer(root, model.fold).result
     points = Points(root, config, model.fold)
     if not points.points:
+        inputs = "; ".join(f"{each.name}: {each}" for each in model.inputs)
         raise OptionError(
             "model to quantize",
-            found=f"no float operator with integers, of inputs {'; '.join(map(str, model.inputs))}",
+            found=f"no float operator with integers, of inputs {inputs}",
             allowed="a float model, some of whose operators are quantized",
             hint="a model that is quantized already goes to tinyai.build as it is; QuantConfig's "
             "operators and float_... leave others in float",

@@ -16,11 +16,12 @@ import numpy as np
 
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.quantizer.calibration import Calibration, Watch, merged
-from tinyai.quantizer.data import Input, Part, Sample, Samples, bar
+from tinyai.quantizer.data import Part, Sample, Samples, bar
 from tinyai.quantizer.float_runner import FloatModel, FloatRunner, Recipe
 from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
 from tinyai.stages import stage
+from tinyai.tensor_spec import TensorSpec
 
 _PART = 16  # samples at most, and files always
 _PART_BYTES = 2**22  # of samples, unless one is larger
@@ -87,7 +88,7 @@ def _require_client(client: Any) -> Any:
     return as_completed
 
 
-def part_size(inputs: tuple[Input, ...]) -> int:
+def part_size(inputs: tuple[TensorSpec, ...]) -> int:
     """How many samples a part has."""
     size = sum(np.dtype(each.dtype).itemsize * int(np.prod(each.shape)) for each in inputs)
     return max(1, min(_PART, _PART_BYTES // max(size, 1)))

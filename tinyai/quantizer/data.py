@@ -21,21 +21,10 @@ import numpy as np
 from tinyai.errors import EnvironmentProblem, OptionError, TinyAIError
 from tinyai.pictures import is_picture, pixels
 from tinyai.quantizer.params import Array
+from tinyai.tensor_spec import TensorSpec
 
 Sample = Mapping[str, Array]
 Data = Iterable[Sample] | str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of the model."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 class CalibrationError(TinyAIError, ValueError):
@@ -52,7 +41,7 @@ class Samples:
     Raises ``CalibrationError``.
     """
 
-    def __init__(self, data: Data, inputs: Sequence[Input]) -> None:
+    def __init__(self, data: Data, inputs: Sequence[TensorSpec]) -> None:
         self.inputs = tuple(inputs)
         self.seen = 0  # samples of the last reading
         self._once: Iterator[Sample] | None = None
@@ -125,7 +114,7 @@ class Samples:
 class Part:
     """Samples from the number ``first`` on, of which files may hold one each."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[TensorSpec, ...]
     first: int
     held: tuple[Sample | Path, ...]
 
@@ -135,7 +124,7 @@ class Part:
             yield number, checked(number, sample, self.inputs)
 
 
-def checked(number: int, sample: Any, inputs: Sequence[Input]) -> Sample:
+def checked(number: int, sample: Any, inputs: Sequence[TensorSpec]) -> Sample:
     """The arrays of a sample, as the model takes them."""
     where = f"calibration sample {number}"
     if not isinstance(sample, Mapping):
@@ -161,7 +150,7 @@ def _require_some(some: object) -> None:
         )
 
 
-def _array(where: str, of: Input, value: Any) -> Array:
+def _array(where: str, of: TensorSpec, value: Any) -> Array:
     array: Array = np.asarray(value)
     if array.shape == of.shape[1:] and of.shape[:1] == (1,):
         array = array[None]
@@ -189,7 +178,7 @@ def _array(where: str, of: Input, value: Any) -> Array:
 # --- Files --------------------------------------------------------------------------------------
 
 
-def _npz(path: Path, inputs: tuple[Input, ...]) -> Iterator[Sample]:
+def _npz(path: Path, inputs: tuple[TensorSpec, ...]) -> Iterator[Sample]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {name.removesuffix(".npy"): name for name in archive.namelist()}
@@ -214,7 +203,7 @@ def _npz(path: Path, inputs: tuple[Input, ...]) -> Iterator[Sample]:
         ) from error
 
 
-def _rows(archive: zipfile.ZipFile, member: str, of: Input) -> Iterator[Array]:
+def _rows(archive: zipfile.ZipFile, member: str, of: TensorSpec) -> Iterator[Array]:
     """The samples of one array in a file, read one at a time."""
     with archive.open(member) as file:
         formats: Any = np.lib.format
@@ -239,7 +228,7 @@ def _rows(archive: zipfile.ZipFile, member: str, of: Input) -> Iterator[Array]:
             yield np.frombuffer(content, dtype).reshape(row)
 
 
-def _files(path: Path, inputs: tuple[Input, ...]) -> tuple[Path, ...]:
+def _files(path: Path, inputs: tuple[TensorSpec, ...]) -> tuple[Path, ...]:
     """The files of a folder, one a sample, in order of their names."""
     if len(inputs) != 1:
         raise CalibrationError(
@@ -252,7 +241,7 @@ def _files(path: Path, inputs: tuple[Input, ...]) -> tuple[Path, ...]:
     return tuple(sorted(files))
 
 
-def _read(file: Path, inputs: tuple[Input, ...]) -> Sample:
+def _read(file: Path, inputs: tuple[TensorSpec, ...]) -> Sample:
     (of,) = inputs
     try:
         if is_picture(file):

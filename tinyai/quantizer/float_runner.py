@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tinyai.qdq.operands import Fold
-from tinyai.quantizer.data import Input, Sample
+from tinyai.quantizer.data import Sample
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
 from tinyai.source import Expr, SourceType
 from tinyai.stages import stage
+from tinyai.tensor_spec import TensorSpec
 
 
 class FloatRunner(Protocol):
@@ -46,7 +47,7 @@ class FloatModel(Protocol):
     """A front end's float model: its inputs, the types of its results, its expression ``root``, and
     what computes constants. A ``root`` that is handed over is this one, rewritten."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[TensorSpec, ...]
     results: tuple[SourceType, ...]
     root: Expr
     fold: Fold

@@ -30,7 +30,9 @@ def plot(
 ) -> None:
     """Draw into a file, or on axes: noise and ranges of the ``layers``, and the damage of those of
     the ``ranking``, if any."""
-    panels = _panels(layers, ranking)
+    panels: list[Panel] = [(_noise, layers), (_ranges, layers)]
+    if ranking:
+        panels.append((_damage, ranking))
     if not isinstance(where, str | os.PathLike):
         if len(where) < len(panels):
             raise OptionError("axes of a plot", found=len(where), allowed=len(panels))
@@ -76,11 +78,6 @@ def _matplotlib() -> tuple[Any, Any]:
 
 
 Panel = tuple[Callable[[Any, Any], None], Sequence[LayerRow]]
-
-
-def _panels(layers: Sequence[LayerRow], ranking: Sequence[LayerRow]) -> list[Panel]:
-    panels: list[Panel] = [(_noise, layers), (_ranges, layers)]
-    return [*panels, (_damage, ranking)] if ranking else panels
 
 
 def _noise(axes: Axes, rows: Sequence[LayerRow]) -> None:

@@ -14,7 +14,6 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.files import no_file
+from tinyai.tensor_spec import TensorSpec
 
 Array = npt.NDArray[Any]
 
@@ -30,23 +30,6 @@ Array = npt.NDArray[Any]
 # another way to call the entry.
 CONSTANT, FORMAT = "tinyai_library", "tinyai.library/1"
 _ALIGNMENT = 64  # of the arena, in bytes
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """An input or output of a model, under the source model's name. ``dtype`` is numpy's name.
-
-    Where ``scale`` is known, the integers stand for real = scale * (q - zero_point).
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    scale: float | None = None
-    zero_point: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 class Library:

@@ -98,30 +98,20 @@ def _half_pixel(place: Array, scale: np.float32, before: int, after: int) -> Arr
     return np.asarray((place + HALF) / scale - HALF)
 
 
-def _pytorch_half_pixel(place: Array, scale: np.float32, before: int, after: int) -> Array:
-    return _half_pixel(place, scale, before, after) if after > 1 else np.zeros_like(place)
-
-
-def _tf_half_pixel(place: Array, scale: np.float32, before: int, after: int) -> Array:
-    return np.asarray((place + HALF) / scale)
-
-
 def _align_corners(place: Array, scale: np.float32, before: int, after: int) -> Array:
     if after == 1:
         return np.zeros_like(place)
     return np.asarray(place * np.float32(before - 1) / np.float32(after - 1))
 
 
-def _asymmetric(place: Array, scale: np.float32, before: int, after: int) -> Array:
-    return np.asarray(place / scale)
-
-
 POSITIONS: dict[str, Position] = {
     "half_pixel": _half_pixel,
-    "pytorch_half_pixel": _pytorch_half_pixel,
-    "tf_half_pixel_for_nn": _tf_half_pixel,
+    "pytorch_half_pixel": lambda place, scale, before, after: (
+        _half_pixel(place, scale, before, after) if after > 1 else np.zeros_like(place)
+    ),
+    "tf_half_pixel_for_nn": lambda place, scale, before, after: (place + HALF) / scale,
     "align_corners": _align_corners,
-    "asymmetric": _asymmetric,
+    "asymmetric": lambda place, scale, before, after: place / scale,
 }
 _ROUNDED: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda position: np.ceil(position - HALF),

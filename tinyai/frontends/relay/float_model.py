@@ -18,10 +18,11 @@ from tinyai.frontends.relay.build import build
 from tinyai.frontends.relay.qdq import folding, is_plain
 from tinyai.frontends.relay.source import Source, source_types
 from tinyai.frontends.relay.writer import Writer
-from tinyai.quantizer.data import Input, Sample
+from tinyai.quantizer.data import Sample
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.write import with_results
 from tinyai.source import Expr
+from tinyai.tensor_spec import TensorSpec
 
 
 class RelayModel:
@@ -148,7 +149,7 @@ def _numpy(value: Any) -> Array:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
-def _input(param: relay.Var) -> Input:
+def _input(param: relay.Var) -> TensorSpec:
     (of,) = source_types(param.checked_type)
     shape = tuple(dim for dim in of.shape if dim is not None)
     if len(shape) != len(of.shape):
@@ -158,4 +159,4 @@ def _input(param: relay.Var) -> Input:
             allowed="a fixed shape",
             hint="import the model with shapes (the importers' shape=, --input-shapes)",
         )
-    return Input(param.name_hint, shape, of.dtype)
+    return TensorSpec(param.name_hint, shape, of.dtype)

@@ -45,10 +45,6 @@ def _transposed_macs(call: Call, result: list[int], data: list[int], weight: lis
     return _places(data, _layout(call)) * math.prod(weight)
 
 
-def _dense_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
-    return math.prod(result) * data[-1]
-
-
 def _matmul_macs(call: Call, result: list[int], data: list[int], weight: list[int]) -> int:
     turned = call.attrs.get("transpose_a") or call.attrs.get("tensor_a_transpose")
     return math.prod(result) * data[-2 if turned and len(data) > 1 else -1]
@@ -64,7 +60,7 @@ def _places(shape: list[int], layout: str) -> int:
 _MACS: tuple[tuple[str, Callable[[Call, list[int], list[int], list[int]], int]], ...] = (
     (r".*\bconv\dd_transpose", _transposed_macs),
     (r".*\b(contrib_)?(depthwise_)?conv\dd(_NCHWc)?(_int8)?", _conv_macs),
-    (r".*\bdense", _dense_macs),
+    (r".*\bdense", lambda call, result, data, weight: math.prod(result) * data[-1]),
     (r".*\b(batch_)?matmul", _matmul_macs),
 )
 
@@ -77,15 +73,8 @@ def hint(reason: Reason) -> str:
     return hint_of(reason, _HINTS)
 
 
-def _is_variable(found: str) -> bool:
-    """Whether a parameter or an input was found: what an operator computes is named by it."""
-    return found in ("computed at run time", "a value computed at run time")
-
-
-def _found(text: str) -> Callable[[Reason], bool]:
-    return lambda reason: reason.found.startswith(text)
-
-
+# A parameter or an input: what an operator computes is named by the operator.
+_VARIABLE = ("computed at run time", "a value computed at run time")
 _HINTS: Hints = (
     (
         about("operator"),
@@ -116,7 +105,7 @@ _HINTS: Hints = (
         "import with fixed shapes (from_onnx(..., shape={name: dims})), or run DynamicToStatic",
     ),
     (
-        lambda reason: _is_variable(reason.found) and "constant" in reason.allowed,
+        lambda reason: reason.found in _VARIABLE and "constant" in reason.allowed,
         "hand its values over: partition_for_tinyai(mod, params), or bind_params_by_name",
     ),
     (
@@ -142,7 +131,7 @@ _HINTS: Hints = (
         "relay.transform.ConvertLayout to an allowed layout, before partitioning",
     ),
     (
-        lambda reason: "dtype" in reason.clause and _found("float")(reason),
+        lambda reason: "dtype" in reason.clause and reason.found.startswith("float"),
         "quantize this part of the network, as relay.quantize does within opt_level=3",
     ),
     (

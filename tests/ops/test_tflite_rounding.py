@@ -172,12 +172,6 @@ def summed() -> relay.Expr:
     return requantized(relay.sum(data, (1, 2)))
 
 
-def matmul() -> relay.Expr:
-    x, y = (relay.var(name, shape=(1, 8, 8), dtype="int8") for name in "xy")
-    zeros = relay.const(3), relay.const(0), relay.const(0.1), relay.const(0.2)
-    return requantized(relay.qnn.op.batch_matmul(x, y, *zeros))
-
-
 def number(value: float) -> relay.Expr:
     return relay.const(value, "float32")
 
@@ -216,7 +210,6 @@ ALONE = {
         "one without a requantization of its own",
     ),
     "sum": (summed, "qnn.requantize", "a requantized sum"),
-    "matmul": (matmul, "qnn.batch_matmul", "a product of two values"),
 }
 
 

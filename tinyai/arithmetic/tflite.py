@@ -45,8 +45,6 @@ class TfliteArithmetic(Arithmetic):
     needs_requantized_means: ClassVar[bool] = True
     rounds_averages: ClassVar[bool] = True
     has_log_softmax: ClassVar[bool] = False
-    # TVM's import of a BATCH_MATMUL gives other integers than LiteRT, so nothing is established.
-    multiplies_values: ClassVar[bool] = False
 
     def requantize(
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int

@@ -98,6 +98,7 @@ def _tensor(model: Any, tensor: Any, content: bytes) -> Tensor:
         scales, axis = quant.ScaleAsNumpy(), quant.QuantizedDimension()
         zeros = quant.ZeroPointAsNumpy() if quant.ZeroPointLength() else zeros
     value, data = None, data_of(model, tensor, content)
+    data = b"" if 0 in of.shape else data
     # What is no plain array of numbers (sparse, packed, texts) is refused by who reads it.
     if data is not None and tensor.Sparsity() is None and hasattr(np, dtype):
         value = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).astype(dtype)

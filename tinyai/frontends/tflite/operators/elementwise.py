@@ -15,6 +15,7 @@ _PLAIN = ("int32", "int64")
 
 def _binary(operator: str) -> Read:
     def read(site: Site) -> Expr:
+        site.require_broadcast()
         left, right = site.tensor(0), site.tensor(1)
         if site.kind in ("ADD", "SUB"):
             site.options("PotScaleInt16")  # of int16 alone
@@ -36,6 +37,7 @@ reads("MUL", options="MulOptions", inputs=2)(_binary("multiply"))
 
 def _picked(operator: str) -> Read:
     def read(site: Site) -> Expr:
+        site.require_broadcast()
         site.require_same_scale(0, 1)
         return site.call(operator, site.value(0), site.value(1))
 
@@ -48,6 +50,7 @@ for _kind in ("MAXIMUM", "MINIMUM"):
 
 @reads("DIV", options="DivOptions", inputs=2)
 def _div(site: Site) -> Expr:
+    site.require_broadcast()
     require(not site.is_quantized(0, 1), "type", site.output.dtype, "float32")
     return activated(site, site.call("divide", site.value(0), site.value(1)))
 
@@ -90,6 +93,7 @@ def _prelu(site: Site) -> Expr:
         require(fits, "shape of the slope", known.shape, "one number a channel")
         axis = len(site.shape) - 1
         return site.call("prelu", site.value(0), constant(known.reshape(-1)), axis=axis)
+    site.require_broadcast()
     data, slope, to = site.tensor(0), site.tensor(1), site.output
     value, zero = site.value(0), constant(data.zero_point, data.dtype)
     above = site.call("maximum", value, zero, of=value.type)

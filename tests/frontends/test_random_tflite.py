@@ -1,0 +1,94 @@
+"""Random .tflite files beside LiteRT's reference kernels: read to the same integers, or refused
+with a reason.
+
+To see file 123: ``random_tflite.random_file(123).content()``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from tests.support.random_tflite import OPERATORS, RARE, Writer, random_file
+from tinyai.errors import BoundaryError
+from tinyai.frontends.tflite.load import read_model
+from tinyai.frontends.whole import network_of
+from tinyai.ir import Array
+from tinyai.passes import optimize
+from tinyai.reference import run_graph
+
+FILES, MANY, PARTS = 100, 1000, 10
+
+
+def by_litert(content: bytes, x: Array) -> Array | None:
+    """The result; None of a file that LiteRT refuses."""
+    kernels = OpResolverType.BUILTIN_REF
+    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
+    try:
+        interpreter.allocate_tensors()
+        (first,) = interpreter.get_input_details()
+        interpreter.set_tensor(first["index"], x)
+        interpreter.invoke()
+    except (RuntimeError, ValueError):
+        return None
+    (last,) = interpreter.get_output_details()
+    return np.array(interpreter.get_tensor(last["index"]))
+
+
+def outcome(written: Writer, file: Path) -> str:
+    """What became of a file: a row of the report, where one is refused."""
+    content = written.content()
+    file.write_bytes(content)
+    try:
+        network = network_of(read_model(file), "net", "tflite")
+    except BoundaryError as error:
+        (row, *_) = error.report.host
+        assert row.operator in written.kinds
+        assert row.reason.clause
+        assert row.reason.allowed
+        return f"refused: {row.operator}"
+    (port,) = network.inputs
+    assert port.name == "t0"
+    x = np.random.default_rng(1).integers(-128, 128, port.type.shape).astype(np.int8)
+    expected = by_litert(content, x)
+    if expected is None:
+        return "refused by LiteRT"
+    (found,) = run_graph(optimize(network.graph), [x])
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected, str(written.kinds))
+    return "equal"
+
+
+def check(seeds: range, folder: Path) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            found[outcome(random_file(seed), folder / "model.tflite")] += 1
+        except Exception as error:
+            raise AssertionError(f"file {seed}, of {random_file(seed).kinds}") from error
+    return found
+
+
+def test_random_files_give_litert_s_integers_or_a_reason(tmp_path: Path) -> None:
+    found = check(range(FILES), tmp_path)
+    assert found["equal"] > 0.6 * FILES, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_many_random_files_give_litert_s_integers_or_a_reason(part: int, tmp_path: Path) -> None:
+    seeds = range(FILES + part * MANY // PARTS, FILES + (part + 1) * MANY // PARTS)
+    found = check(seeds, tmp_path)
+    assert found["equal"] > 0.6 * len(seeds), found
+
+
+@pytest.mark.parametrize("name", sorted(set(OPERATORS) - set(RARE)))
+def test_each_operator_gives_litert_s_integers(name: str, tmp_path: Path) -> None:
+    """Each of the files alone, some of which no integers were compared of (SUM, odd betas)."""
+    files = [written for seed in range(8) if (written := random_file(seed, name)).kinds]
+    found = Counter(outcome(written, tmp_path / "model.tflite") for written in files)
+    assert found["equal"] >= 0.3 * len(files), found

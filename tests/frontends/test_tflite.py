@@ -1,0 +1,229 @@
+"""The reader of .tflite files, which needs no TVM."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tflite
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.support.paths import MODELS, ROOT
+from tests.support.prequantized import TFLITE, tflite_path, without_softmax
+from tests.support.tflite_models import Tensor, one_operator
+from tinyai.checking.litert import LiteRT
+from tinyai.errors import BoundaryError, ModelError
+from tinyai.frontends.files import network_of_file
+from tinyai.frontends.relay import whole as relay
+from tinyai.frontends.tflite.load import read_model
+from tinyai.frontends.tflite.operators import READERS
+from tinyai.frontends.whole import network_of
+from tinyai.ir import Array, Graph
+from tinyai.network import Network
+from tinyai.passes import optimize
+from tinyai.runtime.runner import Runner
+from tinyai.target import Target
+
+OURS = Target(rounding="tflite")
+NATIVE = Target(isa="native", rounding="tflite")
+REAL = (
+    *("i8_fd_short", "i8_hand_recrop", "i8_sine"),
+    pytest.param("i8_iris_landmark", marks=pytest.mark.slow),
+)
+SAMPLES = 20
+
+
+def real(name: str) -> Path:
+    path = MODELS / "real" / f"{name}.tflite"
+    if not path.exists():
+        pytest.skip(f"the folder of shared models lacks {path.name}")
+    return path
+
+
+def numbered(graph: Graph) -> tuple[str, list[Array]]:
+    """A graph's text with its tensors numbered as they come, and its constants in that order."""
+    names: dict[str, str] = {}
+    text = re.sub(
+        r"%\w+",
+        lambda found: names.setdefault(found[0], f"%{len(names)}"),
+        str(replace(graph, name="")),
+    )
+    return text, [graph.constants[name[1:]] for name in names if name[1:] in graph.constants]
+
+
+@pytest.mark.parametrize("name", TFLITE)
+def test_the_graph_is_that_of_tvm_s_importer(name: str) -> None:
+    file = tflite_path(name)
+    found, expected = network_of_file(file, OURS), relay.network_of(file, OURS)
+    assert (found.inputs, found.outputs) == (expected.inputs, expected.outputs)
+    (text, constants), (wanted, theirs) = (
+        numbered(optimize(network.graph)) for network in (found, expected)
+    )
+    assert text == wanted
+    assert all(map(np.array_equal, constants, theirs))
+    assert [each.dtype for each in constants] == [each.dtype for each in theirs]
+
+
+def samples_of(network: Network) -> list[list[Array]]:
+    rng = np.random.default_rng(1)
+
+    def drawn(shape: tuple[int, ...], dtype: str) -> Array:
+        if dtype == "float32":
+            return rng.uniform(-1, 1, shape).astype(np.float32)
+        return rng.integers(-128, 128, shape).astype(dtype)
+
+    ports = [port.type for port in network.inputs]
+    return [[drawn(of.shape, of.dtype) for of in ports] for _ in range(SAMPLES)]
+
+
+def check(content: bytes, network: Network) -> None:
+    samples = samples_of(network)
+    runner = Runner(network.graph, NATIVE)
+    for sample, expected in zip(samples, LiteRT(content).results(samples), strict=True):
+        for found, wanted in zip(runner(*sample), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_files_of_other_tools_give_litert_s_integers(name: str) -> None:
+    """Constants behind the flatbuffer, operator codes of 32 bits alone, PRELU, dense layers with a
+    scale for each unit."""
+    file = real(name)
+    check(file.read_bytes(), network_of_file(file, OURS))
+
+
+@pytest.mark.slow  # their graphs are those of TVM's importer, which are compared too
+@pytest.mark.parametrize("name", TFLITE)
+def test_networks_give_litert_s_integers(name: str, tmp_path: Path) -> None:
+    content = tflite_path(name).read_bytes()
+    if name.startswith("mobilenet"):
+        content = without_softmax(content)
+    (tmp_path / "net.tflite").write_bytes(content)
+    check(content, network_of_file(tmp_path / "net.tflite", OURS))
+
+
+# --- What stays out is named ---------------------------------------------------------------------
+
+
+def refused(file: Path) -> BoundaryError:
+    with pytest.raises(BoundaryError) as caught:
+        network_of_file(file, OURS)
+    return caught.value
+
+
+def test_all_that_keeps_a_file_from_being_whole_is_named() -> None:
+    rows = refused(real("i8_nmp")).report.host
+    assert {"LOG", "EQUAL", "SELECT_V2", "DIV"} <= {row.operator for row in rows}
+    assert all(row.name for row in rows)
+
+
+def test_state_is_named() -> None:
+    error = refused(real("alexa"))
+    assert {row.operator for row in error.report.host} == {"VAR_HANDLE", "READ_VARIABLE"}
+    assert "state: a variable" in str(error)
+
+
+def written(folder: Path, content: bytes) -> Path:
+    file = folder / "net.tflite"
+    file.write_bytes(content)
+    return file
+
+
+def test_an_option_that_no_reader_looks_at_is_refused(tmp_path: Path) -> None:
+    options = schema.FullyConnectedOptionsT()
+    options.weightsFormat = 1
+    weights = Tensor((3, 4), 0.5, 0, np.ones((3, 4), np.int8))
+    content = one_operator(
+        "FULLY_CONNECTED", [Tensor((2, 4), 0.5), weights], Tensor((2, 3), 0.5), options
+    )
+    (row,) = refused(written(tmp_path, content)).report.host
+    assert (row.operator, row.name, row.reason.clause) == (
+        "FULLY_CONNECTED",
+        "y",
+        "option WeightsFormat",
+    )
+    assert (row.reason.found, row.reason.allowed) == ("1", "0")
+
+
+def test_options_of_another_operator_are_refused(tmp_path: Path) -> None:
+    content = one_operator(
+        "TANH", [Tensor((4,), 0.5)], Tensor((4,), 1 / 128), schema.SoftmaxOptionsT()
+    )
+    (row,) = refused(written(tmp_path, content)).report.host
+    assert (row.reason.clause, row.reason.found) == ("options", "SoftmaxOptions")
+
+
+def test_every_table_of_options_is_one_of_the_schema() -> None:
+    assert [
+        row.options for row in READERS.values() if row.options and not hasattr(tflite, row.options)
+    ] == []
+    builtins = vars(tflite.BuiltinOperator)
+    assert [kind for kind in READERS if kind not in builtins] == []
+
+
+def test_a_file_that_contradicts_itself_is_no_fault_of_ours(tmp_path: Path) -> None:
+    content = tflite_path("kws_ref_model").read_bytes()
+    for broken in (content[:1000], content[:4] + b"NOPE" + content[8:], b"\0" * 40):
+        with pytest.raises(ModelError, match=r"model file\n  found: .*net\.tflite"):
+            read_model(written(tmp_path, broken))
+
+
+def test_upward_gives_tvm_s_integers_of_the_same_network() -> None:
+    network = network_of(read_model(tflite_path("kws_ref_model")), "kws", "upward")
+    assert network.rounding == "upward"
+
+
+# --- Without TVM ---------------------------------------------------------------------------------
+
+WITHOUT_TVM = """
+    import sys
+
+    class NoTvm:
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] in ("tvm", "torch", "onnx"):
+                raise ImportError(f"{name} is not wanted here")
+
+    sys.meta_path.insert(0, NoTvm())
+    from tinyai.cli import main
+
+    sys.argv = ["tinyai", *sys.argv[1:]]
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "compile MODEL -o net.so --isa scalar",
+        "compile MODEL -o package --isa scalar --ends int8",
+        "run MODEL -i x.npy --isa scalar",
+        "explain MODEL --isa scalar",
+        "check MODEL --isa scalar --samples 2",
+        "bench MODEL --isa scalar --runs 2",
+        "tune MODEL -o tuning.json --isa scalar --seconds 0",
+    ],
+)
+def test_commands_need_no_tvm(words: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 4, 4, 2), np.int8))
+    options = schema.Conv2DOptionsT()
+    options.strideH = options.strideW = 1
+    weights = Tensor((3, 2, 2, 2), 0.01, 0, np.full((3, 2, 2, 2), 7, np.int8))
+    bias = Tensor((3,), 0.001, 0, np.zeros(3, np.int32))
+    data, result = Tensor((1, 4, 4, 2), 0.1, 3), Tensor((1, 4, 4, 3), 0.05, -5)
+    content = one_operator("CONV_2D", [data, weights, bias], result, options)
+    command = words.replace("MODEL", str(written(tmp_path, content))).split()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(WITHOUT_TVM), *command],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

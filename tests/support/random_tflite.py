@@ -1,0 +1,749 @@
+"""Random .tflite files of int8 operators, written with the schema's package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.support.oracle import Array
+
+Rng = np.random.Generator
+_TYPES = schema.TensorType
+SOFTMAX, LOGISTIC, TANH = (1 / 256, -128), (1 / 256, -128), (1 / 128, 0)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the file: its number, shape and quantization."""
+
+    index: int
+    shape: tuple[int, ...]
+    scale: float
+    zero: int
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass
+class Writer:
+    """A file that grows. ``kinds`` are the operators that it has."""
+
+    rng: Rng
+    model: Any = field(default_factory=schema.ModelT)
+    graph: Any = field(default_factory=schema.SubGraphT)
+    kinds: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model.version, self.model.buffers = 3, [schema.BufferT()]
+        self.model.operatorCodes, self.model.subgraphs = [], [self.graph]
+        self.graph.tensors, self.graph.operators = [], []
+        self.graph.inputs, self.graph.outputs = [], []
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: str = "INT8",
+        data: Array | None = None,
+        scales: Any = (),
+        zeros: Any = (),
+        axis: int = 0,
+    ) -> int:
+        tensor = schema.TensorT()
+        tensor.shape, tensor.type = list(shape), getattr(_TYPES, dtype)
+        tensor.name, tensor.buffer = f"t{len(self.graph.tensors)}", 0
+        if data is not None:
+            tensor.buffer = len(self.model.buffers)
+            self.model.buffers.append(schema.BufferT())
+            self.model.buffers[-1].data = np.frombuffer(data.tobytes(), np.uint8)
+        if np.size(scales):
+            tensor.quantization = schema.QuantizationParametersT()
+            tensor.quantization.scale = np.array(scales, np.float32).reshape(-1)
+            tensor.quantization.zeroPoint = np.array(zeros, np.int64).reshape(-1)
+            tensor.quantization.quantizedDimension = axis
+        self.graph.tensors.append(tensor)
+        return len(self.graph.tensors) - 1
+
+    def numbers(self, values: Any, dtype: str = "int32") -> int:
+        array = np.array(values, dtype)
+        return self.tensor(array.shape, dtype.upper(), array)
+
+    def value(self, shape: Sequence[int], scale: float = 0, zero: int | None = None) -> Value:
+        scale = scale or float(np.exp(self.rng.uniform(-4, -1)))
+        zero = int(self.rng.integers(-100, 100)) if zero is None else zero
+        index = self.tensor(shape, "INT8", None, [scale], [zero])
+        scale = float(np.float32(scale))
+        return Value(index, tuple(map(int, shape)), scale, zero)
+
+    def constant(self, shape: Sequence[int], scale: float = 0, zero: int | None = None) -> Value:
+        data = self.rng.integers(-128, 128, shape).astype(np.int8)
+        scale = scale or float(np.exp(self.rng.uniform(-4, -1)))
+        zero = int(self.rng.integers(-100, 100)) if zero is None else zero
+        return Value(self.tensor(shape, "INT8", data, [scale], [zero]), tuple(shape), scale, zero)
+
+    def like(self, value: Value, shape: Sequence[int]) -> Value:
+        return self.value(shape, value.scale, value.zero)
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        table: str = "",
+        **fields: Any,
+    ) -> None:
+        number = getattr(schema.BuiltinOperator, kind)
+        code, operator = schema.OperatorCodeT(), schema.OperatorT()
+        code.builtinCode = number
+        # Some files have the number in the new field alone.
+        code.deprecatedBuiltinCode = min(number, 127) if self.rng.integers(4) else 0
+        self.model.operatorCodes.append(code)
+        operator.opcodeIndex = len(self.model.operatorCodes) - 1
+        operator.inputs, operator.outputs = list(inputs), list(outputs)
+        if table:
+            options = getattr(schema, f"{table}OptionsT")()
+            for name, value in fields.items():
+                assert hasattr(options, name), (table, name)
+                setattr(options, name, value)
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, f"{table}Options")
+            operator.builtinOptions = options
+        self.graph.operators.append(operator)
+        self.kinds.append(kind)
+
+    def content(self) -> bytes:
+        builder = flatbuffers.Builder(4096)
+        builder.Finish(self.model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+    # --- What operators choose ---
+
+    def activation(self) -> int:
+        return int(self.rng.choice([0, 0, 0, 1, 2, 3]))
+
+    def window(self, value: Value, most: int = 3) -> tuple[int, int, int, int]:
+        """Height, width, and strides, which fit an image."""
+        height, width = (int(self.rng.integers(1, min(most, n) + 1)) for n in value.shape[1:3])
+        return height, width, *(int(n) for n in self.rng.integers(1, 3, 2))  # type: ignore[return-value]
+
+    def axis(self, value: Value) -> int:
+        return int(self.rng.integers(value.rank))
+
+
+def _extent(size: int, taps: int, stride: int, padding: int) -> int:
+    return -(-size // stride) if padding == 0 else (size - taps) // stride + 1
+
+
+# Of which nothing was compared with LiteRT's integers: they are refused.
+RARE = ("squared_difference", "log_softmax")
+Make = Callable[[Writer, Value], Value | None]
+OPERATORS: dict[str, Make] = {}
+
+
+def makes(make: Make) -> Make:
+    """An operator of the random files; it returns None for a value that it does not take."""
+    OPERATORS[make.__name__] = make
+    return make
+
+
+def _image(value: Value) -> bool:
+    return value.rank == 4 and min(value.shape) > 0
+
+
+def _bias(w: Writer, count: int, scales: Any) -> int:
+    data = w.rng.integers(-3000, 3000, count).astype(np.int32)
+    return w.tensor([count], "INT32", data, scales, np.zeros(np.size(scales)))
+
+
+def _weights(w: Writer, shape: Sequence[int], axis: int, apart: bool) -> tuple[int, Array]:
+    data = w.rng.integers(-127, 128, shape).astype(np.int8)
+    scales = np.exp(w.rng.uniform(-6, -4, shape[axis] if apart else 1)).astype(np.float32)
+    zeros = np.zeros(scales.size)
+    return w.tensor(shape, "INT8", data, scales, zeros, axis if apart else 0), scales
+
+
+@makes
+def conv2d(w: Writer, x: Value) -> Value | None:
+    if not _image(x):
+        return None
+    height, width, down, right = w.window(x)
+    padding, channels = int(w.rng.integers(2)), int(w.rng.integers(1, 12))
+    dilation = [int(n) for n in w.rng.integers(1, 3, 2)] if down == right == 1 else [1, 1]
+    taps = [(n - 1) * d + 1 for n, d in zip((height, width), dilation, strict=True)]
+    if padding and any(t > n for t, n in zip(taps, x.shape[1:3], strict=True)):
+        return None
+    groups = 2 if x.shape[3] % 2 == 0 and w.rng.integers(6) == 0 else 1
+    channels *= groups
+    weights, scales = _weights(
+        w, (channels, height, width, x.shape[3] // groups), 0, bool(w.rng.integers(4))
+    )
+    image = [
+        _extent(n, t, s, padding) for n, t, s in zip(x.shape[1:3], taps, (down, right), strict=True)
+    ]
+    out = w.value((x.shape[0], *image, channels))
+    inputs = [x.index, weights]
+    if w.rng.integers(5):
+        inputs.append(_bias(w, channels, scales * np.float32(x.scale)))
+    w.add(
+        "CONV_2D",
+        inputs,
+        [out.index],
+        "Conv2D",
+        padding=padding,
+        strideH=down,
+        strideW=right,
+        dilationHFactor=dilation[0],
+        dilationWFactor=dilation[1],
+        fusedActivationFunction=w.activation(),
+    )
+    return out
+
+
+@makes
+def depthwise(w: Writer, x: Value) -> Value | None:
+    if not _image(x):
+        return None
+    height, width, down, right = w.window(x)
+    padding, times = int(w.rng.integers(2)), int(w.rng.choice([1, 1, 2]))
+    channels = x.shape[3] * times
+    weights, scales = _weights(w, (1, height, width, channels), 3, bool(w.rng.integers(4)))
+    image = [
+        _extent(n, t, s, padding)
+        for n, t, s in zip(x.shape[1:3], (height, width), (down, right), strict=True)
+    ]
+    out = w.value((x.shape[0], *image, channels))
+    bias = _bias(w, channels, scales * np.float32(x.scale))
+    w.add(
+        "DEPTHWISE_CONV_2D",
+        [x.index, weights, bias],
+        [out.index],
+        "DepthwiseConv2D",
+        padding=padding,
+        strideH=down,
+        strideW=right,
+        depthMultiplier=times,
+        dilationHFactor=1,
+        dilationWFactor=1,
+        fusedActivationFunction=w.activation(),
+    )
+    return out
+
+
+@makes
+def transposed(w: Writer, x: Value) -> Value | None:
+    if not _image(x) or math.prod(x.shape) > 2000:
+        return None
+    height, width, down, right = w.window(x)
+    padding, channels = int(w.rng.integers(2)), int(w.rng.integers(1, 8))
+    weights, scales = _weights(w, (channels, height, width, x.shape[3]), 0, bool(w.rng.integers(4)))
+    image = [
+        n * s if padding == 0 else (n - 1) * s + t + int(w.rng.integers(2)) * (s > 1 and t >= s)
+        for n, t, s in zip(x.shape[1:3], (height, width), (down, right), strict=True)
+    ]
+    shape = (x.shape[0], *image, channels)
+    out = w.value(shape)
+    inputs = [w.numbers(shape), weights, x.index]
+    if w.rng.integers(2):
+        inputs.append(_bias(w, channels, scales * np.float32(x.scale)))
+    w.add(
+        "TRANSPOSE_CONV",
+        inputs,
+        [out.index],
+        "TransposeConv",
+        padding=padding,
+        strideH=down,
+        strideW=right,
+        fusedActivationFunction=w.activation(),
+    )
+    return out
+
+
+@makes
+def fully_connected(w: Writer, x: Value) -> Value | None:
+    units, depth = int(w.rng.integers(1, 12)), x.shape[-1] if x.rank else 0
+    keep = bool(w.rng.integers(2))
+    if not x.rank or math.prod(x.shape) > 5000:
+        return None
+    if not keep and x.rank != 2:
+        depth = math.prod(x.shape[1:]) if w.rng.integers(2) else depth
+    weights, scales = _weights(w, (units, depth), 0, bool(w.rng.integers(2)))
+    rows = math.prod(x.shape) // depth
+    out = w.value((*x.shape[:-1], units) if keep else (rows, units))
+    inputs = [x.index, weights]
+    inputs.append(_bias(w, units, scales * np.float32(x.scale)) if w.rng.integers(4) else -1)
+    w.add(
+        "FULLY_CONNECTED",
+        inputs,
+        [out.index],
+        "FullyConnected",
+        keepNumDims=keep,
+        fusedActivationFunction=w.activation(),
+    )
+    return out
+
+
+@makes
+def pool(w: Writer, x: Value) -> Value | None:
+    if not _image(x):
+        return None
+    height, width, down, right = w.window(x, 4)
+    padding = int(w.rng.integers(2))
+    image = [
+        _extent(n, t, s, padding)
+        for n, t, s in zip(x.shape[1:3], (height, width), (down, right), strict=True)
+    ]
+    out = w.like(x, (x.shape[0], *image, x.shape[3]))
+    w.add(
+        str(w.rng.choice(["MAX_POOL_2D", "AVERAGE_POOL_2D"])),
+        [x.index],
+        [out.index],
+        "Pool2D",
+        padding=padding,
+        strideH=down,
+        strideW=right,
+        filterHeight=height,
+        filterWidth=width,
+        fusedActivationFunction=w.activation(),
+    )
+    return out
+
+
+@makes
+def arithmetic(w: Writer, x: Value) -> Value | None:
+    kind = str(w.rng.choice(["ADD", "SUB", "MUL"]))
+    shapes = [x.shape, (*(1,) * (x.rank - 1), *x.shape[-1:]), (1,), x.shape[-1:], ()]
+    other = w.constant(shapes[int(w.rng.integers(len(shapes)))])
+    if w.rng.integers(3) == 0:
+        other = x
+    out = w.value(x.shape)
+    pair = [x.index, other.index]
+    table = kind.title()
+    w.add(
+        kind,
+        pair[:: int(w.rng.choice([1, -1]))],
+        [out.index],
+        table,
+        fusedActivationFunction=w.activation(),
+    )
+    return out
+
+
+@makes
+def squared_difference(w: Writer, x: Value) -> Value | None:
+    out = w.value(x.shape)
+    w.add("SQUARED_DIFFERENCE", [x.index, w.constant(x.shape).index], [out.index])
+    return out
+
+
+@makes
+def extremes(w: Writer, x: Value) -> Value | None:
+    kind = str(w.rng.choice(["MAXIMUM", "MINIMUM"]))
+    other = w.constant(x.shape if w.rng.integers(2) else (1,), x.scale, x.zero)
+    out = w.like(x, x.shape)
+    w.add(kind, [x.index, other.index], [out.index], "MaximumMinimum")
+    return out
+
+
+@makes
+def concatenation(w: Writer, x: Value) -> Value | None:
+    if not x.rank:
+        return None
+    axis = w.axis(x)
+    other = w.constant(x.shape, x.scale, x.zero)
+    shape = [n * 3 if d == axis else n for d, n in enumerate(x.shape)]
+    out = w.like(x, shape)
+    w.add(
+        "CONCATENATION",
+        [x.index, other.index, x.index],
+        [out.index],
+        "Concatenation",
+        axis=axis - int(w.rng.choice([0, x.rank])),
+        fusedActivationFunction=0,
+    )
+    return out
+
+
+@makes
+def split(w: Writer, x: Value) -> Value | None:
+    axis = w.axis(x) if x.rank else 0
+    if not x.rank or x.shape[axis] < 2:
+        return None
+    first = int(w.rng.integers(1, x.shape[axis]))
+    sizes = [first, x.shape[axis] - first]
+    if sizes[0] == sizes[1]:
+        parts = [w.like(x, [n if d == axis else m for d, m in enumerate(x.shape)]) for n in sizes]
+        indices = [part.index for part in parts]
+        w.add("SPLIT", [w.numbers(axis), x.index], indices, "Split", numSplits=2)
+        return parts[int(w.rng.integers(2))]
+    parts = [w.like(x, [n if d == axis else m for d, m in enumerate(x.shape)]) for n in sizes]
+    if w.rng.integers(2):
+        sizes[int(w.rng.integers(2))] = -1
+    inputs = [x.index, w.numbers(sizes), w.numbers(axis)]
+    w.add("SPLIT_V", inputs, [part.index for part in parts], "SplitV", numSplits=2)
+    return parts[int(w.rng.integers(2))]
+
+
+@makes
+def pack(w: Writer, x: Value) -> Value | None:
+    if x.rank > 3:
+        return None
+    axis = int(w.rng.integers(x.rank + 1))
+    out = w.like(x, (*x.shape[:axis], 2, *x.shape[axis:]))
+    w.add("PACK", [x.index, x.index], [out.index], "Pack", axis=axis, valuesCount=2)
+    return out
+
+
+@makes
+def unpack(w: Writer, x: Value) -> Value | None:
+    axis = w.axis(x) if x.rank else 0
+    if x.rank < 2 or x.shape[axis] > 5:
+        return None
+    shape = [n for d, n in enumerate(x.shape) if d != axis]
+    parts = [w.like(x, shape) for _ in range(x.shape[axis])]
+    w.add("UNPACK", [x.index], [p.index for p in parts], "Unpack", axis=axis, num=len(parts))
+    return parts[int(w.rng.integers(len(parts)))]
+
+
+@makes
+def reshape(w: Writer, x: Value) -> Value | None:
+    count = math.prod(x.shape)
+    first = int(w.rng.choice([n for n in range(1, 9) if count % n == 0]))
+    shape = (first, count // first)
+    out = w.like(x, shape)
+    asked = [first, -1] if w.rng.integers(2) else list(shape)
+    w.add("RESHAPE", [x.index, w.numbers(asked)], [out.index], "Reshape", newShape=asked)
+    return out
+
+
+@makes
+def dims(w: Writer, x: Value) -> Value | None:
+    ones = [d for d, n in enumerate(x.shape) if n == 1]
+    if ones and w.rng.integers(2):
+        out = w.like(x, [n for d, n in enumerate(x.shape) if d != ones[0]])
+        w.add("SQUEEZE", [x.index], [out.index], "Squeeze", squeezeDims=[ones[0]])
+        return out
+    if x.rank > 3:
+        return None
+    axis = int(w.rng.integers(x.rank + 1))
+    out = w.like(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+    w.add("EXPAND_DIMS", [x.index, w.numbers(axis)], [out.index])
+    return out
+
+
+@makes
+def pad(w: Writer, x: Value) -> Value | None:
+    if not x.rank or x.rank > 4:
+        return None
+    kind = str(w.rng.choice(["PAD", "PADV2", "MIRROR_PAD"]))
+    widths = w.rng.integers(0, 3, (x.rank, 2))
+    fields: dict[str, Any] = {}
+    if kind == "MIRROR_PAD":
+        mode = int(w.rng.integers(2))
+        widths = np.minimum(widths, np.array(x.shape)[:, None] - 1 + mode)
+        fields = {"table": "MirrorPad", "mode": mode}
+    out = w.like(x, [n + int(a + b) for n, (a, b) in zip(x.shape, widths, strict=True)])
+    inputs = [x.index, w.numbers(widths)]
+    if kind == "PADV2":
+        inputs.append(w.constant((1,), x.scale, x.zero).index)
+    w.add(kind, inputs, [out.index], **fields)
+    return out
+
+
+@makes
+def transpose(w: Writer, x: Value) -> Value | None:
+    if not x.rank:  # of which LiteRT's kernel leaves the result unset
+        return None
+    order = w.rng.permutation(x.rank)
+    out = w.like(x, [x.shape[d] for d in order])
+    w.add("TRANSPOSE", [x.index, w.numbers(order)], [out.index])
+    return out
+
+
+@makes
+def part(w: Writer, x: Value) -> Value | None:
+    if not x.rank or x.rank > 4:
+        return None
+    begin = [int(w.rng.integers(n)) for n in x.shape]
+    size = [int(w.rng.integers(1, n - b + 1)) for n, b in zip(x.shape, begin, strict=True)]
+    if w.rng.integers(2):
+        out = w.like(x, size)
+        open_end = [-1 if n == b + s else s for n, b, s in zip(x.shape, begin, size, strict=True)]
+        w.add("SLICE", [x.index, w.numbers(begin), w.numbers(open_end)], [out.index])
+        return out
+    steps = [int(s) for s in w.rng.choice([1, 1, 1, 2, -1], x.rank)]
+    end = [
+        b + s if step > 0 else b - x.shape[d] - 1
+        for d, (b, s, step) in enumerate(zip(begin, size, steps, strict=True))
+    ]
+    masks = [int(w.rng.integers(1 << x.rank)) * int(w.rng.integers(2)) for _ in range(2)]
+    shrink = int(w.rng.integers(1 << x.rank)) * int(w.rng.integers(3) == 0)
+    shape = []
+    for d, n in enumerate(x.shape):
+        low = None if masks[0] >> d & 1 else begin[d]
+        high = None if masks[1] >> d & 1 else end[d]
+        if shrink >> d & 1:
+            steps[d] = 1
+            continue
+        if steps[d] < 0 and not masks[1] >> d & 1:
+            high = end[d] = -n - 1
+        shape.append(len(range(*slice(low, high, steps[d]).indices(n))))
+    if 0 in shape:
+        return None
+    out = w.like(x, shape)
+    w.add(
+        "STRIDED_SLICE",
+        [x.index, w.numbers(begin), w.numbers(end), w.numbers(steps)],
+        [out.index],
+        "StridedSlice",
+        beginMask=masks[0],
+        endMask=masks[1],
+        shrinkAxisMask=shrink,
+    )
+    return out
+
+
+@makes
+def gather(w: Writer, x: Value) -> Value | None:
+    if not x.rank or x.rank > 3:
+        return None
+    axis = w.axis(x)
+    places = w.rng.integers(0, x.shape[axis], int(w.rng.integers(1, 6)))
+    out = w.like(x, (*x.shape[:axis], len(places), *x.shape[axis + 1 :]))
+    w.add("GATHER", [x.index, w.numbers(places)], [out.index], "Gather", axis=axis, batchDims=0)
+    return out
+
+
+@makes
+def tile(w: Writer, x: Value) -> Value | None:
+    if not x.rank:
+        return None
+    times = w.rng.integers(1, 3, x.rank)
+    out = w.like(x, [int(n * t) for n, t in zip(x.shape, times, strict=True)])
+    w.add("TILE", [x.index, w.numbers(times)], [out.index])
+    return out
+
+
+@makes
+def reverse(w: Writer, x: Value) -> Value | None:
+    if not x.rank:
+        return None
+    out = w.like(x, x.shape)
+    w.add("REVERSE_V2", [x.index, w.numbers([w.axis(x)])], [out.index])
+    return out
+
+
+@makes
+def resize(w: Writer, x: Value) -> Value | None:
+    if not _image(x):
+        return None
+    size = [int(n) for n in w.rng.integers(1, 12, 2)]
+    if w.rng.integers(2):
+        size = [2 * n for n in x.shape[1:3]]
+    name = str(w.rng.choice(["Bilinear", "NearestNeighbor"]))
+    kind = {"Bilinear": "RESIZE_BILINEAR", "NearestNeighbor": "RESIZE_NEAREST_NEIGHBOR"}[name]
+    corners, centres = [(False, False), (True, False), (False, True)][int(w.rng.integers(3))]
+    out = w.like(x, (x.shape[0], *size, x.shape[3]))
+    w.add(
+        kind,
+        [x.index, w.numbers(size)],
+        [out.index],
+        f"Resize{name}",
+        alignCorners=corners,
+        halfPixelCenters=centres,
+    )
+    return out
+
+
+@makes
+def blocks(w: Writer, x: Value) -> Value | None:
+    if not _image(x):
+        return None
+    n, h, width, c = x.shape
+    if h % 2 == width % 2 == 0 and w.rng.integers(2):
+        out = w.like(x, (n, h // 2, width // 2, 4 * c))
+        w.add("SPACE_TO_DEPTH", [x.index], [out.index], "SpaceToDepth", blockSize=2)
+        return out
+    if c % 4:
+        return None
+    out = w.like(x, (n, 2 * h, 2 * width, c // 4))
+    w.add("DEPTH_TO_SPACE", [x.index], [out.index], "DepthToSpace", blockSize=2)
+    return out
+
+
+@makes
+def reduced(w: Writer, x: Value) -> Value | None:
+    if not x.rank or x.rank > 4:
+        return None
+    kind = str(w.rng.choice(["MEAN", "MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"]))
+    count = int(w.rng.integers(1, x.rank + 1))
+    axes = sorted(int(d) for d in w.rng.permutation(x.rank)[:count])
+    keep = bool(w.rng.integers(2))
+    shape = [1 if d in axes else n for d, n in enumerate(x.shape) if keep or d not in axes]
+    out = w.value(shape) if kind in ("MEAN", "SUM") and w.rng.integers(3) else w.like(x, shape)
+    given = [axis - x.rank * int(w.rng.integers(2)) for axis in axes]
+    w.add(kind, [x.index, w.numbers(given)], [out.index], "Reducer", keepDims=keep)
+    return out
+
+
+@makes
+def softmax(w: Writer, x: Value) -> Value | None:
+    if not x.rank or x.scale > 0.1:  # LiteRT's kernel aborts for large ones
+        return None
+    out = w.value(x.shape, *SOFTMAX)
+    beta = float(w.rng.choice([1, 1, 0.5, 0.7]))
+    w.add("SOFTMAX", [x.index], [out.index], "Softmax", beta=beta)
+    return out
+
+
+@makes
+def log_softmax(w: Writer, x: Value) -> Value | None:
+    if not x.rank:
+        return None
+    out = w.value(x.shape, 16 / 256, 127)
+    w.add("LOG_SOFTMAX", [x.index], [out.index])
+    return out
+
+
+@makes
+def function(w: Writer, x: Value) -> Value | None:
+    kind = str(
+        w.rng.choice(
+            [
+                *("LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU", "ELU", "GELU", "EXP", "ABS"),
+                *("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "NEG", "SQUARE", "SQRT", "RSQRT"),
+                *("LOG", "FLOOR", "CEIL"),
+            ]
+        )
+    )
+    out = w.value(x.shape, *{"LOGISTIC": LOGISTIC, "TANH": TANH}.get(kind, ()))
+    table, fields = "", {}
+    if kind == "LEAKY_RELU":
+        table, fields = "LeakyRelu", {"alpha": float(w.rng.uniform(-1, 2))}
+    if kind == "GELU":
+        table, fields = "Gelu", {"approximate": bool(w.rng.integers(2))}
+    w.add(kind, [x.index], [out.index], table, **fields)
+    return out
+
+
+@makes
+def prelu(w: Writer, x: Value) -> Value | None:
+    if not x.rank:
+        return None
+    slope = w.constant((*(1,) * (x.rank - 2), *x.shape[-1:]) if x.rank > 1 else x.shape)
+    out = w.value(x.shape)
+    w.add("PRELU", [x.index, slope.index], [out.index])
+    return out
+
+
+@makes
+def batch_matmul(w: Writer, x: Value) -> Value | None:
+    if x.rank < 2 or math.prod(x.shape) > 2000:
+        return None
+    *batch, rows, depth = x.shape
+    columns, turn = int(w.rng.integers(1, 6)), bool(w.rng.integers(2))
+    left = bool(w.rng.integers(4) == 0)
+    if left:
+        rows, depth = depth, rows
+    other = w.constant((*batch, *((columns, depth) if turn else (depth, columns))))
+    if w.rng.integers(2) and rows == depth == columns:
+        other = x
+    out = w.value((*batch, rows, columns))
+    pair = [x.index, other.index]
+    w.add("BATCH_MATMUL", pair, [out.index], "BatchMatMul", adjX=left, adjY=turn)
+    return out
+
+
+@makes
+def requantized(w: Writer, x: Value) -> Value | None:
+    out = w.value(x.shape)
+    w.add("QUANTIZE", [x.index], [out.index])
+    return out
+
+
+@makes
+def floats(w: Writer, x: Value) -> Value | None:
+    """Float operators between a DEQUANTIZE and a QUANTIZE of their own."""
+    value = w.tensor(x.shape, "FLOAT32")
+    w.add("DEQUANTIZE", [x.index], [value])
+    kinds = [
+        "RELU",
+        "NEG",
+        "ABS",
+        "LOGISTIC",
+        "TANH",
+        "EXP",
+        "ADD",
+        "MUL",
+        "PRELU",
+        "SQRT",
+        "",
+        "RESHAPE",
+    ]
+    for kind in w.rng.choice(kinds, int(w.rng.integers(1, 3))):
+        if not kind:
+            continue
+        made, inputs, table = w.tensor(x.shape, "FLOAT32"), [value], ""
+        if kind in ("ADD", "MUL"):
+            number = w.rng.normal(size=x.shape[-1:]).astype(np.float32)
+            inputs, table = [value, w.tensor(number.shape, "FLOAT32", number)], kind.title()
+        if kind == "PRELU" and x.rank:
+            slope = w.rng.normal(size=x.shape[-1:]).astype(np.float32)
+            inputs = [value, w.tensor(slope.shape, "FLOAT32", slope)]
+        elif kind == "PRELU":
+            continue
+        if kind == "RESHAPE":
+            inputs = [value, w.numbers(x.shape or np.zeros(0))]
+        w.add(str(kind), inputs, [made], table)
+        value = made
+    out = w.value(x.shape) if w.rng.integers(3) else w.like(x, x.shape)
+    w.add("QUANTIZE", [value], [out.index])
+    return out
+
+
+@makes
+def shape_chain(w: Writer, x: Value) -> Value | None:
+    """A reshape whose shape is computed from the value's."""
+    if x.rank < 2:
+        return None
+    shape = w.tensor([x.rank], "INT32")
+    w.add("SHAPE", [x.index], [shape], "Shape", outType=_TYPES.INT32)
+    first = w.tensor([], "INT32")
+    ends = [w.numbers([0]), w.numbers([1]), w.numbers([1])]
+    w.add("STRIDED_SLICE", [shape, *ends], [first], "StridedSlice", shrinkAxisMask=1)
+    rest = math.prod(x.shape[1:])
+    asked = w.tensor([2], "INT32")
+    w.add("PACK", [first, w.numbers(rest)], [asked], "Pack", axis=0, valuesCount=2)
+    out = w.like(x, (x.shape[0], rest))
+    w.add("RESHAPE", [x.index, asked], [out.index])
+    return out
+
+
+def random_file(seed: int, only: str = "", most: int = 5) -> Writer:
+    """A file of up to ``most`` operators, the same each time; with an operator ``only`` of one."""
+    rng = np.random.default_rng([30, seed])
+    w = Writer(rng)
+    shapes = [(1, 8, 6, 4), (1, 5, 7, 3), (2, 6, 6, 8), (1, 4, 4, 16), (3, 10), (1, 12, 6), (1, 9)]
+    weights = np.array([4, 4, 2, 2, 1, 1, 1]) / 15
+    x = w.value(shapes[int(rng.choice(len(shapes), p=weights))])
+    w.graph.inputs = [x.index]
+    value, left = x, 1 if only else int(rng.integers(1, most + 1))
+    for _ in range(40):
+        name = only or str(rng.choice(list(OPERATORS)))
+        if not only and name in RARE and rng.integers(8):
+            continue
+        mark = len(w.graph.operators)
+        result = OPERATORS[name](w, value)
+        if result is None or math.prod(result.shape) > 20_000:
+            del w.graph.operators[mark:], w.kinds[mark:]
+            continue
+        value, left = result, left - 1
+        if not left:
+            break
+    w.graph.outputs = [value.index]
+    return w

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from tinyai.frontends.executorch.operators import READERS
+from tinyai.frontends.executorch.operators import AS_ONE, READERS
 from tinyai.frontends.executorch.reader import Reading, operator_of, type_of_value
 from tinyai.ir import Array
 from tinyai.qdq.functions import ELEMENTWISE
@@ -66,30 +66,31 @@ class Exported(Reading):
             return made
         types = self.types_of(node)
         require(len(types) == 1, "result", f"a tuple of {len(types)}", "one tensor")
-        core = self._core(made) if is_call(made) and made not in self.nodes else None
+        core = None
+        if is_call(made) and made not in self.nodes:
+            core = self._core(made, AS_ONE.get(self.readers[operator_of(node)]))
         one = replace(self._as_one(made, core, types), name=node.name, spelling=str(node.target))
-        read, kept = self._values_of(made), self._values_of(one)
-        require(read == kept, "values that are read", len(read), len(kept))
+        found, kept = self._values_of(made), self._values_of(one)
+        require(found == kept, "values that are read", len(found), len(kept))
         if core is not None:
             self._as_read[one] = core
         return one
 
-    def _core(self, made: Call) -> Call:
-        """The call that stands for all that a reader made of a node: the one that computes with its
-        values, if any does. Beside others, functions of a value and biases do not count."""
+    def _core(self, made: Call, as_one: str | None) -> Call:
+        """The call that stands for all that a reader made of a node: what its row says, or the one
+        that computes with its values."""
         inside = (e for e in self._inside(made) if is_call(e) and e not in self.nodes)
         inner = [each for each in inside if self._values_of(each)]
         computing = [e for e in inner if not is_call(e, *MOVES) or is_call(e, *PICKING)] or [made]
+        if as_one and len(computing) > 1:
+            (value,) = self._values_of(made)
+            attrs: dict[str, Any] = {"label": made.spelled, "compute": _unknown}
+            return call(as_one, made.type, value, **(attrs if as_one == "function" else {}))
         sums = [each for each in computing if not is_call(each, *ELEMENTWISE, "bias_add")]
-        require(len(sums) <= 1, "calls of one node", len(sums), "one that sums up")
         biases = [each for each in computing if is_call(each, "bias_add")]
-        if not sums and not biases and len(computing) > 1:
-            (value, *others) = self._values_of(made)
-            require(not others, "values of a function", "several", "one")
-            if any(is_call(each, *MOVES) for each in inner):
-                return call("copy", made.type, value)  # a mean of some: on the grid of all
-            return call("function", made.type, value, label=made.spelled, compute=_unknown)
-        return (sums or biases or computing)[-1]
+        found = sums or biases or computing
+        require(len(found) == 1, "calls of one node", len(found), "one, or as_one of its row")
+        return found[0]
 
     def _as_one(self, made: Expr, core: Call | None, types: tuple[SourceType, ...]) -> Call:
         if core is None:

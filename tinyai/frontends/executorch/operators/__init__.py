@@ -7,9 +7,9 @@ the quantizer, which sees an exported graph, as for the partitioner, which sees 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tinyai.frontends.executorch.operators.rows import KEPT_WHOLE, READERS
+from tinyai.frontends.executorch.operators.rows import AS_ONE, KEPT_WHOLE, READERS
 
-__all__ = ["KEPT_WHOLE", "READERS"]
+__all__ = ["AS_ONE", "KEPT_WHOLE", "READERS"]
 
 for _file in iter_modules(__path__):
     import_module(f"{__name__}.{_file.name}")

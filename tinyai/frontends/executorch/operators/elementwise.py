@@ -101,7 +101,7 @@ def _prelu(site: Site) -> Expr:
     return site.call("prelu", site.value("self"), site.value("weight"), axis=min(1, rank_of(site)))
 
 
-@reads("gelu")
+@reads("gelu", as_one="function")
 def _gelu(site: Site) -> Expr:
     """x * (1 + erf(x / sqrt 2)) / 2, or what torch computes by tanh."""
     if site.args["approximate"] != "none":
@@ -112,7 +112,7 @@ def _gelu(site: Site) -> Expr:
     return site.call("multiply", site.call("multiply", value, constant(0.5, "float32")), one)
 
 
-@reads("hardsigmoid", whole=[aten.hardsigmoid.default])
+@reads("hardsigmoid", whole=[aten.hardsigmoid.default], as_one="function")
 def _gate(site: Site) -> Expr:
     """relu6(x + 3) / 6."""
     moved = site.call("add", site.value("self"), constant(3, "float32"))
@@ -120,12 +120,12 @@ def _gate(site: Site) -> Expr:
     return site.call("multiply", bounded, constant(1 / 6, "float32"))
 
 
-@reads("hardswish", whole=[aten.hardswish.default])
+@reads("hardswish", whole=[aten.hardswish.default], as_one="function")
 def _hardswish(site: Site) -> Expr:
     return site.call("multiply", site.value("self"), _gate(site))
 
 
-@reads("silu", whole=[aten.silu.default])
+@reads("silu", whole=[aten.silu.default], as_one="function")
 def _silu(site: Site) -> Expr:
     value = site.value("self")
     return site.call("multiply", value, site.call("sigmoid", value))

@@ -198,7 +198,7 @@ def _nearest(site: Site) -> Expr:
     return site.call("resize2d", value, layout="NCHW", method="nearest_neighbor", **attrs)
 
 
-@reads("upsample_bilinear2d", whole=[torch.ops.aten.upsample_bilinear2d.vec])
+@reads("upsample_bilinear2d", whole=[torch.ops.aten.upsample_bilinear2d.vec], as_one="copy")
 def _bilinear(site: Site) -> Expr:
     """Of four neighbours each, by their weights: a mean of what is there, in float arithmetic."""
     value = site.reading(site.args.get("self", site.args.get("input")))

@@ -29,14 +29,24 @@ OTHER = "*"
 KEPT_WHOLE: list[torch._ops.OpOverload] = []
 
 
+# What stands for an operator that is read as several calls, none of which does, by its reader.
+AS_ONE: dict[Read, str] = {}
+
+
 def reads(
-    *names: str, namespace: str = "aten.", whole: Iterable[torch._ops.OpOverload] = ()
+    *names: str,
+    namespace: str = "aten.",
+    whole: Iterable[torch._ops.OpOverload] = (),
+    as_one: str = "",
 ) -> Callable[[Read], Read]:
     """The decorated function reads the operators of these names, overloads left out: it makes an
     expression of the vocabulary, or refuses with the reason. ``whole`` are the overloads among them
-    that the edge dialect is not to take apart."""
+    that the edge dialect is not to take apart. ``as_one`` is the operator that the quantizer takes
+    for several calls: "function" or "copy" of the value that is read. Without it there has to be
+    one call that computes, beside moves, biases and steps on its sums."""
 
     def add(read: Read) -> Read:
+        AS_ONE.update({read: as_one} if as_one else {})
         READERS.update({f"{namespace}{name}": read for name in names})
         KEPT_WHOLE.extend(whole)
         return read

@@ -43,13 +43,14 @@ if TYPE_CHECKING:
     from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.relay.build import build
     from tinyai.frontends.relay.explain import explain
-    from tinyai.frontends.relay.own import partition_for, register_backend
+    from tinyai.frontends.relay.own import partition_for
     from tinyai.frontends.relay.partition import partition_for_tinyai
     from tinyai.frontends.relay.quantize import calibrate, quantize
     from tinyai.frontends.relay.seal import seal, unseal
     from tinyai.ir import Graph
     from tinyai.lowering import graph_of, refusal_of_composite, refusal_of_operator
     from tinyai.network import Network, Port
+    from tinyai.own import register_backend
     from tinyai.package import Package, emit_c, package_of
     from tinyai.qdq import Rewriting
     from tinyai.quantizer import QuantConfig
@@ -142,6 +143,7 @@ _NEUTRAL = {
     "graph_of": "tinyai.lowering",
     "refusal_of_composite": "tinyai.lowering",
     "refusal_of_operator": "tinyai.lowering",
+    "register_backend": "tinyai.own",
     "run_graph": "tinyai.reference",
 }
 
@@ -152,7 +154,6 @@ _NEED_RELAY = {
     "partition_for_tinyai": "tinyai.frontends.relay.partition",
     "quantize": "tinyai.frontends.relay.quantize",
     "partition_for": "tinyai.frontends.relay.own",
-    "register_backend": "tinyai.frontends.relay.own",
     "seal": "tinyai.frontends.relay.seal",
     "unseal": "tinyai.frontends.relay.seal",
 }

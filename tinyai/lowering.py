@@ -6,13 +6,15 @@ taken can be built.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tinyai.arithmetic import arithmetic_of
 from tinyai.builders import Arithmetic, Lowering
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Builder, Graph, Node, every_step
-from tinyai.match import match
+from tinyai.match import match, parts_of
 from tinyai.ops import Elementwise, operator_row, steps
 from tinyai.passes import optimize
 from tinyai.patterns import PatternRow, refusal_of_unknown
@@ -24,12 +26,15 @@ from tinyai.source import (
     Refusal,
     Rounding,
     blaming,
+    children,
     fixed_type,
     post_order,
+    rebuilt,
     require,
     tensors_of,
 )
 
+NOTHING_NEW: Mapping[Expr, Expr] = MappingProxyType({})
 # What the partition takes of floats.
 FLOATS = "integers; float32 only where a region begins or ends"
 
@@ -40,10 +45,13 @@ def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
     Returns the tensors of the call and of its fields; a tuple stands for the first of them.
     """
     row = operator_row(call.op)
-    if row is None:
-        raise refusal_of_unknown(call)
     expected = [fixed_type(of, "result") for of in call.types]
-    made = row.lower(call, lowering)
+    if isinstance(call, Composite):
+        made: str | tuple[str, ...] = call.build(call.parts, lowering)
+    elif row is not None:
+        made = row.lower(call, lowering)
+    else:
+        raise refusal_of_unknown(call)
     names = (made,) if isinstance(made, str) else made
     allowed = "one tensor" if isinstance(made, str) else f"a tuple of {len(made)}"
     require(len(names) == len(expected), "result", f"a tuple of {len(expected)}", allowed)
@@ -51,6 +59,71 @@ def lower_call(call: Call, lowering: Lowering) -> dict[Expr, str]:
         found = lowering.builder.type(name)
         require(found == of, f"type of {call.spelled}", found, f"{of}, as the source says")
     return {call: names[0], **dict(zip(call.fields, names, strict=True))}
+
+
+@dataclass(frozen=True, eq=False)
+class Composite(Call):
+    """All that a pattern with a builder covers, as one call, whose operands are the named parts
+    that lie outside. ``inside`` are the other ones, for their attributes."""
+
+    inside: Mapping[str, Expr] = field(kw_only=True)
+    build: Callable[[Mapping[str, Expr], Lowering], str] = field(kw_only=True)
+
+    @property
+    def parts(self) -> dict[str, Expr]:
+        return {**self.inside, **dict(zip(self.operands, self.args, strict=True))}
+
+    @classmethod
+    def of(
+        cls, row: PatternRow, calls: Sequence[Call], new: Mapping[Expr, Expr] = NOTHING_NEW
+    ) -> Composite:
+        """``calls`` as a row with a builder matches them, the last one reading all others; ``new``
+        stands for what they read."""
+        assert row.build is not None
+        root = calls[-1]
+        parts = parts_of(row.pattern, root)
+        outside = {name: new.get(e, e) for name, e in parts.items() if e not in calls}
+        return cls(
+            root.types,
+            origin=root.origin,
+            op=f"composite {row.name}",  # no name of the vocabulary's
+            load_attrs=dict,
+            load=lambda: tuple(outside.values()),
+            operands=tuple(outside),
+            name=root.name,
+            spelling=row.name,
+            inside={name: e for name, e in parts.items() if e in calls},
+            build=row.build,
+        )
+
+
+def composed(result: Expr, rows: Sequence[PatternRow], rounding: Rounding = TVMS_OWN) -> Expr:
+    """``result``, in which a ``Composite`` stands for all that a row with a builder covers, where
+    that is taken and nothing else reads what is inside; the first row that fits has it."""
+    order = list(post_order(result))
+    readers: dict[Expr, set[Expr]] = {each: {result} for each in tensors_of(result)}
+    for expr in order:
+        for child in children(expr):
+            readers.setdefault(child, set()).add(expr)
+    covered: dict[Call, tuple[PatternRow, tuple[Call, ...]]] = {}
+    inside: set[Call] = set()
+    for row in rows:
+        for root in reversed(order) if row.build else ():
+            calls = match(row.pattern, root) if isinstance(root, Call) else None
+            if not calls or inside & set(calls):
+                continue
+            owned = all(readers[each] <= set(calls) for each in calls if each is not root)
+            if owned and refusal_of_composite(row, root, rounding) is None:
+                covered[calls[-1]] = row, calls
+                inside |= set(calls)
+    new: dict[Expr, Expr] = {}
+    for expr in order:
+        if isinstance(expr, Call) and expr in covered:
+            row, calls = covered[expr]
+            new[expr] = Composite.of(row, calls, new)
+        else:
+            new[expr] = rebuilt(expr, [new[child] for child in children(expr)])
+    return new[result]
 
 
 class Walk:
@@ -124,6 +197,8 @@ def refusal_of_composite(
     calls = match(row.pattern, root)
     if calls is None:
         return Refusal("pattern", "another graph", f"the pattern {row.name}")
+    if row.build is not None:
+        calls = (Composite.of(row, calls),)
     return _refusal(calls, rounding, floats=row.floats)
 
 

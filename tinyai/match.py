@@ -74,14 +74,40 @@ class Chain(Pattern):
         return level
 
 
+@dataclass(frozen=True)
+class Part(Pattern):
+    """What ``pattern`` matches, under the name by which the builder of a composite asks for it. In
+    a chain the innermost has it."""
+
+    name: str
+    pattern: Pattern
+
+
+def part(name: str, pattern: Pattern | None = None) -> Part:
+    """A named part of a composite; without a ``pattern`` any expression, which stays outside."""
+    return Part(name, pattern or Anything())
+
+
 def op(name: str, *args: Pattern, **attrs: Any) -> Operator:
     return Operator(name, args, MappingProxyType(attrs))
 
 
+# The calls that are covered, and what has a name.
+Found = dict[Call | str, Expr]
+
+
 def match(pattern: Pattern, expr: Expr) -> tuple[Call, ...] | None:
     """The calls that ``pattern`` covers, arguments before their users; None where it fails."""
-    found: dict[Call, None] = {}
-    return tuple(found) if _match(pattern, expr, found) else None
+    found: Found = {}
+    fits = _match(pattern, expr, found)
+    return tuple(key for key in found if not isinstance(key, str)) if fits else None
+
+
+def parts_of(pattern: Pattern, expr: Expr) -> dict[str, Expr]:
+    """The named parts of ``expr``, which ``pattern`` matches."""
+    found: Found = {}
+    _match(pattern, expr, found)
+    return {key: value for key, value in found.items() if isinstance(key, str)}
 
 
 @dataclass(frozen=True)
@@ -108,6 +134,8 @@ def nearest_miss(pattern: Pattern, expr: Expr, spelled: Spelled = str) -> Miss |
         case Chain():
             options = pattern.options()
             return _furthest([nearest_miss(option, expr, spelled) for option in options])
+        case Part(_, inner):
+            return nearest_miss(inner, expr, spelled)
         case Operator() if isinstance(expr, Call) and not _differs(pattern, expr):
             return _furthest([_miss_in_args(args, expr, spelled) for args in _orders(pattern)])
     fits = _match(pattern, expr, {})
@@ -167,6 +195,8 @@ def operators(pattern: Pattern) -> frozenset[str]:
     match pattern:
         case Operator(name, args):
             return frozenset({name}).union(*map(operators, args))
+        case Part(_, inner):
+            return operators(inner)
         case OneOf(options):
             return frozenset().union(*map(operators, options))
         case Chain(base, steps):
@@ -182,6 +212,9 @@ def narrowed(pattern: Pattern, occurs: Callable[[Operator], bool]) -> Pattern | 
             left = [narrowed(arg, occurs) for arg in args]
             fits = occurs(pattern) and None not in left
             return Operator(name, tuple(filter(None, left)), attrs) if fits else None
+        case Part(name, inner):
+            left_over = narrowed(inner, occurs)
+            return Part(name, left_over) if left_over else None
         case OneOf(options):
             some = tuple(filter(None, (narrowed(option, occurs) for option in options)))
             return OneOf(some) if some else None
@@ -192,10 +225,13 @@ def narrowed(pattern: Pattern, occurs: Callable[[Operator], bool]) -> Pattern | 
     return pattern
 
 
-def _match(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:
+def _match(pattern: Pattern, expr: Expr, found: Found) -> bool:
     match pattern:
         case Anything():
             return True
+        case Part(name, inner):
+            found[name] = expr
+            return _match(inner, expr, found)
         case AnyConstant():
             return isinstance(expr, Constant)
         case AnyTuple():
@@ -209,7 +245,7 @@ def _match(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:
     raise TypeError(f"no pattern: {pattern!r}")
 
 
-def _match_one(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:
+def _match_one(pattern: Pattern, expr: Expr, found: Found) -> bool:
     """Match, or leave ``found`` as it was."""
     trial = dict(found)
     if not _match(pattern, expr, trial):
@@ -218,14 +254,14 @@ def _match_one(pattern: Pattern, expr: Expr, found: dict[Call, None]) -> bool:
     return True
 
 
-def _match_call(pattern: Operator, call: Call, found: dict[Call, None]) -> bool:
+def _match_call(pattern: Operator, call: Call, found: Found) -> bool:
     if _differs(pattern, call):
         return False
     for order in _orders(pattern):
         trial = dict(found)
         if all(_match(arg, expr, trial) for arg, expr in zip(order, call.args, strict=True)):
             found.update(trial)
-            found[call] = None
+            found[call] = call
             return True
     return False
 

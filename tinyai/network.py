@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tinyai.codegen.c import identifier
+from tinyai.codegen.kernels import Kernel
 from tinyai.ir import DType, Graph, QParams, Type, verify
 from tinyai.report import Report
 
@@ -66,7 +67,7 @@ class Network:
     """``graph`` computes the whole model: its inputs are ``inputs``, its outputs ``outputs``, in
     the source model's order. ``name`` is a C identifier, and the graph's. ``report`` is what
     ``tinyai.explain`` said of the model, where it was asked. ``rounding`` is the one that the graph
-    was made for."""
+    was made for. ``kernels`` are those of a back end of one's own, for its operators."""
 
     name: str
     graph: Graph
@@ -74,6 +75,7 @@ class Network:
     outputs: tuple[Port, ...]
     report: Report | None = None
     rounding: str = "upward"
+    kernels: tuple[Kernel, ...] = ()
 
 
 def network_of_graph(graph: Graph, name: str = "") -> Network:

@@ -8,13 +8,14 @@ composite, in order of preference. ``lowering.py`` asks whether something of it 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tinyai import ops
-from tinyai.builders import OperatorRow
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, op
 from tinyai.ops.functions import FUNCTIONS
-from tinyai.source import Call, Refusal
+from tinyai.source import Call, Expr, Refusal
 
 OPERATORS: dict[str, OperatorRow] = ops.OPERATORS
 
@@ -100,11 +101,16 @@ def chain(base: Pattern, *, stop_fusion: bool = True) -> Chain:
 @dataclass(frozen=True)
 class PatternRow:
     """A composite. ``floats`` marks the edges of a region, where float32 is part of the pattern;
-    anywhere else a float stays on the host."""
+    anywhere else a float stays on the host.
+
+    Its calls are lowered one by one, or all as one by ``build``: from the parts that the pattern
+    names, and a ``Lowering``, to the name of the tensor that holds the result.
+    """
 
     name: str
     pattern: Pattern
     floats: bool = False
+    build: Callable[[Mapping[str, Expr], Lowering], str] | None = None
 
 
 def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:

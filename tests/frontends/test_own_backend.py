@@ -5,13 +5,16 @@ Tutorial 3 has an operator and a kernel of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import nbformat
 import numpy as np
 import pytest
 import tvm
+from click.testing import CliRunner
 from tvm import relay
 
 import tests.support.relay_nets as nets
@@ -19,12 +22,16 @@ import tinyai
 from tests.support.oracle import oracle
 from tests.support.paths import ROOT
 from tinyai.backend import BackendDetails, CompileSpec, PreprocessResult, TinyAIBackend
+from tinyai.builders import Lowering
+from tinyai.cli import main
 from tinyai.errors import OptionError
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.functions import region_target
-from tinyai.ir import Graph
-from tinyai.match import Anything, op
+from tinyai.ir import DType, Graph, Operand
+from tinyai.match import AnyConstant, Anything, op, part
+from tinyai.ops import Elementwise, steps
 from tinyai.patterns import PatternRow
+from tinyai.source import Call, Constant, Expr, require
 
 SCALAR, GENERIC = CompileSpec("isa", b"scalar"), CompileSpec("isa", b"generic")
 RELU = (PatternRow("relu", op("relu", Anything())),)
@@ -60,6 +67,133 @@ def test_the_tutorial_takes_less_than_80_lines() -> None:
     assert 20 < sum(len(source.splitlines()) for source in cells) < 100
     lines = [line for source in cells for line in source.splitlines() if line.strip()]
     assert len(lines) < 80
+
+
+# --- A composite with a builder ------------------------------------------------------------------
+
+PROGRAMS: list[Graph] = []
+
+
+class Seeing(BackendDetails):
+    """tinyai's C; notes the programs."""
+
+    @staticmethod
+    def preprocess(program: Graph, compile_specs: Sequence[CompileSpec]) -> PreprocessResult:
+        PROGRAMS.append(program)
+        return TinyAIBackend.preprocess(program, compile_specs)
+
+
+def half(parts: Mapping[str, Expr], lowering: Lowering) -> str:
+    """Three operators as one node."""
+    data, by, bounds = lowering.type(parts["data"]), parts["by"], parts["bounds"]
+    require(data.dtype is DType.INT32, "dtype of half", data.dtype, "int32")
+    assert isinstance(by, Constant)
+    assert isinstance(bounds, Call)
+    shift = steps.RightShift(operand=Operand(lowering.builder.constant(by.value)))
+    low = max(bounds.attrs["low"], 0.0)
+    chain = steps.Clip(low, bounds.attrs["high"]), shift
+    return lowering.builder.add(Elementwise(data.shape), [lowering.tensor(parts["data"])], chain)
+
+
+BOUNDS = part("bounds", op("clip", op("relu", part("data"))))
+HALF = PatternRow("half", op("right_shift", BOUNDS, part("by", AnyConstant())), build=half)
+
+
+def thrice(dtype: str = "int32", *, read_twice: bool = False) -> tvm.IRModule:
+    x = relay.var("x", shape=(4, 8), dtype=dtype)
+    positive = relay.nn.relu(x - relay.const(5, dtype))
+    y = relay.right_shift(relay.clip(positive, -90, 90), relay.const(1, dtype))
+    return tvm.IRModule.from_expr(relay.Function([x], y + positive if read_twice else y))
+
+
+def without_bounds(graph: Graph) -> Graph:
+    """A pass that leaves out the first step of each node."""
+    nodes = tuple(replace(node, epilogue=node.epilogue[1:]) for node in graph.nodes)
+    return replace(graph, nodes=nodes)
+
+
+def test_a_composite_reaches_preprocess_as_the_one_node_that_its_builder_made() -> None:
+    tinyai.register_backend("seeing", Seeing, [HALF])
+    PROGRAMS.clear()
+    mod = thrice()
+    parts = tinyai.partition_for_tinyai(tinyai.partition_for("seeing", mod))
+    assert sorted(compilers(parts).values()) == ["seeing", "tinyai"]
+    data = np.random.default_rng(0).integers(-900, 900, (4, 8)).astype(np.int32)
+    built = tinyai.runtime.compile(relay.build(parts, target="llvm"))
+    (found,), (expected,) = nets.run_factory(built, {"x": data}), oracle(mod, {"x": data})
+    assert np.array_equal(found, expected)
+    (program,) = PROGRAMS
+    (node,) = program.nodes
+    assert [step.name for step in node.epilogue] == ["clip", "right_shift"]
+    network = tinyai.network_of(mod, backend="seeing")
+    assert [len(node.epilogue) for node in network.graph.nodes] == [1, 2]
+    assert np.array_equal(tinyai.run_graph(network.graph, [data])[0], expected)
+
+
+def test_passes_of_ones_own_come_before_preprocess() -> None:
+    tinyai.register_backend("seeing", Seeing, [HALF], passes=[without_bounds])
+    PROGRAMS.clear()
+    with tvm.transform.PassContext(opt_level=3):
+        relay.build(tinyai.partition_for("seeing", thrice()), target="llvm")
+    (program,) = PROGRAMS
+    assert [step.name for node in program.nodes for step in node.epilogue] == ["right_shift"]
+
+
+@pytest.mark.parametrize(
+    ("mod", "operator", "clause", "found"),
+    [
+        (thrice("int16"), "right_shift", "dtype of half", "int16"),
+        (thrice(read_twice=True), "right_shift", "other readers", "add"),
+        (thrice(), "subtract", "operator", "subtract"),
+        (network(), "right_shift", "pattern: argument 1 of right_shift", "a value computed at run"),
+    ],
+)
+def test_explain_says_why_a_back_end_of_ones_own_leaves_an_operator(
+    mod: tvm.IRModule, operator: str, clause: str, found: str
+) -> None:
+    tinyai.register_backend("seeing", Seeing, [HALF])
+    rows = tinyai.explain(mod, backend="seeing").host
+    (reason,) = {row.reason for row in rows if row.operator == operator}
+    assert reason.clause == clause
+    assert found in reason.found
+
+
+def test_the_report_of_a_back_end_of_ones_own_has_its_regions_too() -> None:
+    tinyai.register_backend("seeing", Seeing, [HALF])
+    mod = thrice()
+    (row,) = tinyai.explain(mod, backend="seeing").regions
+    assert (row.composites, row.operators, row.layers) == ((("half", 1),), (), 1)
+    again = tinyai.explain(tinyai.partition_for("seeing", mod), backend="seeing")
+    assert again.regions == (row,)
+
+
+def test_a_back_end_that_takes_nothing_says_so_with_what_to_do() -> None:
+    tinyai.register_backend("seeing", Seeing, [HALF])
+    with pytest.warns(UserWarning, match=r"'seeing' takes nothing.*explain\(mod, backend='seeing'"):
+        assert not compilers(tinyai.partition_for("seeing", network()))
+
+
+def test_the_command_compiles_with_the_back_end_of_a_file(tmp_path: Path) -> None:
+    mod = thrice()
+    file, text = tmp_path / "own.py", tmp_path / "net.relay"
+    text.write_text(mod.astext(show_meta_data=True))
+    tinyai.register_backend("seeing", Seeing, [HALF], passes=[without_bounds])
+    file.write_text(
+        "import tinyai.own\nown = tinyai.own.backend_of('seeing')\n"
+        "tinyai.register_backend('filed', own.details, own.patterns, passes=own.passes)\n"
+    )
+    made = tmp_path / "net.so"
+    arguments = ["compile", str(text), "-o", str(made), "--isa", "scalar", "--backend"]
+    result = CliRunner().invoke(main, [*arguments, str(file)])
+    assert result.exit_code == 0, result.output
+    data = np.full((4, 8), -1000, np.int32)
+    # The pass took a step away from the composite's node, and from that before it.
+    assert (tinyai.Model(made).run(data)[0] == -500).all()
+    for wrong, said in (("x = 1", "found:   none"), ("1 / 0", "found:   ZeroDivisionError")):
+        file.write_text(wrong)
+        result = CliRunner().invoke(main, [*arguments, str(file)])
+        assert result.exit_code != 0
+        assert said in result.output
 
 
 def compilers(mod: tvm.IRModule) -> dict[str, str]:

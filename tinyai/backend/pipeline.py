@@ -69,15 +69,17 @@ def compile_graph(
     abi: str | None = None,
     hooked: bool = False,
     ports_in_arena: bool = False,
+    kernels: Sequence[Kernel] = (),
 ) -> Compiled:
-    """The pipeline: ``prepare``, ``lower`` for as many threads as have work, ``write``.
+    """The pipeline: ``prepare``, ``lower`` for as many threads as have work, ``write``. ``kernels``
+    go before the kernel table's.
 
     Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
     or does not fit; ``DefectError`` for whatever else goes wrong.
     """
     target = Target.of(target)
     with owning_faults(f"the code of {graph.name}"):
-        chosen = choose(graph, target)
+        chosen = choose(graph, target, kernels)
         useful = with_useful_threads(chosen, target)
         compiled = write(chosen, useful, abi=abi, hooked=hooked, ports_in_arena=ports_in_arena)
     check_limits(compiled, target)
@@ -154,13 +156,13 @@ def _with_sources(graph: Graph, new: Mapping[str, str]) -> tuple[Node, ...]:
     )
 
 
-def choose(graph: Graph, target: Target) -> Lowered:
+def choose(graph: Graph, target: Target, kernels: Sequence[Kernel] = ()) -> Lowered:
     """A graph after ``prepare``, and ``lower`` for as many threads as have work. Where an equal
-    one was compiled, that is found again, under the names of this one."""
-    key = _key(graph, target) if _KEPT else NO_KEY
+    one was compiled without other ``kernels``, that is found again, under the names of this one."""
+    key = _key(graph, target) if _KEPT and not kernels else NO_KEY
     if (equal := _equal(key)) is None:
         graph = prepare(graph, target)
-        return lower(graph, with_useful_threads(graph, target))
+        return lower(graph, with_useful_threads(graph, target), kernels=kernels)
     new_names = dict(zip(equal.key.names[1:], key.names[1:], strict=True))
     return replace(equal.chosen, name=graph.name, nodes=_with_sources(equal.chosen, new_names))
 

@@ -63,6 +63,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="C package: the input of NAME_test.c, .npz by the names of MODEL's inputs, or .npy.",
 )
+@click.option(
+    "--backend",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A Python file that registers a back end of your own, which goes before tinyai.",
+)
 @click.option("--cc", help="C compiler with its flags.  [default: CC, or one for --arch]")
 @click.option(
     "--strict/--no-strict",
@@ -80,6 +85,7 @@ def compile(
     calibrate: str | None,
     ports_in_arena: bool,
     sample: Path | None,
+    backend: str | None,
     cc: str | None,
     strict: bool | None,
     input_shapes: str,
@@ -101,12 +107,16 @@ def compile(
             raise OptionError(flag, found=f"beside {output.name}", allowed="beside a C package")
     if output.suffix == ".so":
         check_place(output)
+    if backend and not output.name.endswith(".relay.so"):
+        from tinyai.own import backend_of_file
+
+        backend = backend_of_file(backend)
     with quantized_first(model, calibrate, input_shapes) as (model, input_shapes):
         asked = asked.for_model(model)
         if output.name.endswith(".relay.so"):
-            if name or ends != "model":
+            if name or ends != "model" or backend:
                 raise OptionError(
-                    "options of TVM's library", found="--name, --ends", allowed="neither"
+                    "options of TVM's library", found="--name, --ends, --backend", allowed="none"
                 )
             facts = _relay_library(model, output, asked, strict, input_shapes, toolchain)
         elif strict is False:
@@ -116,7 +126,7 @@ def compile(
                 allowed="beside NAME.relay.so alone",
             )
         elif output.suffix == ".so":
-            facts = _library(model, output, asked, name, ends, input_shapes, toolchain)
+            facts = _library(model, output, asked, name, ends, input_shapes, backend, toolchain)
         elif output.suffix in ("", ".tar"):
             facts = _package(
                 model,
@@ -125,6 +135,7 @@ def compile(
                 name,
                 ends,
                 input_shapes,
+                backend,
                 toolchain,
                 ports_in_arena=ports_in_arena,
                 sample=sample,
@@ -165,6 +176,7 @@ def _library(
     name: str,
     ends: str,
     input_shapes: str,
+    backend: str | None,
     toolchain: Toolchain | None,
 ) -> dict[str, Any]:
     with stage(OWN_IMPORTS):
@@ -178,6 +190,7 @@ def _library(
         name=name,
         ends=ends,
         input_shapes=input_shapes,
+        backend=backend or "",
         toolchain=toolchain,
     )
     return {"output": str(output), "kind": "library", **facts_of_library(output)}
@@ -190,6 +203,7 @@ def _package(
     name: str,
     ends: str,
     input_shapes: str,
+    backend: str | None,
     toolchain: Toolchain | None,
     *,
     ports_in_arena: bool,
@@ -200,7 +214,14 @@ def _package(
         from tinyai.frontends.model import network_of
         from tinyai.package import package_of
 
-    network = network_of(model, asked.target, name=name, ends=ends, input_shapes=input_shapes)
+    network = network_of(
+        model,
+        asked.target,
+        name=name,
+        ends=ends,
+        input_shapes=input_shapes,
+        backend=backend or "",
+    )
     package = package_of(
         network,
         asked.target,

@@ -12,9 +12,10 @@ from tinyai.codegen.c import identifier
 from tinyai.frontends.whole import FileReport, SourceModel, attempt_of, network_of
 from tinyai.model_file import check_model
 from tinyai.network import Network, c_name
+from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.rows import region_row
 from tinyai.report import Report
-from tinyai.source import Call, post_order
+from tinyai.source import Call, Rounding, post_order
 from tinyai.stages import stage
 from tinyai.target import Target
 
@@ -44,13 +45,14 @@ def network_of_file(
     name: str = "",
     ends: str = "model",
     input_shapes: str = "",
+    own: OwnBackend = NO_BACKEND,
 ) -> Network:
     """The whole of a file as one graph; arguments and errors are those of ``whole.network_of`` and
     of the reader."""
     name = identifier(name, "name") if name else c_name(Path(file).stem)
     model = read_file(file, input_shapes)
     with stage("model to graph"):
-        return network_of(model, name, target.for_model(file).rounding, ends)
+        return network_of(model, name, Rounding(target.for_model(file).rounding), ends, own)
 
 
 def explain_file(file: str | os.PathLike[str], target: Target, input_shapes: str = "") -> Report:
@@ -58,7 +60,7 @@ def explain_file(file: str | os.PathLike[str], target: Target, input_shapes: str
     reader raises, and where it has no C what ``tinyai.compile`` does."""
     target = target.for_model(file)
     model = read_file(file, input_shapes)
-    attempt = attempt_of(model, c_name(Path(file).stem), target.rounding)
+    attempt = attempt_of(model, c_name(Path(file).stem), Rounding(target.rounding))
     if attempt.network is None:
         return FileReport(attempt.rows, ())
     with stage("the C"):

@@ -42,6 +42,7 @@ def compile(
     name: str = "",
     ends: str = "model",
     input_shapes: str = "",
+    backend: str = "",
     toolchain: Toolchain | None = None,
 ) -> Path:
     """Compile the whole of ``model`` to a library with a plain C interface, which ``tinyai.Model``
@@ -54,6 +55,8 @@ def compile(
     entry's; without one it is made of the file's. ``ends="int8"`` leaves out the quantize and
     dequantize at the ends. ``input_shapes`` are tvmc's, for a file that leaves them open. For
     another architecture its cross compiler is called, if ``toolchain`` names no other.
+    ``backend`` is the name of a back end of one's own (``tinyai.register_backend``), which takes
+    its composites and operators first, and whose passes and kernels are used.
 
     Raises ``OptionError`` for bad options, a file that is not there or cannot be written;
     ``ModelError`` for a model that cannot be read; ``BoundaryError``, with the report of
@@ -77,7 +80,13 @@ def compile(
         check_model(model)
     toolchain_for(options, toolchain).check()
     network = network_of(
-        model, options, params=params, name=name, ends=ends, input_shapes=input_shapes
+        model,
+        options,
+        params=params,
+        name=name,
+        ends=ends,
+        input_shapes=input_shapes,
+        backend=backend,
     )
     write_library(network, path, options, toolchain)
     return path
@@ -102,11 +111,13 @@ def network_of(
     name: str = "",
     ends: str = "model",
     input_shapes: str = "",
+    backend: str = "",
 ) -> Network:
     """The whole of ``model`` as one graph with named and scaled inputs and outputs; arguments and
     errors are those of ``compile``."""
     from tinyai.ir import Graph
     from tinyai.network import Network, network_of_graph
+    from tinyai.own import NO_BACKEND, backend_of
     from tinyai.stages import IMPORTS, stage
 
     if isinstance(model, Graph | Network):
@@ -117,6 +128,7 @@ def network_of(
                 ("input_shapes", input_shapes),
                 ("ends", ends if ends != "model" else ""),
                 ("name", name if isinstance(model, Network) else ""),
+                ("backend", backend),
             )
             if value
         ]
@@ -129,6 +141,7 @@ def network_of(
         return model if isinstance(model, Network) else network_of_graph(model, name)
     from tinyai.frontends.files import is_read, network_of_file
 
+    own = backend_of(backend) if backend else NO_BACKEND
     if isinstance(model, str | os.PathLike):
         check_model(model)
         if params:
@@ -139,7 +152,7 @@ def network_of(
                 hint="TVM's importers give a module and its params, to be changed",
             )
     if is_read(model, input_shapes):
-        return network_of_file(model, Target.of(target), name, ends, input_shapes)
+        return network_of_file(model, Target.of(target), name, ends, input_shapes, own)
     try:
         with stage(IMPORTS):
             from tinyai.frontends.relay import whole
@@ -158,6 +171,7 @@ def network_of(
             params=dict(params) if params else None,
             ends=ends,
             input_shapes=input_shapes,
+            own=own,
         )
 
 

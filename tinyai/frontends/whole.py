@@ -9,9 +9,18 @@ from dataclasses import dataclass, replace
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError, owning_faults
 from tinyai.ir import NARROW, Graph, QParams, verify
-from tinyai.lowering import FLOATS, Walk, refusal_of_composite, require_requantized_means
+from tinyai.lowering import (
+    FLOATS,
+    Composite,
+    Walk,
+    composed,
+    refusal_of_composite,
+    require_requantized_means,
+)
 from tinyai.match import match
 from tinyai.network import ENDS, Network, Port
+from tinyai.ops import operators_added
+from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.reasons import Language, Whole
 from tinyai.partition.rows import float_row, host_row
 from tinyai.patterns import OPERATORS, PATTERNS
@@ -94,20 +103,26 @@ def unread(
 
 
 def network_of(
-    model: SourceModel, name: str, rounding: str = "upward", ends: str = "model"
+    model: SourceModel,
+    name: str,
+    rounding: str | Rounding = "upward",
+    ends: str = "model",
+    own: OwnBackend = NO_BACKEND,
 ) -> Network:
     """The whole of ``model`` as the network ``name``, a C identifier, in the integers of
-    ``rounding``. ``ends="int8"`` leaves out the quantize that each float input begins with and the
-    dequantize that each float output ends with, so that all are integers.
+    ``rounding`` or of such a mode. ``ends="int8"`` leaves out the quantize that each float input
+    begins with and the dequantize that each float output ends with, so that all are integers.
+    A back end of one's ``own`` goes before tinyai.
 
     Raises ``OptionError`` for a name that is none, and for ends of which one cannot be had as
     integers; ``BoundaryError``, with a report of all operators that stay out, where one does.
     """
     if ends not in ENDS:
         raise OptionError("ends of a network", found=repr(ends), allowed=", ".join(ENDS))
-    attempt = attempt_of(model, identifier(name, "name"), rounding, ends)
+    mode = Rounding(rounding) if isinstance(rounding, str) else rounding
+    attempt = attempt_of(model, identifier(name, "name"), mode, ends, own)
     if attempt.network is None:
-        raise _boundary(model, attempt, rounding)
+        raise _boundary(model, attempt, mode, own)
     return attempt.network
 
 
@@ -121,13 +136,15 @@ class Attempt:
     floats: str = ""
 
 
-def attempt_of(model: SourceModel, name: str, rounding: str, ends: str = "model") -> Attempt:
+def attempt_of(
+    model: SourceModel, name: str, mode: Rounding, ends: str = "model", own: OwnBackend = NO_BACKEND
+) -> Attempt:
     """The whole of ``model`` as a network, or what keeps it from being one; arguments as those of
     ``network_of``."""
-    mode = Rounding(rounding)
-    with owning_faults(f"the graph of {name}"):
-        as_written = rounding == model.framework
-        rewriting = Rewriting(model.result, mode, model.fold, as_written=as_written)
+    with owning_faults(f"the graph of {name}"), operators_added(own.operators):
+        result = composed(model.result, own.patterns, mode)
+        as_written = mode.mode == model.framework
+        rewriting = Rewriting(result, mode, model.fold, as_written=as_written)
         integers = rewriting.result
         assert isinstance(integers, Tuple)
         model = replace(model, outputs=_with_exprs(model.outputs, integers.fields))
@@ -138,10 +155,10 @@ def attempt_of(model: SourceModel, name: str, rounding: str, ends: str = "model"
         rows = walk.rows(floats)
         if rows:
             return Attempt(None, rows, floats)
-        graph = verify(walk.graph(end.expr for end in model.outputs))
+        graph = own.passed(verify(walk.graph(end.expr for end in model.outputs)))
     inputs = _ports(graph, graph.inputs, model.inputs)
     outputs = _ports(graph, graph.outputs, model.outputs)
-    return Attempt(Network(name, graph, inputs, outputs, rounding=rounding))
+    return Attempt(Network(name, graph, inputs, outputs, rounding=mode.mode, kernels=own.kernels))
 
 
 def _ports(graph: Graph, tensors: Sequence[str], ends: Sequence[End]) -> tuple[Port, ...]:
@@ -217,7 +234,8 @@ class _Attempting(Walk):
         if isinstance(call.origin, Unread):
             raise call.origin.refusal
         makes_floats = any(of.dtype.startswith("float") for of in call.types)
-        if makes_floats and call not in taken and not _moves_floats(call):
+        known = call in taken or isinstance(call, Composite) or _moves_floats(call)
+        if makes_floats and not known:
             if call in self._reasons:
                 raise self._reasons[call]
             dtypes = ", ".join(of.dtype for of in call.types)
@@ -301,7 +319,9 @@ class FileReport(Report):
 _REFUSED = "not all of the model can be compiled, and there is no host for the rest"
 
 
-def _boundary(model: SourceModel, attempt: Attempt, rounding: str) -> BoundaryError:
+def _boundary(
+    model: SourceModel, attempt: Attempt, mode: Rounding, own: OwnBackend
+) -> BoundaryError:
     report = FileReport(attempt.rows, ())
     if attempt.floats:
         return BoundaryError(
@@ -314,8 +334,9 @@ def _boundary(model: SourceModel, attempt: Attempt, rounding: str) -> BoundaryEr
     first = attempt.rows[0]
     name = f" {safe(first.name, 60)!r}" if first.name else ""
     hint = "what the report says of each operator"
-    if rounding != "upward" and not attempt_of(model, "upward", "upward").rows:
-        whose = FRAMEWORKS[rounding]
+    upward = replace(mode, mode="upward")
+    if mode != upward and not attempt_of(model, "upward", upward, own=own).rows:
+        whose = FRAMEWORKS[mode.mode]
         hint = (
             '--rounding upward, in Python rounding="upward": all of the model in TVM\'s integers, '
             f"which may be a step from {whose}'s"

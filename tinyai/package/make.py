@@ -103,7 +103,12 @@ def package_of(
         )
     network = _renamed(network)
     compiled = compile_graph(
-        network.graph, target, abi="package", hooked=True, ports_in_arena=ports_in_arena
+        network.graph,
+        target,
+        abi="package",
+        hooked=True,
+        ports_in_arena=ports_in_arena,
+        kernels=network.kernels,
     )
     inputs = _sample(network, sample)
     outputs = run_graph(network.graph, inputs)

@@ -40,7 +40,9 @@ def write_library(
     toolchain.command()  # raises, before the work begins, where there is none
     check_place(path)
     with stage("graph to C"):
-        source = compile_graph(network.graph, target, abi="plain", hooked=True).source
+        source = compile_graph(
+            network.graph, target, abi="plain", hooked=True, kernels=network.kernels
+        ).source
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder, stage("C compiler"):
         code, facts = Path(folder) / "network.c", Path(folder) / "facts.c"
         code.write_text(source.text)

@@ -22,6 +22,7 @@ from tinyai.match import (
     Chain,
     OneOf,
     Operator,
+    Part,
     Pattern,
     narrowed,
     operators,
@@ -132,6 +133,8 @@ def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
                 return dfp.is_constant()
             case AnyTuple():
                 return dfp.is_tuple(None)
+            case Part(_, inner):
+                return build(inner)
             case Chain():
                 return build(each.unroll())
             case OneOf(options):

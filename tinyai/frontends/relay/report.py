@@ -10,11 +10,13 @@ import tvm
 from tvm import relay
 
 from tinyai.backend import compile_once
-from tinyai.frontends.relay.functions import has, region_target, regions
+from tinyai.frontends.own import reason_of_own
+from tinyai.frontends.relay.functions import has, region_target, regions_of
 from tinyai.frontends.relay.hints import language
 from tinyai.frontends.relay.seal import unseal
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
 from tinyai.frontends.relay.trial import code_of_trial, signature, unbuilt_of
+from tinyai.own import OwnBackend
 from tinyai.partition.reasons import Whole
 from tinyai.partition.rows import host_row, region_row, require_none_left
 from tinyai.report import HostRow, RegionRow, Report
@@ -23,17 +25,25 @@ from tinyai.target import COMPILER, Target
 
 
 def report_of(
-    partitioned: tvm.IRModule, mode: str = "upward", *, limits: Target | None = None
+    partitioned: tvm.IRModule,
+    mode: str = "upward",
+    *,
+    limits: Target | None = None,
+    own: OwnBackend | None = None,
 ) -> Report:
     """The report of a module that is partitioned already, for the rounding ``mode`` where it has no
-    region to say it, and the ``limits`` of a target where the regions have none."""
+    region to say it, and the ``limits`` of a target where the regions have none. ``own`` is the
+    back end that it is about, if not tinyai."""
     mod = unseal(partitioned)
-    inside = regions(mod)
+    inside = regions_of(mod, own.name if own else COMPILER)
     first = next(iter(inside.values()), None)
     rounding = rounding_of(first)
     rounding = rounding if first is not None else replace(rounding, mode=mode)
-    rows = tuple(_region_row(func, limits or Target()) for func in inside.values())
-    return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}, rounding), rows)
+    rows = tuple(
+        _own_row(func, own) if own else _region_row(func, limits or Target())
+        for func in inside.values()
+    )
+    return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}, rounding, own), rows)
 
 
 def check_boundary(partitioned: tvm.IRModule, mode: str) -> None:
@@ -48,7 +58,10 @@ def check_boundary(partitioned: tvm.IRModule, mode: str) -> None:
 
 
 def _host_rows(
-    mod: tvm.IRModule, inside: Mapping[str, relay.Function], rounding: Rounding
+    mod: tvm.IRModule,
+    inside: Mapping[str, relay.Function],
+    rounding: Rounding,
+    own: OwnBackend | None,
 ) -> tuple[HostRow, ...]:
     notes: dict[Expr, str] = {}
     results: list[Expr] = []
@@ -56,13 +69,15 @@ def _host_rows(
     for _, func in sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint)):
         if not isinstance(func, relay.Function) or has(func, "Compiler"):
             continue
-        source = _Dissolved(inside, notes)
+        source = _Dissolved(inside, notes, compiler=own.name if own else COMPILER)
         results.append(source.result(func.body))
         calls += (call for each in _operators(func) if isinstance(call := source(each), Call))
     unbuilt = {call: each for each in unbuilt_of(mod) for call in each.calls}
     why = {call: unbuilt[signature(call)].reason for call in calls if signature(call) in unbuilt}
     whole = Whole.of(results, calls, notes, why, rounding, language())
-    return tuple(host_row(call, whole) for call in calls)
+    return tuple(
+        host_row(call, whole, reason_of_own(own, call, whole) if own else None) for call in calls
+    )
 
 
 def _operators(func: relay.Function) -> list[relay.Call]:
@@ -92,9 +107,11 @@ class _Dissolved(Source):
         notes: dict[Expr, str],
         symbol: str = "",
         bound: dict[relay.Expr, Expr] | None = None,
+        compiler: str = COMPILER,
     ) -> None:
         super().__init__(bound)
         self._inside, self._notes, self._symbol = inside, notes, symbol
+        self._compiler = compiler
 
     def result(self, root: relay.Expr) -> Expr:
         """``root`` as a source expression; what it depends on comes first, to recurse no deeper."""
@@ -107,7 +124,8 @@ class _Dissolved(Source):
             symbol, func = self._callee(expr.op)
             if func is not None:
                 bound = dict(zip(func.params, map(self, expr.args), strict=True))
-                return _Dissolved(self._inside, self._notes, symbol, bound).result(func.body)
+                inner = _Dissolved(self._inside, self._notes, symbol, bound, self._compiler)
+                return inner.result(func.body)
         made = super()._make(expr)
         if self._symbol and isinstance(made, Call):
             self._notes[made] = self._symbol
@@ -118,7 +136,7 @@ class _Dissolved(Source):
         if isinstance(op, tvm.ir.GlobalVar):
             return op.name_hint, self._inside.get(op.name_hint)
         composite = isinstance(op, relay.Function) and has(op, "Composite")
-        ours = composite and str(op.attrs["Composite"]).startswith(f"{COMPILER}.")
+        ours = composite and str(op.attrs["Composite"]).startswith(f"{self._compiler}.")
         return self._symbol, op if ours else None
 
 
@@ -139,13 +157,22 @@ def _region_row(func: relay.Function, limits: Target) -> RegionRow:
     )
 
 
+def _own_row(func: relay.Function, own: OwnBackend) -> RegionRow:
+    """What is known of a region before its back end has it: nothing of an arena."""
+    graph = own.passed(graph_from_region(func, own.patterns))
+    composites, operators = _contents(func)
+    weights = sum(value.nbytes for value in graph.constants.values())
+    counts = tuple(sorted(composites.items())), tuple(sorted(operators.items()))
+    return RegionRow(graph.name, *counts, graph.macs(), weights, 0, 0, len(graph.nodes))
+
+
 def _contents(func: relay.Function) -> tuple[Counter[str], Counter[str]]:
     """The composites of a region and the single operators beside them, counted by name."""
     composites: Counter[str] = Counter()
 
     def visit(expr: relay.Expr) -> None:
         if isinstance(expr, relay.Function) and has(expr, "Composite"):
-            composites[str(expr.attrs["Composite"]).removeprefix(f"{COMPILER}.")] += 1
+            composites[str(expr.attrs["Composite"]).partition(".")[2]] += 1
 
     relay.analysis.post_order_visit(func.body, visit)
     return composites, Counter(call.op.name for call in _operators(func))

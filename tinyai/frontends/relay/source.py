@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -13,7 +14,9 @@ from tinyai.frontends.relay.functions import region_options
 from tinyai.frontends.relay.seal import unsealed
 from tinyai.frontends.relay.spelling import read
 from tinyai.ir import Graph
-from tinyai.lowering import Walk, lower_or_name
+from tinyai.lowering import Composite, Walk, lower_or_name
+from tinyai.match import match
+from tinyai.patterns import PatternRow
 from tinyai.source import (
     Call,
     Constant,
@@ -132,14 +135,15 @@ def span_name(expr: relay.Expr) -> str:
     return "/".join(dict.fromkeys(filter(None, names)))
 
 
-def graph_from_region(func: relay.Function) -> Graph:
-    """The graph of a region, under the name of the function's ``global_symbol``.
+def graph_from_region(func: relay.Function, patterns: Sequence[PatternRow] = ()) -> Graph:
+    """The graph of a region, under the name of the function's ``global_symbol``. Composites of
+    ``patterns`` with builders are lowered as one.
 
     Raises ``UnsupportedError``, which names the operator, where a builder refuses a call;
     ``DefectError`` where it fails.
     """
     with owning_faults(f"the graph of {func.attrs['global_symbol']}"):
-        return _graph(func, rounding_of(func))
+        return _graph(func, rounding_of(func), patterns)
 
 
 def rounding_of(func: relay.Function | None) -> Rounding:
@@ -151,18 +155,24 @@ def rounding_of(func: relay.Function | None) -> Rounding:
     return Rounding(mode, str(config.rounding or "UPWARD"), str(config.compute_dtype or "int64"))
 
 
-def _graph(func: relay.Function, rounding: Rounding) -> Graph:
+def _graph(func: relay.Function, rounding: Rounding, patterns: Sequence[PatternRow] = ()) -> Graph:
     symbol = str(func.attrs["global_symbol"])
     module = tvm.IRModule({tvm.ir.GlobalVar(symbol): func})
     func = relay.transform.InferType()(module)[symbol]
     walk, source = _Walk(symbol, rounding), Source()
+    walk.rows = {row.name: row for row in patterns if row.build is not None}
     for param in func.params:
         walk.input(source(param))
     return walk.graph(tensors_of(walk.expression(func.body, source)))
 
 
+_HINT = "partition with partition_for_tinyai, which leaves it on the host"
+
+
 class _Walk(Walk):
     """Composites are lowered where they stand."""
+
+    rows: Mapping[str, PatternRow] = MappingProxyType({})
 
     def expression(self, root: relay.Expr, source: Source) -> Expr:
         """Lower all that ``root`` depends on; ``root`` as a source expression."""
@@ -172,16 +182,19 @@ class _Walk(Walk):
             elif isinstance(expr, relay.Call):
                 call = source(expr)
                 assert isinstance(call, Call)
-                lower_or_name(
-                    self, call, "partition with partition_for_tinyai, which leaves it on the host"
-                )
+                lower_or_name(self, call, _HINT)
         return source(root)
 
     def _composite(self, call: relay.Call, source: Source) -> None:
         """The body of a composite, its parameters bound to the arguments."""
         composite = unsealed(call.op)
-        bound = dict(zip(composite.params, map(source, call.args), strict=True))
-        result = self.expression(composite.body, Source(bound))
+        inner = Source(dict(zip(composite.params, map(source, call.args), strict=True)))
+        row = self.rows.get(str(composite.attrs["Composite"]).partition(".")[2])
+        if row is None:
+            result = self.expression(composite.body, inner)
+        else:
+            result = Composite.of(row, match(row.pattern, inner(composite.body)) or ())
+            lower_or_name(self, result, _HINT)
         self.tensors[source(call)] = self.tensor(result)
 
 

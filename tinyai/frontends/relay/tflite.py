@@ -10,10 +10,11 @@ import tvm
 from tvm import relay
 
 from tinyai.frontends.faults import Fault, shown
-from tinyai.frontends.relay.qparams import MOVES, operator_name, quant_of_output
-from tinyai.frontends.relay.source import source_types, span_name
+from tinyai.frontends.relay.qparams import MOVES, quant_of_output
+from tinyai.frontends.relay.source import Source, source_types, span_name
 from tinyai.frontends.tflite.checks import Result
 from tinyai.ir import QParams
+from tinyai.source import Call, Expr
 
 _THEIRS = "another spelling of the operator that makes it; this is a fault of TVM's importer"
 
@@ -62,7 +63,7 @@ def _check_result(
             f"{result.dtype} {shown(result.shape)}, as the file says",
             _THEIRS,
         )
-    quant = _quant(call, inputs)
+    quant = _quant(Source()(call), inputs)
     if result.quant is not None and quant is not None and quant != result.quant:
         raise Fault(
             f"TVM's importer reads the tensor {name!r} with {_scale(quant)}",
@@ -71,11 +72,11 @@ def _check_result(
         )
 
 
-def _quant(expr: relay.Expr, inputs: Mapping[str, QParams | None]) -> QParams | None:
-    while operator_name(expr) in MOVES:
+def _quant(expr: Expr, inputs: Mapping[str, QParams | None]) -> QParams | None:
+    while isinstance(expr, Call) and expr.op in MOVES:
         expr = expr.args[0]
-    if isinstance(expr, relay.Var):
-        return inputs.get(str(expr.name_hint))
+    if isinstance(expr.origin, relay.Var):
+        return inputs.get(str(expr.origin.name_hint))
     return quant_of_output(expr)
 
 

@@ -77,9 +77,8 @@ def _graphs(file: str, asked: Asked, input_shapes: str) -> list[tuple[Graph, Tar
     from tinyai.frontends.files import is_read, network_of_file
 
     if is_read(file, input_shapes):
-        return [
-            (network_of_file(file, asked.target, input_shapes=input_shapes).graph, asked.target)
-        ]
+        network = network_of_file(file, asked.target, input_shapes=input_shapes)
+        return [(network.graph, asked.target)]
     with relay_for("tune"):
         from tinyai.frontends.relay.bench import region_graphs
         from tinyai.frontends.relay.load import load_model

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
 
 from tinyai.backend import compile_once
 from tinyai.codegen.c import identifier
 from tinyai.frontends.whole import FileReport, SourceModel, attempt_of, network_of
-from tinyai.model_file import check_model
 from tinyai.network import Network, c_name
 from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.rows import region_row
@@ -19,24 +17,27 @@ from tinyai.source import Call, Rounding, post_order
 from tinyai.stages import stage
 from tinyai.target import Target
 
-# What reads files into the vocabulary, by how their names end.
-READERS = {".onnx": "tinyai.frontends.onnx.load", ".tflite": "tinyai.frontends.tflite.load"}
+READ = (".onnx", ".tflite")  # how the names of such files end
 
 
 def is_read(model: object, input_shapes: str = "") -> bool:
-    """Whether a model is a file that is read here. TVM gives a .tflite file other shapes."""
+    """Whether a model is a file that is read here. Of a .tflite file other shapes than its own are
+    for TVM."""
     if not isinstance(model, str | os.PathLike):
         return False
-    suffix = Path(model).suffix.lower()
-    return suffix in READERS and not (input_shapes and suffix == ".tflite")
+    kind = Path(model).suffix.lower()
+    return kind in READ and not (input_shapes and kind == ".tflite")
 
 
 def read_file(file: str | os.PathLike[str], input_shapes: str = "") -> SourceModel:
     """The model of a file that ``is_read``. Raises what its reader raises."""
-    check_model(file)
-    reader = import_module(READERS[Path(file).suffix.lower()])
-    source: SourceModel = reader.read_model(file, input_shapes)
-    return source
+    if Path(file).suffix.lower() == ".onnx":
+        from tinyai.frontends.onnx import load
+
+        return load.read_model(file, input_shapes)
+    from tinyai.frontends.tflite.load import read_model
+
+    return read_model(file)
 
 
 def network_of_file(

@@ -40,6 +40,7 @@ from tinyai.source import (
     post_order,
     rebuilt,
     require,
+    tensors_of,
 )
 from tinyai.target import FRAMEWORKS
 
@@ -245,9 +246,11 @@ class _Attempting(Walk):
             require_requantized_means([call, *readers], self.arithmetic)
 
     def _refuse(self, call: Call, refusal: Refusal) -> None:
-        # A quantize that cannot be told from what it reads says nothing more.
+        # A quantize that cannot be told from what it reads says nothing more, nor does what reads a
+        # value of unknown type.
         data = call["data"] if is_call(call, "quantize") else None
-        if data not in self.refused:
+        follows = any(self.tensors.get(each) == "" for arg in call.args for each in tensors_of(arg))
+        if data not in self.refused and not follows:
             self.refused[call] = refusal
         for tensor in (call, *call.fields) if len(call.types) > 1 else (call,):
             try:

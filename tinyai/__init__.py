@@ -172,7 +172,9 @@ def register() -> bool:
 def _has_relay() -> bool:
     try:
         return find_spec("tvm.relay") is not None
-    except Exception:  # a broken TVM raises what it likes; the doctor says what is wrong with it
+    except (
+        Exception
+    ):  # a broken TVM raises exceptions of any kind; the doctor says what is wrong with it
         return False
 
 

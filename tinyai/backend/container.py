@@ -62,8 +62,8 @@ class Kind:
     def _placed(
         self, head: Mapping[str, Any], buffers: Sequence[Buffer]
     ) -> tuple[list[tuple[int, int, int]], bytes]:
-        """Where each buffer lies, and the head's text, whose length depends on it and on which it
-        depends: places only move on, so they come to rest."""
+        """The place of each buffer, and the text of the head, which names the places and stands in
+        front of them. Places only grow with the text, so the loop reaches a fixed point."""
         room = 0
         while True:
             places, at = [], _START + room

@@ -38,7 +38,7 @@ def need(module: str, package: str, program: str) -> str:
     """The program with its version. Raises ``EnvironmentProblem`` where it is not installed."""
     try:
         found = find_spec(module) is not None
-    except Exception:  # what is broken raises what it likes
+    except Exception:  # what is broken raises exceptions of any kind
         found = False
     if not found:
         raise EnvironmentProblem(

@@ -97,7 +97,10 @@ def run(
     with stage("run"):
         found = loaded.run(arrays, scaled=scaled)
     if output is not None:
-        _write(output, loaded.outputs, found)
+        import numpy as np
+
+        with written_whole(output) as beside, beside.open("wb") as archive:
+            np.savez(archive, **{_key(i, loaded.outputs): a for i, a in enumerate(found)})
     if target is not None:
         tell_rounding(model, asked, aside=as_json)
     if as_json:
@@ -162,7 +165,7 @@ def _readable(file: str, what: str) -> Any:
         yield
     except (PermissionError, TinyAIError):
         raise
-    except Exception as error:  # numpy and zipfile raise what they like
+    except Exception as error:  # numpy and zipfile raise exceptions of any kind
         said = " ".join(str(error).split())[:200]
         raise OptionError(
             "--input", found=f"{file}: {type(error).__name__}: {said}", allowed=what
@@ -185,14 +188,6 @@ def _labels(file: str | None, top: int | None) -> list[str]:
         raise OptionError(
             "--labels", found=f"{file}, no text file", allowed="a text file, one name a line"
         ) from None
-
-
-def _write(file: Path, specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> None:
-    """The outputs by name, whole or not at all."""
-    import numpy as np
-
-    with written_whole(file) as beside, beside.open("wb") as archive:
-        np.savez(archive, **{_key(i, specs): a for i, a in enumerate(arrays)})
 
 
 def _key(index: int, specs: Sequence[TensorSpec]) -> str:

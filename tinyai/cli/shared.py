@@ -193,7 +193,7 @@ def relay_for(name: str) -> Iterator[None]:
     try:
         with stage(IMPORTS):
             yield
-    except Exception as error:  # a broken TVM raises what it likes
+    except Exception as error:  # a broken TVM raises exceptions of any kind
         raise EnvironmentProblem(
             f"{name} needs a TVM with Relay",
             found=" ".join(str(error).splitlines()[:1]) or type(error).__name__,

@@ -156,7 +156,7 @@ def network_of(
     try:
         with stage(IMPORTS):
             from tinyai.frontends.relay import whole
-    except Exception as error:  # a broken TVM raises what it likes
+    except Exception as error:  # a broken TVM raises exceptions of any kind
         raise EnvironmentProblem(
             "to read a model tinyai needs a TVM with Relay",
             found=" ".join(str(error).splitlines()[:1]) or type(error).__name__,
@@ -293,7 +293,8 @@ class Model(Library):
             if key:
                 place = kept_library("models", key, make, stack)
             else:
-                place = Path(stack.enter_context(_folder())) / "network.so"
+                folder = tempfile.TemporaryDirectory(prefix="tinyai-")
+                place = Path(stack.enter_context(folder)) / "network.so"
                 make(place)
             super().__init__(place)  # what is loaded stays, when its file goes
 
@@ -302,10 +303,6 @@ def _require_none(given: object, beside: str, allowed: str, hint: str) -> None:
     """Raises ``OptionError`` for options where all was decided before."""
     if given:
         raise OptionError(f"options beside {beside}", found="some", allowed=allowed, hint=hint)
-
-
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tinyai-")
 
 
 def _key(file: Path, target: Target, said: tuple[str, ...]) -> str:

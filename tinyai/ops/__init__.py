@@ -77,7 +77,8 @@ def operator_row(name: str) -> OperatorRow | None:
 
 @contextlib.contextmanager
 def operators_added(rows: Mapping[str, OperatorRow]) -> Iterator[None]:
-    """Inside of the block these operators have builders too, before those of the same name."""
+    """Inside of the block these operators have builders too, which are found before those of the
+    same name."""
     token = _ADDED.set({**_ADDED.get(), **rows})
     try:
         yield

@@ -101,7 +101,9 @@ def package_of(
             allowed="1: a package brings no threads of its own",
             hint="an instance for each thread of yours",
         )
-    network = _renamed(network)
+    if network.name in _STANDARD:  # which C has already
+        name = f"net_{network.name}"
+        network = replace(network, name=name, graph=replace(network.graph, name=name))
     compiled = compile_graph(
         network.graph,
         target,
@@ -114,12 +116,6 @@ def package_of(
     outputs = run_graph(network.graph, inputs)
     made = _Making(network, target, compiled, inputs, outputs, sample is not None)
     return made.package(Toolchain.of(toolchain))
-
-
-def _renamed(network: Network) -> Network:
-    """The network under a name that C has not yet."""
-    name = f"net_{network.name}" if network.name in _STANDARD else network.name
-    return replace(network, name=name, graph=replace(network.graph, name=name))
 
 
 def _sample(network: Network, sample: Sequence[Array] | None) -> list[Array]:

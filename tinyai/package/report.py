@@ -137,17 +137,19 @@ def _lines(report: PackageReport) -> Iterator[str]:
     yield from _columns([heads, *_ports(report)])
     yield ""
     yield "layers (multiply-accumulates of a run)"
-    rows = [
-        (str(row.number), row.operator, row.result, f"{row.macs:,}", row.kernel, _named(row))
-        for row in report.layers
-    ]
+    rows = []
+    for row in report.layers:
+        names = safe(", ".join(dict.fromkeys(row.sources)), _NAME) + (
+            "  (math)" if row.math else ""
+        )
+        rows.append((str(row.number), row.operator, row.result, f"{row.macs:,}", row.kernel, names))
     yield from _columns([("", "operator", "result", "MACs", "kernel", "name"), *rows])
     yield ""
     yield "tensors (offset and size in bytes, first and last layer that need it)"
-    tensors = [
-        (each.name, each.type, each.space, f"{each.offset}", f"{each.bytes}", _life(each))
-        for each in report.tensors
-    ]
+    tensors = []
+    for each in report.tensors:
+        life = "" if each.space == "constant" else f"{each.first} to {each.last}"
+        tensors.append((each.name, each.type, each.space, f"{each.offset}", f"{each.bytes}", life))
     yield from _columns([("", "type", "in", "offset", "bytes", "layers"), *tensors])
 
 
@@ -181,15 +183,6 @@ def _ports(report: PackageReport) -> Iterator[tuple[str, ...]]:
         zero = "" if each.zero_point is None else str(each.zero_point)
         facts = (label, each.c_type, shape, f"{each.bytes:,}", scale if each.scale else "", zero)
         yield *facts, safe(each.name, _NAME)
-
-
-def _named(row: LayerRow) -> str:
-    names = ", ".join(dict.fromkeys(row.sources))
-    return safe(names, _NAME) + ("  (math)" if row.math else "")
-
-
-def _life(row: TensorRow) -> str:
-    return "" if row.space == "constant" else f"{row.first} to {row.last}"
 
 
 def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:

@@ -29,7 +29,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
 
 
 def _fuse(graph: Graph, node: Node, made: dict[str, Node], uses: Mapping[str, int]) -> Node:
-    """``node`` with the node before it, which then leaves ``made``; or as it is."""
+    """The node fused with the node before it, which leaves ``made``; or the node as it is."""
     (source,) = node.inputs
     before = made.get(source)
     if before is None or not _can_fuse(graph, before, node, uses):

@@ -42,7 +42,8 @@ def _sums_rule(view: View, call: Call, grid: Grid) -> Expr:
 
 
 def _binary(quantized: str) -> Rule:
-    """A sum, difference or product; after a product, a constant joins the sums instead."""
+    """The rule of a sum, difference or product of two tensors. After a product of matrices, a
+    constant joins the sums instead."""
 
     def rule(view: View, call: Call, grid: Grid) -> Expr:
         if call.op in STEPS and is_accumulator(view, call):
@@ -87,7 +88,7 @@ def _concatenate(view: View, call: Call, grid: Grid) -> Expr:
 
 
 def _as_part(value: Integers, grid: Grid, name: str) -> Integers:
-    """A part of a concatenation, of the dtype of the whole."""
+    """A part of a concatenation, converted to the dtype of the whole."""
     if "int16" in (value.dtype, grid.dtype) and value.dtype != grid.dtype:
         return _on_grid(requantize(value, grid, name), grid)
     return with_dtype(value, grid.dtype, name)
@@ -171,7 +172,7 @@ def put_behind(view: View, behind: list[Call], value: Expr, grid: Grid) -> Expr:
 
 
 def again_on(view: View, call: Call, value: Expr) -> Call:
-    """A quantize of another value; of its own value it is the same object."""
+    """The quantize ``call`` of another value; ``call`` itself where the value is its own."""
     if value is call["data"]:
         return call
     return quantize(value, view.grid(call), call.name)

@@ -253,7 +253,7 @@ def _read(file: Path, inputs: tuple[TensorSpec, ...]) -> Sample:
         ) from error
     except EnvironmentProblem:
         raise
-    except Exception as error:  # numpy and Pillow raise what they like
+    except Exception as error:  # numpy and Pillow raise exceptions of any kind
         raise CalibrationError(
             f"calibration file {file.name}",
             found=" ".join(str(error).split())[:200] or type(error).__name__,

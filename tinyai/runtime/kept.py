@@ -27,7 +27,7 @@ def kept_folder(kind: str) -> Path | None:
         folder = own / kind
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for each in (own, folder):
-            if not _is_ours(each):
+            if not each.lstat().st_uid == each.stat().st_uid == os.geteuid():
                 warnings.warn(
                     f"{each} belongs to another user: what is compiled is not kept. Remove it, or "
                     "set XDG_CACHE_HOME to a folder of your own",
@@ -39,10 +39,6 @@ def kept_folder(kind: str) -> Path | None:
     except (OSError, RuntimeError):  # a user without a home
         return None
     return folder if os.access(folder, os.W_OK) else None
-
-
-def _is_ours(folder: Path) -> bool:
-    return folder.lstat().st_uid == folder.stat().st_uid == os.geteuid()
 
 
 def kept_library(

@@ -11,10 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tinyai.backend import Compiled, compile_graph
-from tinyai.codegen.c_source import Served
 from tinyai.codegen.isa import runs_here
 from tinyai.errors import OptionError
-from tinyai.ir import Array, Graph, Node
+from tinyai.ir import Array, Graph
 from tinyai.report import safe
 from tinyai.runtime.runner import aligned_bytes, check_cpu, load, pointers
 from tinyai.runtime.toolchain import Toolchain
@@ -61,10 +60,22 @@ def time_layers(
     times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
     served = compiled.source.variants[runs_here(compiled.source.variants)]
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3
-    return tuple(
-        _layer(compiled.graph, node, float(median), each)
-        for node, median, each in zip(compiled.graph.nodes, medians, served, strict=True)
-    )
+    graph, layers = compiled.graph, []
+    for node, median, each in zip(graph.nodes, medians, served, strict=True):
+        touched = sum(graph.type(name).bytes for name in (*node.reads(), node.output))
+        layers.append(
+            LayerTime(
+                node.sources,
+                str(node.op),
+                str(graph.type(node.output)),
+                float(median),
+                node.op.macs(*graph.types(node.inputs)),
+                touched,
+                each.kernel,
+                each.slower,
+            )
+        )
+    return tuple(layers)
 
 
 def run_timed(compiled: Compiled, library: ctypes.CDLL, runs: int) -> tuple[Array, list[Array]]:
@@ -94,14 +105,6 @@ def random_inputs(graph: Graph) -> list[Array]:
         low, high = (-4, 4) if of.dtype.is_float else of.dtype.range
         inputs.append(rng.integers(low, high, of.shape, endpoint=True).astype(of.dtype.numpy))
     return inputs
-
-
-def _layer(graph: Graph, node: Node, microseconds: float, served: Served) -> LayerTime:
-    touched = sum(graph.type(name).bytes for name in (*node.reads(), node.output))
-    macs = node.op.macs(*graph.types(node.inputs))
-    result = str(graph.type(node.output))
-    how = served.kernel, served.slower
-    return LayerTime(node.sources, str(node.op), result, microseconds, macs, touched, *how)
 
 
 def times_table(

@@ -88,7 +88,7 @@ def _read_onnx(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]
         model = spelled(model, facts)
     try:
         mod, params, types = imported_onnx(model, dict(shapes), facts.opset)
-    except Exception as error:  # importers and parsers of files raise what they like
+    except Exception as error:  # importers and parsers of files raise exceptions of any kind
         raise importers_refusal(path, ".onnx", error) from error
     _check_sizes(mod)
     _check_types(types, facts)
@@ -104,7 +104,7 @@ def _read_tflite(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, An
     _check_asked(shapes, inputs)
     try:
         mod, params = imported_tflite(path, shapes)
-    except Exception as error:  # importers and parsers of files raise what they like
+    except Exception as error:  # importers and parsers of files raise exceptions of any kind
         raise importers_refusal(path, ".tflite", error) from error
     _check_sizes(mod)
     if not shapes:  # which the file's do not know of
@@ -140,7 +140,7 @@ def _relay_text(path: Path, shapes: Shapes) -> tvm.IRModule:
     try:
         mod = module_of(path.read_text(encoding="utf-8"))
         mod["main"]  # raises where there is none
-    except Exception as error:  # parsers of files raise what they like
+    except Exception as error:  # parsers of files raise exceptions of any kind
         raise importers_refusal(path, "Relay", error) from error
     try:
         _check_sizes(mod)

@@ -33,7 +33,7 @@ def text_of(mod: tvm.IRModule) -> str:
             plain = relay.transform.InferType()(tvm.IRModule.from_expr(main))
             text = f"{plain.astext()}\n{inputs}{_comment(_LAYERS, names)}"
             same = tvm.ir.structural_equal(plain, module_of(text))
-        except Exception:  # TVM's passes and its parser raise what they like
+        except Exception:  # TVM's passes and its parser raise exceptions of any kind
             same = False
     if not same:
         raise OptionError(

@@ -101,7 +101,7 @@ def _load(frontends: Any) -> Any:
             return theirs(path, model_format, shape_dict, **more)
         except (frontends.TVMCException, TinyAIError):
             raise
-        except Exception as error:  # importers and parsers of files raise what they like
+        except Exception as error:  # importers and parsers of files raise exceptions of any kind
             raise importers_refusal(path, kind, error) from error
 
     return load
@@ -151,19 +151,16 @@ def _for_host(target: str, args: argparse.Namespace) -> tuple[str, str]:
     triple = getattr(args, "target_llvm_mtriple", None)
     host = f"{host} -mtriple={triple}" if triple else host
     told = with_host(options, host)
-    rounding = "" if told.get("rounding") else _default_rounding(args)
-    told = told | ({"rounding": rounding} if rounding else {})
+    if not told.get("rounding"):
+        kind = getattr(args, "model_format", None)
+        rounding = default_rounding(f"model.{kind}" if kind else args.FILE)
+        told = told | ({"rounding": rounding} if rounding else {})
     check_options(told)
     if foreign_triple(host) and not args.cross_compiler:
         args.cross_compiler = Toolchain.of(None, foreign_triple(host)).command()[0]
     said = "".join(f" -{name}={told[name]}" for name in told.keys() - options.keys())
     parts = (part + said if part.split()[:1] == [COMPILER] else part for part in target.split(","))
     return ",".join(parts), rounding
-
-
-def _default_rounding(args: argparse.Namespace) -> str:
-    kind = getattr(args, "model_format", None)
-    return default_rounding(f"model.{kind}" if kind else args.FILE)
 
 
 @contextlib.contextmanager

@@ -55,27 +55,9 @@ __all__ = [
     "SubtractFrom",
 ]
 
-_KINDS: tuple[type[Step], ...] = (
-    Add,
-    Subtract,
-    SubtractFrom,
-    Multiply,
-    Divide,
-    Maximum,
-    Minimum,
-    RightShift,
-    LeftShift,
-    Clip,
-    Cast,
-    Relu,
-    LeakyRelu,
-    Prelu,
-    MultiplyAdd,
-    AddProduct,
-    Round,
-    FixedPointMultiply,
-    RealMultiply,
-    Lookup,
-    Function,
-)
-STEP_KINDS = {kind.name: kind for kind in _KINDS}
+# The classes here that have a name of their own.
+STEP_KINDS: dict[str, type[Step]] = {
+    kind.name: kind
+    for kind in [*vars().values()]
+    if isinstance(kind, type) and issubclass(kind, Step) and "name" in vars(kind)
+}

@@ -71,7 +71,7 @@ class FixedPointMultiply(Step):
         return True
 
     def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range:
-        """The ends, multiplied; all int32 where a product or its result may wrap."""
+        """The products of the ends; all of int32 where a product or its result may wrap."""
         if self.axis == len(of.shape) - 1:
             return replace(self, axis=1)._products(value)
         each = [one._products(value) for one in self._factors()]

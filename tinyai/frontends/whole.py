@@ -187,7 +187,11 @@ class _Attempting(Walk):
         self._calls = [each for each in post_order(result) if isinstance(each, Call)]
         self._whole = Whole.of([result], (), {}, None, rounding, model.language)
         for end in model.inputs:
-            self.input(end.expr, f"input {safe(end.name, 60)!r}")
+            try:
+                self.input(end.expr)
+            except Refusal as refusal:  # such as one without elements
+                self.refused[unread("input", end.expr.types, (), refusal, end.name)] = refusal
+                self.tensors[end.expr] = ""
         taken = self._float_calls_taken()
         for call in self._calls:
             try:

@@ -6,6 +6,7 @@ the file. Needs numpy and the package of the format's schema.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -99,6 +100,8 @@ class Site:
 
     def reshaped(self, value: Expr, shape: tuple[int | None, ...]) -> Expr:
         of = replace(value.type, shape=shape)
+        sizes = [math.prod(dim or 0 for dim in each.shape) for each in (value.type, of)]
+        require(sizes[0] == sizes[1], "elements", f"{value.type}", f"as many as in {of}")
         return value if of == value.type else self.call("reshape", value, of=of)
 
     def is_quantized(self, *places: int) -> bool:

@@ -14,6 +14,7 @@ import tflite
 
 from tinyai.frontends.tflite.checks import DTYPES, data_of, name_of, quant_of, shape_of
 from tinyai.ir import Array, QParams
+from tinyai.ops.scales import require_positive
 from tinyai.source import Refusal, SourceType, require
 
 INTEGERS = ("int8", "uint8", "int16")
@@ -58,7 +59,8 @@ class Tensor:
     def scale(self) -> np.float32:
         """The one scale of a quantized tensor."""
         scales = self._scales()
-        require(scales.size == 1, f"scales of {self.name!r}", scales.size, "one for the tensor")
+        found = f"{scales.size}, of {self.name!r}"
+        require(scales.size == 1, "scales", found, "one for the tensor")
         return np.float32(scales[0])
 
     @property
@@ -69,12 +71,13 @@ class Tensor:
         """The scales: one, or one for each channel along ``axis``."""
         scales = self._scales()
         fits = scales.size == 1 or self.axis == axis
-        require(fits, f"axis of the scales of {self.name!r}", self.axis, axis)
+        require(fits, "axis of the scales", f"{self.axis}, of {self.name!r}", axis)
         return scales.reshape(()) if scales.size == 1 else scales
 
     def _scales(self) -> Array:
         if self.scales is None:
-            raise Refusal(f"scale of {self.name!r}", f"none, of {self.type}", "a quantized tensor")
+            raise Refusal("scale", f"none, of {self.type} {self.name!r}", "a quantized tensor")
+        require_positive(self.scales, "scale")
         return self.scales
 
 

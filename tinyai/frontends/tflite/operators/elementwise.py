@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 
 from tinyai.frontends.tflite.operators.rows import reads
-from tinyai.frontends.tflite.operators.scaled import activated, bounded, pair, to_scale
+from tinyai.frontends.tflite.operators.scaled import (
+    activated,
+    bounded,
+    by_element,
+    pair,
+    to_scale,
+)
 from tinyai.frontends.tflite.reader import Read, Site
 from tinyai.source import Constant, Expr, SourceType, require
 from tinyai.vocabulary import constant
@@ -72,7 +78,7 @@ for _kind, _low, _high in (
     ("RELU_N1_TO_1", -1.0, 1.0),
     ("RELU_0_TO_1", 0.0, 1.0),
 ):
-    reads(_kind)(_relu(_low, _high))
+    reads(_kind)(by_element(_relu(_low, _high)))
 
 
 def rescaled(site: Site, value: Expr) -> Expr:
@@ -112,6 +118,7 @@ def _prelu(site: Site) -> Expr:
 
 
 @reads("QUANTIZE", options="QuantizeOptions")
+@by_element
 def _quantize(site: Site) -> Expr:
     value = site.value(0)
     require(site.output.is_quantized, "type", site.output.type, "integers with a scale")
@@ -122,6 +129,7 @@ def _quantize(site: Site) -> Expr:
 
 
 @reads("DEQUANTIZE", options="DequantizeOptions")
+@by_element
 def _dequantize(site: Site) -> Expr:
     value, tensor = site.value(0), site.tensor(0)
     require(site.output.dtype == "float32", "type", site.output.dtype, "float32")
@@ -134,6 +142,7 @@ def _dequantize(site: Site) -> Expr:
 
 
 @reads("CAST", options="CastOptions")
+@by_element
 def _cast(site: Site) -> Expr:
     """The tensors say from what to what."""
     for field in ("InDataType", "OutDataType"):

@@ -7,7 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from tinyai.frontends.tflite.operators.rows import reads
-from tinyai.frontends.tflite.operators.scaled import dequantized, float_type, of_floats, pair
+from tinyai.frontends.tflite.operators.scaled import (
+    by_element,
+    dequantized,
+    float_type,
+    of_floats,
+    pair,
+)
 from tinyai.frontends.tflite.reader import Read, Site
 from tinyai.ir import Array
 from tinyai.ops.functions import FRAMEWORK_FUNCTIONS, FUNCTIONS
@@ -26,8 +32,8 @@ def _function(operator: str) -> Read:
     return read
 
 
-reads("LOGISTIC")(_function("sigmoid"))
-reads("TANH")(_function("tanh"))
+reads("LOGISTIC")(by_element(_function("sigmoid")))
+reads("TANH")(by_element(_function("tanh")))
 
 
 def _of_floats_alone(operator: str) -> Read:
@@ -39,16 +45,19 @@ def _of_floats_alone(operator: str) -> Read:
 
 
 for _kind, _table in (("FLOOR", ""), ("CEIL", ""), ("SQRT", ""), ("NEG", "NegOptions")):
-    reads(_kind, options=_table)(_of_floats_alone("negative" if _kind == "NEG" else _kind.lower()))
+    _ours = "negative" if _kind == "NEG" else _kind.lower()
+    reads(_kind, options=_table)(by_element(_of_floats_alone(_ours)))
 
 
 @reads("SQUARE", options="SquareOptions")
+@by_element
 def _square(site: Site) -> Expr:
     require(not site.is_quantized(), "type", site.output.dtype, "float32, as TFLite's kernel")
     return site.call("multiply", site.value(0), site.value(0))
 
 
 @reads("SOFTMAX", options="SoftmaxOptions")
+@by_element
 def _softmax(site: Site) -> Expr:
     """Along the last dimension, of values times beta."""
     beta, quantized = np.float32(site.options("Beta")), site.is_quantized()
@@ -67,12 +76,14 @@ def _softmax(site: Site) -> Expr:
 
 
 @reads("LOG_SOFTMAX", options="LogSoftmaxOptions")
+@by_element
 def _log_softmax(site: Site) -> Expr:
     axis = len(site.shape) - 1
     return of_floats(site, lambda x: site.call("log_softmax", x, of=float_type(site), axis=axis))
 
 
 @reads("HARD_SWISH", options="HardSwishOptions")
+@by_element
 def _hard_swish(site: Site) -> Expr:
     """x * relu6(x + 3) / 6."""
 
@@ -87,6 +98,7 @@ def _hard_swish(site: Site) -> Expr:
 
 
 @reads("LEAKY_RELU", options="LeakyReluOptions")
+@by_element
 def _leaky_relu(site: Site) -> Expr:
     alpha = float(site.options("Alpha"))
     return of_floats(site, lambda x: site.call("leaky_relu", x, of=float_type(site), alpha=alpha))
@@ -132,11 +144,13 @@ def _tabulated(site: Site, label: str, compute: Callable[[Array], Array]) -> Exp
 
 
 @reads("ELU")
+@by_element
 def _read_elu(site: Site) -> Expr:
     return _tabulated(site, "elu(x)", _elu)
 
 
 @reads("GELU", options="GeluOptions")
+@by_element
 def _read_gelu(site: Site) -> Expr:
     if site.options("Approximate"):
         return _tabulated(site, "gelu_by_tanh(x)", _gelu_by_tanh)
@@ -144,16 +158,19 @@ def _read_gelu(site: Site) -> Expr:
 
 
 @reads("EXP", options="ExpOptions")
+@by_element
 def _read_exp(site: Site) -> Expr:
     return _tabulated(site, "exp(x)", FUNCTIONS["exp"])
 
 
 @reads("LOG")
+@by_element
 def _read_log(site: Site) -> Expr:
     return _tabulated(site, "log(x)", _log)
 
 
 @reads("ABS", options="AbsOptions")
+@by_element
 def _read_abs(site: Site) -> Expr:
     """Of integers a product in fixed point, but where the scales are the same."""
     if not site.is_quantized():

@@ -39,8 +39,6 @@ def _reshape(site: Site) -> Expr:
         site.options(field)
     if site.kind == "SQUEEZE":
         site.options("SqueezeDimsAsNumpy")
-    count = [int(np.prod(each.shape, dtype=np.int64)) for each in (site.tensor(0), site.output)]
-    require(count[0] == count[1], "elements", count[0], count[1])
     return site.reshaped(site.value(0), site.shape)
 
 
@@ -301,9 +299,15 @@ def _reverse(site: Site) -> Expr:
 
 
 reads("REVERSE_V2", options="ReverseV2Options", inputs=2)(_moved(_reverse))
-reads("BROADCAST_TO", options="BroadcastToOptions", inputs=2)(
-    _moved(lambda site: site.call("broadcast_to", site.value(0)))
-)
+
+
+def _broadcast_to(site: Site) -> Expr:
+    shape = ints(site.known(1, "shape"))
+    require(tuple(shape) == site.shape, "shape", shape, list(site.shape))
+    return site.call("broadcast_to", site.value(0))
+
+
+reads("BROADCAST_TO", options="BroadcastToOptions", inputs=2)(_moved(_broadcast_to))
 
 
 def _depth_to_space(site: Site) -> Expr:

@@ -95,6 +95,7 @@ def product(
 
 
 def _convolution(site: Site, kernel: Sequence[int]) -> Attributes:
+    image_shape(site.output)
     strides = site.options("StrideH"), site.options("StrideW")
     dilation = site.options("DilationHFactor"), site.options("DilationWFactor")
     require(min(dilation) > 0, "dilation", dilation, "1 and more")
@@ -165,6 +166,7 @@ def _fully_connected(site: Site) -> Expr:
 def _transposed(site: Site) -> Expr:
     """The output's shape is an input; what ``SAME`` cuts off is known from it."""
     data = image_shape(site.tensor(2))
+    image_shape(site.output)
     _, *kernel, depth = image_shape(site.tensor(1))
     shape = ints(site.known(0, "output shape"))
     require(tuple(shape) == site.shape, "output shape", shape, list(site.shape))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.frontends.tflite.reader import Site
+from tinyai.frontends.tflite.reader import Read, Site
 from tinyai.frontends.tflite.tensors import Tensor
 from tinyai.ir import Array
 from tinyai.source import Constant, Expr, SourceType, require
@@ -40,6 +40,17 @@ def dequantized(site: Site, place: int = 0) -> Expr:
         return value
     of = SourceType(value.type.shape, "float32")
     return site.call("dequantize", value, *pair(tensor), of=of, axis=-1)
+
+
+def by_element(read: Read) -> Read:
+    """A reader of an operator whose result has the shape of its input."""
+
+    def checked(site: Site) -> Expr | tuple[Expr, ...]:
+        found, wanted = site.tensor(0).shape, site.shape
+        require(found == wanted, "shapes of input and result", (found, wanted), "one shape")
+        return read(site)
+
+    return checked
 
 
 def of_floats(site: Site, function: Callable[[Expr], Expr]) -> Expr:
@@ -108,7 +119,7 @@ def axes_of(values: Array, rank: int) -> tuple[int, ...]:
 
 def image_shape(tensor: Tensor) -> tuple[int, int, int, int]:
     shape = tensor.shape
-    require(len(shape) == 4, f"dimensions of {tensor.name!r}", len(shape), "4")
+    require(len(shape) == 4, "dimensions", f"{len(shape)}, of {tensor.name!r}", "4")
     batch, height, width, channels = shape
     return batch, height, width, channels
 

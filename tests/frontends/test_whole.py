@@ -74,6 +74,23 @@ def test_a_network_that_only_the_files_rounding_refuses_is_told_the_one_that_tak
     assert "--rounding" not in str(refused.value)
 
 
+def test_a_function_that_somebody_else_reads_is_refused_with_the_reason() -> None:
+    x = relay.var("x", shape=(1, 8), dtype="int8")
+    scale = relay.const(0.1), relay.const(0)
+    power = relay.exp(relay.qnn.op.dequantize(x, *scale))
+    table = relay.qnn.op.quantize(power, *scale, out_dtype="int8")
+    both = relay.Function([x], relay.Tuple([table, power]))
+    with pytest.raises(BoundaryError, match=r"(?s)exp: other readers: an output.*leaves the rest"):
+        network_of(tvm.IRModule.from_expr(both))
+
+
+def test_a_call_of_a_function_is_refused_as_one() -> None:
+    x, y = (relay.var(name, shape=(4,), dtype="int32") for name in "xy")
+    called = relay.Call(relay.Function([y], relay.clip(y, -3, 3)), [relay.clip(x, -5, 5)])
+    with pytest.raises(BoundaryError, match=r"(?s)call.*a function"):
+        network_of(tvm.IRModule.from_expr(relay.Function([x], called)))
+
+
 def test_integer_ends_leave_out_the_quantize_in_front_and_the_dequantize_behind() -> None:
     file = MODELS / "mcunet_vww.tflite"
     floats, integers = network_of(file, TFLITE), network_of(file, TFLITE, ends="int8")

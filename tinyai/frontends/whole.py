@@ -225,10 +225,19 @@ class _Attempting(Walk):
             if call not in taken and _has_floats(call):
                 for row in rows:
                     calls = match(row.pattern, call)
-                    if calls and refusal_of_composite(row, call, self._rounding) is None:
+                    if not calls or not self._owns(calls):
+                        continue
+                    if refusal_of_composite(row, call, self._rounding) is None:
                         taken.update(calls)
                         break
         return taken
+
+    def _owns(self, calls: tuple[Call, ...]) -> bool:
+        """Whether nothing else reads what a composite computes inside. A dequantize may have other
+        readers: it is taken alone too."""
+        inner = [call for call in calls[:-1] if call.op != "dequantize"]
+        readers = {user for call in inner for user in self._whole.users_of(call)}
+        return readers <= set(calls) and self._whole.outputs.isdisjoint(inner)
 
     def tensor(self, expr: Expr) -> str:
         name = super().tensor(expr)

@@ -20,7 +20,8 @@ def quant_of_input(expr: Expr, readers: Mapping[Expr, Sequence[Call]]) -> QParam
             found = quant_of_input(reader, readers)
             if found is not None:
                 return found
-        for operand, arg in zip(reader.operands, reader.args, strict=True):
+        # An operator that the vocabulary does not have names no operands.
+        for operand, arg in zip(reader.operands, reader.args, strict=False):
             if arg is expr:
                 sides = (operand, "input" if operand == "data" else operand)
                 return next(filter(None, (_quant(reader, side) for side in sides)), None)

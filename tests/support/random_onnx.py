@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -803,3 +804,20 @@ def _model(site: Site, y: Value, scale: float, zero: int, floats: ModelProto | N
     operators = tuple(n.op_type for n in proto.graph.node if n.op_type not in edges)
     bias_step = site.steps["x"] * site.steps["w"] * site.has_bias
     return OnnxModel(proto, floats, inputs, operators, scale, zero, bias_step)
+
+
+def write(file: Path, model: OnnxModel, *, is_open: bool) -> str:
+    """The shapes to ask for: of a model that ``is_open`` the file leaves the batch to its users."""
+    proto = ModelProto()
+    proto.CopyFrom(model.integers)
+    if is_open:
+        for number, value in enumerate(proto.graph.input):
+            batch = value.type.tensor_type.shape.dim[0]
+            if number % 2:
+                batch.dim_value = -1
+            else:
+                batch.dim_param = "batch"
+        proto.graph.output[0].type.tensor_type.ClearField("shape")
+    file.write_bytes(proto.SerializeToString())
+    shapes = {name: ",".join(map(str, array.shape)) for name, array in model.inputs.items()}
+    return " ".join(f"{name}:[{shape}]" for name, shape in shapes.items()) if is_open else ""

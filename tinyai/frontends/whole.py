@@ -312,7 +312,8 @@ def _floats_alone(model: SourceModel) -> str:
     calls = [each for each in post_order(model.result) if isinstance(each, Call)]
     dtypes = {of.dtype for call in calls for of in call.types}
     floats = {dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))}
-    if dtypes & _COMPUTED or all(map(_moves_floats, calls)):
+    quantizes = any(is_call(call, "quantize", "dequantize") for call in calls)
+    if quantizes or dtypes & _COMPUTED or all(map(_moves_floats, calls)):
         return ""
     return ", ".join(sorted(floats))
 

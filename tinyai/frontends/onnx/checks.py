@@ -12,6 +12,8 @@ from tinyai.frontends.onnx.facts import CONTRIB, bytes_of, check_value, opset_of
 
 # Inputs of a file by name with their dimensions, -1 an open one, None where it does not tell.
 Inputs = dict[str, list[int] | None]
+# Attributes that are counts of something.
+_COUNTS = ("blocksize", "dilations", "group", "kernel_shape", "num_outputs", "strides")
 DOMAINS = ("", "ai.onnx", CONTRIB)
 
 
@@ -127,6 +129,11 @@ def _check_attributes(model: Any) -> None:
     opset = opset_of(model)
     for node in model.graph.node:
         what = f"operator {node.op_type} {node.name!r}"
+        for attribute in node.attribute:
+            given = [*attribute.ints, *([attribute.i] if attribute.type == attribute.INT else [])]
+            if attribute.name in _COUNTS and min(given, default=1) < 1:
+                # By some of these onnx's own inference divides.
+                raise Fault(f"{what} with {attribute.name} {given}", "1 and more")
         if node.domain not in DOMAINS:
             raise Fault(
                 f"{what} of the domain {node.domain!r}",

@@ -139,15 +139,19 @@ class Site(NodeView):
         return replace(made, spelling=self.node.op_type)
 
     def reshaped(self, value: Expr, shape: Iterable[int | None]) -> Expr:
-        sizes = tuple(shape)
-        if sizes == value.type.shape:
+        of = replace(value.type, shape=tuple(shape))
+        if of == value.type:
             return value
-        return self.call("reshape", value, of=replace(value.type, shape=sizes))
+        if isinstance(value, Constant):
+            return Constant((of,), load=lambda: value.value.reshape(of.shape))
+        return self.call("reshape", value, of=of)
 
     def transposed(self, value: Expr, axes: Iterable[int]) -> Expr:
         order = tuple(axes)
-        shape = tuple(value.type.shape[axis] for axis in order)
-        return self.call("transpose", value, of=replace(value.type, shape=shape), axes=order)
+        of = replace(value.type, shape=tuple(value.type.shape[axis] for axis in order))
+        if isinstance(value, Constant):
+            return Constant((of,), load=lambda: np.ascontiguousarray(value.value.transpose(order)))
+        return self.call("transpose", value, of=of, axes=order)
 
 
 Read: TypeAlias = "Callable[[Site], Expr]"

@@ -1,0 +1,424 @@
+"""ONNX files without TVM: equal to ONNX Runtime and to what TVM's importer reads, or refused with a
+reason."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from benchmarks.onnx_networks import FORMS, NETWORKS, TYPES, quantize
+from tests.support import mutations
+from tests.support.cases import assert_same
+from tests.support.misread_onnx import CASES, IMAGE, REFUSED, made, model_of
+from tests.support.onnx_bounds import bound, steps_off
+from tests.support.onnx_models import quantized
+from tests.support.paths import ROOT
+from tests.support.qdq_cases import BRANCHES, INTEGERS, TABLES
+from tests.support.random_onnx import CONTRIB, OPERATORS, QOPERATORS, random_onnx, run, write
+from tests.support.structure import structure
+from tinyai.checking.onnxruntime import OnnxRuntime
+from tinyai.errors import BoundaryError, ModelError, OptionError, TinyAIError
+from tinyai.frontends.files import network_of_file
+from tinyai.ir import Array
+from tinyai.network import Network, Port
+from tinyai.passes import optimize
+from tinyai.reference import run_graph
+from tinyai.runtime.runner import Runner
+from tinyai.target import Target
+
+ONNX = Target(rounding="onnx")
+REAL = ROOT.parent / "shared" / "models" / "real"
+RANDOM, PARTS = 1000, 5
+INPUTS = 20
+
+
+def network(proto: ModelProto, folder: Path, shapes: str = "", mode: str = "onnx") -> Network:
+    file = folder / "model.onnx"
+    file.write_bytes(proto.SerializeToString())
+    return network_of_file(file, Target(rounding=mode), input_shapes=shapes)
+
+
+def computed(network: Network, inputs: dict[str, Array]) -> list[Array]:
+    """By the references of the operators."""
+    return run_graph(optimize(network.graph), [inputs[port.name] for port in network.inputs])
+
+
+def drawn(port: Port, rng: np.random.Generator) -> Array:
+    dtype = np.dtype(port.type.dtype.value)
+    if dtype.kind == "f":
+        return rng.normal(0, 1, port.type.shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, port.type.shape, dtype, endpoint=True)
+
+
+def assert_equal_to_onnx_runtime(file: Path) -> None:
+    """All values of 20 inputs, the C and ONNX Runtime."""
+    read = network_of_file(file, ONNX)
+    runner = Runner(read.graph, Target(isa="native", rounding="onnx"))
+    opponent = OnnxRuntime(file, [port.name for port in read.inputs])
+    rng = np.random.default_rng(0)
+    samples = [[drawn(port, rng) for port in read.inputs] for _ in range(INPUTS)]
+    for sample, wanted in zip(samples, opponent.results(samples), strict=True):
+        for result, expected in zip(runner(*sample), wanted, strict=True):
+            assert_same(result, expected, "the C, and ONNX Runtime")
+
+
+# --- Without TVM ---------------------------------------------------------------------------------
+
+WITHOUT = """
+import sys
+
+class Forbidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tvm", "torch", "tensorflow"):
+            raise AssertionError(f"imports {name}")
+
+sys.meta_path.insert(0, Forbidden())
+from tinyai.__main__ import run
+run("tinyai")
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A MobileNetV2 of 32 by 32 pixels in QDQ form."""
+    row = next(each for each in NETWORKS if each.name == "mobilenet_v2")
+    file = tmp_path_factory.mktemp("small") / "small.onnx"
+    file.write_bytes(quantize(row.build(**row.small)).SerializeToString())
+    return file
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compile", "FILE", "-o", "OUT.so"),
+        ("compile", "FILE", "-o", "OUT.tar", "--ends", "int8"),
+        ("explain", "FILE"),
+        ("check", "FILE", "--samples", "2"),
+        ("bench", "FILE", "--runs", "2"),
+        ("run", "FILE", "--input", "INPUT"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_commands_take_a_file_without_tvm(
+    command: tuple[str, ...], small: Path, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "image.npy", np.zeros((1, 3, 32, 32), np.float32))
+    places = {"FILE": str(small), "INPUT": str(tmp_path / "image.npy")}
+    words = [places.get(w, w.replace("OUT", str(tmp_path / "out"))) for w in command]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- Networks ------------------------------------------------------------------------------------
+
+_FULL = [(n, form, dtype) for n in NETWORKS for form in FORMS for dtype in TYPES]
+
+
+def _is_quick(name: str, form: str, dtype: str) -> bool:
+    return name in ("mobilenet_v2", "unet") and (form, dtype) == ("qdq", "uint8")
+
+
+@pytest.mark.parametrize(
+    ("row", "form", "dtype"),
+    [
+        pytest.param(*each, marks=() if _is_quick(each[0].name, *each[1:]) else pytest.mark.slow)
+        for each in _FULL
+    ],
+    ids=str,
+)
+def test_networks_are_those_of_relay_and_equal_to_onnx_runtime(
+    row: Any, form: Any, dtype: Any, tmp_path: Path
+) -> None:
+    from tinyai.frontends.relay.whole import network_of
+
+    file = tmp_path / "net.onnx"
+    proto = quantize(row.build(**row.small), form=form, activation=dtype)
+    file.write_bytes(proto.SerializeToString())
+    if (row.name, form) == ("unet", "qoperator"):
+        with pytest.raises(BoundaryError, match=r"ConvTranspose .*: input: a constant"):
+            network_of_file(file, ONNX)
+        return
+    read, relays = network_of_file(file, ONNX), network_of(file, ONNX)
+    assert structure(read.graph) == structure(relays.graph)
+    assert (read.inputs, read.outputs) == (relays.inputs, relays.outputs)
+    assert_equal_to_onnx_runtime(file)
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no folder {REAL} with files of other tools")
+def test_a_file_that_another_tool_wrote_is_equal_to_onnx_runtime() -> None:
+    assert_equal_to_onnx_runtime(REAL / "oq_orient.onnx")
+
+
+MODELS = INTEGERS | TABLES | BRANCHES
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_operators_in_pairs_are_equal_to_onnx_runtime(
+    name: str, dtype: str, tmp_path: Path
+) -> None:
+    proto, inputs = quantized(MODELS[name], dtype)
+    results = computed(network(proto, tmp_path), inputs)
+    for result, expected in zip(results, run(proto, inputs, plain=False), strict=True):
+        assert_same(result, expected, f"{name}, and ONNX Runtime")
+
+
+# --- What is easily misread ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c != "a transposed convolution of opset 10"])
+def test_what_importers_misread_is_read_right(case: str, tmp_path: Path) -> None:
+    proto, inputs = made(case)
+    (expected,) = run(proto, inputs)
+    assert np.unique(expected).size >= 10
+    (result,) = computed(network(proto, tmp_path), inputs)
+    assert_same(result, expected, f"{case}, and ONNX Runtime")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_integers_is_refused_by_name(case: str, tmp_path: Path) -> None:
+    proto, _ = REFUSED[case][0]()
+    with pytest.raises(TinyAIError, match="'it'"):
+        network(proto, tmp_path)
+
+
+F32 = np.float32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "attributes", "words"),
+    [
+        (("Resize", IMAGE, None, F32([1, 1, 2, 2])), {"antialias": 1, "opset": 18}, "antialias"),
+        (("Softmax", IMAGE), {"axis": 7}, "axis: 7"),
+        (("Transpose", IMAGE), {"perm": [0, 1, 2, 2]}, "perm"),
+        (("MaxPool", IMAGE), {"kernel_shape": [2, 2], "strides": [1]}, "strides"),
+        (("LpPool", IMAGE), {"kernel_shape": [2, 2]}, "operator: LpPool"),
+        (("MaxPool", IMAGE), {"kernel_shape": [2, 2, 2]}, "dimensions of"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, tuple) else None,
+)
+def test_nothing_that_a_file_says_is_ignored(
+    arguments: tuple[Any, ...], attributes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    proto, _ = model_of(*arguments, **attributes)
+    with pytest.raises(BoundaryError, match=words):
+        network(proto, tmp_path)
+
+
+@pytest.mark.parametrize("strides", [[0, 1], [2, -1]])
+def test_strides_of_nothing_are_refused_before_onnx_divides_by_them(
+    strides: list[int], tmp_path: Path
+) -> None:
+    proto, _ = model_of("MaxPool", IMAGE, kernel_shape=[2, 2], strides=strides)
+    with pytest.raises(ModelError, match="strides"):
+        network(proto, tmp_path)
+
+
+def test_dynamic_quantization_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "dynamic"),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["y"], "product"),
+    ]
+    weights = [numpy_helper.from_array(np.ones((4, 3), np.int8), "w")]
+    proto = _proto(nodes, {"x": (TensorProto.FLOAT, (2, 4))}, "y", weights)
+    with pytest.raises(BoundaryError, match=r"onnxruntime\.quantization\.quantize_static"):
+        network(proto, tmp_path)
+
+
+def _proto(
+    nodes: list[Any], inputs: dict[str, tuple[int, Any]], output: str, constants: list[Any]
+) -> ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "made",
+        [helper.make_tensor_value_info(name, *of) for name, of in inputs.items()],
+        [onnx.ValueInfoProto(name=output)],
+        constants,
+    )
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid(CONTRIB, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+# --- Shapes --------------------------------------------------------------------------------------
+
+
+def computed_shape() -> tuple[ModelProto, dict[str, Array]]:
+    """A reshape to [batch, -1] by way of Shape, Gather, Unsqueeze and Concat."""
+    proto, inputs = model_of("Relu", IMAGE)
+
+    def nodes(op: str, *operands: str, to: str, **attrs: Any) -> Any:
+        return helper.make_node(op, operands, [to], to, **attrs)
+
+    chain = [
+        nodes("Shape", "y0", to="shape"),
+        nodes("Gather", "shape", "first", to="batch", axis=0),
+        nodes("Unsqueeze", "batch", "axes", to="row"),
+        nodes("Concat", "row", "rest", to="sizes", axis=0),
+        nodes("Reshape", "y0", "sizes", to="flat"),
+    ]
+    proto.graph.node[-1].input[0] = "flat"
+    last = proto.graph.node.pop()
+    proto.graph.node.extend([*chain, last])
+    constants = {"first": np.int64(0), "axes": np.int64([0]), "rest": np.int64([-1])}
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()
+    )
+    return proto, inputs
+
+
+@pytest.mark.parametrize("open_as", ["", "batch", -1])
+def test_shapes_are_computed_with_the_batch_that_is_asked_for(open_as: Any, tmp_path: Path) -> None:
+    proto, inputs = computed_shape()
+    batch = proto.graph.input[0].type.tensor_type.shape.dim[0]
+    if open_as == -1:
+        batch.dim_value = -1
+    elif open_as:
+        batch.dim_param = open_as
+    if open_as:
+        with pytest.raises(ModelError, match=r"input_shapes=, with your sizes"):
+            network(proto, tmp_path)
+    shapes = "x:[1,4,7,9]" if open_as else ""
+    read = network(proto, tmp_path, shapes)
+    (result,), (expected,) = computed(read, inputs), run(proto, inputs)
+    assert_same(result, expected, "the reshape, and ONNX Runtime")
+    with pytest.raises(OptionError, match="input shapes"):
+        network(proto, tmp_path, "other:[1]")
+
+
+# --- Spellings of quantization -------------------------------------------------------------------
+
+
+def test_a_convolution_of_integers_along_one_dimension(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    weight = rng.integers(-90, 90, (5, 3, 3)).astype(np.int8)
+    proto, inputs = model_of(
+        *("QLinearConv", (2, 3, 17), weight, F32(np.linspace(0.01, 0.02, 5)), np.zeros(5, np.int8)),
+        *(F32(0.4), np.uint8(120), rng.integers(-900, 900, 5).astype(np.int32)),
+        kernel_shape=[3],
+        pads=[1, 0],
+        strides=[2],
+    )
+    (result,), (expected,) = computed(network(proto, tmp_path), inputs), run(proto, inputs)
+    assert_same(result, expected, "QLinearConv, and ONNX Runtime")
+
+
+def test_quantize_and_dequantize_of_onnx_runtime_own(tmp_path: Path) -> None:
+    proto, inputs = model_of("Sigmoid", IMAGE)
+    for node in proto.graph.node:
+        node.domain = CONTRIB if "Quantize" in node.op_type or "Dequant" in node.op_type else ""
+    (result,), (expected,) = computed(network(proto, tmp_path), inputs), run(proto, inputs)
+    assert_same(result, expected, "com.microsoft's, and ONNX Runtime")
+
+
+def test_data_of_other_files_lie_inside_of_the_model_folder(tmp_path: Path, small: Path) -> None:
+    inside = tmp_path / "inside" / "model.onnx"
+    inside.parent.mkdir()
+    model = onnx.load(small)
+    onnx.save(model, inside, save_as_external_data=True, location="data.bin", size_threshold=0)
+    read, plain = (network_of_file(file, ONNX) for file in (inside, small))
+    assert structure(read.graph) == structure(plain.graph)
+    (inside.parent / "data.bin").rename(tmp_path / "data.bin")
+    with pytest.raises(ModelError, match="inside of the model's folder"):
+        network_of_file(inside, ONNX)
+    (inside.parent / "data.bin").symlink_to(tmp_path / "data.bin")
+    with pytest.raises(ModelError, match="inside of the model's folder"):
+        network_of_file(inside, ONNX)
+
+
+# --- Random files, and broken ones ---------------------------------------------------------------
+
+
+def random_faults(seeds: range, folder: Path) -> tuple[list[str], Counter[str]]:
+    """Results beyond their bounds, and how many files were compiled or refused."""
+    faults, ends = [], Counter[str]()
+    for seed in seeds:
+        model, mode = random_onnx(seed), "upward" if seed % 5 == 0 else "onnx"
+        if mode != "onnx" and model.floats is None and len(model.operators) > 1:
+            continue  # of which the second may enlarge what the first one is off
+        is_open = seed % 7 == 0 and all(array.ndim for array in model.inputs.values())
+        file = folder / "model.onnx"
+        shapes = write(file, model, is_open=is_open)
+        try:
+            read = network_of_file(file, Target(rounding=mode), input_shapes=shapes)
+        except (ModelError, BoundaryError):
+            ends["refused"] += 1
+            continue
+        ends["compiled"] += 1
+        (result,) = computed(read, model.inputs)
+        off, most = steps_off(model, result), bound(model, mode)
+        if off > most:
+            names = ", ".join(model.operators)
+            faults.append(f"seed {seed}, {mode}: {names}: {off:.2f} off, {most:.2f} allowed")
+    return faults, ends
+
+
+def test_random_files_are_read_as_onnx_runtime_reads_them(tmp_path: Path) -> None:
+    faults, ends = random_faults(range(100), tmp_path)
+    assert not faults, "\n".join(faults)
+    assert ends["compiled"] > 70
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_so_are_many(tmp_path: Path, part: int) -> None:
+    count = RANDOM // PARTS
+    faults, ends = random_faults(range(count * part, count * (part + 1)), tmp_path)
+    assert not faults, "\n".join(faults)
+    assert ends["compiled"] > 0.7 * count
+
+
+def test_every_operator_of_the_random_files_is_read() -> None:
+    from tinyai.frontends.onnx.operators import READERS
+
+    seen = {op for seed in range(400) for op in random_onnx(seed).operators}
+    assert len(seen) > len(OPERATORS) + len(QOPERATORS)
+    assert seen <= {name for _, name in READERS}
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 10))]
+)
+def test_broken_files_end_in_a_message_or_in_a_right_result(part: int, tmp_path: Path) -> None:
+    ends = Counter[str]()
+    for number in range(220 * part, 220 * (part + 1)):
+        case = mutations.case(number)
+        if not case.file.endswith(".onnx"):
+            continue
+        file = tmp_path / "model.onnx"
+        file.write_bytes(case.content)
+        try:
+            read = network_of_file(file, ONNX)
+        except (ModelError, BoundaryError):
+            ends["message"] += 1
+            continue
+        ends["network"] += 1
+        _assert_right(file, read, number)
+    assert min(ends["message"], ends["network"]) > 3, ends
+
+
+def _assert_right(file: Path, read: Network, number: int) -> None:
+    """Of what ONNX Runtime runs: its results with its own changes to the graph or without, to one
+    step of the result where it computes floats."""
+    rng = np.random.default_rng(1)
+    inputs = {port.name: drawn(port, rng) for port in read.inputs}
+    results = computed(read, inputs)
+    try:
+        both = [run(onnx.load(file), inputs, plain=plain) for plain in (True, False)]
+    except Exception:  # which is stricter about scales and versions
+        return
+    for place, result in enumerate(results):
+        wanted = [each[place] for each in both]
+        step = max(float(np.diff(np.unique(w)).min(initial=0)) for w in wanted)
+        off = min(float(np.abs(result - w.astype(np.float64)).max()) for w in wanted)
+        assert off <= 1.01 * step, f"case {number}"

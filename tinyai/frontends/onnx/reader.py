@@ -143,7 +143,8 @@ class Site(NodeView):
         if of == value.type:
             return value
         if isinstance(value, Constant):
-            return Constant((of,), load=lambda: value.value.reshape(of.shape))
+            sizes = [dim for dim in of.shape if dim is not None]
+            return Constant((of,), load=lambda: value.value.reshape(sizes))
         return self.call("reshape", value, of=of)
 
     def transposed(self, value: Expr, axes: Iterable[int]) -> Expr:

@@ -78,7 +78,7 @@ def run(file: Path, told: bool, kept: Path) -> str:
     target = Target(isa="scalar", rounding="tflite")
     try:
         network = network_of_file(file, target, "net")
-        text = compile_graph(network.graph, target, abi="plain").source.frame
+        text = compile_graph(network.graph, target, abi="plain").source.text
     except DefectError as error:
         return f"DEFECT {traceback.format_exception(error)[-1][-1500:]}"
     except BoundaryError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tinyai.cli.shared import command, console, json_option, print_json, relay_for
+from tinyai.frontends.faults import missing
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,43 @@ def markdown(rows: tuple[Support, ...]) -> str:
     return "\n".join(lines)
 
 
-@command("ops", "tinyai ops", "tinyai ops --json")
+def read_of(form: str) -> list[str]:
+    """The operators that are read of a format of files, by its own names. Raises
+    ``EnvironmentProblem`` where the format's package is missing."""
+    try:
+        if form == "tflite":
+            from tinyai.frontends.tflite import operators as tflite
+
+            return sorted(tflite.READERS)
+        from tinyai.frontends.onnx import operators as onnx
+    except ImportError:
+        raise missing(form) from None
+    return sorted(f"{domain}.{name}".lstrip(".") for domain, name in onnx.READERS)
+
+
+@command("ops", "tinyai ops", "tinyai ops --json", "tinyai ops --of tflite")
+@click.option(
+    "--of",
+    "language",
+    type=click.Choice(["relay", "tflite", "onnx"]),
+    default="relay",
+    show_default=True,
+    help="Whose names; those of a format of files need no TVM.",
+)
 @click.option("--format", "style", type=click.Choice(["table", "markdown"]), default="table")
 @json_option
-def ops(style: str, as_json: bool) -> None:
-    """List the operators that tinyai takes, under Relay's names, from the code's own tables.
+def ops(language: str, style: str, as_json: bool) -> None:
+    """List the operators that tinyai takes, from the code's own tables.
 
     Whether one of a model is taken depends on its types and attributes too: tinyai explain MODEL.
     """
+    if language != "relay":
+        names = read_of(language)
+        if as_json:
+            print_json(names)
+        else:
+            click.echo("\n".join(names))
+        return
     rows = support()
     if as_json:
         print_json([asdict(row) for row in rows])

@@ -204,7 +204,12 @@ class _Attempting(Walk):
         """The report's rows, in the order of computation."""
         if floats:
             kept = (each for each in self._calls if not _moves_floats(each))
-            return tuple(float_row(each, self._language) for each in kept)
+            return tuple(
+                self._row(each, each.origin.refusal)
+                if isinstance(each.origin, Unread)
+                else float_row(each, self._language)
+                for each in kept
+            )
         return tuple(self._row(*each) for each in self.refused.items())
 
     def _row(self, call: Call, refusal: Refusal) -> HostRow:
@@ -262,7 +267,9 @@ class _Attempting(Walk):
         # A quantize that cannot be told from what it reads says nothing more, nor does what reads a
         # value of unknown type.
         data = call["data"] if is_call(call, "quantize") else None
-        follows = any(self.tensors.get(each) == "" for arg in call.args for each in tensors_of(arg))
+        operands = (each for arg in call.args for each in tensors_of(arg))
+        follows = any(self.tensors.get(each) == "" for each in operands)
+        follows = follows and not isinstance(call.origin, Unread)
         if data not in self.refused and not follows:
             self.refused[call] = refusal
         for tensor in (call, *call.fields) if len(call.types) > 1 else (call,):

@@ -385,7 +385,7 @@ def _resize_bilinear(site: Site) -> Expr:
     """Of integers a weighted sum of four neighbours with weights of 10 bits each way, rounded once,
     halves away from zero."""
     sizes, corners, centres = _resized(site)
-    require(site.is_quantized(), "type", site.output.dtype, "int8")
+    require(site.output.dtype == "int8", "type", site.output.dtype, "int8")
     site.require_same_scale()
     rows, columns = (
         _neighbours(size, count, corners, centres)

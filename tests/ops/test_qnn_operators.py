@@ -79,7 +79,7 @@ def test_frameworks_arithmetic_of_16_bits_is_refused(mode: str, whose: str, oper
     assert (row.operator, reason.clause, reason.found, reason.allowed) == (
         operator,
         f"{whose} arithmetic of",
-        "int16",
+        "int16, not compared",
         "int8, uint8",
     )
     assert "upward" in row.hint

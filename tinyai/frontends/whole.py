@@ -201,16 +201,21 @@ class _Attempting(Walk):
                 self._refuse(call, refusal)
 
     def rows(self, floats: str) -> tuple[HostRow, ...]:
-        """The report's rows, in the order of computation."""
+        """The report's rows, in the order of computation: one for the calls that an operator of
+        the file became."""
         if floats:
-            kept = (each for each in self._calls if not _moves_floats(each))
-            return tuple(
-                self._row(each, each.origin.refusal)
-                if isinstance(each.origin, Unread)
-                else float_row(each, self._language)
+            kept = [each for each in self._calls if not _moves_floats(each)]
+            unread = {each: each.origin.refusal for each in kept if isinstance(each.origin, Unread)}
+            rows = [
+                self._row(each, unread[each]) if each in unread else float_row(each, self._language)
                 for each in kept
-            )
-        return tuple(self._row(*each) for each in self.refused.items())
+            ]
+        else:
+            rows = [self._row(*each) for each in self.refused.items()]
+        once = {
+            (row.operator, row.name or number): row for number, row in enumerate(reversed(rows))
+        }
+        return tuple(reversed(once.values()))
 
     def _row(self, call: Call, refusal: Refusal) -> HostRow:
         unread = isinstance(call.origin, Unread) or call.op not in OPERATORS

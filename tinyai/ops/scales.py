@@ -46,7 +46,8 @@ def require_compared(lowering: Lowering, *dtypes: DType) -> None:
     how = lowering.arithmetic
     for dtype in dtypes:
         compared = how.compares_wide or dtype not in (DType.INT16, DType.INT64)
-        require(compared, f"{how.whose} arithmetic of", dtype, ", ".join(NARROW))
+        found = f"{dtype}, not compared"
+        require(compared, f"{how.whose} arithmetic of", found, ", ".join(NARROW))
 
 
 def require_factors(product: Call) -> None:

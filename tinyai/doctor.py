@@ -41,6 +41,10 @@ _EXTRAS: Mapping[str, tuple[str, ...]] = {
     "onnx": ("onnx",),
     "bench": ("ai-edge-litert", "onnxruntime"),
 }
+_NO_TVM = (
+    "no TVM is installed: .tflite and .onnx files are read without one; "
+    "tinyai.build, quantize, tvmc and Relay's text need it"
+)
 _ONNX_END = (1, 19)  # TVM's importer needs onnx.mapping, which this version removed
 
 # Run by a process of its own: a broken TVM may raise, print, hang or crash when it is imported.
@@ -217,7 +221,10 @@ def _tvm_advice(findings: Findings) -> Iterable[Advice]:
         "`tinyai install-tvm` brings one (Linux x86-64), or build one below 0.20 from source"
     )
     if tvm.location is None:
-        yield Advice(level="error", problem=tvm.problem or "no TVM is installed", hint=ready_made)
+        if tvm.problem:
+            yield Advice(level="error", problem=tvm.problem, hint=ready_made)
+        else:
+            yield Advice(level="note", problem=_NO_TVM, hint=ready_made)
     elif not tvm.relay and (tvm.hidden or tvm.location.endswith(".py")):
         installed = f", and hides the one at {tvm.hidden}" if tvm.hidden else ""
         yield Advice(
@@ -257,10 +264,11 @@ def _package_advice(findings: Findings) -> Iterable[Advice]:
             problem = f".{extra} files cannot be read: the package {extra} is not installed"
             yield Advice(level="warning", problem=problem, hint=hint)
     onnx = versions.get("onnx")
-    if onnx is not None and _numbers(onnx) >= _ONNX_END:
+    if onnx is not None and _numbers(onnx) >= _ONNX_END and findings.tvm.relay:
         yield Advice(
             level="warning",
-            problem=f".onnx files cannot be read: TVM's importer does not know onnx {onnx}",
+            problem=f"TVM's importer does not know onnx {onnx}: tinyai.build, quantize and tvmc "
+            "cannot read .onnx files, the other commands can",
             hint='pip install "onnx<1.19"',
         )
 

@@ -323,6 +323,9 @@ def lower_take(call: Call, lowering: Lowering) -> str:
         taken[axis] = tuple(found.tolist())
         image = Resize(taken[2], taken[3], "NCHW")
         return lowering.builder.add(image, [value], sources=sources(call))
+    if len(runs) > 1 and len(shape) == 4 and (axis, shape[2]) == (1, 1) and indices.ndim == 1:
+        rows = Resize(tuple(found.tolist()), (0,), "NHWC")
+        return lowering.builder.add(rows, [value], sources=sources(call))
     require(len(runs) <= MOST_RUNS, "runs of indices at one distance", len(runs), MOST_RUNS)
     parts = []
     for first, distance, count in runs:

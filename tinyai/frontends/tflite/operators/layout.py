@@ -367,12 +367,16 @@ def _resize_nearest(site: Site) -> Expr:
 
 def rows_and_columns(site: Site, image: Expr, rows: Array, columns: Array) -> Expr:
     """Rows and columns of an image by their numbers."""
-    batch, height, width, channels = image.type.shape
-    assert width is not None
-    assert channels is not None
-    joined = site.reshaped(image, (batch, 1, height, width * channels))
-    image = taken(site, joined, rows, 2)
-    return taken(site, site.reshaped(image, (batch, len(rows), width, channels)), columns, 2)
+    batch, height, width, channels = (dim or 0 for dim in image.type.shape)
+    image = _lines(site, image, (batch, height, width * channels), rows)
+    image = _lines(site, image, (batch * len(rows), width, channels), columns)
+    return site.reshaped(image, (batch, len(rows), len(columns), channels))
+
+
+def _lines(site: Site, value: Expr, shape: tuple[int, int, int], places: Array) -> Expr:
+    """In another shape the lines of these numbers along the middle."""
+    before, count, inner = shape
+    return taken(site, site.reshaped(value, (before, count, 1, inner)), places, 1)
 
 
 reads("RESIZE_NEAREST_NEIGHBOR", options="ResizeNearestNeighborOptions", inputs=2)(
@@ -392,18 +396,15 @@ def _resize_bilinear(site: Site) -> Expr:
         for size, count in zip(sizes, site.shape[1:3], strict=True)
     )
     image = site.value(0)
-    wide = site.call("cast", image, of=replace(image.type, dtype="int32"), dtype="int32")
-    batch, height, width, channels = image.type.shape
-    assert width is not None
-    assert channels is not None
-    flat = site.reshaped(wide, (batch, 1, height, width * channels))
-    mixed = _mixed(site, flat, rows)
-    total = _mixed(site, site.reshaped(mixed, (batch, len(rows[0]), width, channels)), columns)
+    batch, height, width, channels = (dim or 0 for dim in image.type.shape)
+    mixed = _mixed(site, image, (batch, height, width * channels), rows)
+    total = _mixed(site, mixed, (batch * len(rows[0]), width, channels), columns)
     half = constant(1 << 19, "int32")
     sign = site.call("right_shift", total, constant(31, "int32"), of=total.type)
     moved = site.call("add", site.call("add", total, half, of=total.type), sign, of=total.type)
     shifted = site.call("right_shift", moved, constant(20, "int32"), of=total.type)
-    return site.call("cast", shifted, dtype=site.output.dtype)
+    narrow = site.call("cast", shifted, of=replace(total.type, dtype="int8"), dtype="int8")
+    return site.reshaped(narrow, site.shape)
 
 
 # Numbers of the neighbours before and after, and their weights.
@@ -424,11 +425,13 @@ def _neighbours(size: int, count: int, corners: bool, centres: bool) -> Neighbou
     return before, after, 1024 - rest, rest
 
 
-def _mixed(site: Site, value: Expr, by: Neighbours) -> Expr:
-    """Weighted sums of neighbours along the third dimension."""
+def _mixed(site: Site, value: Expr, shape: tuple[int, int, int], by: Neighbours) -> Expr:
+    """In another shape weighted sums, in int32, of neighbours along the middle."""
     parts = []
     for places, weights in zip(by[:2], by[2:], strict=True):
-        part = taken(site, value, places, 2)
-        along = constant(weights.reshape(-1, 1), "int32")
-        parts.append(site.call("multiply", part, along, of=part.type))
+        part = _lines(site, value, shape, places)
+        of = replace(part.type, dtype="int32")
+        wide = part if part.type == of else site.call("cast", part, of=of, dtype="int32")
+        along = constant(weights.reshape(-1, 1, 1), "int32")
+        parts.append(site.call("multiply", wide, along, of=of))
     return site.call("add", *parts, of=parts[0].type)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyai.frontends.faults import Fault, check_shape, shown
-from tinyai.frontends.onnx.facts import CONTRIB, bytes_of, check_value, opset_of
+from tinyai.frontends.onnx.facts import CONTRIB, bytes_of, check_value, opset_of, schema_of
 
 # Inputs of a file by name with their dimensions, -1 an open one, None where it does not tell.
 Inputs = dict[str, list[int] | None]
@@ -124,8 +124,6 @@ def _check_attributes(model: Any) -> None:
     TVM's importer tells operators apart by their names alone, and does not look at attributes that
     it does not expect.
     """
-    import onnx
-
     opset = opset_of(model)
     for node in model.graph.node:
         what = f"operator {node.op_type} {node.name!r}"
@@ -140,9 +138,10 @@ def _check_attributes(model: Any) -> None:
                 f"ONNX's own and those of {CONTRIB}",
                 "export the model without operators of one's own",
             )
-        if node.domain == CONTRIB or not onnx.defs.has(node.op_type, opset):
+        schema = None if node.domain == CONTRIB else schema_of(node.op_type, opset)
+        if schema is None:
             continue  # the importer says which operators it does not know
-        allowed = onnx.defs.get_schema(node.op_type, opset, "").attributes
+        allowed = schema.attributes
         unknown = [a.name for a in node.attribute if a.name not in allowed]
         if unknown:
             names = ", ".join(sorted(allowed)) or "no attributes"

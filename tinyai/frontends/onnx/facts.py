@@ -94,6 +94,16 @@ def opset_of(model: Any) -> int:
     return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
 
 
+def schema_of(operator: str, opset: int) -> Any:
+    """The schema of one of ONNX's own operators; None where the opset does not have it."""
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(operator, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+
+
 def facts_of(model: Any) -> Facts:
     """By ONNX's own inference of shapes.
 
@@ -253,8 +263,8 @@ def bytes_of(kind: int) -> float:
 
     if kind not in onnx.TensorProto.DataType.values() or kind == onnx.TensorProto.UNDEFINED:
         return 0
-    # 23 is FLOAT4E2M1, which older versions of onnx do not name.
-    if kind in (onnx.TensorProto.UINT4, onnx.TensorProto.INT4, 23):
+    # UINT4, INT4 and FLOAT4E2M1, which older versions of onnx do not name.
+    if kind in (21, 22, 23):
         return 0.5
     return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)
 

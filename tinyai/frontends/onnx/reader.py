@@ -23,6 +23,7 @@ from tinyai.frontends.onnx.facts import (
     attribute_tensor,
     bytes_of_dtype,
     dtype_of,
+    schema_of,
 )
 from tinyai.frontends.onnx.site import NodeView
 from tinyai.frontends.whole import unread
@@ -307,11 +308,11 @@ class Reading:
 
     def _schema_of(self, node: Any) -> Mapping[str, Any]:
         """The attributes of an operator with their defaults, None where they have none."""
-        import onnx
-
         key = node.domain, node.op_type
         if key not in self._defaults:
-            schema = onnx.defs.get_schema(node.op_type, self.facts.opset, "")
+            schema = schema_of(node.op_type, self.facts.opset)
+            if schema is None or schema.deprecated:
+                raise Refusal("operator", f"{node.op_type} in opset {self.facts.opset}", "none")
             self._defaults[key] = {
                 name: _default(attribute) for name, attribute in schema.attributes.items()
             }

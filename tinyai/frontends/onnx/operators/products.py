@@ -113,7 +113,7 @@ def _conv_transpose(site: Site) -> Expr:
     of = replace(data.type, shape=(data.type.shape[0], channels, *image))
     attrs |= {"layout": "NCHW", "weight_layout": "IOHW"}
     value = _biased(site, site.call("conv2d_transpose", data, weight, of=of, **attrs), 2)
-    return value if rank == 2 else site.reshaped(value, (*image[:0], *of.shape[:2], image[1]))
+    return value if rank == 2 else site.reshaped(value, (fixed_sizes(data)[0], channels, image[1]))
 
 
 def _high(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -8,9 +8,7 @@ other first, and what came out of the importer is typed and measured before anyo
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,8 +17,9 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tinyai.errors import EnvironmentProblem, ModelError, OptionError
-from tinyai.frontends.faults import Fault, check_shape, shown
+from tinyai.errors import ModelError, OptionError
+from tinyai.frontends import shapes
+from tinyai.frontends.faults import Fault, check_shape, faults_of, missing, shown
 from tinyai.frontends.onnx import checks as onnx_checks
 from tinyai.frontends.onnx.facts import Facts, facts_of, set_shapes
 from tinyai.frontends.onnx.spellings import spelled
@@ -56,38 +55,35 @@ def load_model(
     """
     from tinyai.report import safe  # brings rich, which import tinyai does without
 
-    shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
+    asked = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
     path, kind = Path(file), check_model(file, kind)
     with stage(f"read {safe(path.name, 60)}"):
-        return _read(path, kind, shapes)
+        return _read(path, kind, asked)
 
 
-def _read(path: Path, kind: str, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
+def _read(path: Path, kind: str, asked: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
     if kind in RELAY_TEXT:
-        return _relay_text(path, shapes), {}
+        return _relay_text(path, asked), {}
     read = _read_tflite if kind == ".tflite" else _read_onnx
-    if find_spec(kind.removeprefix(".")) is None:
-        raise _missing(kind.removeprefix("."))
-    try:
-        return read(path, shapes)
-    except Fault as fault:
-        raise _refusal(path, fault) from None
+    package = kind.removeprefix(".")
+    if find_spec(package) is None:
+        raise missing(package)
+    with faults_of(path, kind):
+        return read(path, asked)
 
 
-def _read_onnx(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
+def _read_onnx(path: Path, asked: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
     import onnx
 
-    with _readers_errors(".onnx"):
-        model = onnx.load(path, load_external_data=False)
-        inputs = onnx_checks.check_model(model)
-    _check_asked(shapes, inputs)
-    with _readers_errors(".onnx"):
-        set_shapes(model, {name: [_number(dim) for dim in dims] for name, dims in shapes.items()})
-        facts = facts_of(model)
-        onnx.load_external_data_for_model(model, str(path.parent))
-        model = spelled(model, facts)
+    model = onnx.load(path, load_external_data=False)
+    shapes.check_asked(_plain(asked), onnx_checks.check_model(model))
+    set_shapes(model, _plain(asked))
+    facts = facts_of(model)
+    onnx_checks.check_external(model, path.parent)
+    onnx.load_external_data_for_model(model, str(path.parent))
+    model = spelled(model, facts)
     try:
-        mod, params, types = imported_onnx(model, dict(shapes), facts.opset)
+        mod, params, types = imported_onnx(model, dict(asked), facts.opset)
     except Exception as error:  # importers and parsers of files raise exceptions of any kind
         raise importers_refusal(path, ".onnx", error) from error
     _check_sizes(mod)
@@ -95,42 +91,24 @@ def _read_onnx(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]
     return mod, params
 
 
-def _read_tflite(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
+def _read_tflite(path: Path, asked: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
     content = path.read_bytes()
-    with _readers_errors(".tflite"):
-        tflite_checks.check_identifier(content)
-        model = import_module("tflite.Model").Model.GetRootAsModel(content, 0)
-        inputs = tflite_checks.check_model(model, content)
-    _check_asked(shapes, inputs)
+    tflite_checks.check_identifier(content)
+    model = import_module("tflite.Model").Model.GetRootAsModel(content, 0)
+    shapes.check_asked(_plain(asked), tflite_checks.check_model(model, content))
     try:
-        mod, params = imported_tflite(path, shapes)
+        mod, params = imported_tflite(path, asked)
     except Exception as error:  # importers and parsers of files raise exceptions of any kind
         raise importers_refusal(path, ".tflite", error) from error
     _check_sizes(mod)
-    if not shapes:  # which the file's do not know of
+    if not asked:  # which the file's do not know of
         inputs_quants = tflite_checks.quants_of_inputs(model)
         check_results(mod["main"], tflite_checks.results_of(model), inputs_quants)
     return mod, params
 
 
-@contextmanager
-def _readers_errors(kind: str) -> Iterator[None]:
-    """What readers of files raise, which is what they like, as faults of the file."""
-    try:
-        yield
-    except (Fault, EnvironmentProblem):
-        raise
-    except Exception as error:
-        found = f"{type(error).__name__}: {_last_line(error)}"
-        raise Fault(found, f"a whole {kind} file") from error
-
-
-def _number(dim: Any) -> int:
-    return -1 if isinstance(dim, tvm.tir.Any) else int(dim)
-
-
-def _relay_text(path: Path, shapes: Shapes) -> tvm.IRModule:
-    if shapes:
+def _relay_text(path: Path, asked: Shapes) -> tvm.IRModule:
+    if asked:
         raise OptionError(
             "input shapes",
             found=f"some, beside the text {path.name!r}",
@@ -142,10 +120,8 @@ def _relay_text(path: Path, shapes: Shapes) -> tvm.IRModule:
         mod["main"]  # raises where there is none
     except Exception as error:  # parsers of files raise exceptions of any kind
         raise importers_refusal(path, "Relay", error) from error
-    try:
+    with faults_of(path, "Relay"):
         _check_sizes(mod)
-    except Fault as fault:
-        raise _refusal(path, fault) from None
     return mod
 
 
@@ -158,26 +134,6 @@ def importers_refusal(file: str | Path, kind: str, error: Exception) -> ModelErr
         found=f"{safe(str(file))}: {type(error).__name__}: {safe(_last_line(error))}",
         allowed="a model that it reads",
         hint="python -m tinyai doctor, or --input-shapes where a shape is missing",
-    )
-
-
-def _missing(package: str) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"the package {package}, which reads .{package} files, is missing",
-        found="no such module",
-        allowed="an installed one",
-        hint=f'pip install "tinyai[{package}]"',
-    )
-
-
-def _refusal(file: Path, fault: Fault) -> ModelError:
-    from tinyai.report import safe
-
-    return ModelError(
-        "model file",
-        found=f"{safe(str(file))}: {safe(fault.found, 240)}",
-        allowed=fault.allowed,
-        hint=fault.hint,
     )
 
 
@@ -216,58 +172,21 @@ def ports_of_file(file: Path) -> tuple[FilePorts, FilePorts] | None:
 
 # --- Shapes that are asked for -----------------------------------------------------------------
 
-_SHAPE = re.compile(
-    r"(?P<name>[^][\s,][^][]*?)\s*:\s*\[(?P<dims>[^][]*)\](?:\s*,\s*|\s+|$)", re.DOTALL
-)
-
 
 def parse_shapes(text: str) -> dict[str, list[Any]]:
-    """``"data:[1,3,32,32] other:[-1,8]"`` as importers take it: -1 leaves a dimension open.
-
-    Raises ``OptionError`` for a text that is anything else.
-    """
-    from tinyai.report import safe
-
-    def fail(found: str) -> OptionError:
-        return OptionError(
-            "input shapes",
-            found=safe(found),
-            allowed="name:[1,3,32,32] other:[-1,8], each name once, -1 for an open dimension",
-            hint="python -m tinyai explain FILE without shapes takes those of the file",
-        )
-
-    shapes: dict[str, list[Any]] = {}
-    rest = text.strip()
-    while rest:
-        found = _SHAPE.match(rest)
-        if found is None:
-            raise fail(rest)
-        try:
-            dims = [int(dim) for dim in found["dims"].split(",")] if found["dims"].strip() else []
-        except ValueError:
-            raise fail(found[0]) from None
-        if found["name"] in shapes or any(dim < 1 and dim != -1 for dim in dims):
-            raise fail(found[0])
-        shapes[found["name"]] = [relay.Any() if dim == -1 else dim for dim in dims]
-        rest = rest[found.end() :]
-    return shapes
+    """``shapes.parse_shapes`` as importers take it: -1 is ``relay.Any``."""
+    return {
+        name: [relay.Any() if dim == -1 else dim for dim in dims]
+        for name, dims in shapes.parse_shapes(text).items()
+    }
 
 
-def _check_asked(shapes: Shapes, inputs: onnx_checks.Inputs) -> None:
-    """The shapes are of inputs that the file has, of as many dimensions where it tells."""
-    from tinyai.report import safe
-
-    known = ", ".join(f"{name}:{shown(dims or ['...'])}" for name, dims in inputs.items())
-    for name, shape in shapes.items():
-        dims = inputs.get(name)
-        if name not in inputs or (dims is not None and len(dims) != len(shape)):
-            asked = ["-1" if isinstance(dim, tvm.tir.Any) else dim for dim in shape]
-            raise OptionError(
-                "input shapes",
-                found=safe(f"{name}:{shown(asked)}"),
-                allowed=safe(f"the model's inputs, with as many dimensions: {known}", 240),
-                hint="names and numbers of dimensions as in the file",
-            )
+def _plain(asked: Shapes) -> dict[str, list[int]]:
+    """Shapes with -1 for an open dimension."""
+    return {
+        name: [-1 if isinstance(dim, tvm.tir.Any) else int(dim) for dim in dims]
+        for name, dims in asked.items()
+    }
 
 
 # --- Sizes -------------------------------------------------------------------------------------

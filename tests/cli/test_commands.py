@@ -60,6 +60,7 @@ def inside(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 SCALAR = ("--isa", "scalar")
+RELAY = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(1, 4), int8]) { clip(%x, 0f, 6f) }\n'
 
 
 def run(*arguments: object) -> Result:
@@ -573,7 +574,8 @@ def test_what_hides_tvm_is_named_by_the_doctor_to_whom_the_commands_lead(
 ) -> None:
     (inside / hides).parent.mkdir(exist_ok=True)
     (inside / hides).write_text("__version__ = '0.26.0'")
-    for command in ("compile model.tflite -o a.so", "check model.tflite", "explain model.tflite"):
+    (inside / "a.relay").write_text(RELAY)
+    for command in ("compile a.relay -o a.so", "check a.relay", "explain a.relay"):
         done = process(inside, *command.split())
         assert done.returncode == 2, done.stderr
         assert "needs a TVM with Relay\n  found:   cannot import name 'relay'" in done.stderr
@@ -587,11 +589,12 @@ def test_what_hides_tvm_is_named_by_the_doctor_to_whom_the_commands_lead(
 
 @pytest.mark.parametrize(
     "command",
-    ["compile model.tflite -o a.so", "ops", "explain model.tflite", "check model.tflite"],
+    ["compile a.relay -o a.so", "ops", "explain a.relay", "check a.relay"],
 )
-def test_without_a_tvm_a_model_cannot_be_read(
+def test_without_a_tvm_what_needs_one_says_so(
     inside: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (inside / "a.relay").write_text(RELAY)
     for name in ("whole", "spelling", "explain"):
         monkeypatch.setitem(sys.modules, f"tinyai.frontends.relay.{name}", None)
         monkeypatch.delattr(f"tinyai.frontends.relay.{name}", raising=False)

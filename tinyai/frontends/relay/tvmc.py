@@ -150,7 +150,7 @@ def _for_host(target: str, args: argparse.Namespace) -> tuple[str, str]:
     options, host = split_target(target)
     triple = getattr(args, "target_llvm_mtriple", None)
     host = f"{host} -mtriple={triple}" if triple else host
-    told = with_host(options, host)
+    told, rounding = with_host(options, host), ""
     if not told.get("rounding"):
         kind = getattr(args, "model_format", None)
         rounding = default_rounding(f"model.{kind}" if kind else args.FILE)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tinyai.lowering import refusal_of_composite, refusal_of_operator
 from tinyai.match import match, nearest_miss, operators
+from tinyai.partition.macs import macs
 from tinyai.patterns import (
     LEFT_TO_THE_HOST,
     LONGEST_CHAIN,
@@ -66,7 +67,7 @@ class Language:
     spelled: Callable[[str], str] = str
     supported: tuple[str, ...] = tuple(OPERATORS)
     hint: Callable[[Reason], str] = hint_of
-    macs: Callable[[Call], int | None] = lambda call: None
+    macs: Callable[[Call], int | None] = macs
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ ONNX = Target(rounding="onnx")
 REAL = ROOT.parent / "shared" / "models" / "real"
 RANDOM, PARTS = 1000, 5
 INPUTS = 20
-# Elements of a value: an image may be as wide as a broken file says, which takes minutes to compute.
+# Elements of a value: an image as wide as a broken file says would take minutes to compute.
 LARGEST_COMPARED = 2**17
 
 

@@ -24,11 +24,14 @@ from tinyai.reference import run_graph
 FILES, MANY, PARTS = 100, 1000, 10
 
 
-def by_litert(content: bytes, x: Array) -> Array | None:
+REFERENCE = OpResolverType.BUILTIN_REF
+OWN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+
+
+def by_litert(content: bytes, x: Array, kernels: OpResolverType = REFERENCE) -> Array | None:
     """The result; None of a file that LiteRT refuses."""
-    kernels = OpResolverType.BUILTIN_REF
-    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
     try:
+        interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
         interpreter.allocate_tensors()
         (first,) = interpreter.get_input_details()
         interpreter.set_tensor(first["index"], x)
@@ -39,7 +42,7 @@ def by_litert(content: bytes, x: Array) -> Array | None:
     return np.array(interpreter.get_tensor(last["index"]))
 
 
-def outcome(written: Writer, file: Path) -> str:
+def outcome(written: Writer, file: Path, kernels: OpResolverType = REFERENCE) -> str:
     """What became of a file: a row of the report, where one is refused."""
     content = written.content()
     file.write_bytes(content)
@@ -54,7 +57,7 @@ def outcome(written: Writer, file: Path) -> str:
     (port,) = network.inputs
     assert port.name == "t0"
     x = np.random.default_rng(1).integers(-128, 128, port.type.shape).astype(np.int8)
-    expected = by_litert(content, x)
+    expected = by_litert(content, x, kernels)
     if expected is None:
         return "refused by LiteRT"
     (found,) = run_graph(optimize(network.graph), [x])
@@ -92,3 +95,11 @@ def test_each_operator_gives_litert_s_integers(name: str, tmp_path: Path) -> Non
     files = [written for seed in range(8) if (written := random_file(seed, name)).kinds]
     found = Counter(outcome(written, tmp_path / "model.tflite") for written in files)
     assert found["equal"] >= 0.3 * len(files), found
+
+
+def test_an_elu_gives_the_integers_of_litert_s_own_kernel(tmp_path: Path) -> None:
+    """Of which there is no reference kernel."""
+    files = [random_file(seed, "function") for seed in range(300)]
+    elus = [written for written in files if written.kinds == ["ELU"]]
+    found = {outcome(written, tmp_path / "model.tflite", OWN) for written in elus}
+    assert (len(elus) > 5, found) == (True, {"equal"})

@@ -53,6 +53,8 @@ def _compared(case: Path) -> str:
         (expected,) = LiteRT(Path(f"{case}.tflite").read_bytes()).results([inputs])
     except EnvironmentProblem:
         return "LiteRT does not run it"
+    if len(expected) < len(results):
+        return "LiteRT gives an output of two names once"
     for wanted, result in zip(expected, results, strict=True):
         np.testing.assert_array_equal(result, wanted, case.name)
     return "equal"

@@ -275,6 +275,8 @@ def fully_connected(w: Writer, x: Value) -> Value | None:
     weights, scales = _weights(w, (units, depth), 0, bool(w.rng.integers(2)))
     rows = math.prod(x.shape) // depth
     out = w.value((*x.shape[:-1], units) if keep else (rows, units))
+    if scales.size == 1 and w.rng.integers(3) == 0:  # of a zero point, which dense layers may have
+        weights = w.constant((units, depth), float(scales[0])).index
     inputs = [x.index, weights]
     inputs.append(_bias(w, units, scales * np.float32(x.scale)) if w.rng.integers(4) else -1)
     w.add(

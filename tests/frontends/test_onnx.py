@@ -315,6 +315,27 @@ def test_a_convolution_of_integers_along_one_dimension(tmp_path: Path) -> None:
     assert_same(result, expected, "QLinearConv, and ONNX Runtime")
 
 
+def test_a_choice_between_quantized_values_by_a_constant(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    scales = {"xs": F32(0.02), "xz": np.uint8(120), "ys": F32(0.05), "yz": np.uint8(3)}
+    scales |= {"c": rng.random((3, 1, 5)) < 0.5, "zs": F32(0.04), "zz": np.uint8(90)}
+    node = helper.make_node(
+        "QLinearWhere",
+        ["c", "x", "xs", "xz", "y", "ys", "yz", "zs", "zz"],
+        ["z"],
+        "choice",
+        domain=CONTRIB,
+    )
+    shape = (3, 4, 5)
+    ends = dict.fromkeys("xy", (TensorProto.UINT8, shape))
+    constants = [numpy_helper.from_array(np.asarray(v), name) for name, v in scales.items()]
+    proto = _proto([node], ends, "z", constants)
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.UINT8
+    inputs = {name: rng.integers(0, 255, shape, "uint8", endpoint=True) for name in "xy"}
+    (result,), (expected,) = computed(network(proto, tmp_path), inputs), run(proto, inputs)
+    assert_same(result, expected, "QLinearWhere, and ONNX Runtime")
+
+
 def test_quantize_and_dequantize_of_onnx_runtime_own(tmp_path: Path) -> None:
     proto, inputs = model_of("Sigmoid", IMAGE)
     for node in proto.graph.node:

@@ -186,12 +186,14 @@ class Reading:
     """
 
     def __init__(self, model: Any, rows: Rows, opset: int) -> None:
-        self.rows, self._model = rows, model
+        self.rows = rows
         self._values: dict[str, Known] = {}
         self._constants: dict[str, Array] = {}
         self.facts = Facts(opset, self._values, self._constants)
         self.exprs: dict[str, Expr] = {}
         self.inputs: dict[str, Expr] = {}
+        for sparse in model.graph.sparse_initializer:
+            raise Fault(f"sparse initializer {sparse.values.name!r}", "dense constants")
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self._defaults: dict[tuple[str, str], Mapping[str, Any]] = {}
         for name, tensor in self._tensors.items():

@@ -90,7 +90,6 @@ REGULAR_EXPRESSIONS = {
     "codegen/templates.py": "empty lines that a template's conditions leave, while it is rendered",
     "frontends/executorch/static.py": "paths in a list of files",
     "frontends/relay/hints.py": "names in a Relay module",
-    "frontends/relay/load.py": "names in a model file, options of tvmc",
     "frontends/relay/text.py": "Relay's text",
     "install_tvm.py": "what tools print",
     "frontends/shapes.py": "shapes of inputs, as tvmc writes them",

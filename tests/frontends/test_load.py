@@ -20,7 +20,8 @@ from tests.support.tflite_models import Tensor, one_operator
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.frontends.faults import LARGEST
 from tinyai.frontends.relay import load
-from tinyai.frontends.relay.load import load_model, parse_shapes
+from tinyai.frontends.relay.load import importers_shapes, load_model
+from tinyai.frontends.shapes import parse_shapes
 
 # TVM's importer reads onnx.mapping, which onnx deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -246,7 +247,7 @@ def test_shapes_are_read_from_tvmcs_text(text: str, shapes: dict[str, list[int]]
 
 
 def test_an_open_dimension_is_minus_one() -> None:
-    assert isinstance(parse_shapes("x:[-1,2]")["x"][0], tvm.tir.Any)
+    assert isinstance(importers_shapes(parse_shapes("x:[-1,2]"))["x"][0], tvm.tir.Any)
 
 
 @pytest.mark.parametrize(

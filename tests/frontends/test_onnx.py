@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,9 @@ def test_networks_are_those_of_relay_and_equal_to_onnx_runtime(
         return
     read, relays = network_of_file(file, ONNX), network_of(file, ONNX)
     assert structure(read.graph) == structure(relays.graph)
-    assert (read.inputs, read.outputs) == (relays.inputs, relays.outputs)
+    ends, relays_ends = ((*net.inputs, *net.outputs) for net in (read, relays))
+    for end, relays_end in zip(ends, relays_ends, strict=True):  # TVM forgets outputs' names
+        assert replace(end, name="") == replace(relays_end, name="")
     assert_equal_to_onnx_runtime(file)
 
 

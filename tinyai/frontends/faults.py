@@ -54,14 +54,19 @@ def faults_of(file: Path, kind: str) -> Iterator[None]:
         except (Fault, TinyAIError, MemoryError):
             raise
         except Exception as error:
-            last = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
-            found = f"{type(error).__name__}: {last[0] if last else 'no message'}"
+            found = f"{type(error).__name__}: {last_line(error)}"
             raise Fault(found, f"a whole {kind} file") from error
     except Fault as fault:
         found = f"{safe(str(file))}: {safe(fault.found, 240)}"
         raise ModelError(
             "model file", found=found, allowed=fault.allowed, hint=fault.hint
         ) from None
+
+
+def last_line(error: Exception) -> str:
+    """The end of a message. TVM's end with what happened, after the frames of the C++ stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
 
 
 def missing(package: str) -> EnvironmentProblem:

@@ -3,11 +3,12 @@ a host, for there is none. Knows no file format and no framework."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError, owning_faults
+from tinyai.frontends.qparams import quant_at
 from tinyai.ir import NARROW, Graph, QParams, verify
 from tinyai.lowering import (
     FLOATS,
@@ -25,7 +26,7 @@ from tinyai.partition.reasons import Language, Whole
 from tinyai.partition.rows import float_row, host_row
 from tinyai.patterns import OPERATORS, PATTERNS
 from tinyai.qdq import Rewriting
-from tinyai.qdq.operands import Fold, is_call, operator_name
+from tinyai.qdq.operands import Fold, is_call, operator_name, tuple_of
 from tinyai.report import HostRow, Reason, Report, safe
 from tinyai.source import (
     Call,
@@ -74,7 +75,7 @@ class SourceModel:
 
     @property
     def result(self) -> Tuple:
-        return _tuple(end.expr for end in self.outputs)
+        return tuple_of(*(end.expr for end in self.outputs))
 
 
 @dataclass(frozen=True)
@@ -420,7 +421,7 @@ def _integer_input(end: End, readers: Sequence[Expr]) -> End:
     if others or not readers:
         by = others[0].spelled if others and isinstance(others[0], Call) else "an output"
         raise _no_integers(what, f"read by {by}" if others else "idle")
-    quants = {_quant_of(each, "output") for each in readers if isinstance(each, Call)}
+    quants = {quant_at(each, "output") for each in readers if isinstance(each, Call)}
     types = {each.type for each in readers}
     (quant, *more), (of, *_) = quants, types
     if quant is None or more or len(types) > 1 or of.dtype not in NARROW:
@@ -440,26 +441,16 @@ def _integer_output(end: End, value: Expr) -> End:
     if not is_call(value, "dequantize"):
         by = value.spelled if isinstance(value, Call) else "no operator"
         raise _no_integers(f"output {safe(end.name, 60)!r}", f"made by {by}")
-    quant, data = _quant_of(value, "input"), value["data"]
+    quant, data = quant_at(value, "input"), value["data"]
     if quant is None or data.type.dtype not in NARROW:
         raise _no_integers(f"output {safe(end.name, 60)!r}", f"dequantized from {data.type.dtype}")
     return End(end.name, data, quant)
 
 
-def _quant_of(call: Call, end: str) -> QParams | None:
-    """The scale and zero point of a quantize or dequantize that has one of each."""
-    scale, zero = call[f"{end}_scale"], call[f"{end}_zero_point"]
-    if not (isinstance(scale, Constant) and isinstance(zero, Constant)):
-        return None
-    if scale.value.size != 1 or zero.value.size != 1:
-        return None
-    return QParams((float(scale.value.reshape(())),), int(zero.value.reshape(())))
-
-
 def _substituted(outputs: Sequence[End], instead: Mapping[Expr, Expr]) -> tuple[Expr, ...]:
     """The outputs' expressions with others in place of some."""
     new: dict[Expr, Expr] = dict(instead)
-    for expr in post_order(_tuple(end.expr for end in outputs)):
+    for expr in post_order(tuple_of(*(end.expr for end in outputs))):
         if expr not in new:
             new[expr] = rebuilt(expr, [new[child] for child in children(expr)])
     return tuple(new[end.expr] for end in outputs)
@@ -467,8 +458,3 @@ def _substituted(outputs: Sequence[End], instead: Mapping[Expr, Expr]) -> tuple[
 
 def _with_exprs(ends: Sequence[End], exprs: Sequence[Expr]) -> tuple[End, ...]:
     return tuple(replace(end, expr=expr) for end, expr in zip(ends, exprs, strict=True))
-
-
-def _tuple(exprs: Iterable[Expr]) -> Tuple:
-    fields = tuple(exprs)
-    return Tuple(tuple(each.type for each in fields), load=lambda: fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,16 @@ from tinyai.frontends.onnx.checks import check_external, check_model
 from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes
 from tinyai.frontends.onnx.operators import READERS
 from tinyai.frontends.onnx.reader import UNKNOWN, Reading
+from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.shapes import Shapes, check_asked, parse_shapes
 from tinyai.frontends.whole import End, SourceModel
-from tinyai.ir import Array, QParams
+from tinyai.ir import Array
 from tinyai.lowering import graph_of
 from tinyai.model_file import check_model as check_model_file
 from tinyai.partition.reasons import Language
-from tinyai.qdq.operands import is_call, operator_name, tuple_of
+from tinyai.qdq.operands import operator_name
 from tinyai.reference import run_graph
-from tinyai.source import TVMS_OWN, Call, Constant, Expr, Refusal, children, post_order
+from tinyai.source import TVMS_OWN, Expr, Refusal
 from tinyai.stages import stage
 
 # The first that has operators of quantized values.
@@ -61,11 +61,13 @@ def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
         onnx.load_external_data_for_model(model, str(path.parent))
         reading = Reading(model, READERS, opset)
         outputs = {value.name: _output(reading, value) for value in model.graph.output}
-        readers = _readers_of(outputs.values())
+        readers = readers_of(outputs.values())
         return SourceModel(
-            tuple(End(n, expr, _read_as(expr, readers)) for n, expr in reading.inputs.items()),
             tuple(
-                End(value.name, outputs[value.name], _made_as(outputs[value.name]))
+                End(n, expr, quant_of_input(expr, readers)) for n, expr in reading.inputs.items()
+            ),
+            tuple(
+                End(value.name, outputs[value.name], quant_of_output(outputs[value.name]))
                 for value in model.graph.output
             ),
             language(),
@@ -93,51 +95,3 @@ def _folded(expr: Expr) -> Array:
     except UnsupportedError as error:
         raise Refusal("constant", operator_name(expr), f"a known one: {error.found}") from None
     return np.asarray(value)
-
-
-# --- What integers at the ends stand for ---------------------------------------------------------
-
-_MOVES = ("reshape", "transpose", "clip", "relu", "max_pool2d", "strided_slice")
-
-
-def _readers_of(results: Iterable[Expr]) -> Mapping[Expr, Sequence[Call]]:
-    readers: dict[Expr, list[Call]] = {}
-    for expr in post_order(tuple_of(*results)):
-        for child in children(expr):
-            if isinstance(expr, Call):
-                readers.setdefault(child, []).append(expr)
-    return readers
-
-
-def _quant(call: Call, end: str) -> QParams | None:
-    """The scale and zero point of one end of a call, if they are one number each."""
-    names = f"{end}_scale", f"{end}_zero_point"
-    if not set(names) <= set(call.operands):
-        return None
-    scale, zero = (call[name] for name in names)
-    if not (isinstance(scale, Constant) and isinstance(zero, Constant)):
-        return None
-    if scale.value.size != 1 or zero.value.size != 1:
-        return None
-    return QParams((float(scale.value.reshape(())),), int(zero.value.reshape(())))
-
-
-def _read_as(expr: Expr, readers: Mapping[Expr, Sequence[Call]]) -> QParams | None:
-    """As the first operator that says so reads a value."""
-    for call in readers.get(expr, ()):
-        if is_call(call, *_MOVES):
-            quant = _read_as(call, readers)
-        else:
-            own = [name for name in call.operands if call[name] is expr]
-            ends = ("input" if name == "data" else name for name in own)
-            both = (_quant(call, end) or _quant(call, "data") for end in ends)
-            quant = next(filter(None, both), None)
-        if quant is not None:
-            return quant
-    return None
-
-
-def _made_as(expr: Expr) -> QParams | None:
-    while is_call(expr, *_MOVES):
-        expr = expr.args[0]
-    return _quant(expr, "output") if isinstance(expr, Call) else None

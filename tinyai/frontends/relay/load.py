@@ -8,7 +8,7 @@ other first, and what came out of the importer is typed and measured before anyo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,8 +18,7 @@ import tvm
 from tvm import relay
 
 from tinyai.errors import ModelError, OptionError
-from tinyai.frontends import shapes
-from tinyai.frontends.faults import Fault, check_shape, faults_of, missing, shown
+from tinyai.frontends.faults import Fault, check_shape, faults_of, last_line, missing, shown
 from tinyai.frontends.onnx import checks as onnx_checks
 from tinyai.frontends.onnx.facts import Facts, facts_of, set_shapes
 from tinyai.frontends.onnx.spellings import spelled
@@ -27,16 +26,10 @@ from tinyai.frontends.relay.onnx import imported_onnx
 from tinyai.frontends.relay.source import source_types, span_name
 from tinyai.frontends.relay.text import module_of
 from tinyai.frontends.relay.tflite import check_results, imported_tflite
+from tinyai.frontends.shapes import Shapes, check_asked, parse_shapes
 from tinyai.frontends.tflite import checks as tflite_checks
-from tinyai.frontends.tflite.checks import name_of, quant_of
-from tinyai.ir import QParams
 from tinyai.model_file import RELAY_TEXT, check_model
 from tinyai.stages import stage
-
-# Shapes of inputs by name; dimensions are numbers or relay.Any.
-Shapes = Mapping[str, Sequence[Any]]
-# Names of inputs or outputs, in order, with what their integers stand for where the file says it.
-FilePorts = tuple[tuple[str, QParams | None], ...]
 
 
 def load_model(
@@ -55,35 +48,29 @@ def load_model(
     """
     from tinyai.report import safe  # brings rich, which import tinyai does without
 
-    asked = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
+    shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
     path, kind = Path(file), check_model(file, kind)
     with stage(f"read {safe(path.name, 60)}"):
-        return _read(path, kind, asked)
+        if kind in RELAY_TEXT:
+            return _relay_text(path, shapes), {}
+        if find_spec(kind.removeprefix(".")) is None:
+            raise missing(kind.removeprefix("."))
+        with faults_of(path, kind):
+            return (_read_tflite if kind == ".tflite" else _read_onnx)(path, shapes)
 
 
-def _read(path: Path, kind: str, asked: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
-    if kind in RELAY_TEXT:
-        return _relay_text(path, asked), {}
-    read = _read_tflite if kind == ".tflite" else _read_onnx
-    package = kind.removeprefix(".")
-    if find_spec(package) is None:
-        raise missing(package)
-    with faults_of(path, kind):
-        return read(path, asked)
-
-
-def _read_onnx(path: Path, asked: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
+def _read_onnx(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
     import onnx
 
     model = onnx.load(path, load_external_data=False)
-    shapes.check_asked(_plain(asked), onnx_checks.check_model(model))
-    set_shapes(model, _plain(asked))
+    check_asked(shapes, onnx_checks.check_model(model))
+    set_shapes(model, shapes)
     facts = facts_of(model)
     onnx_checks.check_external(model, path.parent)
     onnx.load_external_data_for_model(model, str(path.parent))
     model = spelled(model, facts)
     try:
-        mod, params, types = imported_onnx(model, dict(asked), facts.opset)
+        mod, params, types = imported_onnx(model, importers_shapes(shapes), facts.opset)
     except Exception as error:  # importers and parsers of files raise exceptions of any kind
         raise importers_refusal(path, ".onnx", error) from error
     _check_sizes(mod)
@@ -91,24 +78,31 @@ def _read_onnx(path: Path, asked: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]
     return mod, params
 
 
-def _read_tflite(path: Path, asked: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
+def _read_tflite(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, Any]]:
     content = path.read_bytes()
     tflite_checks.check_identifier(content)
     model = import_module("tflite.Model").Model.GetRootAsModel(content, 0)
-    shapes.check_asked(_plain(asked), tflite_checks.check_model(model, content))
+    check_asked(shapes, tflite_checks.check_model(model, content))
     try:
-        mod, params = imported_tflite(path, asked)
+        mod, params = imported_tflite(path, importers_shapes(shapes))
     except Exception as error:  # importers and parsers of files raise exceptions of any kind
         raise importers_refusal(path, ".tflite", error) from error
     _check_sizes(mod)
-    if not asked:  # which the file's do not know of
-        inputs_quants = tflite_checks.quants_of_inputs(model)
-        check_results(mod["main"], tflite_checks.results_of(model), inputs_quants)
+    if not shapes:  # which the file's do not know of
+        inputs, _ = tflite_checks.ports_of(content)
+        check_results(mod["main"], tflite_checks.results_of(model), dict(inputs))
     return mod, params
 
 
-def _relay_text(path: Path, asked: Shapes) -> tvm.IRModule:
-    if asked:
+def importers_shapes(shapes: Shapes) -> dict[str, list[Any]]:
+    """Shapes as TVM's importers take them: a dimension that is open is ``relay.Any``."""
+    return {
+        name: [relay.Any() if dim == -1 else dim for dim in dims] for name, dims in shapes.items()
+    }
+
+
+def _relay_text(path: Path, shapes: Shapes) -> tvm.IRModule:
+    if shapes:
         raise OptionError(
             "input shapes",
             found=f"some, beside the text {path.name!r}",
@@ -120,7 +114,7 @@ def _relay_text(path: Path, asked: Shapes) -> tvm.IRModule:
         mod["main"]  # raises where there is none
     except Exception as error:  # parsers of files raise exceptions of any kind
         raise importers_refusal(path, "Relay", error) from error
-    with faults_of(path, "Relay"):
+    with faults_of(path, RELAY_TEXT[0]):
         _check_sizes(mod)
     return mod
 
@@ -131,62 +125,10 @@ def importers_refusal(file: str | Path, kind: str, error: Exception) -> ModelErr
 
     return ModelError(
         f"TVM's importer for {kind} files",
-        found=f"{safe(str(file))}: {type(error).__name__}: {safe(_last_line(error))}",
+        found=f"{safe(str(file))}: {type(error).__name__}: {safe(last_line(error))}",
         allowed="a model that it reads",
         hint="python -m tinyai doctor, or --input-shapes where a shape is missing",
     )
-
-
-def _last_line(error: Exception) -> str:
-    """TVM's errors end with what happened, after the frames of the C++ stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
-
-
-# --- Names and scales of inputs and outputs ------------------------------------------------------
-
-
-def ports_of_file(file: Path) -> tuple[FilePorts, FilePorts] | None:
-    """The inputs and the outputs of a file that ``load_model`` has read, in its order; None for
-    Relay's text."""
-    kind = file.suffix.lower()
-    if kind == ".tflite":
-        content = file.read_bytes()
-        graph = import_module("tflite.Model").Model.GetRootAsModel(content, 0).Subgraphs(0)
-        first, last = (
-            tuple(
-                (name_of(tensor), quant_of(tensor)) for tensor in map(graph.Tensors, map(int, end))
-            )
-            for end in (graph.InputsAsNumpy(), graph.OutputsAsNumpy())
-        )
-        return first, last
-    if kind == ".onnx":
-        import onnx
-
-        graph = onnx.load(file, load_external_data=False).graph
-        constants = {tensor.name for tensor in graph.initializer}
-        first = tuple((v.name, None) for v in graph.input if v.name not in constants)
-        return first, tuple((v.name, None) for v in graph.output)
-    return None
-
-
-# --- Shapes that are asked for -----------------------------------------------------------------
-
-
-def parse_shapes(text: str) -> dict[str, list[Any]]:
-    """``shapes.parse_shapes`` as importers take it: -1 is ``relay.Any``."""
-    return {
-        name: [relay.Any() if dim == -1 else dim for dim in dims]
-        for name, dims in shapes.parse_shapes(text).items()
-    }
-
-
-def _plain(asked: Shapes) -> dict[str, list[int]]:
-    """Shapes with -1 for an open dimension."""
-    return {
-        name: [-1 if isinstance(dim, tvm.tir.Any) else int(dim) for dim in dims]
-        for name, dims in asked.items()
-    }
 
 
 # --- Sizes -------------------------------------------------------------------------------------

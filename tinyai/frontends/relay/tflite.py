@@ -10,7 +10,7 @@ import tvm
 from tvm import relay
 
 from tinyai.frontends.faults import Fault, shown
-from tinyai.frontends.relay.qparams import MOVES, quant_of_output
+from tinyai.frontends.qparams import MOVES, quant_of_output
 from tinyai.frontends.relay.source import Source, source_types, span_name
 from tinyai.frontends.tflite.checks import Result
 from tinyai.ir import QParams

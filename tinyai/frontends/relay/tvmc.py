@@ -18,13 +18,10 @@ from wrapt.importer import when_imported
 
 from tinyai.errors import OptionError, TinyAIError, ToolchainError
 from tinyai.frontends.relay.composites import pattern_table
-from tinyai.frontends.relay.load import (
-    importers_refusal,
-    load_model,
-    parse_shapes,
-)
+from tinyai.frontends.relay.load import importers_refusal, importers_shapes, load_model
 from tinyai.frontends.relay.options import check_options
 from tinyai.frontends.relay.partition import partition_for_tinyai
+from tinyai.frontends.shapes import parse_shapes
 from tinyai.model_file import IMPORTED, RELAY_TEXT, check_file
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import (
@@ -96,7 +93,11 @@ def _load(frontends: Any) -> Any:
         # Of a text TVM takes inputs without such a shape for weights, and makes ones of them.
         ours = kind in IMPORTED or (kind == RELAY_TEXT[0] and not shape_dict)
         if ours and not more:
-            return frontends.TVMCModel(*load_model(path, shape_dict or {}, kind))
+            shapes = {
+                name: [-1 if isinstance(dim, tvm.tir.Any) else int(dim) for dim in dims]
+                for name, dims in (shape_dict or {}).items()
+            }
+            return frontends.TVMCModel(*load_model(path, shapes, kind))
         try:
             return theirs(path, model_format, shape_dict, **more)
         except (frontends.TVMCException, TinyAIError):
@@ -109,7 +110,7 @@ def _load(frontends: Any) -> Any:
 
 def _shapes(text: str) -> dict[str, list[Any]]:
     try:
-        return parse_shapes(text)
+        return importers_shapes(parse_shapes(text))
     except OptionError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -13,19 +13,21 @@ from tvm import relay
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends import whole
+from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.relay.functions import deep_recursion, regions
 from tinyai.frontends.relay.hints import language
-from tinyai.frontends.relay.load import FilePorts, Shapes, load_model, ports_of_file
+from tinyai.frontends.relay.load import load_model
 from tinyai.frontends.relay.modules import module_of, with_constants
 from tinyai.frontends.relay.qdq import folding
-from tinyai.frontends.relay.qparams import quant_of_input, quant_of_output
 from tinyai.frontends.relay.source import Source, rounding_of
+from tinyai.frontends.shapes import Shapes
+from tinyai.frontends.tflite.checks import Ports, ports_of
 from tinyai.frontends.whole import End, SourceModel, unread
 from tinyai.ir import Graph
 from tinyai.network import ENDS, Network, c_name, network_of_graph
 from tinyai.ops import operators_added
 from tinyai.own import NO_BACKEND, OwnBackend
-from tinyai.source import Call, Expr, Opaque, Refusal, children, post_order
+from tinyai.source import Expr, Opaque, Refusal
 from tinyai.target import Target
 
 
@@ -70,7 +72,9 @@ def network_of(
         )
     rounding = replace(rounding_of(None), mode=target.rounding)
     with deep_recursion(), operators_added(own.operators):
-        source_model = _source_model(mod, params, ports_of_file(file) if file else None)
+        is_tflite = file is not None and file.suffix.lower() == ".tflite"
+        ports = ports_of(file.read_bytes()) if file and is_tflite else ((), ())
+        source_model = _source_model(mod, params, *ports)
         try:
             return whole.network_of(source_model, name, rounding, ends, own)
         except BoundaryError as error:
@@ -87,19 +91,15 @@ _WITH_HOST = "tinyai.build, or -o NAME.relay.so, leaves the rest to TVM"
 
 
 def _source_model(
-    mod: tvm.IRModule, params: dict[str, Any] | None, known: tuple[FilePorts, FilePorts] | None
+    mod: tvm.IRModule, params: dict[str, Any] | None, first: Ports, last: Ports
 ) -> SourceModel:
-    """A module as expressions. Names, scales and order of its ends are those of its file, where
-    that is ``known``: importers list inputs in the order of use."""
+    """A module as expressions. Names, scales and order of its ends are those of its file, as far as
+    ``first`` and ``last`` have them: importers list inputs in the order of use."""
     folded = relay.transform.FoldConstant()(with_constants(mod, params))
     main, source = relay.transform.InferType()(folded)["main"], _Operators()
     results = main.body.fields if isinstance(main.body, relay.Tuple) else [main.body]
     outputs = [source(result) for result in results]
-    readers: dict[Expr, list[Call]] = {}
-    for expr in post_order(source(main.body)):
-        for arg in children(expr) if isinstance(expr, Call) else ():
-            readers.setdefault(arg, []).append(expr)  # type: ignore[arg-type]
-    first, last = known or ((), ())
+    readers = readers_of(outputs)
     said, order = dict(first), {name: place for place, (name, _) in enumerate(first)}
     inputs = [(str(param.name_hint), source(param)) for param in main.params]
     inputs.sort(key=lambda each: order.get(each[0], len(order)))
@@ -112,7 +112,7 @@ def _source_model(
     return SourceModel(tuple(ends), tuple(outs), language(), folding(source))
 
 
-def _names(main: relay.Function, last: FilePorts, count: int) -> list[str]:
+def _names(main: relay.Function, last: Ports, count: int) -> list[str]:
     listed = main.attrs and dict(main.attrs).get("output_tensor_names")
     names = [name for name, _ in last] or [str(name) for name in listed or ()]
     if len(names) == count:

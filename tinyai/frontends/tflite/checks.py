@@ -183,10 +183,20 @@ def results_of(model: Any) -> dict[str, Result]:
     return results
 
 
-def quants_of_inputs(model: Any) -> dict[str, QParams | None]:
-    graph = model.Subgraphs(0)
-    tensors = [graph.Tensors(int(index)) for index in graph.InputsAsNumpy()]
-    return {name_of(tensor): quant_of(tensor) for tensor in tensors}
+# Names of inputs or outputs, in order, with what their integers stand for.
+Ports = tuple[tuple[str, QParams | None], ...]
+
+
+def ports_of(content: bytes) -> tuple[Ports, Ports]:
+    """The inputs and outputs of a file that was checked."""
+    import tflite
+
+    graph = tflite.Model.GetRootAsModel(content, 0).Subgraphs(0)
+    first, last = (
+        tuple((name_of(tensor), quant_of(tensor)) for tensor in map(graph.Tensors, map(int, end)))
+        for end in (graph.InputsAsNumpy(), graph.OutputsAsNumpy())
+    )
+    return first, last
 
 
 def quant_of(tensor: Any) -> QParams | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tinyai.ir import QParams
-from tinyai.source import Call, Constant, Expr
+from tinyai.qdq.operands import tuple_of
+from tinyai.source import Call, Constant, Expr, children, post_order
 
 # What hands on its first operand's values, or some of them.
 MOVES = frozenset(
@@ -13,18 +14,27 @@ MOVES = frozenset(
 )
 
 
+def readers_of(results: Iterable[Expr]) -> Mapping[Expr, Sequence[Call]]:
+    """The calls that read each value which ``results`` depend on."""
+    readers: dict[Expr, list[Call]] = {}
+    for expr in post_order(tuple_of(*results)):
+        for arg in children(expr) if isinstance(expr, Call) else ():
+            readers.setdefault(arg, []).append(expr)  # type: ignore[arg-type]
+    return readers
+
+
 def quant_of_input(expr: Expr, readers: Mapping[Expr, Sequence[Call]]) -> QParams | None:
-    """The scale at which an operator reads a value; ``readers`` are those of each."""
+    """The scale at which the first operator that has one reads a value."""
     for reader in readers.get(expr, ()):
-        if reader.op in MOVES:
-            found = quant_of_input(reader, readers)
-            if found is not None:
-                return found
+        quant = quant_of_input(reader, readers) if reader.op in MOVES else None
         # An operator that the vocabulary does not have names no operands.
         for operand, arg in zip(reader.operands, reader.args, strict=False):
-            if arg is expr:
-                sides = (operand, "input" if operand == "data" else operand)
-                return next(filter(None, (_quant(reader, side) for side in sides)), None)
+            if arg is expr and quant is None:
+                quant = quant_at(reader, operand)
+                if operand == "data":
+                    quant = quant or quant_at(reader, "input")
+        if quant is not None:
+            return quant
     return None
 
 
@@ -32,11 +42,12 @@ def quant_of_output(expr: Expr) -> QParams | None:
     """The scale at which a value is made; None where no operator says it."""
     while isinstance(expr, Call) and expr.op in MOVES:
         expr = expr.args[0]
-    return _quant(expr, "output") if isinstance(expr, Call) else None
+    return quant_at(expr, "output") if isinstance(expr, Call) else None
 
 
-def _quant(call: Call, side: str) -> QParams | None:
-    """What two constants of a call say, if they are one number each."""
+def quant_at(call: Call, side: str) -> QParams | None:
+    """The scale and zero point of one side of a call, such as "input", if they are one number
+    each."""
     if f"{side}_scale" not in call.operands:
         return None
     scale, zero = call[f"{side}_scale"], call[f"{side}_zero_point"]

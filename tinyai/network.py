@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from tinyai.codegen.c import identifier
 from tinyai.codegen.kernels import Kernel
-from tinyai.ir import DType, Graph, QParams, Type, verify
+from tinyai.ir import Array, DType, Graph, QParams, Type, verify
+from tinyai.reference import run_graph
 from tinyai.report import Report
 
 # What the ends of a network are: as the model has them, or integers without the quantize and
@@ -63,11 +66,28 @@ class Port:
 
 
 @dataclass(frozen=True)
+class State:
+    """A value that a network keeps from one call to the next; ``initial`` are its bytes before the
+    first call, elements in C's order and with their low bytes first."""
+
+    port: Port
+    initial: bytes
+
+    @property
+    def value(self) -> Array:
+        """The initial value as an array."""
+        of = self.port.type
+        flat = np.frombuffer(self.initial, of.dtype.numpy.newbyteorder("<"))
+        return flat.astype(of.dtype.numpy).reshape(of.shape)
+
+
+@dataclass(frozen=True)
 class Network:
     """``graph`` computes the whole model: its inputs are ``inputs``, its outputs ``outputs``, in
     the source model's order. ``name`` is a C identifier, and the graph's. ``report`` is what
     ``tinyai.explain`` said of the model, where it was asked. ``rounding`` is the one that the graph
-    was made for. ``kernels`` are those of a back end of one's own, for its operators."""
+    was made for. ``kernels`` are those of a back end of one's own, for its operators. ``states``
+    are further inputs and outputs of the graph, behind the others: each before and after a call."""
 
     name: str
     graph: Graph
@@ -76,6 +96,16 @@ class Network:
     report: Report | None = None
     rounding: str = "upward"
     kernels: tuple[Kernel, ...] = ()
+    states: tuple[State, ...] = ()
+
+    def run(self, calls: Iterable[Sequence[Array]]) -> Iterator[list[Array]]:
+        """The reference's outputs for the inputs of calls in a row, the first from the initial
+        state: after the network's outputs come the states, as the next call finds them."""
+        values = [state.value for state in self.states]
+        for inputs in calls:
+            results = run_graph(self.graph, [*inputs, *values])
+            values = results[len(self.outputs) :]
+            yield results
 
 
 def network_of_graph(graph: Graph, name: str = "") -> Network:

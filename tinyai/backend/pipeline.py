@@ -20,7 +20,7 @@ from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.errors import LimitError, owning_faults
-from tinyai.ir import Graph, Node, verify
+from tinyai.ir import Array, Graph, Node, verify
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
 from tinyai.target import Target
 
@@ -70,9 +70,10 @@ def compile_graph(
     hooked: bool = False,
     ports_in_arena: bool = False,
     kernels: Sequence[Kernel] = (),
+    states: Sequence[Array] = (),
 ) -> Compiled:
     """The pipeline: ``prepare``, ``lower`` for as many threads as have work, ``write``. ``kernels``
-    go before the kernel table's.
+    go before the kernel table's; ``states`` are ``emit``'s.
 
     Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
     or does not fit; ``DefectError`` for whatever else goes wrong.
@@ -81,7 +82,9 @@ def compile_graph(
     with owning_faults(f"the code of {graph.name}"):
         chosen = choose(graph, target, kernels)
         useful = with_useful_threads(chosen, target)
-        compiled = write(chosen, useful, abi=abi, hooked=hooked, ports_in_arena=ports_in_arena)
+        compiled = write(
+            chosen, useful, abi=abi, hooked=hooked, ports_in_arena=ports_in_arena, states=states
+        )
     check_limits(compiled, target)
     return compiled
 
@@ -212,6 +215,7 @@ def write(
     hooked: bool = False,
     by_content: bool = False,
     ports_in_arena: bool = False,
+    states: Sequence[Array] = (),
 ) -> Compiled:
     """C for a graph that ``lower`` made for ``target``.
 
@@ -227,7 +231,7 @@ def write(
         chosen = for_package(chosen, ports_in_arena=ports_in_arena)
     graph, plan = plan_in_place(with_borders(chosen))
     verify_lowered(graph)
-    source = emit(graph, plan, target, abi=abi, hooked=hooked, by_content=by_content)
+    source = emit(graph, plan, target, abi=abi, hooked=hooked, by_content=by_content, states=states)
     return Compiled(chosen, graph, plan, source)
 
 

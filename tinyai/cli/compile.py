@@ -158,7 +158,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     from tinyai.report import safe
 
     lines = [f"{facts['output']}: {facts['kind']}, {facts['size']:,} bytes"]
-    for key, what in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
+    sizes = {"weight_bytes": "weights", "arena_bytes": "arena", "state_bytes": "state"}
+    for key, what in sizes.items():
         lines += [f"  {what}: {facts[key]:,} bytes"] if key in facts else []
     for kind in ("inputs", "outputs"):
         for each in facts.get(kind, ()):

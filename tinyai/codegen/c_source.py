@@ -39,7 +39,8 @@ class CSource:
     """A C file: its ``head``, which begins a comment, and its ``parts``. Sizes in bytes.
     ``variants`` are the instruction sets with the rows of the kernel table that serve the nodes.
     ``hooks`` are the calls of the hook, a line a layer and variant. ``weights`` is the file of its
-    own that a package has for its constants."""
+    own that a package has for its constants. ``state_bytes`` is what the caller of the entry
+    "plain" keeps."""
 
     head: Head
     parts: tuple[Part, ...]
@@ -48,6 +49,7 @@ class CSource:
     variants: Mapping[IsaVariant, tuple[Served, ...]] = field(default_factory=dict)
     hooks: tuple[str, ...] = ()
     weights: str = ""
+    state_bytes: int = 0
 
     @property
     def symbol(self) -> str:

@@ -21,6 +21,7 @@ from tinyai.codegen.kernels.work_stealing import team
 from tinyai.codegen.lowered import Choice, Lowered
 from tinyai.codegen.plan import Location, MemoryPlan, Space
 from tinyai.codegen.run_function import Port, RunFunction
+from tinyai.codegen.state import states_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, tidy
 from tinyai.errors import owning_faults
@@ -37,11 +38,14 @@ def emit(
     abi: str,
     hooked: bool = False,
     by_content: bool = False,
+    states: Sequence[Array] = (),
 ) -> CSource:
     """The C file of a region. ``abi`` names the entry: a template ``entry_*.c.j2``; with
     "traced" the code tells, where the caller asks, when each layer ended. ``hooked``:
     compiled with ``-DTINYAI_HOOK`` it calls a function of the user's after each layer.
     ``by_content``: functions are named by what they are, not by their number in the file.
+    ``states`` are the initial values of the last inputs, which the last outputs are in the next
+    call: entries "plain" and "package" keep them.
 
     The file is C99 and C++17, includes nothing but the standard's headers (and the intrinsics
     where it has SIMD code; those of POSIX threads where it is written for several), and is the
@@ -76,6 +80,9 @@ def emit(
         "hooked": hooked,
     }
     constants = _Constants(symbol if package else "")
+    counts = len(graph.inputs), len(graph.outputs)
+    values["states"], state_bytes = states_of(states, *counts, constants.add)
+    values["state_bytes"] = state_bytes
     variants = [
         _Variant(graph, plan, isa, rows, constants, by_content=by_content)
         for isa, rows in graph.variants.items()
@@ -101,6 +108,7 @@ def emit(
         variants={variant.isa: tuple(variant.served) for variant in variants},
         hooks=tuple(line for variant in variants for line in variant.hooks),
         weights=tidy(render("weights.c.j2", **values)) if package else "",
+        state_bytes=2 * state_bytes,
     )
 
 

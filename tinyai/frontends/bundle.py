@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tinyai.backend import CompileSpec, NamedDataStore, PreprocessResult, TinyAIBackend
 from tinyai.backend.sharing import saved_bytes
 from tinyai.backend.tinyai_backend import BackendOptions
-from tinyai.errors import OptionError
+from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.model import network_of
 from tinyai.network import Network, c_name
 from tinyai.runtime.bundle import Bundle, Method
@@ -37,8 +37,8 @@ def lower(
     those of one network for several batches, and so are functions.
 
     Raises ``BoundaryError``, with the report of ``explain``, where an operator would stay on a
-    host; ``OptionError`` for specs that are wrong or missing, and for methods without a name that
-    can be told apart.
+    host; ``UnsupportedError`` for a model with state; ``OptionError`` for specs that are wrong or
+    missing, and for methods without a name that can be told apart.
     """
     if not methods:
         allowed = "a dict of models by the names of methods"
@@ -102,6 +102,13 @@ def _with_rounding(specs: Specs, model: Any) -> Specs:
 
 def _network(model: Any, options: BackendOptions, name: str) -> Network:
     network = model if isinstance(model, Network) else network_of(model, options.target)
+    if network.states:
+        raise UnsupportedError(
+            f"state of method {name}",
+            found=f"{len(network.states)} values that are kept from one call to the next",
+            allowed="none: the methods of a bundle keep nothing",
+            hint="tinyai.compile or tinyai.emit_c, whose libraries and packages keep state",
+        )
     return replace(network, graph=replace(network.graph, name=f"tinyai_{c_name(name)}"))
 
 

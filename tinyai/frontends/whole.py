@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError, owning_faults
 from tinyai.frontends.qparams import quant_at
-from tinyai.ir import NARROW, Graph, QParams, verify
+from tinyai.ir import NARROW, Array, Graph, QParams, verify
 from tinyai.lowering import (
     FLOATS,
     Composite,
@@ -19,7 +19,7 @@ from tinyai.lowering import (
     require_requantized_means,
 )
 from tinyai.match import match
-from tinyai.network import ENDS, Network, Port
+from tinyai.network import ENDS, Network, Port, State
 from tinyai.ops import operators_added
 from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.reasons import Language, Whole
@@ -61,7 +61,8 @@ class SourceModel:
     """A model as a reader hands it over. ``language`` is how the file spells operators; ``fold``
     computes constants that are more than moved, dequantized or quantized (``qdq.Rewriting``).
     ``framework`` is the rounding of a framework that computes float operators between a dequantize
-    and a quantize as floats; "" where they stand for operators of integers.
+    and a quantize as floats; "" where they stand for operators of integers. ``initial`` are the
+    first values of a model's states: its last inputs and outputs, before and after a call.
 
     What a reader does not read is a call that ``unread`` made: it is refused with its reason beside
     whatever the builders refuse.
@@ -72,6 +73,7 @@ class SourceModel:
     language: Language
     fold: Fold | None = None
     framework: str = ""
+    initial: tuple[Array, ...] = ()
 
     @property
     def result(self) -> Tuple:
@@ -160,7 +162,21 @@ def attempt_of(
         graph = own.passed(verify(walk.graph(end.expr for end in model.outputs)))
     inputs = _ports(graph, graph.inputs, model.inputs)
     outputs = _ports(graph, graph.outputs, model.outputs)
-    return Attempt(Network(name, graph, inputs, outputs, rounding=mode.mode, kernels=own.kernels))
+    own_inputs = len(inputs) - len(model.initial)
+    states = tuple(
+        State(port, value.astype(value.dtype.newbyteorder("<")).tobytes())
+        for port, value in zip(inputs[own_inputs:], model.initial, strict=True)
+    )
+    network = Network(
+        name,
+        graph,
+        inputs[:own_inputs],
+        outputs[: len(outputs) - len(states)],
+        rounding=mode.mode,
+        kernels=own.kernels,
+        states=states,
+    )
+    return Attempt(network)
 
 
 def _ports(graph: Graph, tensors: Sequence[str], ends: Sequence[End]) -> tuple[Port, ...]:
@@ -384,17 +400,22 @@ def _boundary(
 
 
 def _with_integer_ends(model: SourceModel) -> SourceModel:
-    """The model without what quantizes its float inputs and dequantizes its float outputs."""
+    """The model without what quantizes its float inputs and dequantizes its float outputs; states
+    stay as they are."""
+    states = len(model.initial)
     order = list(post_order(model.result))
     inputs: list[End] = []
     instead: dict[Expr, Expr] = {}
-    for end in model.inputs:
+    for end in model.inputs[: len(model.inputs) - states]:
         readers = [each for each in order if end.expr in children(each)]
         integer = _integer_input(end, readers)
         if integer is not end:
             instead |= dict.fromkeys(readers, integer.expr)
         inputs.append(integer)
-    outputs = [_integer_output(end, end.expr) for end in model.outputs]
+    inputs += model.inputs[len(inputs) :]
+    own_outputs = model.outputs[: len(model.outputs) - states]
+    outputs = [_integer_output(end, end.expr) for end in own_outputs]
+    outputs += model.outputs[len(outputs) :]
     return replace(
         model,
         inputs=tuple(inputs),

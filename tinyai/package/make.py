@@ -26,11 +26,11 @@ from tinyai.network import Network, Port
 from tinyai.package.measure import measure
 from tinyai.package.report import LayerRow, PackageReport, PortRow, TensorRow
 from tinyai.package.value import Package
-from tinyai.reference import run_graph
 from tinyai.runtime.manifest import SUFFIX, manifest_of
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
+RUNS_WITH_STATE = 3  # of NAME_test.c: results that state has come into
 _PER_LINE = {1: 24, 2: 16, 4: 12, 8: 6}
 # What C says already: a name that makes one of these with "_t".
 _STANDARD = frozenset(
@@ -111,9 +111,12 @@ def package_of(
         hooked=True,
         ports_in_arena=ports_in_arena,
         kernels=network.kernels,
+        states=[state.value for state in network.states],
     )
     inputs = _sample(network, sample)
-    outputs = run_graph(network.graph, inputs)
+    runs = RUNS_WITH_STATE if network.states else 1
+    *_, results = network.run([inputs] * runs)
+    outputs = results[: len(network.outputs)]
     made = _Making(network, target, compiled, inputs, outputs, sample is not None)
     return made.package(Toolchain.of(toolchain))
 
@@ -163,6 +166,12 @@ class _Making:
     def _portable(self) -> bool:
         return all(isa.architecture is None for isa in self._graph.variants)
 
+    @property
+    def _state_bytes(self) -> int:
+        """What an instance keeps: each state before a run, and outside of the arena after it."""
+        once = sum(state.port.type.bytes for state in self.network.states)
+        return once if self._graph.ports_in_arena else 2 * once
+
     def package(self, toolchain: Toolchain) -> Package:
         name, source = self.network.name, self.compiled.source
         values = self._values()
@@ -198,6 +207,7 @@ class _Making:
             "layers": self.compiled.source.layers_digest,
             "inputs": [port.to_dict() for port in self.network.inputs],
             "outputs": [port.to_dict() for port in self.network.outputs],
+            **({"state_bytes": report.state_bytes} if report.state_bytes else {}),
         }
 
     def _values(self) -> dict[str, Any]:
@@ -215,6 +225,12 @@ class _Making:
             "alignment": graph.alignment,
             "ports_in_arena": graph.ports_in_arena,
             "math": any(row.math for row in self._layers()),
+            "state_bytes": self._state_bytes,
+            "states": [
+                self._port("state", number, state.port)
+                for number, state in enumerate(self.network.states)
+            ],
+            "runs": RUNS_WITH_STATE if self.network.states else 1,
             "inputs": [self._port("input", *each) for each in enumerate(self.network.inputs)],
             "outputs": [self._port("output", *each) for each in enumerate(self.network.outputs)],
         }
@@ -267,6 +283,7 @@ class _Making:
             layers=tuple(self._layers()),
             tensors=tuple(self._tensors()),
             ports_saved=self._saved(),
+            state_bytes=self._state_bytes,
             dropped=graph.dropped,
         )
 
@@ -295,7 +312,9 @@ class _Making:
         number |= dict.fromkeys(graph.inputs, -1)
         last = {name: i for i, node in enumerate(graph.nodes) for name in node.reads()}
         last |= dict.fromkeys(graph.outputs, end)
-        names = {name: f"input {i}" for i, name in enumerate(graph.inputs)}
+        own = len(self.network.inputs)
+        names = {name: f"input {i}" for i, name in enumerate(graph.inputs[:own])}
+        names |= {name: f"state {i}" for i, name in enumerate(graph.inputs[own:])}
         names |= {node.output: f"result {i}" for i, node in enumerate(graph.nodes)}
         rows = []
         for name, shown in names.items():
@@ -319,7 +338,7 @@ class _Making:
         outside = replace(graph, ports_in_arena=False, storage={})
         _, plan = plan_in_place(with_borders(outside))
         ports = (*self.network.inputs, *self.network.outputs)
-        apart = plan.arena_bytes + sum(port.type.bytes for port in ports)
+        apart = plan.arena_bytes + sum(port.type.bytes for port in ports) + self._state_bytes
         return apart - self.compiled.plan.arena_bytes
 
 

@@ -13,7 +13,7 @@ from tinyai.dropped import NOTHING, Dropped
 from tinyai.report import safe
 
 # Of the JSON: another one for other keys or meanings.
-SCHEMA = "tinyai.package/1"
+SCHEMA, SCHEMA_WITH_STATE = "tinyai.package/1", "tinyai.package/2"
 # Longest name that the text shows, in characters.
 _NAME = 60
 
@@ -83,7 +83,8 @@ class PackageReport:
     """``weight_bytes`` are those of the arrays, ``arena_lower_bound`` is the most that lives at
     once: no plan is smaller. ``ports_saved``: by so many bytes the arena with inputs and outputs in
     it is smaller than one without and all of them; None where they are the caller's. ``measured``
-    is None where no compiler was asked, or none was there."""
+    is None where no compiler was asked, or none was there. ``state_bytes`` are those that an
+    instance keeps from one run to the next, apart from the arena."""
 
     name: str
     version: str
@@ -102,6 +103,7 @@ class PackageReport:
     ports_saved: int | None = None
     dropped: Dropped = NOTHING
     measured: Measured | None = None
+    state_bytes: int = 0
 
     @property
     def math(self) -> tuple[LayerRow, ...]:
@@ -110,7 +112,11 @@ class PackageReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, in the schema of ``json``."""
-        return {"schema": SCHEMA, "generator": MARK, **dataclasses.asdict(self)}
+        facts = dataclasses.asdict(self)
+        if not self.state_bytes:
+            del facts["state_bytes"]
+        schema = SCHEMA_WITH_STATE if self.state_bytes else SCHEMA
+        return {"schema": schema, "generator": MARK, **facts}
 
     def json(self) -> str:
         """The report as JSON: ASCII, two spaces deep, the fields in their order; the same for the
@@ -158,6 +164,8 @@ def _sizes(report: PackageReport) -> Iterator[tuple[str, str]]:
     yield "weights", f"{report.weight_bytes:,} bytes"
     bound = f"lower bound {report.arena_lower_bound:,}, aligned to {report.arena_alignment}"
     yield "arena", f"{report.arena_bytes:,} bytes ({bound})"
+    if report.state_bytes:
+        yield "state", f"{report.state_bytes:,} bytes of an instance"
     if report.ports_saved is not None:
         yield "inputs, outputs", f"in the arena, which saves {report.ports_saved:,} bytes"
     else:

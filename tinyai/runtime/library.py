@@ -27,9 +27,10 @@ from tinyai.tensor_spec import TensorSpec
 Array = npt.NDArray[Any]
 
 # The constant of a library, and the version of what it holds: another one for other keys or
-# another way to call the entry.
+# another way to call the entry. One with state is called by functions ENTRY_step and ENTRY_reset.
 CONSTANT, FORMAT = "tinyai_library", "tinyai.library/1"
-_ALIGNMENT = 64  # of the arena, in bytes
+FORMAT_WITH_STATE = "tinyai.library/2"
+_ALIGNMENT = 64  # of arena and state, in bytes
 
 
 class Library:
@@ -38,6 +39,9 @@ class Library:
     ``inputs`` and ``outputs`` are its ``TensorSpec``s in the source model's order; ``name`` is the
     network's, ``target`` what it was compiled for, ``arena_bytes`` the memory that a call needs.
     ``facts`` is all that it says of itself, ``handle`` the library as ctypes has it.
+
+    A network with state has ``state_bytes`` of it, which this object holds from one ``run`` to the
+    next: its calls take turns, and ``reset`` lets it begin anew.
     """
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
@@ -54,7 +58,14 @@ class Library:
         self.arena_bytes: int = facts["arena_bytes"]
         self.inputs = _specs(facts["inputs"])
         self.outputs = _specs(facts["outputs"])
-        self._entry: Callable[..., int] = _entry(path, handle, facts["entry"])
+        self.state_bytes: int = facts.get("state_bytes", 0)
+        step, pointers = ("_step", 4) if self.state_bytes else ("", 3)
+        self._entry: Callable[..., int] = _entry(path, handle, f"{facts['entry']}{step}", pointers)
+        if self.state_bytes:
+            self._turn = threading.Lock()
+            self._state = _Aligned(_state_bytes(path, handle, facts["entry"]))
+            self._begin = _entry(path, handle, f"{facts['entry']}_reset", 1)
+            self.reset()
         self._rooms: deque[_Room] = deque()  # pop and append are safe among threads
         self._wanted = [(each.shape, np.dtype(each.dtype)) for each in self.inputs]
         self._made = [(each.shape, np.dtype(each.dtype)) for each in self.outputs]
@@ -71,8 +82,9 @@ class Library:
         that it has in ``inputs`` is taken as it is: it is quantized already.
 
         Calls may overlap in threads: each has an arena of its own, which is kept for later calls.
-        Raises ``OptionError`` for what is no such input, ``EnvironmentProblem`` where the CPU
-        lacks the instructions that the library was compiled to.
+        Those of a network with state take turns. Raises ``OptionError`` for what is no such input,
+        ``EnvironmentProblem`` where the CPU lacks the instructions that the library was compiled
+        to.
         """
         arrays = self._arrays(x)
         if scaled:
@@ -83,7 +95,11 @@ class Library:
         except IndexError:
             room = _Room(len(arrays), len(outputs), self.arena_bytes)
         kept = room.point(arrays, self._wanted, self.inputs, outputs)
-        returned = self._entry(room.inputs, room.outputs, room.arena)
+        if self.state_bytes:
+            with self._turn:
+                returned = self._entry(room.inputs, room.outputs, room.arena, self._state.start)
+        else:
+            returned = self._entry(room.inputs, room.outputs, room.arena)
         self._rooms.append(room)
         del kept
         if returned != 0:
@@ -92,6 +108,12 @@ class Library:
             return [_real(a, spec) for a, spec in zip(outputs, self.outputs, strict=True)]
         return outputs
 
+    def reset(self) -> None:
+        """Let the next ``run`` begin from the initial state. A network without state has none."""
+        if self.state_bytes:
+            with self._turn:
+                self._begin(self._state.start)
+
     def __call__(
         self, x: Array | Sequence[Array] | Mapping[str, Array], *, scaled: bool = False
     ) -> list[Array]:
@@ -99,7 +121,7 @@ class Library:
         return self.run(x, scaled=scaled)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A library is pickled by its path."""
+        """A library is pickled by its path: what reads it begins from the initial state."""
         return Library, (os.path.abspath(self.path),)
 
     def __repr__(self) -> str:
@@ -137,6 +159,17 @@ class Library:
         return found
 
 
+class _Aligned:
+    """Memory that begins at ``start``, a multiple of 64."""
+
+    __slots__ = ("_memory", "start")
+
+    def __init__(self, size: int) -> None:
+        self._memory = np.empty(size + _ALIGNMENT, np.uint8)
+        first = self._memory.ctypes.data
+        self.start: int = first + -first % _ALIGNMENT
+
+
 class _Room:
     """What a call needs beside its arrays: pointers to them, and an arena."""
 
@@ -145,9 +178,8 @@ class _Room:
     def __init__(self, inputs: int, outputs: int, arena_bytes: int) -> None:
         self.inputs = (ctypes.c_void_p * max(inputs, 1))()
         self.outputs = (ctypes.c_void_p * max(outputs, 1))()
-        self._memory = np.empty(arena_bytes + _ALIGNMENT, np.uint8)
-        start = self._memory.ctypes.data
-        self.arena = start + -start % _ALIGNMENT
+        self._memory = _Aligned(arena_bytes)
+        self.arena = self._memory.start
 
     def point(
         self,
@@ -284,7 +316,7 @@ def _loaded(path: Path) -> tuple[dict[str, Any], ctypes.CDLL]:
         written, by = facts["format"], facts["tinyai"]
     except (ValueError, KeyError, TypeError):
         raise _no_library(path, f"{CONSTANT} that cannot be read") from None
-    if written != FORMAT:
+    if written != (FORMAT_WITH_STATE if "state_bytes" in facts else FORMAT):
         raise FormatError(
             "library of another version",
             found=f"{_shown(path)}: {_shown(written)}, of tinyai {_shown(by)}",
@@ -298,7 +330,8 @@ def facts_of_library(file: str | os.PathLike[str]) -> dict[str, Any]:
     """What a library that was just written says of itself, and its size. It is found in the bytes
     by its beginning, for the library may be for another machine."""
     content = Path(file).read_bytes()
-    start = content.index(json.dumps({"format": FORMAT})[:-1].encode())
+    formats = (json.dumps({"format": each})[:-1].encode() for each in (FORMAT, FORMAT_WITH_STATE))
+    start = max(map(content.find, formats))
     facts: dict[str, Any] = json.loads(content[start : content.index(b"\0", start)])
     return {"size": len(content), **facts}
 
@@ -374,11 +407,19 @@ def _specs(data: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(**{**each, "shape": tuple(each["shape"])}) for each in data)
 
 
-def _entry(path: Path, handle: ctypes.CDLL, name: str) -> Callable[..., int]:
+def _entry(path: Path, handle: ctypes.CDLL, name: str, pointers: int) -> Callable[..., int]:
     try:
         entry: Any = getattr(handle, name)
     except AttributeError:
         raise _no_library(path, f"no function {_shown(name)}") from None
     entry.restype = ctypes.c_int32
-    entry.argtypes = [ctypes.c_void_p] * 3
+    entry.argtypes = [ctypes.c_void_p] * pointers
     return entry  # type: ignore[no-any-return]
+
+
+def _state_bytes(path: Path, handle: ctypes.CDLL, name: str) -> int:
+    """What the functions of an entry with state keep."""
+    try:
+        return ctypes.c_int64.in_dll(handle, f"{name}_state_bytes").value
+    except ValueError:
+        raise _no_library(path, f"no constant {_shown(name)}_state_bytes") from None

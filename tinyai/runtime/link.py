@@ -14,7 +14,7 @@ from tinyai.backend import compile_graph
 from tinyai.codegen.c_source import CSource
 from tinyai.files import check_place
 from tinyai.network import Network
-from tinyai.runtime.library import CONSTANT, FORMAT
+from tinyai.runtime.library import CONSTANT, FORMAT, FORMAT_WITH_STATE
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.runtime.watch import HOOK_FLAG
 from tinyai.stages import stage
@@ -41,7 +41,12 @@ def write_library(
     check_place(path)
     with stage("graph to C"):
         source = compile_graph(
-            network.graph, target, abi="plain", hooked=True, kernels=network.kernels
+            network.graph,
+            target,
+            abi="plain",
+            hooked=True,
+            kernels=network.kernels,
+            states=[state.value for state in network.states],
         ).source
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder, stage("C compiler"):
         code, facts = Path(folder) / "network.c", Path(folder) / "facts.c"
@@ -70,12 +75,15 @@ def facts_in_c(network: Network, source: CSource, target: Target) -> str:
         "inputs": [port.spec() for port in network.inputs],
         "outputs": [port.spec() for port in network.outputs],
     }
+    if network.states:
+        facts["state_bytes"] = source.state_bytes
     return constant_in_c(facts)
 
 
 def constant_in_c(facts: Mapping[str, Any]) -> str:
     """The constant that a library says facts of itself by."""
-    text = json.dumps({"format": FORMAT, **facts})
+    written = FORMAT_WITH_STATE if "state_bytes" in facts else FORMAT
+    text = json.dumps({"format": written, **facts})
     parts = (text[start : start + 80] for start in range(0, len(text), 80))
     declared = f"extern const char {CONSTANT}[];\nconst char {CONSTANT}[] ="
     lines = "\n".join(f'    "{_escaped(part)}"' for part in parts)

@@ -16,14 +16,15 @@ from tinyai.report import safe
 
 SUFFIX = "_manifest.json"  # after the package's name
 # Another one for other keys or meanings.
-SCHEMA = "tinyai.manifest/1"
+SCHEMA, SCHEMA_WITH_STATE = "tinyai.manifest/1", "tinyai.manifest/2"
 
 
 def manifest_of(facts: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
     """The manifest of a package with these facts and files, the same for the same package. Of each
     file it has size and SHA-256, and of all the rest a checksum at its end."""
     listed = {name: facts_of_file(content) for name, content in sorted(files.items())}
-    facts = {"schema": SCHEMA, "generator": MARK, **facts, "files": listed}
+    schema = SCHEMA_WITH_STATE if "state_bytes" in facts else SCHEMA
+    facts = {"schema": schema, "generator": MARK, **facts, "files": listed}
     return f"{json.dumps({**facts, 'checksum': _checksum(facts)}, indent=1)}\n".encode()
 
 
@@ -32,7 +33,7 @@ def read_manifest(content: bytes, path: Path) -> dict[str, Any]:
     ``FormatError`` for one that was cut off, altered or written by another version."""
     try:
         facts = json.loads(content)
-        if facts["schema"] != SCHEMA:
+        if facts["schema"] != (SCHEMA_WITH_STATE if "state_bytes" in facts else SCHEMA):
             raise other_version(path, str(facts["schema"]))
         if facts.pop("checksum") != _checksum(facts):
             raise ValueError("it was altered: its checksum is another one")

@@ -50,7 +50,8 @@ def library_of_package(path: Path, toolchain: Toolchain | None = None) -> Iterat
     """
     files, toolchain = _files(path), Toolchain.of(toolchain)
     facts = _facts(path, files)
-    name, adapter = facts["name"], tidy(render("adapter.c.j2", **facts))
+    name = facts["name"]
+    adapter = tidy(render("adapter.c.j2", **{"state_bytes": 0, **facts}))
     files[_OWN] = (constant_in_c(facts) + adapter).encode()
     optimized = any(word.startswith("-O") for word in toolchain.command())
     options = (HOOK_FLAG, *(() if optimized else ("-O2",)))

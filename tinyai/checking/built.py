@@ -49,7 +49,8 @@ class Built:
         """The code, with the graph that it was made from if the network is that of its model: made
         anew under the same options, it has the same layers."""
         graph: Lowered | None = None
-        made = compile_graph(network.graph, self.target, hooked=True, **self.how)
+        states = [state.value for state in network.states]
+        made = compile_graph(network.graph, self.target, hooked=True, states=states, **self.how)
         if made.source.layers_digest == self.library.facts.get("layers"):
             graph = made.graph
         name, library = f"the {self.kind} {self.path.name}", self.library
@@ -57,7 +58,7 @@ class Built:
         def run(inputs: Sequence[Array]) -> list[Array]:
             return library.run(list(inputs))
 
-        return Code(name, library.handle, library.name, graph, run)
+        return Code(name, library.handle, library.name, graph, run, library.reset)
 
 
 def types_of(network: Network) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -37,6 +37,8 @@ ROUNDINGS = {"tvm": "upward", "litert": "tflite", "onnxruntime": "onnx"}
 # Who runs a file, by how its name ends.
 OWN = {".tflite": "litert", ".onnx": "onnxruntime"}
 SAMPLES = 10
+# A model with state is called so many times in a row for a sample.
+CALLS = 25
 Path_ = str | os.PathLike[str]
 
 
@@ -59,7 +61,9 @@ def check(
     .tar, which is compiled by ``toolchain``. ``against`` is "tvm",
     "litert" (TFLite files, in its reference kernels) or "onnxruntime" (ONNX files); without it a
     file's own framework, else TVM. It sets the target's rounding. ``samples`` are drawn with a
-    fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first.
+    fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first. Of a
+    model with state each of ``samples`` is a row of ``CALLS`` calls from its initial state, and all
+    of ``inputs`` are one such row.
 
     Raises ``OptionError`` for an option, a model or an input that does not fit, ``FormatError`` for
     ``built`` that is no such code, ``EnvironmentProblem`` where the other program is missing or
@@ -91,6 +95,7 @@ def check(
         network, code_network = _networks(there, read)
         code = there.code(code_network)
     first = given(network, [Path(each) for each in inputs])
+    samples *= CALLS if network.states else 1
     opponent = _opponent(against, model, network, params, input_shapes)
     comparing = _Comparing(EndsOfCode(network, code_network), code, opponent)
     comparing.run(first, samples)
@@ -239,20 +244,38 @@ class _Comparing:
 
     def run(self, first: Sequence[Sample], drawn_ones: int) -> None:
         """Compare on the first samples, of the model's, and on so many drawn ones."""
-        ends, number = self._ends, 0
-        inputs = chain(map(ends.to_code, first), drawn(ends.code, drawn_ones))
-        for inner in batches(inputs):
-            batch = [ends.to_model(each) for each in inner]
+        number = 0
+        for inner in self._batches(first, drawn_ones):
+            batch = [self._ends.to_model(each) for each in inner]
             with stage(f"{len(batch)} samples by {self.opponent.name}"):
                 results = self._expected(batch)
-            for mine, sample, expected in zip(inner, batch, results, strict=True):
-                found = ends.results(self._code.run(mine))
+            self._code.reset()
+            for place, (mine, expected) in enumerate(zip(inner, results, strict=True)):
+                found = self._ends.results(self._code.run(mine))
                 if isinstance(self.opponent, LiteRT) and self.opponent.cut:
-                    found, expected = self._with_cut(self.opponent.cut, sample, found, expected)
+                    known = self._known(batch, place)
+                    found, expected = self._with_cut(self.opponent.cut, known, found, expected)
                 if not self._compare(number, found, expected) and self.first is None:
                     with stage("look for the first layer that differs"):
-                        self._look(mine, sample)
+                        self._look(inner, batch, place)
                 number += 1
+
+    def _batches(self, first: Sequence[Sample], drawn_ones: int) -> Iterator[list[Sample]]:
+        """Samples that are computed together; of a model with state, the calls of one sequence."""
+        given, code = list(map(self._ends.to_code, first)), self._ends.code
+        if not self._network.states:
+            return batches(chain(given, drawn(code, drawn_ones)))
+        sequences = batches(drawn(code, drawn_ones), CALLS)
+        return chain([given] if given else [], sequences)
+
+    def _known(self, batch: Sequence[Sample], place: int) -> Sample:
+        """The inputs of the model's graph in a call: the sample, and the states before it."""
+        if not self._network.states:
+            return batch[place]
+        states = [state.value for state in self._network.states]
+        for results in self._network.run(batch[:place]):
+            states = results[len(self._network.outputs) :]
+        return (*batch[place], *states)
 
     def _expected(self, batch: Sequence[Sample]) -> list[list[Array]]:
         """The other program's results. Where LiteRT aborts it is asked for what the last operator
@@ -291,13 +314,14 @@ class _Comparing:
                 hint="--against tvm",
             )
         values, made = Values(graph, sample), graph.nodes[next(iter(shown))].output
+        outputs = graph.outputs[: len(self._network.outputs)]
         ends: dict[str, Array] = {}
         for number, node in enumerate(graph.nodes):
             result = run_node(node, values.known)
-            if node.output in (made, *graph.outputs):
+            if node.output in (made, *outputs):
                 ends[node.output] = result
             values.add(number, result)
-        return [ends[made], *found], [*expected, *(ends[name] for name in graph.outputs)]
+        return [ends[made], *found], [*expected, *(ends[name] for name in outputs)]
 
     def _compare(self, number: int, found: Sequence[Array], expected: Sequence[Array]) -> bool:
         """Count what differs in one sample; whether nothing does."""
@@ -318,7 +342,7 @@ class _Comparing:
                 self.outputs[place] = _with_difference(self.outputs[place], number, wrong)
         return equal
 
-    def _look(self, mine: Sample, sample: Sample) -> None:
+    def _look(self, inner: Sequence[Sample], batch: Sequence[Sample], place: int) -> None:
         """For the first layer that differs: between the code and the references, which finds what
         is wrong in the code; else between the references and the other program."""
         if self._code.graph is None:
@@ -327,9 +351,14 @@ class _Comparing:
                 "layers cannot be told apart"
             )
             return
-        self.first = self._code.first_wrong_layer(mine)
+        known, opponent = self._known(batch, place), self.opponent
+        before = inner[:place] if self._network.states else ()
+        states = known[len(self._network.inputs) :]
+        self.first = self._code.first_wrong_layer(inner[place], before, states)
         if self.first is None:
-            self.first = first_other_layer(self._network.graph, self.opponent, sample)
+            if isinstance(opponent, LiteRT):
+                opponent = opponent.after(batch[:place] if self._network.states else ())
+            self.first = first_other_layer(self._network.graph, opponent, known)
             if self.first is None:
                 self.notes.append(
                     "every layer computes what the operators' references say, and no tensor of "

@@ -28,20 +28,27 @@ REFERENCE = "the operators' references"
 class Code:
     """Code under test: ``name`` says which. ``run`` computes the outputs from the inputs, through
     ``library``, whose functions begin with ``symbol``; ``graph`` is what it was made from, None
-    where that is not known."""
+    where that is not known. ``reset`` lets the next run begin from the initial state."""
 
     name: str
     library: ctypes.CDLL
     symbol: str
     graph: Lowered | None
     run: Callable[[Sequence[Array]], list[Array]]
+    reset: Callable[[], None] = lambda: None
 
-    def first_wrong_layer(self, inputs: Sequence[Array]) -> Layer | None:
-        """The first layer whose result is not that of its operator's reference, if any. Asked where
-        the graph is known; raises ``OptionError`` where the library has no hook."""
+    def first_wrong_layer(
+        self,
+        inputs: Sequence[Array],
+        before: Sequence[Sequence[Array]] = (),
+        states: Sequence[Array] = (),
+    ) -> Layer | None:
+        """The first layer whose result is not that of its operator's reference, if any, in the run
+        on ``inputs``, which follows those ``before``, after which there are these ``states``. Asked
+        where the graph is known; raises ``OptionError`` where the library has no hook."""
         graph, found = self.graph, list[Layer]()
         assert graph is not None
-        values = Values(graph, inputs)
+        values = Values(graph, [*inputs, *states])
 
         def see(number: int, result: Array) -> None:
             if found:
@@ -54,6 +61,9 @@ class Code:
                 found.append(layer_of(graph, number, wrong, self.name, REFERENCE, lines))
             values.add(number, expected)
 
+        self.reset()
+        for each in before:
+            self.run(each)
         with watched(self.library, self.symbol, graph, see):
             self.run(inputs)
         return found[0] if found else None
@@ -106,19 +116,28 @@ def layer_of(
 
 def compiled_code(network: Network, target: Target, toolchain: Toolchain | None = None) -> Code:
     """The network compiled for this machine, so that it can be watched."""
-    compiled = compile_graph(network.graph, target, abi="plain", hooked=True)
+    states = [state.value for state in network.states]
+    compiled = compile_graph(network.graph, target, abi="plain", hooked=True, states=states)
     graph, source = compiled.graph, compiled.source
     toolchain = toolchain or Toolchain()
     hooked = Toolchain(toolchain.cc, (*toolchain.flags, HOOK_FLAG))
     library = load(source.text, hooked)
-    entry = getattr(library, source.symbol)
-    entry.restype, entry.argtypes = ctypes.c_int32, [ctypes.c_void_p] * 3
-    arena = aligned_bytes(source.arena_bytes)
+    entry = getattr(library, f"{source.symbol}_step" if states else source.symbol)
+    entry.restype = ctypes.c_int32
+    sizes = (source.arena_bytes, source.state_bytes) if states else (source.arena_bytes,)
+    memories = [aligned_bytes(size) for size in sizes]
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         arrays = [np.ascontiguousarray(each) for each in inputs]
-        outputs = [np.empty(of.shape, of.dtype.numpy) for of in graph.types(graph.outputs)]
-        check_cpu(entry(pointers(arrays), pointers(outputs), arena.ctypes.data))
+        outputs = [np.empty(port.type.shape, port.type.dtype.numpy) for port in network.outputs]
+        places = [ctypes.c_void_p(memory.ctypes.data) for memory in memories]
+        check_cpu(entry(pointers(arrays), pointers(outputs), *places))
         return outputs
 
-    return Code(f"the C of {network.name}", library, source.symbol, graph, run)
+    def reset() -> None:
+        if states:
+            place = ctypes.c_void_p(memories[1].ctypes.data)
+            getattr(library, f"{source.symbol}_reset")(place)
+
+    reset()
+    return Code(f"the C of {network.name}", library, source.symbol, graph, run, reset)

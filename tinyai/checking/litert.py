@@ -6,6 +6,7 @@ and takes the process along. ``python -m tinyai.checking.litert`` is that proces
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -33,6 +34,7 @@ class LiteRT:
         self.name = f"{need('ai_edge_litert', 'ai-edge-litert', 'LiteRT')}'s reference kernels"
         self.cut: str | None = None
         self._content = content
+        self._before: tuple[Sample, ...] = ()
 
     def without_last(self) -> LiteRT:
         """The same without the file's last operator."""
@@ -40,12 +42,18 @@ class LiteRT:
         other._content, other.cut = _without_last(self._content)
         return other
 
+    def after(self, before: Sequence[Sample]) -> LiteRT:
+        """The same file, whose tensors are those of a call that follows those on ``before``."""
+        other = copy.copy(self)
+        other._before = tuple(before)
+        return other
+
     def results(self, samples: Sequence[Sample]) -> list[list[Array]]:
         """Raises ``AbortedError`` where LiteRT aborts."""
         return [list(found.values()) for found in self._run(samples, tensors=False)]
 
     def tensors(self, sample: Sample) -> Mapping[str, Array]:
-        (found,) = self._run([sample], tensors=True)
+        *_, found = self._run([*self._before, sample], tensors=True)
         return found
 
     def tensor_of(self, source: str) -> str | None:

@@ -20,7 +20,8 @@ BATCH = 8
 class Opponent(Protocol):
     """A model in another program. Samples are arrays in the order of the model's inputs.
 
-    ``results`` are the model's outputs for each sample. ``tensors`` are values on the way for one,
+    ``results`` are the model's outputs for each sample, one call after the other from the model's
+    initial state. ``tensors`` are values on the way for one,
     by names of the program's; ``tensor_of`` is the name of the one that the source model's operator
     of that name makes, None where the program shows none.
     """
@@ -53,6 +54,6 @@ def need(module: str, package: str, program: str) -> str:
         return program
 
 
-def batches(samples: Iterator[T]) -> Iterator[list[T]]:
-    while batch := list(islice(samples, BATCH)):
+def batches(samples: Iterator[T], size: int = BATCH) -> Iterator[list[T]]:
+    while batch := list(islice(samples, size)):
         yield batch

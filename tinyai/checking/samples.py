@@ -31,7 +31,7 @@ def drawn(network: Network, count: int, seed: int = 0) -> Iterator[Sample]:
     """Random inputs, the same each time: integers of the whole range of their type; floats a little
     beyond those that the network's quantization tells apart."""
     rng = np.random.default_rng(seed)
-    ranges = [_range(network.graph, name) for name in network.graph.inputs]
+    ranges = [_range(network.graph, name) for name in network.graph.inputs[: len(network.inputs)]]
     for _ in range(count):
         sample = []
         for port, (low, high) in zip(network.inputs, ranges, strict=True):

@@ -123,12 +123,6 @@ def test_all_that_keeps_a_file_from_being_whole_is_named() -> None:
     assert all(row.name for row in rows)
 
 
-def test_state_is_named() -> None:
-    error = refused(real("alexa"))
-    assert {row.operator for row in error.report.host} == {"VAR_HANDLE", "READ_VARIABLE"}
-    assert "state: a variable" in str(error)
-
-
 def written(folder: Path, content: bytes) -> Path:
     file = folder / "net.tflite"
     file.write_bytes(content)

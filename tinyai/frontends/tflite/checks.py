@@ -42,14 +42,22 @@ def check_model(model: Any, content: bytes, *, by_tvm: bool = True) -> Inputs:
             f"{model.SubgraphsLength()} subgraphs", "1", "export one function, no control flow"
         )
     graph = model.Subgraphs(0)
+    inputs, used = check_graph(model, graph, content)
+    if not graph.OutputsLength():
+        raise Fault("a model without outputs", "one and more")
+    if by_tvm:
+        _check_names(graph, sorted(used))
+    return {name_of(graph.Tensors(i)): shape_of(graph.Tensors(i)) for i in inputs}
+
+
+def check_graph(model: Any, graph: Any, content: bytes) -> tuple[list[int], set[int]]:
+    """The numbers of a subgraph's inputs, and of the tensors that it uses. Raises ``Fault``."""
     for length in (graph.TensorsLength(), graph.OperatorsLength(), model.BuffersLength()):
         if 4 * length > len(content):
             raise Fault(f"a list of {length} entries in {len(content)} bytes", "one that fits")
     count, codes = graph.TensorsLength(), model.OperatorCodesLength()
     inputs = _indices(graph.InputsAsNumpy(), 0, count, "an input of the model")
     outputs = _indices(graph.OutputsAsNumpy(), 0, count, "an output of the model")
-    if not outputs:
-        raise Fault("a model without outputs", "one and more")
     sizes = [_check_tensor(model, graph.Tensors(i), i, content) for i in range(count)]
     variables = {i for i in range(count) if graph.Tensors(i).IsVariable()}
     # An empty tensor is a constant without data, or the result of an operator.
@@ -76,9 +84,7 @@ def check_model(model: Any, content: bytes, *, by_tvm: bool = True) -> Inputs:
     lost = [i for i in outputs if i not in known]
     if lost:
         raise Fault(f"output {lost[0]} of the model, which nothing makes", "a tensor that is made")
-    if by_tvm:
-        _check_names(graph, sorted(used))
-    return {name_of(graph.Tensors(i)): shape_of(graph.Tensors(i)) for i in inputs}
+    return inputs, used
 
 
 def name_of(tensor: Any) -> str:

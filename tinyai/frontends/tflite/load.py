@@ -29,8 +29,9 @@ def read_model(file: str | os.PathLike[str], input_shapes: str = "") -> SourceMo
     with stage(READERS_IMPORTS):
         import tflite
 
+        from tinyai.frontends.tflite.file import File
         from tinyai.frontends.tflite.operators import READERS
-        from tinyai.frontends.tflite.reader import File, Reading
+        from tinyai.frontends.tflite.reader import Reading
     with stage(f"read {safe(path.name, 60)}"):
         with faults_of(path, ".tflite"):
             content = path.read_bytes()

@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tinyai.frontends.tflite.tensors import BUILTINS, Options, Tensor, tensors_of_graph
+from tinyai.frontends.tflite.file import File, Operator
+from tinyai.frontends.tflite.tensors import Options, Tensor
+from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
 from tinyai.frontends.whole import End, SourceModel, unread
 from tinyai.ir import Array
 from tinyai.lowering import graph_of
@@ -138,51 +140,38 @@ class Site:
                 require(same, "scales of input and output", scales, "the same")
 
 
-@dataclass(frozen=True)
-class Operator:
-    """An operator as the file has it: its name, the numbers of its tensors (-1: left out)."""
-
-    kind: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    options: Options
-
-    @classmethod
-    def of(cls, model: Any, operator: Any) -> Operator:
-        """An operator of a file that was checked."""
-        numbers = _numbers(operator.InputsAsNumpy()), _numbers(operator.OutputsAsNumpy())
-        return cls(kind_of(model, operator), *numbers, Options(operator))
-
-
-class File:
-    """The plain values of a file; ``model`` is the root table of ``content``, which was checked."""
-
-    def __init__(self, model: Any, content: bytes) -> None:
-        graph = model.Subgraphs(0)
-        self.tensors = tensors_of_graph(model, graph, content)
-        operators = map(graph.Operators, range(graph.OperatorsLength()))
-        self.operators = [Operator.of(model, each) for each in operators]
-        self.inputs = _numbers(graph.InputsAsNumpy())
-        self.outputs = _numbers(graph.OutputsAsNumpy())
-
-
 class Reading:
     """The expressions of a file's tensors, by their numbers."""
 
     def __init__(self, file: File, rows: Mapping[str, Row]) -> None:
         self._file, self._rows = file, rows
         self._made: dict[int, Expr] = {}
+        self._variables = Variables(file.operators)
 
     def read(self) -> SourceModel:
         """The whole file, as one model."""
         for index in self._file.inputs:
             self._made.setdefault(index, Expr((self._file.tensors[index].type,)))
-        for operator in self._file.operators:
-            self._read(operator)
+        self._read_all()
         inputs, outputs = (
             tuple(map(self._end, indices)) for indices in (self._file.inputs, self._file.outputs)
         )
-        return SourceModel(inputs, outputs, language(self._rows), framework="tflite")
+        states = self._variables.states()
+        return SourceModel(
+            (*inputs, *(state.before for state in states)),
+            (*outputs, *(state.after for state in states)),
+            language(self._rows),
+            framework="tflite",
+            initial=tuple(state.initial for state in states),
+        )
+
+    def _read_all(self) -> None:
+        for operator in self._file.operators:
+            try:
+                results = self._results(operator)
+            except Refusal as refusal:
+                results = self._unread(operator, refusal)
+            self._made.update(zip(operator.outputs, results, strict=bool(operator.outputs)))
 
     def _end(self, index: int) -> End:
         of = self._file.tensors[index]
@@ -200,23 +189,22 @@ class Reading:
                 self._made[index] = constant(of.value)
         return self._made[index]
 
-    def _read(self, operator: Operator) -> None:
-        """One without results does nothing here: it would change a state, whose readers are
-        refused."""
+    def _unread(self, operator: Operator, refusal: Refusal) -> list[Expr]:
+        """The results of an operator that is not read. One without results changes a state, if
+        anything: ``Variables`` tells who reads it."""
+        outputs = [self._file.tensors[index] for index in operator.outputs]
+        indices = () if operator.kind in KINDS else operator.inputs
+        args = tuple(self._value(index) for index in indices if index >= 0)
+        name = ", ".join(each.name for each in outputs)
+        types = tuple(each.type for each in outputs)
+        return list(tensors_of(unread(operator.kind, types, args, refusal, name)))
+
+    def _results(self, operator: Operator) -> list[Expr]:
+        if operator.kind in KINDS:
+            return self._results_of_state(operator)
+        self._variables.require_apart(operator)
         outputs = tuple(self._file.tensors[index] for index in operator.outputs)
         values = tuple(None if index < 0 else self._value(index) for index in operator.inputs)
-        try:
-            results = self._results(operator, outputs, values)
-        except Refusal as refusal:
-            args = tuple(value for value in values if value is not None)
-            types = tuple(each.type for each in outputs)
-            name = ", ".join(each.name for each in outputs)
-            results = list(tensors_of(unread(operator.kind, types, args, refusal, name)))
-        self._made.update(zip(operator.outputs, results, strict=bool(outputs)))
-
-    def _results(
-        self, operator: Operator, outputs: tuple[Tensor, ...], values: tuple[Expr | None, ...]
-    ) -> list[Expr]:
         row = self._rows.get(operator.kind)
         if row is None:
             raise refusal_of_kind(operator.kind, self._rows)
@@ -235,38 +223,29 @@ class Reading:
             require(result.type == output.type, "result", output.type, result.type)
         return [_folded(result) for result in results]
 
-
-def _numbers(values: Any) -> tuple[int, ...]:
-    """A list of numbers, for which the schema's package gives 0 where there is none."""
-    return () if isinstance(values, int) else tuple(map(int, values))
-
-
-def kind_of(model: Any, operator: Any) -> str:
-    """The name of an operator, "CUSTOM name" for one of somebody's own. Its number is the larger of
-    two fields: old files have it in one of 8 bits, and some new ones have nothing there."""
-    code = model.OperatorCodes(operator.OpcodeIndex())
-    offset = code._tab.Offset(10)  # of builtin_code, where the package gives the old field's
-    new = np.frombuffer(code._tab.Bytes, "<i4", 1, offset + code._tab.Pos)[0] if offset else 0
-    kind = BUILTINS.get(number := max(code.DeprecatedBuiltinCode(), int(new)), f"operator {number}")
-    custom = (code.CustomCode() or b"").decode(errors="replace")
-    return f"{kind} {custom}".strip() if kind == "CUSTOM" else kind
-
-
-_REASONS = {
-    **dict.fromkeys(
-        ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"),
-        ("state", "a variable, which keeps its value from one call to the next", "none"),
-    ),
-    **dict.fromkeys(
-        ("IF", "WHILE", "CALL"), ("control flow", "a call of another subgraph", "one graph")
-    ),
-}
+    def _results_of_state(self, operator: Operator) -> list[Expr]:
+        """What READ_VARIABLE reads; the others change what is read later."""
+        variables, tensors = self._variables, self._file.tensors
+        variables.require_form(operator)
+        if operator.kind == "READ_VARIABLE":
+            return [variables.read(operator.inputs[0], tensors[operator.outputs[0]])]
+        if operator.kind == "ASSIGN_VARIABLE":
+            handle, value = operator.inputs
+            variables.assign(handle, self._value(value), tensors[value])
+        elif operator.kind == "CALL_ONCE":
+            once = Reading(self._file.once, self._rows) if self._file.once else None
+            if once is not None:
+                once._read_all()
+            variables.begin(once._variables if once else None)
+        else:
+            raise Refusal("state", "a variable itself", "its value, which READ_VARIABLE reads")
+        return []
 
 
 def refusal_of_kind(kind: str, rows: Mapping[str, Row]) -> Refusal:
     """Why an operator without a row is not read."""
-    if kind in _REASONS:
-        return Refusal(*_REASONS[kind])
+    if kind in CONTROL_FLOW:
+        return Refusal("control flow", "a call of another subgraph", "one graph")
     return Refusal("operator", kind, f"one that tinyai reads{such_as(kind, sorted(rows))}")
 
 

@@ -1,0 +1,68 @@
+"""The plain values of a .tflite file: its tensors, and its operators in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from tinyai.frontends.faults import Fault
+from tinyai.frontends.tflite.checks import check_graph
+from tinyai.frontends.tflite.tensors import BUILTINS, Options, tensors_of_graph
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as the file has it: its name, the numbers of its tensors (-1: left out)."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Options
+
+    @classmethod
+    def of(cls, model: Any, operator: Any) -> Operator:
+        """An operator of a file that was checked."""
+        numbers = _numbers(operator.InputsAsNumpy()), _numbers(operator.OutputsAsNumpy())
+        return cls(kind_of(model, operator), *numbers, Options(operator))
+
+
+class File:
+    """The plain values of a file; ``model`` is the root table of ``content``, which was checked.
+    ``once`` are those of the subgraph that its first call calls, None where there is none."""
+
+    def __init__(self, model: Any, content: bytes, number: int = 0) -> None:
+        graph = model.Subgraphs(number)
+        self.tensors = tensors_of_graph(model, graph, content)
+        operators = map(graph.Operators, range(graph.OperatorsLength()))
+        self.operators = [Operator.of(model, each) for each in operators]
+        self.inputs = _numbers(graph.InputsAsNumpy())
+        self.outputs = _numbers(graph.OutputsAsNumpy())
+        calls = (each.options for each in self.operators if each.kind == "CALL_ONCE")
+        self.once: File | None = None
+        for options in islice(calls, int(number == 0)):  # one that is called makes no more calls
+            known = options.table == "CallOnceOptions"
+            called = int(options("InitSubgraphIndex")) if known else 0
+            if not 0 < called < model.SubgraphsLength():
+                allowed = f"1 to {model.SubgraphsLength() - 1}"
+                raise Fault(f"a call of subgraph {called}", allowed)
+            check_graph(model, model.Subgraphs(called), content)
+            self.once = File(model, content, called)
+
+
+def _numbers(values: Any) -> tuple[int, ...]:
+    """A list of numbers, for which the schema's package gives 0 where there is none."""
+    return () if isinstance(values, int) else tuple(map(int, values))
+
+
+def kind_of(model: Any, operator: Any) -> str:
+    """The name of an operator, "CUSTOM name" for one of somebody's own. Its number is the larger of
+    two fields: old files have it in one of 8 bits, and some new ones have nothing there."""
+    code = model.OperatorCodes(operator.OpcodeIndex())
+    offset = code._tab.Offset(10)  # of builtin_code, where the package gives the old field's
+    new = np.frombuffer(code._tab.Bytes, "<i4", 1, offset + code._tab.Pos)[0] if offset else 0
+    kind = BUILTINS.get(number := max(code.DeprecatedBuiltinCode(), int(new)), f"operator {number}")
+    custom = (code.CustomCode() or b"").decode(errors="replace")
+    return f"{kind} {custom}".strip() if kind == "CUSTOM" else kind

@@ -71,7 +71,8 @@ class RegionRow:
     name, sorted. ``weight_bytes`` are those of the emitted C. ``arena_lower_bound`` is the largest
     sum of what lives at once: no plan is smaller. ``layers`` are the steps of the emitted code.
     ``arena_limit`` and ``weight_limit`` are the target's, 0 for none.
-    ``dropped`` is what the source model has and the C does without.
+    ``dropped`` is what the source model has and the C does without. ``state_bytes`` are those of
+    the values that are kept from one call to the next, apart from the arena.
     """
 
     symbol: str
@@ -85,6 +86,7 @@ class RegionRow:
     arena_limit: int = 0
     weight_limit: int = 0
     dropped: Dropped = NOTHING
+    state_bytes: int = 0
 
     @property
     def exceeds(self) -> tuple[str, ...]:
@@ -122,6 +124,9 @@ class Report:
             | {"composites": dict(row.composites), "operators": dict(row.operators)}
             for row in self.regions
         ]
+        for region in regions:
+            if not region["state_bytes"]:
+                del region["state_bytes"]
         host = [dataclasses.asdict(row) for row in self.host]
         return {"schema": SCHEMA, "host": host, "regions": regions}
 
@@ -132,8 +137,8 @@ class Report:
         has the fields of ``HostRow`` by their names, ``reason`` an object with those of ``Reason``;
         an element of ``regions`` has those of ``RegionRow``, where ``composites`` and ``operators``
         are objects that map a name to its count, and ``dropped`` one with the fields of
-        ``Dropped``. Numbers are whole; what is not known is null.
-        A change of keys or meanings gets another ``schema``.
+        ``Dropped``; ``state_bytes`` is there where a region has state. Numbers are whole; what is
+        not known is null. A change of keys or meanings gets another ``schema``.
         """
         return json.dumps(self.to_dict(), indent=2, sort_keys=True)
 
@@ -263,6 +268,7 @@ def _region_facts(row: RegionRow) -> tuple[tuple[str, str], ...]:
             f"{row.arena_bytes:,} bytes, lower bound {row.arena_lower_bound:,}"
             + _above(row, "arena_limit"),
         ),
+        *([("state", f"{row.state_bytes:,} bytes")] if row.state_bytes else []),
         *([("left out", str(row.dropped))] if row.dropped.channels else []),
     )
 
@@ -295,11 +301,12 @@ def _region_table(rows: Iterable[RegionRow]) -> Table:
     for row in rows:
         facts = dict(_region_facts(row))
         left_out = [f"left out: {facts['left out']}"] if "left out" in facts else []
+        state = [f"state {facts['state']}"] if "state" in facts else []
         table.add_row(
             Text(safe(row.symbol, _NAME)),
             _cell("", facts["composites"], f"operators: {facts['operators']}"),
             _cell("", f"{facts['MACs']} MACs", f"{facts['layers']} layers", *left_out),
-            _cell("", f"weights {facts['weights']}", f"arena {facts['arena']}"),
+            _cell("", f"weights {facts['weights']}", f"arena {facts['arena']}", *state),
         )
     return table
 

@@ -17,6 +17,7 @@ import tinyai
 from tests.support.oracle import Array
 from tests.support.paths import MODELS
 from tests.support.streaming_tflite import StreamingWriter, by_litert, delay, window
+from tinyai.backend import compile_graph
 from tinyai.checking.check import check
 from tinyai.errors import BoundaryError, ModelError, UnsupportedError
 from tinyai.frontends.files import explain_file, network_of_file
@@ -123,6 +124,60 @@ def test_package(folder: Path) -> None:
 
 
 test_package.__test__ = False  # type: ignore[attr-defined]
+
+
+DRIVER = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+extern const int64_t net_arena_bytes, net_state_bytes;
+void net_reset(void *state);
+int32_t net_step(const void *const *inputs, void *const *outputs, void *arena, void *state);
+
+int main(void) {
+    char *const x = malloc(4);
+    const void *const inputs[] = {x};
+    signed char *const last = malloc(4);
+    void *const outputs[] = {malloc(16), malloc(12), last};
+    void *const arena = malloc((size_t)net_arena_bytes + 64);
+    void *const state = aligned_alloc(64, (size_t)net_state_bytes);
+    for (int sequence = 0; sequence < 2; ++sequence) {
+        net_reset(state);
+        for (int call = 0; call < 5; ++call) {
+            for (int i = 0; i < 4; ++i) {
+                x[i] = (char)(call + i);
+            }
+            if (net_step(inputs, outputs, (char *)arena + (64 - (uintptr_t)arena % 64), state)) {
+                return 1;
+            }
+        }
+        printf("%d %d %d %d\\n", last[0], last[1], last[2], last[3]);
+    }
+    free(x);
+    free(arena);
+    free(state);
+    for (int i = 0; i < 3; ++i) {
+        free(outputs[i]);
+    }
+    return 0;
+}
+"""
+
+
+def test_the_functions_of_a_library_keep_to_their_memory(tmp_path: Path) -> None:
+    """All memory is the caller's, of the sizes that the library says, under the sanitizers."""
+    content = window()
+    network = network_of_file(written(tmp_path, content), OURS, "net")
+    states = [state.value for state in network.states]
+    compiled = compile_graph(network.graph, OURS, abi="plain", states=states)
+    (tmp_path / "net.c").write_text(compiled.source.text)
+    (tmp_path / "main.c").write_text(DRIVER)
+    command = ["gcc", "-std=gnu11", *SANITIZED.split(), "net.c", "main.c", "-o", "main", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    calls = [np.arange(call, call + 4, dtype=np.int8).reshape(1, 1, 1, 4) for call in range(5)]
+    line = " ".join(map(str, by_litert(content, calls)[-1][2].reshape(-1).tolist()))
+    assert done.stdout.splitlines() == [line, line]
 
 
 def test_only_libraries_with_state_have_another_format(tmp_path: Path) -> None:
@@ -256,10 +311,13 @@ def test_bundles_refuse_state(tmp_path: Path) -> None:
         tinyai.lower({"one": written(tmp_path, window())})
 
 
-def test_explain_tells_a_region(tmp_path: Path) -> None:
+def test_explain_counts_state_apart_from_the_arena(tmp_path: Path) -> None:
     report = explain_file(written(tmp_path, window()), OURS)
     assert report.host == ()
     assert dict(report.regions[0].operators)["CONCATENATION"] == 1
+    assert report.regions[0].state_bytes == 16
+    assert "state:       16 bytes" in str(report)
+    assert report.to_dict()["regions"][0]["state_bytes"] == 16
 
 
 # --- Compared with LiteRT ------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from tinyai.backend import compile_once
@@ -76,4 +77,6 @@ def explain_file(file: str | os.PathLike[str], target: Target, input_shapes: str
         arena_limit=target.arena_limit,
         weight_limit=target.weight_limit,
     )
+    states = attempt.network.states
+    region = replace(region, state_bytes=sum(state.port.type.bytes for state in states))
     return FileReport((), (region,))

@@ -89,12 +89,12 @@ SEARCHED = {
 REGULAR_EXPRESSIONS = {
     "codegen/templates.py": "empty lines that a template's conditions leave, while it is rendered",
     "frontends/executorch/static.py": "paths in a list of files",
-    "frontends/relay/hints.py": "names in a Relay module",
     "frontends/relay/text.py": "Relay's text",
     "install_tvm.py": "what tools print",
     "frontends/shapes.py": "shapes of inputs, as tvmc writes them",
     "network.py": "the name of a file, of which an identifier is made",
     "package/measure.py": "what gcc and size print",
+    "partition/macs.py": "names of operators",
     "partition/rows.py": "names of operators in reasons",
     "tvm_wheel.py": "names of CUDA's functions in TVM's libraries",
 }

@@ -260,16 +260,16 @@ def _try_lowering(calls: Collection[Call], rounding: Rounding) -> None:
         with blaming(call):
             trial.lower(call)
     builder = trial.builder
-    if any(map(_has_function, builder.nodes)):
+    if any(map(has_function, builder.nodes)):
         left = optimize(builder.graph([builder.nodes[-1].output]))
         require(
-            not any(map(_has_function, left.nodes)),
+            not any(map(has_function, left.nodes)),
             "function",
             "of more than one value of 8 bits",
             "one of an int8 or uint8 tensor, with scales and constants of one number each",
         )
 
 
-def _has_function(node: Node) -> bool:
+def has_function(node: Node) -> bool:
     """Whether a step is left that has no C, and has to become part of a table."""
     return any(isinstance(step, steps.Function) for step in every_step(node.epilogue))

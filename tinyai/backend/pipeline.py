@@ -19,8 +19,9 @@ from tinyai.codegen.lowered import Lowered, for_package, verify_lowered
 from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.codegen.shapes.schedule import Schedule
-from tinyai.errors import LimitError, owning_faults
+from tinyai.errors import LimitError, UnsupportedError, owning_faults
 from tinyai.ir import Array, Graph, Node, verify
+from tinyai.lowering import has_function
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
 from tinyai.target import Target
 
@@ -178,9 +179,22 @@ def prepare(graph: Graph, target: Target) -> Graph:
     3. ``drop_idle_steps``: zero points of 0 go away.
     """
     graph = optimize(graph)
+    _require_tables(graph)
     if variants_of(target)[0].unsigned:
         graph = verify(make_unsigned(graph))
     return verify(drop_idle_steps(graph))
+
+
+def _require_tables(graph: Graph) -> None:
+    """Raise ``UnsupportedError`` for a function that is not part of a table, for it has no C."""
+    node = next(filter(has_function, graph.nodes), None)
+    if node is not None:
+        raise UnsupportedError(
+            f"a function without a table at {node.named}",
+            found="one of floats that are read as floats, or of more than one value",
+            allowed="a function from an int8 or uint8 tensor to a quantized one",
+            hint="quantize its result",
+        )
 
 
 def with_useful_threads(graph: Graph, target: Target) -> Target:

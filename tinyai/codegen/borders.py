@@ -63,15 +63,11 @@ def _wanted(graph: Lowered) -> dict[str, Storage]:
 
 def _widest(users: Sequence[Node]) -> Border | None:
     """The border that serves all readers; None where none is needed, or two differ in its value."""
-    borders = [border for border in map(_border, users) if border and any(border.sides)]
+    read = [user.op.border for user in users if isinstance(user.op, Contraction)]
+    borders = [border for border in read if border and any(border.sides)]
     values = {border.value for border in borders}
     if len(values) != 1:
         return None
     sides = zip(*(border.sides for border in borders), strict=True)
     top, left, bottom, right = map(max, sides)
     return Border(top, left, bottom, right, values.pop())
-
-
-def _border(user: Node) -> Border | None:
-    """What a node reads around its image."""
-    return user.op.border if isinstance(user.op, Contraction) else None

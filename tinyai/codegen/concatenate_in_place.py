@@ -8,13 +8,12 @@ channels in NHWC, rows of it alternate with those of other inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.placed import Storage, Subview
 from tinyai.codegen.plan import MemoryPlan, least_arena, plan_memory
-from tinyai.ir import Node
 from tinyai.ops import Concatenate, Reshape
 
 
@@ -45,20 +44,14 @@ def in_place(graph: Lowered, scratch_bytes: Mapping[str, int]) -> Lowered:
         # keep the memory for the shortest time.
         numbers = range(len(node.inputs))
         for chosen in (numbers, *((number,) for number in reversed(numbers))):
-            trial = _with_inputs(graph, node, chosen)
+            trial, subviews = graph, graph.subviews(node)
+            for number in chosen:
+                trial = _with_subview(trial, node.inputs[number], subviews[number]) or trial
             least = least_arena(trial, scratch_bytes)
             if least <= bound:
                 graph, bound = trial, least
                 if chosen == numbers:
                     break
-    return graph
-
-
-def _with_inputs(graph: Lowered, node: Node, chosen: Iterable[int]) -> Lowered:
-    """The graph with the chosen inputs of a concatenation in their places."""
-    subviews = graph.subviews(node)
-    for number in chosen:
-        graph = _with_subview(graph, node.inputs[number], subviews[number]) or graph
     return graph
 
 

@@ -64,7 +64,12 @@ class Constant:
     @property
     def elements(self) -> str:
         if self._is_literal:
-            return "\n".join(("", *_strings(self.value)))
+            data = np.ascontiguousarray(self.value).reshape(-1).view(np.uint8)
+            lines = (
+                _BYTES[data[start : start + _PER_LINE[1]]].tobytes().translate(None, b"\0")
+                for start in range(0, data.size, _PER_LINE[1])
+            )
+            return "\n".join(("", *(f'"{line.decode()}"' for line in lines)))
         return self.numbers
 
     @property
@@ -100,13 +105,6 @@ class Constant:
 APART = """#define TINYAI_APART(type, name, count) \\
     TINYAI_C const type name[count] __attribute__((visibility("hidden"), aligned(64)))
 """
-
-
-def _strings(value: Array) -> Iterator[str]:
-    data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    for start in range(0, data.size, _PER_LINE[1]):
-        line = _BYTES[data[start : start + _PER_LINE[1]]].tobytes().translate(None, b"\0")
-        yield f'"{line.decode()}"'
 
 
 def _numbers(value: Array, dtype: DType) -> Iterator[str]:

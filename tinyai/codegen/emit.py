@@ -15,7 +15,7 @@ from tinyai.codegen.constants import Constant
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
 from tinyai.codegen.helpers import CALLER, MATH, NOW
-from tinyai.codegen.isa.variant import Architecture, IsaVariant
+from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.work_stealing import team
 from tinyai.codegen.lowered import Choice, Lowered
@@ -89,7 +89,12 @@ def emit(
     ]
     # Before all else, for the variants' code says what is needed in front of it.
     code = [part for number, each in enumerate(variants) for part in each.parts(number, values)]
-    values |= {"constants": tuple(constants.found.values()), "intrinsics": _intrinsics(variants)}
+    # All variants with intrinsics are of one architecture.
+    intrinsics = (each.isa.architecture for each in variants if each.has_intrinsics)
+    values |= {
+        "constants": tuple(constants.found.values()),
+        "intrinsics": next(intrinsics, None),
+    }
     entry = tidy(render(f"entry_{abi}.c.j2", **values))
     # Each part in front of what names it.
     parts: list[Part] = [
@@ -142,11 +147,6 @@ def _portable(variants: Sequence[_Variant], threads: int, *, timed: bool) -> lis
             collect(wanted, each)
     ordered = in_order(wanted[name] for name in sorted(wanted))
     return [Piece(each.text) for each in ordered if each.portable]
-
-
-def _intrinsics(variants: Sequence[_Variant]) -> Architecture | None:
-    """The architecture whose intrinsics the file needs: it has one, where it has any."""
-    return next((each.isa.architecture for each in variants if each.has_intrinsics), None)
 
 
 @dataclass

@@ -40,7 +40,9 @@ def line_of(graph: Graph, chain: Sequence[Step], dtype: DType) -> Line | None:
     for count, scale, offset in reversed(list(_beginnings(graph, chain))):
         low, high = dtype.range
         values = np.arange(low, high + 1).astype(dtype.numpy)
-        want = run_steps(chain[:count], values, _numbers(graph, chain[:count]))
+        names = [step.operand.tensor for step in chain[:count] if step.operand]
+        numbers = {name: graph.constants[name].reshape(-1) for name in names}
+        want = run_steps(chain[:count], values, numbers)
         for tilt, nudge in itertools.product(TILTS, NUDGES):
             a, b = np.float32(scale * tilt), np.float32(offset + nudge)
             if np.array_equal(_on_line(values, a, b), want):
@@ -68,11 +70,6 @@ def _beginnings(graph: Graph, chain: Sequence[Step]) -> Iterator[tuple[int, floa
                 return
         if rescales:
             yield count, scale, offset
-
-
-def _numbers(graph: Graph, chain: Sequence[Step]) -> dict[str, Array]:
-    names = [step.operand.tensor for step in chain if step.operand]
-    return {name: graph.constants[name].reshape(-1) for name in names}
 
 
 def _on_line(values: Array, a: np.float32, b: np.float32) -> Array:

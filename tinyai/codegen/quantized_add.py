@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.requantization import Clamp
-from tinyai.ir import NARROW, Array, DType, Graph, Operand, Step
+from tinyai.ir import NARROW, Array, DType, Graph, Step
 from tinyai.ops import steps
 from tinyai.reference import run_steps
 
@@ -67,7 +67,8 @@ class QuantizedAdd:
 
 def quantized_add_of(graph: Graph, chain: Sequence[Step], dtype: DType) -> QuantizedAdd | str:
     """The sum that steps from values of ``dtype`` are, or why they are none."""
-    at = next((i for i, step in enumerate(chain) if _tensor(graph, step.operand)), None)
+    computed = (step.operand and step.operand.tensor not in graph.constants for step in chain)
+    at = next((i for i, reads_tensor in enumerate(computed) if reads_tensor), None)
     if at is None or not isinstance(chain[at], steps.Add):
         return "no sum with another tensor"
     operand = chain[at].operand
@@ -89,11 +90,6 @@ def quantized_add_of(graph: Graph, chain: Sequence[Step], dtype: DType) -> Quant
     return QuantizedAdd(
         f, g, dtype, y_type, operand.tensor, constant, tail.low, tail.high, tail.dtype
     )
-
-
-def _tensor(graph: Graph, operand: Operand | None) -> bool:
-    """Whether a step's operand is computed."""
-    return operand is not None and operand.tensor not in graph.constants
 
 
 def _results(graph: Graph, chain: Sequence[Step], dtype: DType) -> Array | None:

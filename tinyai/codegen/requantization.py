@@ -41,7 +41,10 @@ from tinyai.ir import Array, DType, Graph, Node, Step
 from tinyai.ops import steps
 from tinyai.ops.bounds import INT32_MAX
 
-_SHIFT = 33
+# Bits of a product that ``* multiplier >> 32`` drops; what both shifts drop at least, so that half
+# a unit of the result is a whole number in front of the last one; and the bits below the unit of
+# the first of two roundings that are kept for the second.
+_HIGH, _LEAST, _SPARE = 32, 33, 2
 # How many offsets are tried on each side of the natural one, to begin with and where none served.
 TRIES = (256, 8192)
 OTHER_STEPS = "other steps than a zero point, bounds and a cast to 8 bits"
@@ -188,6 +191,8 @@ def _without_shift(
 def _numbers(
     bias: Array, multiplier: Array, shift: Array, ties: str, tail: Clamp, reach: Array
 ) -> Requantization | str:
+    """The form of ``x * multiplier * 2^(shift - 31)``, or why there is none. ``again`` are the
+    channels that round twice, ``known`` those whose every result is the same ``constant``."""
     largest = reach + np.abs(bias)
     rounded = _rounded(bias, multiplier, shift, ties, tail, reach)
     left, right = np.maximum(shift, 0), 31 + np.maximum(-shift, 0)
@@ -201,20 +206,22 @@ def _numbers(
         return "channels that are rounded once beside those that are rounded twice"
     if np.any(again & (multiplier < 0)):
         return "negative multipliers that are rounded twice"
-    more = np.where(again, 2, np.maximum(_SHIFT - right, 0))
+    more = np.where(again, _SPARE, np.maximum(_LEAST - right, 0))
     left, right = left + more, right + more
     # A channel without weights, or with tiny ones, gives the same result for every input.
     largest, multiplier = np.where(known, 0, largest), np.where(known, 0, multiplier)
-    left, right = np.where(known, 2 * twice, left), np.where(known, 34, right)
+    left = np.where(known, _SPARE * twice, left)
+    right = np.where(known, _HIGH + _SPARE, right)
     if np.any(largest >= np.left_shift(np.int64(1), 31 - np.minimum(left, 31))):
         return "accumulators too large to be shifted before the multiplication"
     high = (np.left_shift(largest, left) * np.abs(multiplier) >> 32) + 1
-    offset = np.left_shift(np.int64(1), right - 33) + again
-    offset = offset + np.left_shift(np.int64(tail.zero_point), right - 32)
+    offset = np.left_shift(np.int64(1), right - _LEAST) + again
+    offset = offset + np.left_shift(np.int64(tail.zero_point), right - _HIGH)
+    # c and a half in quarters, which the last shift drops: less the 2 of a negative x it is c too.
     offset = np.where(known, 4 * constant + 2, offset)
     if np.any(high + np.abs(offset) + 2 >= 2**31):
         return "a zero point that does not fit in front of the last shift"
-    right = right - 32
+    right = right - _HIGH
     if np.any(again & ~known) and not twice:
         numbers = bias, left, multiplier, offset, right
         bias, left, offset, right = _unshifted(*numbers, ~known, tail, reach)

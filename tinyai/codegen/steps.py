@@ -31,14 +31,6 @@ def _arithmetic(sign: str, a: str, b: str, dtype: DType) -> str:
     return f"({C_TYPES[dtype]})({a} {sign} {b})"
 
 
-def _right_shift(a: str, b: str, dtype: DType) -> str:
-    return f"{a} >> {b}" if dtype in _WIDE else f"({C_TYPES[dtype]})({a} >> {b})"
-
-
-def _left_shift(a: str, b: str, dtype: DType) -> str:
-    return f"({C_TYPES[dtype]})(({_WIDE.get(dtype, 'uint32_t')}){a} << {b})"
-
-
 _BINARY: dict[type[Step], Callable[[str, str, DType], str]] = {
     steps.Add: lambda a, b, t: _arithmetic("+", a, b, t),
     steps.Subtract: lambda a, b, t: _arithmetic("-", a, b, t),
@@ -50,8 +42,10 @@ _BINARY: dict[type[Step], Callable[[str, str, DType], str]] = {
     steps.Prelu: lambda a, b, t: f"{a} > {literal(0, t)} ? {a} : {_arithmetic('*', a, b, t)}",
     steps.Maximum: lambda a, b, t: f"{a} > {b} ? {a} : {b}",
     steps.Minimum: lambda a, b, t: f"{a} < {b} ? {a} : {b}",
-    steps.RightShift: _right_shift,
-    steps.LeftShift: _left_shift,
+    steps.RightShift: lambda a, b, t: (
+        f"{a} >> {b}" if t in _WIDE else f"({C_TYPES[t]})({a} >> {b})"
+    ),
+    steps.LeftShift: lambda a, b, t: f"({C_TYPES[t]})(({_WIDE.get(t, 'uint32_t')}){a} << {b})",
 }
 
 

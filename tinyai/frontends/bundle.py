@@ -53,7 +53,9 @@ def lower(
             found=", ".join(sorted(architectures)),
             allowed="one for all",
         )
-    networks = {name: _network(model, options[name], name) for name, model in methods.items()}
+    networks = {}
+    for name, model in methods.items():
+        networks[name] = _network(model, options[name], name)
     results = TinyAIBackend.preprocess_multimethod(
         {name: [network.graph] for name, network in networks.items()},
         {name: [specs[name]] for name in networks},

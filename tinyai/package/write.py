@@ -97,18 +97,14 @@ def _check_ours(folder: Path, files: Mapping[str, bytes]) -> None:
             path, name = inner, inner.name
         if not path.exists() and not path.is_symlink():
             continue
-        if not path.is_file() or path == inner or not _is_ours(path, content):
+        found = path.read_bytes() if path.is_file() and path != inner else None
+        if found is None or not (c_head.is_generated(found) or found == content):
             raise OptionError(
                 f"folder {str(folder)!r}",
                 found=f"{name}, which tinyai did not write",
                 allowed="a new folder, or that of an earlier package",
                 hint="another folder",
             )
-
-
-def _is_ours(path: Path, content: bytes) -> bool:
-    found = path.read_bytes()
-    return c_head.is_generated(found) or found == content
 
 
 @contextlib.contextmanager

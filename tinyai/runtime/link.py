@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +86,10 @@ def constant_in_c(facts: Mapping[str, Any]) -> str:
     text = json.dumps({"format": written, **facts})
     parts = (text[start : start + 80] for start in range(0, len(text), 80))
     declared = f"extern const char {CONSTANT}[];\nconst char {CONSTANT}[] ="
-    lines = "\n".join(f'    "{_escaped(part)}"' for part in parts)
+    # ASCII inside of string literals, in which no trigraph is.
+    escaped = ("".join(f"\\{c}" if c in '"\\?' else c for c in part) for part in parts)
+    lines = "\n".join(f'    "{part}"' for part in escaped)
     return (
         f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{declared}\n{lines};\n'
         "#ifdef __cplusplus\n}\n#endif\n"
     )
-
-
-def _escaped(text: Iterable[str]) -> str:
-    """ASCII inside a string literal; no trigraph."""
-    return "".join(f"\\{each}" if each in '"\\?' else each for each in text)

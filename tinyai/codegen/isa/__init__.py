@@ -24,13 +24,14 @@ def _strength(name: str) -> int:
     return list(ISA_FLAGS).index(name) if name in ISA_FLAGS else -1
 
 
-def _found(architecture: str) -> dict[str, InstructionSet]:
-    """The architecture's sets by name, the strongest first."""
-    names = sorted(ARCHITECTURES[architecture], key=_strength, reverse=True)
-    return {name: import_module(f"{__name__}.{architecture}.{name}").SET for name in names}
-
-
-_SETS = {architecture: _found(architecture) for architecture in ARCHITECTURES}
+# The sets of an architecture by name, the strongest first.
+_SETS: dict[str, dict[str, InstructionSet]] = {
+    architecture: {
+        name: import_module(f"{__name__}.{architecture}.{name}").SET
+        for name in sorted(names, key=_strength, reverse=True)
+    }
+    for architecture, names in ARCHITECTURES.items()
+}
 
 # Of all instruction sets that have some.
 MICROKERNELS: tuple[Microkernels, ...] = tuple(

@@ -96,9 +96,13 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     p = Pooling.of(graph, node)
     total = C_TYPES[p.total]
     start = literal(0 if p.average else p.data.range[0], p.data)
+    corner: Code = p.parts
+    if p.window is not None:
+        (down, along), (top, left, _, _) = p.window.strides, p.window.padding
+        corner = let("top", f"y * {down} - {top}"), let("left", f"x * {along} - {left}")
     return nest(
         p.loops,
-        p.parts if p.window is None else _corner(p.window),
+        corner,
         Declare(total, "best", start),
         Declare("int32_t", "count", 0) if p.average else None,
         _over_window(
@@ -107,11 +111,6 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
         _result(p, total),
         epilogue.write("acc", p.total, p.loops),
     )
-
-
-def _corner(window: Window) -> Code:
-    (down, along), (top, left, _, _) = window.strides, window.padding
-    return let("top", f"y * {down} - {top}"), let("left", f"x * {along} - {left}")
 
 
 def _over_window(p: Pooling, *body: Code) -> Code:

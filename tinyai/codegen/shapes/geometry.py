@@ -50,8 +50,9 @@ class Geometry:
         return cls(*numbers, window, op.layout, op.zero_point, *dtypes)
 
     def together(self, number: int) -> Geometry:
-        """So many neighbouring outputs of a row as one: of as many times the channels, by a window
-        that is wider by their distance. What is read and written, and where, stays the same."""
+        """The geometry that computes ``number`` neighbouring outputs of a row as one, with that
+        many times the channels, by a window that is wider by their distance. It reads and writes
+        the same elements."""
         (rows, columns), (down, along) = self.window.kernel, self.window.strides
         columns += (number - 1) * along
         window = replace(self.window, kernel=(rows, columns), strides=(down, number * along))

@@ -28,7 +28,7 @@ class Schedule:
     - ``by_panels``: whether threads share the panels, each with all outputs, or the outputs.
     - ``together``: neighbouring outputs that are computed as one.
 
-    What is None is as the kernel's own rule says.
+    None: the kernel decides.
     """
 
     panels: tuple[Tile, ...]

@@ -17,10 +17,6 @@ _QUANTIZE = (
 )
 
 
-def _is_float(reason: Reason) -> bool:
-    return reason.clause == NOT_QUANTIZED or reason.allowed == "a quantized value"
-
-
 _HINTS: Hints = (
     (about(NOT_TO_DELEGATE), "leave its name out of operators_not_to_delegate"),
     (
@@ -36,7 +32,10 @@ _HINTS: Hints = (
         lambda reason: reason.allowed == "fixed dimensions",
         "export without dynamic_shapes; a program may have a method for each shape",
     ),
-    (_is_float, _QUANTIZE),
+    (
+        lambda reason: reason.clause == NOT_QUANTIZED or reason.allowed == "a quantized value",
+        _QUANTIZE,
+    ),
     (
         lambda reason: reason.clause == "dtype of the result" and "float" in reason.found,
         "module.float() and inputs of float32 before it is exported and quantized",

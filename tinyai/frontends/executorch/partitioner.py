@@ -107,7 +107,7 @@ def _kernels_of_the_runtime() -> set[str]:
 
 
 def compile_specs_of(target: Target) -> list[CompileSpec]:
-    """What of a target is not as it is without a word."""
+    """The compile specs of the options that differ from their defaults."""
     usual = Target().options()
     said = {name: text for name, text in target.options().items() if text != usual[name]}
     return [CompileSpec(name, text.encode()) for name, text in sorted(said.items())]

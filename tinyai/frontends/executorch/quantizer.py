@@ -70,7 +70,8 @@ def quantization_config(
     if observer not in OBSERVERS:
         raise OptionError("observer", found=repr(observer), allowed=" or ".join(OBSERVERS))
     scheme = torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine
-    activation = _int8(-128, _activation_observer(observer, is_qat), scheme)
+    kind = FusedMovingAvgObsFakeQuantize if is_qat else OBSERVERS[observer]
+    activation = _int8(-128, kind.with_args(eps=SMALLEST_SCALE), scheme)
     scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
     weight = _int8(-127, _weight_observer(per_channel, is_qat), scheme, axis=0)
     return QuantizationConfig(activation, activation, weight, None, is_qat)
@@ -85,12 +86,6 @@ def _int8(least: int, observer: Any, scheme: Any, axis: int | None = None) -> Qu
         qscheme=scheme,
         ch_axis=axis,
     )
-
-
-def _activation_observer(observer: str, is_qat: bool) -> Any:
-    if is_qat:
-        return FusedMovingAvgObsFakeQuantize.with_args(eps=SMALLEST_SCALE)
-    return OBSERVERS[observer].with_args(eps=SMALLEST_SCALE)
 
 
 def _weight_observer(per_channel: bool, is_qat: bool) -> Any:
@@ -176,7 +171,7 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
                 raise OptionError(
                     "name of a module",
                     found=name,
-                    allowed=_some(sorted(known)),
+                    allowed=", ".join([*sorted(known)[:8], *["..."][: len(known) > 8]]) or "none",
                     hint="the names are those of model.named_modules()",
                 )
 
@@ -208,10 +203,6 @@ def _tell_of_training(configs: Iterable[QuantizationConfig], in_training: bool |
         ),
         stacklevel=3,
     )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
 
 
 def _modules_around(node: Node) -> Iterator[tuple[str, str]]:

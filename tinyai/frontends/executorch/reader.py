@@ -58,17 +58,15 @@ def _fixed(size: Any) -> int | None:
 def type_of(node: Node) -> SourceType:
     """Type of a node's tensor; refuses one that has several results."""
     value = node.meta.get("val")
-    require(isinstance(value, torch.Tensor), "result", _kind(value), "one tensor")
+    several = isinstance(value, tuple | list)
+    kind = f"a tuple of {len(value)}" if several else type(value).__name__
+    require(isinstance(value, torch.Tensor), "result", kind, "one tensor")
     return type_of_value(value)
 
 
 def type_of_value(value: torch.Tensor, size: Callable[[Any], int | None] = _fixed) -> SourceType:
     """Type of a tensor; ``size`` tells a dimension that is none of a number."""
     return SourceType(tuple(map(size, value.shape)), str(value.dtype).removeprefix("torch."))
-
-
-def _kind(value: object) -> str:
-    return f"a tuple of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
 
 
 def dim_order_of(node: Node) -> tuple[int, ...]:

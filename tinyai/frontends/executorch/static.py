@@ -83,7 +83,9 @@ def write_static(
     packages = packages_of(program)
     root = Path(folder)
     files = {name: _HEAD + content for name, content in sources(STATIC).items()}
-    files["Makefile"] = _makefile(packages).encode()
+    names = " ".join(package.name for package in packages)
+    makefile = sources(["Makefile"])["Makefile"].decode()
+    files["Makefile"] = makefile.replace("NETWORKS :=\n", f"NETWORKS := {names}\n").encode()
     files[_TABLE] = _table(packages).encode()
     for package in packages:
         files |= {f"{package.name}/{name}": content for name, content in package.files.items()}
@@ -119,12 +121,6 @@ def _changed(root: Path, name: str) -> OptionError:
         allowed="a new folder, or that of an earlier program as it was written",
         hint=f"another folder, or remove {name}",
     )
-
-
-def _makefile(packages: Iterable[Package]) -> str:
-    names = " ".join(package.name for package in packages)
-    text = sources(["Makefile"])["Makefile"].decode()
-    return text.replace("NETWORKS :=\n", f"NETWORKS := {names}\n")
 
 
 def packages_of(program: EdgeProgramManager | ExecutorchProgramManager) -> tuple[Package, ...]:

@@ -140,7 +140,11 @@ def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
             case OneOf(options):
                 if id(each) not in levels:
                     kept.append(each)
-                    known = (option for option in options if not _is_unspelled(option))
+                    known = (
+                        option
+                        for option in options
+                        if not (isinstance(option, Operator) and option.op in UNSPELLED)
+                    )
                     levels[id(each)] = functools.reduce(lambda a, b: a | b, map(build, known))
                 return levels[id(each)]
             case Operator(name, args, attrs):
@@ -149,8 +153,3 @@ def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
         raise TypeError(f"no pattern: {each!r}")
 
     return build(pattern)
-
-
-def _is_unspelled(pattern: Pattern) -> bool:
-    """Whether a pattern is of an operator that Relay does not have."""
-    return isinstance(pattern, Operator) and pattern.op in UNSPELLED

@@ -34,7 +34,10 @@ class RelayModel:
     def __init__(self, mod: tvm.IRModule, params: dict[str, Any] | None) -> None:
         mod = tvm.IRModule({**mod.functions}, mod.type_definitions, mod.attrs)
         if params:
-            bound = {name: tvm.nd.array(_numpy(value)) for name, value in params.items()}
+            bound = {
+                name: tvm.nd.array(np.asarray(value.numpy() if hasattr(value, "numpy") else value))
+                for name, value in params.items()
+            }
             mod["main"] = bind_params_by_name(mod["main"], bound)
         mod = relay.transform.InferType()(mod)
         mod = relay.transform.SimplifyInference()(mod)
@@ -143,10 +146,6 @@ def _float_runner(module: tvm.IRModule, results: int, values: int) -> RelayRunne
     """A float module that TVM's CPU build runs."""
     with tvm.transform.PassContext(opt_level=2):
         return RelayRunner(relay.build(module, target=cpu_target()), results, values)
-
-
-def _numpy(value: Any) -> Array:
-    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
 def _input(param: relay.Var) -> TensorSpec:

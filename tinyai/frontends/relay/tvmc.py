@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import functools
 import os
 import sys
 import tempfile
@@ -39,16 +40,12 @@ def register_drivers() -> None:
     ``"tinyai -isa=scalar, llvm"`` work, the latter once the driver is imported. Again changes
     nothing."""
     register_pattern_table(COMPILER, pattern_table)
-    when_imported("tvm.driver.tvmc.composite_target")(_register_target)
+    partition = functools.partial(partition_for_tinyai, sealed=True)
 
-
-def _register_target(composite_target: Any) -> None:
-    codegen = {"config_key": None, "pass_pipeline": _partition}
-    composite_target.REGISTERED_CODEGEN[COMPILER] = codegen
-
-
-def _partition(mod: tvm.IRModule, *args: Any, **options: Any) -> tvm.IRModule:
-    return partition_for_tinyai(mod, *args, sealed=True, **options)
+    @when_imported("tvm.driver.tvmc.composite_target")  # type: ignore[untyped-decorator]
+    def register_target(composite_target: Any) -> None:
+        codegen = {"config_key": None, "pass_pipeline": partition}
+        composite_target.REGISTERED_CODEGEN[COMPILER] = codegen
 
 
 def run_tvmc(arguments: Sequence[str]) -> int:

@@ -8,15 +8,11 @@ from tinyai.codegen.isa.variant import Architecture
 _ASKED = {"avxvnni": "tinyai_has_avxvnni"}
 
 
-def _has(feature: str) -> str:
-    return _ASKED.get(feature, f'__builtin_cpu_supports("{feature}")')
-
-
 X86_64 = Architecture(
     "x86_64",
     "defined(__x86_64__) && defined(__GNUC__)",
     "immintrin.h",
-    _has,
+    lambda feature: _ASKED.get(feature, f'__builtin_cpu_supports("{feature}")'),
     spins="defined(__x86_64__) || defined(__i386__)",
     pause="__builtin_ia32_pause();",
 )

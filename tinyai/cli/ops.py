@@ -90,8 +90,9 @@ def read_of(form: str) -> list[str]:
     try:
         if form == "tflite":
             from tinyai.frontends.tflite import operators as tflite
+            from tinyai.frontends.tflite.variables import KINDS
 
-            return sorted(tflite.READERS)
+            return sorted([*tflite.READERS, *KINDS])
         from tinyai.frontends.onnx import operators as onnx
     except ImportError:
         raise missing(form) from None

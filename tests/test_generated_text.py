@@ -60,9 +60,12 @@ SEARCHED = {
     "runtime/library.py": {
         "content": "a compiled library, for the constant that says what it is",
         "f'{wrong[0]:g}'": "a number",
+        "facts": LISTS,
         "known": LISTS,
         "os.path": FILES,
     },
+    "runtime/link.py": {"facts": LISTS},
+    "runtime/manifest.py": {"facts": LISTS},
     "runtime/package.py": {
         "file": FILES,
         "file.name": FILES,

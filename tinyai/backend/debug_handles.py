@@ -50,7 +50,10 @@ class DebugHandleMapBuilder:
             found = "neither" if nodes is None else "both"
             raise _misuse("entry of a debug handle map", found, "either nodes or handles")
         identifier = self._identifier(identifier)
-        found_handles = _handles(handles) if nodes is None else _of_nodes(nodes)
+        if nodes is not None:
+            each = nodes if isinstance(nodes, Iterable) else [nodes]
+            handles = [source for node in each for source in node.sources]
+        found_handles = _handles(handles)
         if not found_handles:
             found = "none" if nodes is None else "nodes without sources"
             raise _misuse(f"handles of node {identifier!r}", found, "one or more")
@@ -76,11 +79,6 @@ class DebugHandleMapBuilder:
         if not isinstance(given, kind):
             raise _misuse(what, repr(given), f"{kind.__name__}, as those before it")
         return given  # type: ignore[return-value]  # _is_handle said so
-
-
-def _of_nodes(nodes: Sourced | Iterable[Sourced]) -> tuple[Handle, ...]:
-    each = nodes if isinstance(nodes, Iterable) else [nodes]
-    return _handles([source for node in each for source in node.sources])
 
 
 def _handles(handles: Handle | Iterable[Handle] | None) -> tuple[Handle, ...]:

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
 from executorch.exir.lowered_backend_module import get_lowered_submodules
@@ -128,7 +127,11 @@ def packages_of(program: EdgeProgramManager | ExecutorchProgramManager) -> tuple
     where it has none, or two of one name."""
     found: dict[str, Package] = {}
     for method in sorted(program.methods):
-        for package in _packages(program.exported_program(method).graph_module):
+        module = program.exported_program(method).graph_module
+        for _, lowered, _ in get_lowered_submodules(module):
+            package = (lowered.meta or {}).get(PACKAGE)
+            if not isinstance(package, Package):
+                continue
             known = found.setdefault(package.name, package)
             if known.report.hash != package.report.hash:
                 raise OptionError(
@@ -144,13 +147,6 @@ def packages_of(program: EdgeProgramManager | ExecutorchProgramManager) -> tuple
             hint="TinyAIPartitioner(static=True)",
         )
     return tuple(found.values())
-
-
-def _packages(module: Any) -> Iterable[Package]:
-    for _, lowered, _ in get_lowered_submodules(module):
-        package = (lowered.meta or {}).get(PACKAGE)
-        if isinstance(package, Package):
-            yield package
 
 
 def _table(packages: Iterable[Package]) -> str:

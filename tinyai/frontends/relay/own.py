@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -48,9 +47,10 @@ def partition_for(
             f"back end {name!r} takes nothing of the module: tinyai.explain(mod, backend={name!r})"
         )
         warnings.warn(f"{text} tells why, operator by operator", stacklevel=2)
-    if isinstance(compile_specs, Mapping):
-        check_regions(compile_specs, found)
-    return with_specs(mod, found, functools.partial(_specs, compile_specs))
+    if not isinstance(compile_specs, Mapping):
+        return with_specs(mod, found, lambda region: compile_specs)
+    check_regions(compile_specs, found)
+    return with_specs(mod, found, lambda region: compile_specs.get(region, ()))
 
 
 def regions_for(
@@ -74,7 +74,3 @@ def regions_for(
 def is_cut_for(own: OwnBackend, mod: Any) -> bool:
     """Whether a module has regions of a back end already."""
     return isinstance(mod, tvm.IRModule) and bool(regions_of(mod, own.name))
-
-
-def _specs(given: Specs, region: str) -> Sequence[CompileSpec]:
-    return given.get(region, ()) if isinstance(given, Mapping) else given

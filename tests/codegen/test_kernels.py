@@ -142,6 +142,16 @@ def test_a_table_is_looked_up_in_registers(
     assert found.tolist() == list(table)
 
 
+def test_a_look_up_of_one_element_is_free_of_warnings() -> None:
+    b = Builder("one")
+    x = b.input(Type((1, 1), DType.INT8))
+    table = Lookup(tuple(range(-128, 128)), DType.INT8)
+    graph = b.graph([b.add(Elementwise((1, 1)), [x], (table,))])
+    text = pipeline.compile_graph(graph, Target(isa="avx512vnni")).source.text
+    assert "tinyai_lookup_avx512vnni(" in text
+    assert_warning_free(text, "gcc")
+
+
 def test_every_operator_has_examples_and_a_scalar_kernel() -> None:
     assert {kernel.op for kernel in KERNELS if kernel.isa == "scalar"} == set(OPS)
     for op in OPS:

@@ -60,7 +60,9 @@ def one_call(
     shared = cut(axes, epilogue.threads)
     count = f"end - {last.var}" if shared == last.var else str(last.count)
     row = Row(axes, f"in0 + {in_index}", f"out + {stored_index(out, axes)}", count)
-    first = let(last.var, "begin" if shared == last.var else 0)
+    first = None
+    if shared == last.var or last.count > 1:  # else its number is in no index
+        first = let(last.var, "begin" if shared == last.var else 0)
     return [
         border_of(out, epilogue),
         axis_share(axes, shared),

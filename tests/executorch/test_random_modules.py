@@ -81,7 +81,7 @@ def test_so_do_those_of_dynamic_dimensions(quantizer: str, first: int) -> None:
     """Most of each is the host's: tinyai has the stretches whose dimensions are fixed."""
     found = of_seeds(first, quantizer, dynamic=True)
     assert not [str(stretch) for stretch in found if stretch.wrong]
-    assert sum(stretch.telling for stretch in found) > PER_PROGRAM
+    assert sum(stretch.telling for stretch in found) >= PER_PROGRAM
 
 
 # --- The net itself ------------------------------------------------------------------------------

@@ -113,12 +113,16 @@ def _gelu(site: Site) -> Expr:
 
 
 @reads("hardsigmoid", whole=[aten.hardsigmoid.default], as_one="function")
-@reads("hardswish", whole=[aten.hardswish.default], as_one="function")
-def _hardswish(site: Site) -> Expr:
+def _gate(site: Site) -> Expr:
+    """relu6(x + 3) / 6."""
     moved = site.call("add", site.value("self"), constant(3, "float32"))
     bounded = site.call("clip", moved, low=0.0, high=6.0)
-    gate = site.call("multiply", bounded, constant(1 / 6, "float32"))
-    return site.call("multiply", site.value("self"), gate)
+    return site.call("multiply", bounded, constant(1 / 6, "float32"))
+
+
+@reads("hardswish", whole=[aten.hardswish.default], as_one="function")
+def _hardswish(site: Site) -> Expr:
+    return site.call("multiply", site.value("self"), _gate(site))
 
 
 @reads("silu", whole=[aten.silu.default], as_one="function")

@@ -527,10 +527,11 @@ def test_the_changelog_begins_with_the_version() -> None:
     assert sections[0].split()[0] == tinyai.__version__
 
 
-def test_doctor_without_tvm_fails_and_says_what_to_try(environment: Path) -> None:
+def test_doctor_without_tvm_says_what_needs_one_and_what_to_try(environment: Path) -> None:
     process = run(environment, "-m", "tinyai", "doctor")
-    assert process.returncode == 2, process.stderr
-    assert "error: no TVM is installed\n  try: `tinyai install-tvm`" in process.stdout
+    assert process.returncode == 0, process.stderr
+    assert "note: no TVM is installed: .tflite and .onnx files are read" in process.stdout
+    assert "  try: `tinyai install-tvm`" in process.stdout
 
 
 def test_doctor_reports_a_tvm_built_from_source(environment: Path) -> None:
@@ -578,9 +579,9 @@ def test_the_command_tells_its_version_and_its_help(environment: Path) -> None:
 
 
 def test_a_command_that_needs_tvm_says_how_to_get_one(environment: Path) -> None:
-    (environment.parent / "net.tflite").write_bytes(b"a model")
+    (environment.parent / "net.relay").write_bytes(b"a model")
     for command in ("explain", "bench", "tvmc"):
-        process = run(environment, "-m", "tinyai", command, "net.tflite")
+        process = run(environment, "-m", "tinyai", command, "net.relay")
         assert process.returncode == 2, process.stderr
         assert process.stderr.startswith(f"error: {command} needs a TVM with Relay\n")
         assert "  try:     python -m tinyai doctor" in process.stderr

@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 
 from tinyai.ir import Array, DType, Type
 
+# The ``origin`` of a call that its framework computes in floats, whatever stands around it.
+IN_FLOATS = "computed in floats"
+
 
 @dataclass(frozen=True)
 class SourceType:

@@ -34,7 +34,7 @@ from tinyai.ops.scales import (
     widen,
 )
 from tinyai.ops.softmax import add_tflite_softmax
-from tinyai.source import Call, Expr, require
+from tinyai.source import IN_FLOATS, Call, Expr, require
 
 ADD_SHIFT = 20  # places that both sides of a sum are shifted up before they are rescaled
 
@@ -139,14 +139,13 @@ class TfliteArithmetic(Arithmetic):
         """Float functions between dequantize and quantize that are one operator of TFLite's, as its
         int8 kernel computes it.
 
-        A float operator of the file's, between a dequantize and a quantize of their own, has
-        another name than these: it is computed in floats.
+        What a file has between a dequantize and a quantize of their own is ``IN_FLOATS``.
         """
         functions = _of_dequantized(quantize["data"])
         if not functions:
             return None
         last = functions[0]
-        if not _are_one_operator(quantize, functions):
+        if any(each.origin == IN_FLOATS for each in functions):
             for each in functions:
                 found = f"{each.spelled} of float32"
                 require(each.op in EXACT, "TFLite's arithmetic of", found, ", ".join(EXACT))
@@ -255,13 +254,6 @@ def _of_dequantized(value: Expr) -> list[Call]:
             found[each] = None
             stack += each.args
     return list(found) if dequantized else []
-
-
-def _are_one_operator(quantize: Call, functions: list[Call]) -> bool:
-    """Whether float ``functions`` and what is around them have one name of the source model's, as
-    far as they have names."""
-    names = {each.name for each in (quantize, *functions, _dequantize_below(functions))}
-    return len(names - {""}) <= 1
 
 
 def _dequantize_below(functions: list[Call]) -> Call:

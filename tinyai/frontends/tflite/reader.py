@@ -22,6 +22,7 @@ from tinyai.lowering import graph_of
 from tinyai.partition.reasons import Language, such_as
 from tinyai.reference import run_graph
 from tinyai.source import (
+    IN_FLOATS,
     TVMS_OWN,
     Call,
     Constant,
@@ -95,7 +96,8 @@ class Site:
     def call(self, operator: str, *args: Expr, of: SourceType | None = None, **attrs: Any) -> Call:
         """A call of the vocabulary's operator with this operator's name and result."""
         made = call(operator, of or self.output.type, *args, name=self.name, **attrs)
-        return replace(made, spelling=self.kind)
+        floats = all(each.dtype == "float32" for each in self.outputs)
+        return replace(made, spelling=self.kind, origin=IN_FLOATS if floats else None)
 
     def typed(self, shape: tuple[int | None, ...], dtype: str = "") -> SourceType:
         return SourceType(shape, dtype or self.output.dtype)

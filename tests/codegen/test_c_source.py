@@ -616,8 +616,8 @@ def test_the_sanitized_run_sees_faults(right: str, wrong: str, said: str, saniti
     """Proves the driver: code made faulty on purpose is found out."""
     compiled = compiled_network("small NHWC", "plain", "scalar")
     assert compiled.source.text.count(right) == 1
-    text = compiled.source.text.replace(right, wrong)
-    faulty = replace(compiled, source=replace(compiled.source, frame=text))
+    body = compiled.source.text.removeprefix("".join(compiled.source.head.lines))
+    faulty = replace(compiled, source=replace(compiled.source, parts=(body.replace(right, wrong),)))
     with pytest.raises(AssertionError, match=said):
         run_sanitized(faulty, [np.full((1, 4, 4, 2), 9, np.float32)], sanitizer)
 

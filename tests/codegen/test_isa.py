@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,9 +14,9 @@ import tests.support.relay_nets as nets
 import tinyai
 from tests.support.example_graphs import NETWORKS, random_inputs
 from tests.support.machines import require_isa
-from tinyai.backend import CompileSpec, PreprocessResult, TinyAIBackend, compile_graph
+from tinyai.backend import compile_graph
 from tinyai.errors import EnvironmentProblem
-from tinyai.ir import Graph
+from tinyai.frontends.relay import hooks
 from tinyai.reference import run_graph
 from tinyai.runtime import runner
 from tinyai.runtime.toolchain import Toolchain
@@ -90,14 +89,10 @@ def test_a_forced_instruction_set_that_the_cpu_lacks_is_an_error_of_tvms(
 ) -> None:
     require_isa("avx2")
 
-    preprocess = TinyAIBackend.preprocess
-
-    def told_otherwise(graph: Graph, specs: Sequence[CompileSpec]) -> PreprocessResult:
-        made = preprocess(graph, specs)
-        text = lacking(made.processed_bytes.decode(), "avx2")
-        return replace(made, processed_bytes=text.encode())
-
-    monkeypatch.setattr(TinyAIBackend, "preprocess", staticmethod(told_otherwise))
+    made = hooks._c_module
+    monkeypatch.setattr(
+        hooks, "_c_module", lambda text, symbol: made(lacking(text, "avx2"), symbol)
+    )
     mod = nets.module(nets.layers(1))
     factory = tinyai.build(mod, target="tinyai -isa=avx2, llvm")
     with pytest.raises(TVMError, match="the CPU lacks avx2: build with isa=auto"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sized
 from pathlib import Path
 
 from tinyai.errors import ModelError, OptionError
@@ -55,3 +56,14 @@ def check_path(file: str | os.PathLike[str]) -> None:
     """Raise ``OptionError`` for an empty path, which Python takes for the current folder."""
     if not os.fspath(file):
         raise OptionError("model", found="an empty path", allowed="the path of a file")
+
+
+def check_no_params(params: Sized | None) -> None:
+    """Raise ``OptionError`` for parameters beside a model file."""
+    if params:
+        raise OptionError(
+            "params beside a model file",
+            found=f"{len(params)} of them",
+            allowed="none: the file has its own",
+            hint="TVM's importers give a module and its params, to be changed",
+        )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tinyai._version import __version__
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import check_place
-from tinyai.model_file import check_model, check_path
+from tinyai.model_file import check_model, check_no_params, check_path
 from tinyai.runtime.kept import kept_library
 from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
@@ -144,13 +144,7 @@ def network_of(
     own = backend_of(backend) if backend else NO_BACKEND
     if isinstance(model, str | os.PathLike):
         check_model(model)
-        if params:
-            raise OptionError(
-                "params beside a model file",
-                found=f"{len(params)} of them",
-                allowed="none: the file has its own",
-                hint="TVM's importers give a module and its params, to be changed",
-            )
+        check_no_params(params)
     if is_read(model, input_shapes):
         return network_of_file(model, Target.of(target), name, ends, input_shapes, own)
     try:

@@ -12,6 +12,7 @@ from tvm import relay
 from tinyai.errors import OptionError
 from tinyai.frontends.relay.load import load_model
 from tinyai.frontends.relay.qdq import integers_of_typed
+from tinyai.model_file import check_no_params
 from tinyai.source import Rounding
 
 
@@ -21,13 +22,7 @@ def module_of(mod: Any, params: Any) -> tuple[tvm.IRModule, dict[str, Any] | Non
     Raises ``OptionError`` where it is anything else.
     """
     if isinstance(mod, str | os.PathLike):
-        if params:
-            raise OptionError(
-                "params beside a model file",
-                found=f"{len(params)} of them",
-                allowed="none: the file has its own",
-                hint="TVM's importers give a module and its params, to be changed",
-            )
+        check_no_params(params)
         return load_model(mod)
     if not isinstance(mod, tvm.IRModule):
         function = isinstance(mod, relay.Expr)

@@ -32,11 +32,11 @@ from benchmarks.bench_busy import BusyRows, Condition, busy_table, measured_busy
 from benchmarks.bench_measure import Figures, Row, Settings, measured
 from benchmarks.bench_networks import MODELS, Case, chosen, known, of_files
 from benchmarks.demo import cpu_name
-from benchmarks.peers import versions
-from benchmarks.timing import geometric_mean
+from benchmarks.peers import has_openvino, versions
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.report import safe
 from tinyai.runtime.peak import product_peak
+from tinyai.runtime.timing import geometric_mean
 from tinyai.target import ROUNDINGS, Target
 
 PICTURE = workloads.ROOT / "docs" / "bench.svg"
@@ -45,7 +45,11 @@ BUSY = 0.05  # a spread from which on a ratio is noise
 WIDTH = 170
 MOST_BUSY = 64  # processes
 # Settings that the report repeats.
-SAID = ("seconds", "isa", "rounding", "tvm", "tvm_target", "oracle")
+SAID = ("seconds", "isa", "rounding", "peers", "peer_isa", "tvm_target", "oracle")
+# Beside the framework of a file.
+PEERS = ("openvino", "tvm")
+PEER_ISAS = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI",
+             "AVX512_CORE_BF16", "AVX512_CORE_AMX")  # fmt: skip
 T = TypeVar("T")
 Peaks = dict[int, tuple[float | None, str]]
 
@@ -70,7 +74,18 @@ Peaks = dict[int, tuple[float | None, str]]
     show_default=True,
     help="Time for each contender on each network.",
 )
-@click.option("--tvm", is_flag=True, help="TVM's own int8 as a peer: minutes a network to build.")
+@click.option(
+    "--peers",
+    default="openvino",
+    show_default=True,
+    help="Peers beside the framework of a file, with commas: openvino; tvm for TVM's own int8, "
+    "which takes minutes a network to build. An empty word: none.",
+)
+@click.option(
+    "--peer-isa",
+    type=click.Choice(PEER_ISAS, case_sensitive=False),
+    help="Hold OpenVINO to an instruction set, as its oneDNN spells it.",
+)
 @click.option(
     "--tvm-target", help="What TVM compiles for: its own int8, our host code. [default: this CPU]"
 )
@@ -114,7 +129,8 @@ def main(
     busy: str,
     pinned: bool,
     relay: bool,
-    tvm: bool,
+    peers: str,
+    peer_isa: str | None,
     tvm_target: str | None,
     oracle: str,
     models: Path,
@@ -131,8 +147,10 @@ def main(
             Target(isa=isa)
         conditions = conditions_of(words(busy), pinned=pinned)
         cases, notes = cases_of(files, words(networks), models, relay=relay)
+        beside, missing = peers_of(words(peers))
     except TinyAIError as error:
         raise click.UsageError(str(error)) from None
+    notes += missing
     for note in notes:
         console.print(note)
     if only_list:
@@ -142,7 +160,8 @@ def main(
         seconds=seconds,
         isa=isa,
         rounding=rounding,
-        tvm=tvm,
+        peers=beside,
+        peer_isa=peer_isa,
         tvm_target=tvm_target or workloads.host_target(),
         oracle=oracle,
         cache=workloads.BUILD / "cache",
@@ -167,6 +186,17 @@ def cases_of(
         return own, []
     cases, notes = known(models, relay=relay or any(name.startswith("relay_") for name in names))
     return own + chosen(cases, names), notes if not names else []
+
+
+def peers_of(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The peers of ``--peers`` that are installed, and a note on what is not. Raises
+    ``OptionError``."""
+    if unknown := {*names} - {*PEERS}:
+        raise OptionError("--peers", found=", ".join(sorted(unknown)), allowed=", ".join(PEERS))
+    if "openvino" in names and not has_openvino():
+        kept = tuple(name for name in names if name != "openvino")
+        return kept, ['not compared with OpenVINO, which is missing: pip install "tinyai[bench]"']
+    return tuple(names), []
 
 
 def conditions_of(busy: Sequence[str], *, pinned: bool) -> list[Condition]:
@@ -210,10 +240,14 @@ def bench(
         "vnni_peak_gmacs": {str(count): peak for count, (peak, _) in peaks.items()},
         "networks": [_with_share(row, peaks) for row in rows],
         "geometric_means": means(rows),
+        "least_ratios": {
+            name: {count: min(each) for count, each in counts.items()}
+            for name, counts in ratios(rows).items()
+        },
         "largest_spread": spread(rows),
     }
     workloads.write_whole(output, json.dumps(report, indent=2) + "\n")
-    for table in (latencies(rows, peaks), costs(rows)):
+    for table in (latencies(rows, peaks), kernels(rows), costs(rows)):
         console.print(table)
     _print_means(rows, console)
     _print_spread(rows, console)
@@ -265,9 +299,13 @@ def bench_busy(
 
 def in_a_process(work: Callable[..., T], case: Case, threads: int, *arguments: object) -> T | str:
     """What ``work`` returns in a process of its own, or its problem: TVM reads its number of
-    threads once, and a peer that crashes takes nobody along."""
-    before = os.environ.get("TVM_NUM_THREADS")
-    os.environ["TVM_NUM_THREADS"] = str(threads)
+    threads once, OpenVINO its instruction set, and a peer that crashes takes nobody along."""
+    wanted = {"TVM_NUM_THREADS": str(threads)}
+    settings = next((each for each in arguments if isinstance(each, Settings)), None)
+    if settings and settings.peer_isa:
+        wanted["ONEDNN_MAX_CPU_ISA"] = settings.peer_isa
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -275,33 +313,37 @@ def in_a_process(work: Callable[..., T], case: Case, threads: int, *arguments: o
     except BrokenProcessPool:
         return "the process that measured it crashed"
     finally:
-        if before is None:
-            del os.environ["TVM_NUM_THREADS"]
-        else:
-            os.environ["TVM_NUM_THREADS"] = before
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 # --- Ratios ------------------------------------------------------------------------------------
 
 
-def means(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
-    """Geometric mean of the ratios, by peer and number of threads; under the peer's rounding those
-    of networks whose results are equal."""
-    ratios: dict[str, dict[str, list[float]]] = {}
+def ratios(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
+    """The ratios by peer and number of threads; under the peer's rounding those of networks whose
+    results are equal to the framework's."""
+    found: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         counts = row.figures and (row.rounding == "upward" or not row.figures.check.limit)
         for peer in row.figures.peers if row.figures and counts else ():
-            ratios.setdefault(peer.name, {}).setdefault(str(row.threads), []).append(peer.ratio)
+            found.setdefault(peer.name, {}).setdefault(str(row.threads), []).append(peer.ratio)
+    return found
+
+
+def means(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
+    """Geometric means of the ratios."""
     return {
         name: {count: mean for count, each in counts.items() if (mean := geometric_mean(each))}
-        for name, counts in ratios.items()
+        for name, counts in ratios(rows).items()
     }
 
 
 def _print_means(rows: Sequence[Row], console: Console) -> None:
-    for name, counts in means(rows).items():
+    for name, counts in ratios(rows).items():
         text = ", ".join(
-            f"{mean:.2f} on {_plural(int(count), 'thread')}" for count, mean in counts.items()
+            f"{geometric_mean(each):.2f} (least {min(each):.2f}) on {_plural(int(count), 'thread')}"
+            for count, each in counts.items()
         )
         console.print(f"Geometric mean of {name} / tinyai: {text}")
 
@@ -345,6 +387,19 @@ def latencies(rows: Sequence[Row], peaks: Peaks) -> Table:
             table.add_row(
                 *(own if not number else [""] * len(own)), *cells, *(rest if not number else [])
             )
+    return table
+
+
+def kernels(rows: Iterable[Row]) -> Table:
+    """What each peer computes its products with, and how far its results are from ours."""
+    table = Table(title="Peers: kernels of their products, and results", title_justify="left")
+    for column in ("network", "threads", "peer", "differs", "kernels"):
+        right = column in ("threads", "differs")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        for peer in row.figures.peers if row.figures else ():
+            differs = f"{peer.differs:.1%} of the range" if peer.differs else "equal"
+            table.add_row(shown(row.name), str(row.threads), peer.name, differs, shown(peer.runs))
     return table
 
 

@@ -15,7 +15,8 @@ from rich.table import Table
 from benchmarks import workloads
 from benchmarks.bench_measure import Settings, build, checked, peers_of
 from benchmarks.bench_networks import Case, load
-from benchmarks.timing import SETTLE_SECONDS, Calls, calls_in_turn
+from benchmarks.timing import Calls, calls_in_turn
+from tinyai.runtime.timing import SETTLE_SECONDS
 
 # A busy process ends with the one that began it, however that ends.
 SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass\n"

@@ -24,9 +24,9 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.extension.pybindings import portable_lib
 from torch.export import ExportedProgram
 
-from benchmarks.timing import geometric_mean, in_turn, loop
 from benchmarks.torch_networks import NETWORKS, Network, quantized
 from tinyai import executorch as tinyai
+from tinyai.runtime.timing import geometric_mean, in_turn, loop
 
 CALIBRATION = 8
 SAMPLES = 4

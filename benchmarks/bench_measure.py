@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, starmap
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,16 @@ from tvm import relay
 
 from benchmarks import workloads
 from benchmarks.bench_networks import Array, Case, Network, Values, alive_part, load
-from benchmarks.peers import LiteRT, OnnxRuntime, Peer, ReferenceKernels, TvmPeer
-from benchmarks.timing import SETTLE_SECONDS, Contender, c_calls, in_turn, loop
+from benchmarks.peers import ReferenceKernels, TvmPeer
+from benchmarks.timing import c_calls
+from tinyai.checking.peers import (
+    LiteRT,
+    OnnxRuntime,
+    OpenVino,
+    Peer,
+    PeerTime,
+    share_of_range,
+)
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.functions import region_target
 from tinyai.frontends.relay.qdq import integers_from_qdq
@@ -24,6 +32,7 @@ from tinyai.frontends.relay.report import report_of
 from tinyai.frontends.relay.source import graph_from_region
 from tinyai.report import Report
 from tinyai.runtime.runner import BoundCall, Runner
+from tinyai.runtime.timing import SETTLE_SECONDS, Contender, in_turn, loop
 
 # TVM gives the same integers at every level of LLVM's, and this one is the quickest to build.
 ORACLE_TARGET = "llvm -opt-level=1"
@@ -47,19 +56,22 @@ class Settings:
     """What the user chose.
 
     ``isa`` is None for the target's default. ``rounding`` is one of the target's, or "peer": the
-    one that gives the peer's integers. TVM's own int8 is a peer with ``tvm``; it, and what TVM runs
-    of our networks, is built for ``tvm_target``. ``oracle`` is "tvm", "peer", or "auto":
+    one that gives the peer's integers. ``peers`` are those beside the framework of a file:
+    "openvino", "tvm". ``peer_isa`` is the instruction set that OpenVINO is held to, as oneDNN
+    spells it. TVM's own int8, and what TVM runs of our networks, is built for ``tvm_target``.
+    ``oracle`` is "tvm", "peer", or "auto":
     TVM where that is cheap. ``cache`` keeps what takes long, ``folder`` gets our libraries.
     """
 
     seconds: float
     isa: str | None
     rounding: str
-    tvm: bool
+    peers: tuple[str, ...]
     tvm_target: str
     oracle: str
     cache: Path
     folder: Path
+    peer_isa: str | None = None
 
     def rounding_of(self, case: Case) -> str:
         """The target's option for a network."""
@@ -107,16 +119,6 @@ class CompileCost:
     @property
     def seconds(self) -> float:
         return self.partition + self.codegen + self.compiler + self.load
-
-
-@dataclass(frozen=True)
-class PeerTime:
-    """Milliseconds of a run, how far they spread, and how many times ours they are."""
-
-    name: str
-    ms: float
-    ratio: float
-    spread: float
 
 
 @dataclass(frozen=True)
@@ -187,8 +189,10 @@ def measure(case: Case, threads: int, settings: Settings) -> Row:
         upward = None if rounding == "upward" else build(network, threads, settings, "upward")
         peers = peers_of(network, threads, settings)
         check = checked(network, ours, peers, threads, settings)
+        apart = differences(network, ours, peers)
     settle = SETTLE_SECONDS if threads > 1 else 0.0
-    figures = _figures(network, ours, upward, peers, check, settings.seconds, settle=settle)
+    beside = list(zip(peers, apart, strict=True))
+    figures = _figures(network, ours, upward, beside, check, settings.seconds, settle=settle)
     return Row(case.name, case.kind, threads, figures, rounding=rounding)
 
 
@@ -283,7 +287,9 @@ def peers_of(network: Network, threads: int, settings: Settings) -> list[Peer]:
     if network.content is not None:
         make = OnnxRuntime if network.case.kind == "onnx" else LiteRT
         peers.append(make(network.content, threads))
-    if settings.tvm or not peers:
+        if "openvino" in settings.peers:
+            peers.append(OpenVino(network.content, threads, f".{network.case.kind}"))
+    if "tvm" in settings.peers or not peers:
         own = _integers(network)
         peers.append(TvmPeer(workloads.tvm_library(own, settings.tvm_target, settings.cache)))
     return peers
@@ -309,10 +315,19 @@ def checked(
     if ours.entry is not None:
         for values, result in zip(network.inputs, found, strict=True):
             _check_entry(ours.entry(values), ours.picks, result)
-    # What is timed is the first input, everywhere.
-    for each in (ours.executor, *peers):
-        each.outputs(network.inputs[0])
     return check
+
+
+def differences(network: Network, ours: Ours, peers: Sequence[Peer]) -> list[float]:
+    """The largest difference of each peer from ours on all inputs, as a share of the range that an
+    output takes on them; the first input is the last that runs, and so the one that is timed."""
+    inputs = network.inputs[::-1]
+    own = _joined([ours.executor.outputs(values) for values in inputs])
+    found = []
+    for peer in peers:
+        theirs = _joined([peer.outputs(values) for values in inputs])
+        found.append(max(starmap(share_of_range, zip(theirs, own, strict=True))))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -455,13 +470,13 @@ def _figures(
     network: Network,
     ours: Ours,
     upward: Ours | None,
-    peers: Sequence[Peer],
+    peers: Sequence[tuple[Peer, float]],
     check: Check,
     seconds: float,
     *,
     settle: float,
 ) -> Figures:
-    contenders: list[Contender] = [ours.executor.seconds, *(peer.seconds for peer in peers)]
+    contenders: list[Contender] = [ours.executor.seconds, *(peer.seconds for peer, _ in peers)]
     contenders.append(loop(ours.executor.run))
     if ours.entry is not None:
         call = ours.entry(network.inputs[0])
@@ -471,17 +486,16 @@ def _figures(
         contenders.append(upward.executor.seconds)
     times = in_turn(contenders, seconds, settle=settle)
     run, *others = (1000 * each.median for each in times)
-    names = [peer.name for peer in peers]
     rows = ours.report.regions
     return Figures(
         run_ms=run,
         spread=times[0].spread,
         upward_ms=others[-1] if upward is not None else None,
-        entry_ms=others[len(names) + 1] if ours.entry is not None else None,
-        python_ms=others[len(names)],
+        entry_ms=others[len(peers) + 1] if ours.entry is not None else None,
+        python_ms=others[len(peers)],
         peers=tuple(
-            PeerTime(name, ms, ms / run, each.spread)
-            for name, ms, each in zip(names, others, times[1:], strict=False)
+            PeerTime(peer.name, ms, ms / run, each.spread, peer.runs, apart)
+            for (peer, apart), ms, each in zip(peers, others, times[1:], strict=False)
         ),
         macs=ours.macs,
         gmacs=ours.macs / run / 1e6,

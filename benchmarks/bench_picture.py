@@ -20,6 +20,7 @@ COLOURS = {
     UPWARD: "#9db7de",
     "LiteRT": "#e0862f",
     "ONNX Runtime": "#4f9d69",
+    "OpenVINO": "#b0417a",
     "TVM": "#9a9a9a",
 }
 STYLE = {

@@ -31,9 +31,9 @@ from executorch.extension.pybindings import portable_lib
 from executorch.runtime import Runtime
 from torch.export import ExportedProgram
 
-from benchmarks.timing import in_turn, loop
 from benchmarks.torch_networks import NETWORKS, quantized
 from tinyai import executorch as tinyai
+from tinyai.runtime.timing import in_turn, loop
 
 SAMPLES = 8
 RUNS = 20

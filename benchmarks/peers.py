@@ -1,62 +1,22 @@
-"""Other programs that run the same networks, each behind the same three names."""
+"""What `make bench` has of other programs beside ``tinyai.checking.peers``: TVM's own code, and
+LiteRT's reference kernels."""
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
+import importlib.util
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import onnxruntime
 import tvm
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from benchmarks import workloads
-from benchmarks.bench_networks import Array, Values, set_inputs
-from benchmarks.timing import loop
-
-
-class Peer(Protocol):
-    """A network, loaded, on a number of threads.
-
-    ``name`` is the program's. ``outputs`` runs on inputs by name. ``run`` is one run on the inputs
-    that ``outputs`` had last, ``seconds`` the mean of a number of them.
-    """
-
-    name: str
-
-    @property
-    def run(self) -> Callable[[], object]: ...
-
-    def outputs(self, values: Values) -> list[Array]: ...
-
-    def seconds(self, number: int) -> float: ...
-
-
-class LiteRT:
-    """A TFLite file in LiteRT as it comes: with the XNNPACK delegate; timed is ``invoke``. With
-    ``reference``, in its reference kernels."""
-
-    name = "LiteRT"
-
-    def __init__(self, content: bytes, threads: int, *, reference: bool = False) -> None:
-        kernels = OpResolverType.BUILTIN_REF if reference else OpResolverType.AUTO
-        self._interpreter = Interpreter(
-            model_content=content, num_threads=threads, experimental_op_resolver_type=kernels
-        )
-        self._interpreter.allocate_tensors()
-        self.run = self._interpreter.invoke
-        self.seconds = loop(self.run)
-
-    def outputs(self, values: Values) -> list[Array]:
-        set_inputs(self._interpreter, values)
-        self._interpreter.invoke()
-        found = self._interpreter.get_output_details()
-        return [self._interpreter.get_tensor(each["index"]) for each in found]
+from benchmarks.bench_networks import Array, Values
+from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino
 
 
 class ReferenceKernels:
@@ -83,38 +43,12 @@ def _reference_results(content: bytes, inputs: Sequence[Values]) -> list[list[Ar
     return [reference.outputs(values) for values in inputs]
 
 
-class OnnxRuntime:
-    """An ONNX file in ONNX Runtime on its CPU provider; timed is a run whose inputs and outputs
-    are bound to memory."""
-
-    name = "ONNX Runtime"
-
-    def __init__(self, content: bytes, threads: int) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        providers = ["CPUExecutionProvider"]
-        self._session = onnxruntime.InferenceSession(content, options, providers=providers)
-        self._binding = self._session.io_binding()
-        self.run = functools.partial(self._session.run_with_iobinding, self._binding)
-        self.seconds = loop(self.run)
-
-    def outputs(self, values: Values) -> list[Array]:
-        found = self._session.run(None, dict(values))
-        make = onnxruntime.OrtValue.ortvalue_from_numpy
-        for name, value in values.items():
-            self._binding.bind_ortvalue_input(name, make(np.ascontiguousarray(value)))
-        for each, value in zip(self._session.get_outputs(), found, strict=True):
-            self._binding.bind_ortvalue_output(each.name, make(np.zeros_like(value)))
-        return [np.asarray(value) for value in found]
-
-
 class TvmPeer:
     """TVM's own code in a graph executor; timed is its ``run``. TVM's pool has as many threads as
     ``TVM_NUM_THREADS`` said when the process began."""
 
     name = "TVM"
+    runs = "what it compiled"
 
     def __init__(self, library: Any) -> None:
         self._executor = workloads.executor_of(library)
@@ -131,9 +65,16 @@ class TvmPeer:
 
 
 def versions() -> dict[str, str]:
-    """Of the programs that are compared, by name."""
-    return {
+    """Of the programs that are compared and installed, by name."""
+    found = {
         LiteRT.name: importlib.metadata.version("ai-edge-litert"),
         OnnxRuntime.name: onnxruntime.__version__,
         TvmPeer.name: tvm.__version__,
     }
+    if has_openvino():
+        found[OpenVino.name] = importlib.metadata.version("openvino")
+    return found
+
+
+def has_openvino() -> bool:
+    return importlib.util.find_spec("openvino") is not None

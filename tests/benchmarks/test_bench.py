@@ -23,17 +23,23 @@ from click.testing import CliRunner
 from rich.console import Console
 from tvm import relay
 
-from benchmarks import bench, bench_busy, bench_measure, bench_networks, onnx_networks, timing
+from benchmarks import bench, bench_busy, bench_measure, bench_networks, onnx_networks
+from benchmarks import timing as single_calls
 from benchmarks.bench_measure import Differs, Settings, difference
 from benchmarks.bench_networks import MODELS, Case
-from benchmarks.peers import LiteRT, OnnxRuntime
-from benchmarks.timing import Calls, Times
+from benchmarks.timing import Calls
 from benchmarks.workloads import host_target
 from tests.support.c_checks import generate_wrong_weights
 from tests.support.disk import cache_folder
 from tinyai.backend import pipeline
-from tinyai.errors import OptionError
-from tinyai.runtime import peak
+from tinyai.checking import peers as peers_module
+from tinyai.checking.beside import time_beside
+from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.frontends.files import network_of_file
+from tinyai.runtime import peak, timing
+from tinyai.runtime.timing import Times
+from tinyai.target import Target
 
 KWS = "kws_ref_model"
 SECONDS = 0.02
@@ -41,7 +47,7 @@ SECONDS = 0.02
 
 def settings(folder: Path, oracle: str = "auto", rounding: str = "upward") -> Settings:
     cache = cache_folder() / "bench"
-    return Settings(SECONDS, None, rounding, False, host_target(), oracle, cache, folder)
+    return Settings(SECONDS, None, rounding, (), host_target(), oracle, cache, folder)
 
 
 def kws() -> Case:
@@ -167,10 +173,66 @@ def test_a_network_that_dies_out_is_compared_up_to_its_last_live_operator() -> N
     assert len(np.unique(results[0])) > bench_networks.ALIVE
 
 
-def test_onnx_runtime_gives_what_its_session_gives_and_is_timed() -> None:
+def small_onnx() -> tuple[bytes, np.ndarray]:
+    """A network of the ONNX builder in QDQ form, and an input."""
     small = onnx_networks.NETWORKS[0]
     content = onnx_networks.quantize(small.build(**small.small)).SerializeToString()
-    (image,) = onnx_networks.images(small.small["size"], 1)
+    return content, onnx_networks.images(small.small["size"], 1)[0]
+
+
+def test_a_peer_says_by_which_kernels_it_computes() -> None:
+    content, image = small_onnx()
+    framework, openvino = OnnxRuntime(content, 1), OpenVino(content, 1, ".onnx")
+    assert re.fullmatch(r"QLinearConv \d+, QGemm 1", framework.runs)
+    assert "_I8 " in openvino.runs
+    inputs = {onnx_networks.INPUT: image}
+    (expected,), (found,) = framework.outputs(inputs), openvino.outputs(inputs)
+    assert peers_module.share_of_range(found, expected) < 0.1
+    assert len(np.unique(found)) > 2
+
+
+def test_openvino_is_held_to_an_instruction_set(tmp_path: Path) -> None:
+    content, _ = small_onnx()
+    file = tmp_path / "small.onnx"
+    file.write_bytes(content)
+    chosen = dataclasses.replace(settings(tmp_path, rounding="peer"), peers=("openvino",), peer_isa="AVX2")
+    row = bench.in_a_process(bench_measure.measured, Case("small", "onnx", file), 1, chosen)
+    assert not isinstance(row, str)
+    assert row.figures is not None, row.problem
+    framework, openvino = row.figures.peers
+    assert (framework.name, framework.differs) == ("ONNX Runtime", 0)
+    assert "avx2" in openvino.runs
+    assert "avx512" not in openvino.runs
+    assert "ONEDNN_MAX_CPU_ISA" not in os.environ
+
+
+def test_a_peer_that_is_missing_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "has_openvino", lambda: False)
+    assert bench.peers_of(["openvino", "tvm"]) == (
+        ("tvm",),
+        ['not compared with OpenVINO, which is missing: pip install "tinyai[bench]"'],
+    )
+
+
+def test_the_command_times_a_file_beside_the_programs_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, _ = small_onnx()
+    file = tmp_path / "small.ONNX"
+    file.write_bytes(content)
+    target = Target(rounding="onnx")
+    network = network_of_file(str(file), target)
+    found = time_beside(network, file, target, seconds=SECONDS)
+    assert [each.name for each in found.peers] == ["ONNX Runtime", "OpenVINO"]
+    assert found.peers[0].differs == 0
+    assert all(each.ratio == pytest.approx(each.ms / found.ms) for each in found.peers)
+    monkeypatch.setattr("tinyai.checking.opponents.find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match="ONNX Runtime is missing"):
+        time_beside(network, file, target, seconds=SECONDS)
+
+
+def test_onnx_runtime_gives_what_its_session_gives_and_is_timed() -> None:
+    content, image = small_onnx()
     peer = OnnxRuntime(content, 1)
     (expected,) = onnxruntime.InferenceSession(content).run(None, {onnx_networks.INPUT: image})
     np.testing.assert_array_equal(peer.outputs({onnx_networks.INPUT: image})[0], expected)
@@ -235,8 +297,8 @@ def test_single_calls_are_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
     def run() -> None:
         clock[0] += next(durations)
 
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
-    (found,) = timing.calls_in_turn([run], 4.0 * timing.ROUNDS, settle=0)
+    monkeypatch.setattr(single_calls.time, "perf_counter", lambda: clock[0])
+    (found,) = single_calls.calls_in_turn([run], 4.0 * timing.ROUNDS, settle=0)
     assert found == Calls(2.0, 4.0, 3 * timing.ROUNDS)
 
 
@@ -278,6 +340,8 @@ def test_files_of_one_name_are_told_apart_and_other_files_refused(tmp_path: Path
     ("arguments", "message"),
     [
         (["--networks", "resnet5000"], "resnet5000"),
+        (["--peers", "openvino,torch"], "found:   torch"),
+        (["--peer-isa", "mmx"], "--peer-isa"),
         (["--threads", "0"], "option 'threads'"),
         (["--isa", "mmx"], "option 'isa'"),
         (["--seconds", "0"], "--seconds"),

@@ -35,18 +35,19 @@ class Opponent(Protocol):
     def tensor_of(self, source: str) -> str | None: ...
 
 
-def need(module: str, package: str, program: str) -> str:
-    """The program with its version. Raises ``EnvironmentProblem`` where it is not installed."""
+def need(module: str, package: str, program: str, extra: str = "check") -> str:
+    """The program with its version. Raises ``EnvironmentProblem`` where it is not installed, which
+    names the ``extra`` of tinyai that brings it."""
     try:
         found = find_spec(module) is not None
     except Exception:  # what is broken raises exceptions of any kind
         found = False
     if not found:
         raise EnvironmentProblem(
-            f"{program} is missing, which the check is against",
+            f"{program} is missing, which tinyai's code is compared with",
             found=f"no module {module}",
             allowed=f"the package {package}",
-            hint='pip install "tinyai[check]"',
+            hint=f'pip install "tinyai[{extra}]"',
         )
     try:
         return f"{program} {version(package)}"

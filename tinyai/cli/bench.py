@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,7 @@ from tinyai.cli.shared import (
     target_options,
     tell_rounding,
 )
+from tinyai.errors import OptionError
 from tinyai.stages import stage
 from tinyai.target import Target
 
@@ -31,15 +33,38 @@ if TYPE_CHECKING:
 @shapes_option
 @click.option("--runs", default=100, show_default=True, type=click.IntRange(min=1))
 @click.option("--layers", is_flag=True, help="One row a layer, under the source model's names.")
+@click.option(
+    "--peers",
+    is_flag=True,
+    help="Time whole calls beside the framework of FILE and OpenVINO, in turns.",
+)
+@click.option(
+    "--seconds",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="With --peers: time for each program.",
+)
 @json_option
 def bench(
-    file: str, asked: Asked, input_shapes: str, runs: int, layers: bool, as_json: bool
+    file: str,
+    asked: Asked,
+    input_shapes: str,
+    runs: int,
+    layers: bool,
+    peers: bool,
+    seconds: float,
+    as_json: bool,
 ) -> None:
     """Time the regions of FILE on random input, by a clock after every layer.
 
-    FILE is .onnx, .tflite, or Relay's text (.relay, .txt). Times are medians of all runs.
+    FILE is .onnx, .tflite, or Relay's text (.relay, .txt). Times are medians of all runs. With
+    --peers no layer is timed, but the whole call beside LiteRT or ONNX Runtime, and OpenVINO.
     """
     asked = asked.for_model(file)
+    if peers:
+        _print_beside(file, asked, input_shapes, seconds, as_json=as_json)
+        return
     times = _times(file, asked, input_shapes, runs)
     tell_rounding(file, asked, aside=as_json)
     if as_json:
@@ -72,3 +97,25 @@ def _times(
     mod, params = load_model(file, input_shapes)
     with stage("compile and measure"):
         return bench_layers(mod, params, asked.options, runs=runs)
+
+
+def _print_beside(
+    file: str, asked: Asked, input_shapes: str, seconds: float, *, as_json: bool
+) -> None:
+    from tinyai.checking.beside import beside_table, time_beside
+    from tinyai.frontends.files import is_read, network_of_file
+
+    if not is_read(file, input_shapes):
+        raise OptionError(
+            "--peers", found=file, allowed=".tflite and .onnx files, which other programs run"
+        )
+    network = network_of_file(file, asked.target, input_shapes=input_shapes)
+    with stage("compile and measure"):
+        found = time_beside(network, Path(file), asked.target, seconds=seconds)
+    tell_rounding(file, asked, aside=as_json)
+    if as_json:
+        print_json(dataclasses.asdict(found))
+        return
+    console().print(beside_table(found))
+    for note in found.absent:
+        console().print(note, markup=False)

@@ -1,0 +1,123 @@
+"""``tinyai bench --peers``: compiled code of a model file beside other programs that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, Peer, PeerTime, share_of_range
+from tinyai.checking.samples import drawn
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.ir import Array
+from tinyai.network import Network
+from tinyai.report import safe
+from tinyai.runtime.runner import Runner
+from tinyai.runtime.timing import SETTLE_SECONDS, in_turn, loop
+from tinyai.target import Target
+
+# Random inputs on which results are compared; the first is timed.
+INPUTS = 4
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Median milliseconds of a call, ours and each peer's; ``absent`` says which peers are missing
+    and why."""
+
+    network: str
+    threads: int
+    ms: float
+    spread: float
+    peers: tuple[PeerTime, ...]
+    absent: tuple[str, ...]
+
+
+def time_beside(
+    network: Network, file: Path, target: Target, *, seconds: float, runner: Runner | None = None
+) -> Beside:
+    """Compiled code of a network beside the framework of its file, and OpenVINO.
+
+    They take turns in one process, on the target's number of threads, for about ``seconds`` each.
+    Raises ``OptionError`` for a model with state, ``EnvironmentProblem`` where no peer is there.
+    """
+    if network.states:
+        raise OptionError(
+            "model beside peers",
+            found="a model with state",
+            allowed="models whose calls do not depend on one another",
+            hint="tinyai bench FILE without --peers",
+        )
+    peers, absent = _peers(file, target.threads)
+    runner = runner or Runner(network.graph, target)
+    names = [port.name for port in network.inputs]
+    samples = list(drawn(network, INPUTS))[::-1]
+    ours = [runner(*sample) for sample in samples]
+    apart = [
+        _apart(ours, [peer.outputs(dict(zip(names, sample, strict=True))) for sample in samples])
+        for peer in peers
+    ]
+    contenders = [loop(runner.bound(*samples[-1])), *(peer.seconds for peer in peers)]
+    times = in_turn(contenders, seconds, settle=SETTLE_SECONDS if target.threads > 1 else 0.0)
+    own, *others = times
+    return Beside(
+        network.name,
+        target.threads,
+        1000 * own.median,
+        own.spread,
+        tuple(
+            PeerTime(
+                peer.name,
+                1000 * each.median,
+                each.median / own.median,
+                each.spread,
+                peer.runs,
+                difference,
+            )
+            for peer, each, difference in zip(peers, others, apart, strict=True)
+        ),
+        tuple(absent),
+    )
+
+
+def beside_table(found: Beside) -> Table:
+    """The times of a network for a terminal: a row a program."""
+    threads = f"{found.threads} thread{'' if found.threads == 1 else 's'}"
+    title = Text(f"{safe(found.network)}, {threads}: medians in ms; ratio = peer / tinyai")
+    table = Table(title=title, title_justify="left")
+    for column in ("program", "ms", "spread", "ratio", "results", "kernels of its products"):
+        right = column in ("ms", "spread", "ratio")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    table.add_row("tinyai", f"{found.ms:.4g}", f"{found.spread:.0%}", "", "", "")
+    for peer in found.peers:
+        results = f"up to {peer.differs:.1%} of the range apart" if peer.differs else "equal"
+        times = f"{peer.ms:.4g}", f"{peer.spread:.0%}", f"{peer.ratio:.2f}"
+        table.add_row(*map(Text, (peer.name, *times, results, safe(peer.runs, 240))))
+    return table
+
+
+def _peers(file: Path, threads: int) -> tuple[list[Peer], list[str]]:
+    content = file.read_bytes()
+    framework: type[OnnxRuntime] | type[LiteRT]
+    framework = OnnxRuntime if file.suffix.lower() == ".onnx" else LiteRT
+    peers: list[Peer] = []
+    absent = []
+    for make in (framework, partial(OpenVino, suffix=file.suffix.lower())):
+        try:
+            peers.append(make(content, threads))
+        except EnvironmentProblem as missing:
+            absent.append(missing)
+    if not peers:
+        raise absent[0]
+    return peers, [f"{each.what}: {each.hint}" for each in absent]
+
+
+def _apart(ours: Sequence[Sequence[Array]], theirs: Sequence[Sequence[Array]]) -> float:
+    """The largest difference of all outputs, each as a share of the range that it takes."""
+    pairs = zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True)
+    return max(share_of_range(np.stack(found), np.stack(own)) for own, found in pairs)

@@ -195,7 +195,9 @@ def test_openvino_is_held_to_an_instruction_set(tmp_path: Path) -> None:
     content, _ = small_onnx()
     file = tmp_path / "small.onnx"
     file.write_bytes(content)
-    chosen = dataclasses.replace(settings(tmp_path, rounding="peer"), peers=("openvino",), peer_isa="AVX2")
+    chosen = dataclasses.replace(
+        settings(tmp_path, rounding="peer"), peers=("openvino",), peer_isa="AVX2"
+    )
     row = bench.in_a_process(bench_measure.measured, Case("small", "onnx", file), 1, chosen)
     assert not isinstance(row, str)
     assert row.figures is not None, row.problem

@@ -18,6 +18,7 @@ from tinyai.passes.narrow_steps import narrow_steps
 from tinyai.passes.narrow_transposes import narrow_transposes
 from tinyai.passes.permute import permute
 from tinyai.passes.remove_unused import remove_unused
+from tinyai.passes.separate_phases import separate_phases
 from tinyai.passes.sink_widening import sink_widening
 from tinyai.passes.split_tables import split_tables
 from tinyai.passes.tabulate_functions import tabulate_functions
@@ -46,6 +47,8 @@ PIPELINE = (
     narrow_steps,
     # With epilogues whole and channels last: before tables, which hide what steps do to a channel.
     drop_channels,
+    # After it, for it takes a spread image's channels apart as those of any other.
+    separate_phases,
     # Last of those that change steps: a table hides what it is made of.
     make_tables,
     split_tables,

@@ -19,11 +19,20 @@ from benchmarks.onnx_networks import FORMS, NETWORKS, TYPES, quantize
 from tests.support import mutations
 from tests.support.cases import assert_same
 from tests.support.misread_onnx import CASES, IMAGE, REFUSED, made, model_of
-from tests.support.onnx_bounds import bound, steps_off
+from tests.support.onnx_bounds import bound, differences, steps_off
 from tests.support.onnx_models import quantized
 from tests.support.paths import ROOT
 from tests.support.qdq_cases import BRANCHES, INTEGERS, TABLES
-from tests.support.random_onnx import CONTRIB, OPERATORS, QOPERATORS, random_onnx, run, write
+from tests.support.random_onnx import (
+    CONTRIB,
+    OPERATORS,
+    QOPERATORS,
+    OnnxModel,
+    random_onnx,
+    random_pairs,
+    run,
+    write,
+)
 from tests.support.structure import structure
 from tinyai.checking.onnxruntime import OnnxRuntime
 from tinyai.errors import BoundaryError, ModelError, OptionError, TinyAIError
@@ -373,35 +382,71 @@ def random_faults(seeds: range, folder: Path) -> tuple[list[str], Counter[str]]:
         if mode != "onnx" and model.floats is None and len(model.operators) > 1:
             continue  # of which the second may enlarge what the first one is off
         is_open = seed % 7 == 0 and all(array.ndim for array in model.inputs.values())
-        file = folder / "model.onnx"
-        shapes = write(file, model, is_open=is_open)
-        try:
-            read = network_of_file(file, Target(rounding=mode), input_shapes=shapes)
-        except (ModelError, BoundaryError):
-            ends["refused"] += 1
+        results = results_of(model, folder, mode, ends, is_open=is_open)
+        if results is None:
             continue
-        ends["compiled"] += 1
-        (result,) = computed(read, model.inputs)
-        off, most = steps_off(model, result), bound(model, mode)
+        names = ", ".join(model.operators)
+        off, most = steps_off(model, *results), bound(model, mode)
         if off > most:
-            names = ", ".join(model.operators)
             faults.append(f"seed {seed}, {mode}: {names}: {off:.2f} off, {most:.2f} allowed")
+        if mode == "onnx":
+            more, held = differences(model, results)
+            faults += [f"seed {seed}: {names}: {fault}" for fault in more]
+            ends += held
     return faults, ends
 
 
-def test_random_files_are_read_as_onnx_runtime_reads_them(tmp_path: Path) -> None:
-    faults, ends = random_faults(range(100), tmp_path)
+def faults_of_pairs(seeds: range, folder: Path) -> tuple[list[str], Counter[str]]:
+    """The same of files with a pair behind each operator, beside ONNX Runtime as users run it."""
+    faults, ends = [], Counter[str]()
+    for seed in seeds:
+        model = random_pairs(seed)
+        results = results_of(model, folder, "onnx", ends)
+        if results is not None:
+            more, held = differences(model, results)
+            faults += [f"seed {seed}: {', '.join(model.operators)}: {fault}" for fault in more]
+            ends += held
+    return faults, ends
+
+
+def results_of(
+    model: OnnxModel, folder: Path, mode: str, ends: Counter[str], *, is_open: bool = False
+) -> list[Array] | None:
+    """By the references of the operators; None of a file that is refused. ``ends`` counts both."""
+    file = folder / "model.onnx"
+    shapes = write(file, model, is_open=is_open)
+    try:
+        read = network_of_file(file, Target(rounding=mode), input_shapes=shapes)
+    except (ModelError, BoundaryError):
+        ends["refused"] += 1
+        return None
+    ends["compiled"] += 1
+    return computed(read, model.inputs)
+
+
+def assert_compared(faults: list[str], ends: Counter[str], models: int) -> None:
+    """``ends`` says too how many results are equal to those of ONNX Runtime's kernels of integers,
+    and how many it cut or could not run: faults of its own."""
     assert not faults, "\n".join(faults)
-    assert ends["compiled"] > 70
+    assert ends["compiled"] > 0.7 * models, ends
+    assert ends["equal"] > 0.2 * models, ends
+    assert ends["cut"] + ends["not run"] < 0.15 * models, ends
+
+
+def test_random_files_are_read_as_onnx_runtime_reads_them(tmp_path: Path) -> None:
+    assert_compared(*random_faults(range(100), tmp_path), 100)
+
+
+def test_layers_between_pairs_have_the_integers_of_onnx_runtimes_kernels(tmp_path: Path) -> None:
+    assert_compared(*faults_of_pairs(range(100), tmp_path), 100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_so_are_many(tmp_path: Path, part: int) -> None:
+@pytest.mark.parametrize("faults", [random_faults, faults_of_pairs])
+def test_so_are_many(faults: Any, tmp_path: Path, part: int) -> None:
     count = RANDOM // PARTS
-    faults, ends = random_faults(range(count * part, count * (part + 1)), tmp_path)
-    assert not faults, "\n".join(faults)
-    assert ends["compiled"] > 0.7 * count
+    assert_compared(*faults(range(count * part, count * (part + 1)), tmp_path), count)
 
 
 def test_every_operator_of_the_random_files_is_read() -> None:

@@ -122,6 +122,12 @@ CASES: dict[str, Made] = {
         strides=[2, 1],
     ),
     "several negative new axes": lambda: model_of("Unsqueeze", (4, 30), i64(-1, -3)),
+    "a new axis at the end, of opset 10": lambda: model_of(
+        "Unsqueeze", (4, 30), opset=10, axes=[-1]
+    ),
+    "the last axis squeezed, of opset 10": lambda: model_of(
+        "Squeeze", (4, 30, 1), opset=10, axes=[-1]
+    ),
     "several new axes of opset 11": lambda: model_of("Unsqueeze", (4, 30), opset=11, axes=[-4, 1]),
     "axes of pads": lambda: model_of("Pad", IMAGE, i64(1, 2, 0, 1), f32(0.5), i64(-1, 1), opset=18),
     "negative pads": lambda: model_of("Pad", IMAGE, i64(0, 0, -1, 2, 0, 1, 2, -3), f32(0.3)),

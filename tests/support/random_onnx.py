@@ -56,6 +56,10 @@ class Site:
     # The largest steps of inputs and of weights; whether a bias of floats is rounded to theirs.
     steps: dict[str, float] = field(default_factory=lambda: {"x": 0.0, "w": 0.0})
     has_bias: bool = False
+    # Whether a pair follows each operator, as tools write files; then a bias is int32, in the steps
+    # of its sums, which the scales of dequantized values tell.
+    in_pairs: bool = False
+    scales: dict[str, Array] = field(default_factory=dict)
     names: int = 0
 
     # --- Choices ---
@@ -94,6 +98,9 @@ class Site:
         return name
 
     known: dict[str, Array] = field(default_factory=dict)
+    # Of a model in pairs: its quantized values, and the grid of the last one.
+    results: list[Value] = field(default_factory=list)
+    last: tuple[float, int] = (1.0, 0)
 
     def add(
         self, op: str, *inputs: Value | str, outputs: int = 1, domain: str = "", **attrs: Any
@@ -162,14 +169,16 @@ class Site:
 
     def pair(self, scale: float, zero: int) -> tuple[str, str]:
         """Names of constants; of rank 1 some times, and the zero point left out where it may."""
-        shape = self.one((), (), (1,))
+        shape = self.one((), (), (1,)) if not self.in_pairs or self.chance(0.1) else ()
         as_scale = self.constant(np.full(shape, scale))
         return as_scale, self.constant(np.full(shape, zero), self.dtype)
 
     def dequantized(self, value: Value) -> Value:
         scale, zero = self.pair(value.scale, value.zero)
         absent = value.zero == 0 and self.chance(0.5)
-        return self.call("DequantizeLinear", value, scale, "" if absent else zero)
+        made = self.call("DequantizeLinear", value, scale, "" if absent else zero)
+        self.scales[made.name] = np.float32(value.scale)
+        return made
 
     def floats(self, shape: Sequence[int]) -> Value:
         return self.dequantized(self.input(shape))
@@ -187,9 +196,11 @@ class Site:
         zero = self.constant(np.zeros(count), np.int8)
         where = {"axis": axis - len(shape) * self.chance(0.3)} if many and axis is not None else {}
         absent = self.chance(0.3)
-        return self.call(
+        made = self.call(
             "DequantizeLinear", Value(name, stored), scale, "" if absent else zero, **where
         )
+        self.scales[made.name] = np.asarray(scales, np.float32)
+        return made
 
 
 def run(proto: ModelProto, inputs: dict[str, Array], *, plain: bool = True) -> list[Array]:
@@ -252,9 +263,16 @@ def _images(x: Value) -> Sequence[int]:
     return x.shape[2:]
 
 
-def _bias(site: Site, count: int) -> list[str]:
+def _bias(site: Site, count: int, x: Value, weight: Value) -> list[Value | str]:
     if site.chance(0.5):
         return []
+    if site.in_pairs:
+        step = np.asarray(site.scales[x.name] * site.scales[weight.name], np.float32)
+        stored = site.name("b")
+        site.constants[stored] = np.rint(site.rng.normal(0, 0.5, count) / step).astype(np.int32)
+        where = {"axis": 0} if step.ndim else {}
+        value = Value(stored, site.constants[stored])
+        return [site.call("DequantizeLinear", value, site.constant(step), **where)]
     site.has_bias = True
     return [site.constant(site.rng.normal(0, 0.5, count))]
 
@@ -271,7 +289,7 @@ def conv(site: Site, x: Value) -> Value:
     weight = site.weights((out, channels // group, *kernel), 0)
     if group > 1:
         attrs["group"] = group
-    return site.call("Conv", x, weight, *_bias(site, out), **attrs)
+    return site.call("Conv", x, weight, *_bias(site, out, x, weight), **attrs)
 
 
 @operator
@@ -288,7 +306,7 @@ def conv_transpose(site: Site, x: Value) -> Value:
         attrs["output_shape"] = [max(w - int(site.rng.integers(0, 2)), 1) for w in whole]
     out = int(site.rng.integers(1, 5))
     weight = site.weights((channels, out, *kernel), 1)
-    return site.call("ConvTranspose", x, weight, *_bias(site, out), **attrs)
+    return site.call("ConvTranspose", x, weight, *_bias(site, out, x, weight), **attrs)
 
 
 @operator
@@ -318,7 +336,7 @@ def gemm(site: Site, x: Value) -> Value:
     if site.chance(0.4):
         attrs["beta"] = site.factor()
     weight = site.weights(shape, 0 if turned_b else 1)
-    return site.call("Gemm", x, weight, *_bias(site, columns), **attrs)
+    return site.call("Gemm", x, weight, *_bias(site, columns, x, weight), **attrs)
 
 
 @operator
@@ -746,7 +764,17 @@ def random_onnx(seed: int) -> OnnxModel:
     raise AssertionError(f"no model of seed {seed}")
 
 
-def _grown(site: Site, x: Value, names: Sequence[str], table: dict[str, Operator]) -> Value:
+def _as_it_is(site: Site, y: Value) -> Value:
+    return y
+
+
+def _grown(
+    site: Site,
+    x: Value,
+    names: Sequence[str],
+    table: dict[str, Operator],
+    after: Operator = _as_it_is,
+) -> Value:
     for name in names:
         before = len(site.nodes)
         try:
@@ -759,7 +787,7 @@ def _grown(site: Site, x: Value, names: Sequence[str], table: dict[str, Operator
             del site.nodes[before:]
             continue
         if 0 < y.array.size <= MOST and np.isfinite(y.array).all():
-            x = y
+            x = after(site, y)
     return x
 
 
@@ -772,10 +800,14 @@ def _of_floats(site: Site, shape: Sequence[int], seed: int) -> OnnxModel | None:
         return None
     scale, zero = site.grid(float(np.ptp(end.array)), float(end.array.min()))
     floats = site.proto(site.nodes, site.inputs, [end.name], site.constants, {end.name: end.array})
+    return _model(site, [_quantized(site, end, scale, zero)], floats)
+
+
+def _quantized(site: Site, y: Value, scale: float, zero: int) -> Value:
     absent = zero == 0 and site.dtype == "uint8" and site.chance(0.5)
     pair = site.pair(scale, zero)
-    y = site.call("QuantizeLinear", end, pair[0], "" if absent else pair[1])
-    return _model(site, y, scale, zero, floats)
+    made = site.call("QuantizeLinear", y, pair[0], "" if absent else pair[1])
+    return Value(made.name, made.array, scale, zero)
 
 
 def _of_integers(site: Site, shape: Sequence[int], seed: int) -> OnnxModel | None:
@@ -785,11 +817,42 @@ def _of_integers(site: Site, shape: Sequence[int], seed: int) -> OnnxModel | Non
     end = _grown(site, start, chosen, QOPERATORS)
     if end is start or np.unique(end.array).size < 20:
         return None
-    return _model(site, end, end.scale, end.zero, None)
+    return _model(site, [end], None)
 
 
-def _model(site: Site, y: Value, scale: float, zero: int, floats: ModelProto | None) -> OnnxModel:
-    proto = site.proto(site.nodes, site.inputs, [y.name], site.constants, {y.name: y.array})
+def random_pairs(seed: int) -> OnnxModel:
+    """A model of one to four operators with a pair behind each, as tools write files. All quantized
+    values are results, in order."""
+    rng = np.random.default_rng([seed, 1])
+    names = list(OPERATORS)
+    for _ in range(TRIES):
+        dtype = str(rng.choice(["int8", "uint8"]))
+        site = Site(rng, int(rng.choice(OPSETS)), dtype, in_pairs=True)
+        sizes = SIZES[int(rng.integers(len(SIZES)))]
+        start = site.input([int(rng.integers(least, most + 1)) for least, most in sizes])
+        chosen = [names[seed % len(names)], *rng.choice(names, site.one(0, 1, 2, 3))]
+        site.last = (start.scale, start.zero)
+        _grown(site, site.dequantized(start), chosen, OPERATORS, _paired)
+        if site.results and np.unique(site.results[-1].array).size >= 20:
+            site.nodes.pop()  # dequantizes the last result
+            made = _model(site, site.results, None)
+            if made is not None:
+                return made
+    raise AssertionError(f"no model of seed {seed}")
+
+
+def _paired(site: Site, y: Value) -> Value:
+    """Quantized at a grid of its own or at that of the value before, as it is of what only moves,
+    and dequantized."""
+    grid = site.grid(float(np.ptp(y.array)), float(y.array.min()))
+    site.last = site.one(grid, grid, site.last)
+    site.results.append(_quantized(site, y, *site.last))
+    return site.dequantized(site.results[-1])
+
+
+def _model(site: Site, results: Sequence[Value], floats: ModelProto | None) -> OnnxModel | None:
+    types = {y.name: y.array for y in results}
+    proto = site.proto(site.nodes, site.inputs, list(types), site.constants, types)
     used = {name for node in proto.graph.node for name in node.input}
     inputs = {name: array for name, array in site.inputs.items() if name in used}
     for each in (proto, *([floats] if floats else [])):
@@ -803,7 +866,8 @@ def _model(site: Site, y: Value, scale: float, zero: int, floats: ModelProto | N
     edges = ("DequantizeLinear", "QuantizeLinear", "Constant")
     operators = tuple(n.op_type for n in proto.graph.node if n.op_type not in edges)
     bias_step = site.steps["x"] * site.steps["w"] * site.has_bias
-    return OnnxModel(proto, floats, inputs, operators, scale, zero, bias_step)
+    last = results[-1]
+    return OnnxModel(proto, floats, inputs, operators, last.scale, last.zero, bias_step)
 
 
 def write(file: Path, model: OnnxModel, *, is_open: bool) -> str:

@@ -26,6 +26,9 @@ _LIKE: dict[str, tuple[str, slice]] = {
 }
 _NO_RULE = "tinyai.unknown"
 _KEPT = {"AveragePool", "Concat", "Gemm"}  # whose attributes are those of the operator that is like
+# The first opset whose rule counts axes below 0 from the end, as ONNX Runtime does in every opset:
+# earlier rules ignore them.
+_COUNT_AXES = {"Squeeze": 11, "Unsqueeze": 11}
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,9 @@ class Facts:
         copied.CopyFrom(node)
         _understand(copied)
         operands = [name for name in copied.input if name]
+        opset = max(self.opset, _COUNT_AXES.get(copied.op_type, 0))
         try:
-            schema = onnx.defs.get_schema(copied.op_type, self.opset, copied.domain)
+            schema = onnx.defs.get_schema(copied.op_type, opset, copied.domain)
             results = onnx.shape_inference.infer_node_outputs(
                 schema,
                 copied,
@@ -75,7 +79,7 @@ class Facts:
                     for name in operands
                     if (value := self.constants.get(name)) is not None and value.size <= SMALL
                 },
-                opset_imports=[onnx.helper.make_opsetid("", self.opset)],
+                opset_imports=[onnx.helper.make_opsetid("", opset)],
             )
         except Exception:  # no rule, or operands that are not known
             return {}
@@ -188,8 +192,14 @@ def _understood(model: Any) -> Any:
     copied.CopyFrom(model)
     copied.opset_import.append(onnx.helper.make_opsetid(_NO_RULE, 1))
     for node in copied.graph.node:
+        if opset_of(model) < _COUNT_AXES.get(node.op_type, 0) and _has_axis_from_the_end(node):
+            node.domain = _NO_RULE
         _understand(node)
     return copied
+
+
+def _has_axis_from_the_end(node: Any) -> bool:
+    return any(axis < 0 for a in node.attribute if a.name == "axes" for axis in a.ints)
 
 
 def _understand(node: Any) -> None:

@@ -11,12 +11,16 @@ INPUTS := pyproject.toml tests/requirements.txt tinyai/install_tvm.py tinyai/tvm
 EXECUTORCH := .venv-executorch
 EXECUTORCH_INPUTS := pyproject.toml $(addprefix tests/executorch/,requirements.txt torch_build.py)
 
+# The stock TVM, whose Relax takes the place of Relay: not beside a TVM with Relay either.
+RELAX := .venv-relax
+RELAX_INPUTS := pyproject.toml tests/relax/requirements.txt tests/executorch/torch_build.py
+
 # Without it TVM looks for tuning logs on the network at every build.
 export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo demo-full bench test test-all lint format mcu wheel clean pytest pytest-all
-.PHONY: executorch executorch-env
+.PHONY: executorch executorch-env relax relax-env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -44,6 +48,13 @@ executorch-env: ## make .venv-executorch: torch, ExecuTorch, the pinned packages
 executorch: executorch-env ## run a network in ExecuTorch beside XNNPACK, and the tests of that front end
 	$(EXECUTORCH)/bin/python benchmarks/executorch_demo.py
 	$(EXECUTORCH)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/executorch
+
+relax-env: ## make .venv-relax: the stock TVM with Relax, torch, the pinned packages, tinyai
+	@flock Makefile $(MAKE) --no-print-directory --silent $(RELAX)/.ready
+
+relax: relax-env ## build a network with the stock TVM's Relax, and the tests of that front end
+	$(RELAX)/bin/python benchmarks/relax_demo.py
+	$(RELAX)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/relax
 
 test: lint pytest ## format, lint, types and the tests that are not slow
 
@@ -78,7 +89,8 @@ clean: ## remove output and caches; the environment stays
 # one that is not ours is left alone.
 $(READY): $(INPUTS)
 $(EXECUTORCH)/.ready: $(EXECUTORCH_INPUTS)
-$(READY) $(EXECUTORCH)/.ready:
+$(RELAX)/.ready: $(RELAX_INPUTS)
+$(READY) $(EXECUTORCH)/.ready $(RELAX)/.ready:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { \
 	  echo 'No fitting Python.'; \
 	  echo "  found:   $$($(PYTHON) --version 2>&1) ($(PYTHON))"; \
@@ -111,4 +123,10 @@ $(READY): PACKAGES = $(PIP) install --requirement tests/requirements.txt && \
 $(EXECUTORCH)/.ready: PIP = $(EXECUTORCH)/bin/python -m pip --disable-pip-version-check --quiet
 $(EXECUTORCH)/.ready: PACKAGES = $(EXECUTORCH)/bin/python tests/executorch/torch_build.py && \
   $(PIP) install --no-deps --requirement tests/executorch/requirements.txt && \
+  $(PIP) install --no-deps --no-build-isolation --editable .
+
+# TVM's wheel asks for its own packages only; torch exports what TVM imports.
+$(RELAX)/.ready: PIP = $(RELAX)/bin/python -m pip --disable-pip-version-check --quiet
+$(RELAX)/.ready: PACKAGES = $(RELAX)/bin/python tests/executorch/torch_build.py && \
+  $(PIP) install --no-deps --requirement tests/relax/requirements.txt && \
   $(PIP) install --no-deps --no-build-isolation --editable .

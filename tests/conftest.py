@@ -21,8 +21,9 @@ from tests.support.skipped import not_run
 from tinyai.backend import pipeline
 from tinyai.runtime import tuner
 
-# These tests need torch and no TVM: `make executorch` runs them in an environment of their own.
-collect_ignore = ["executorch"]
+# These tests need torch or another TVM: `make executorch`, `make relax` run them in environments
+# of their own.
+collect_ignore = ["executorch", "relax"]
 
 # Without it TVM looks for tuning logs on the network at every build.
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")

@@ -66,6 +66,7 @@ RANKS = {
     "tinyai.frontends.executorch": 11,
     "tinyai.frontends": 9,
     "tinyai.executorch": 12,
+    "tinyai.relax": 12,
     "tinyai.checking": 10,
     "tinyai.doctor": 0,
     "tinyai.package": 10,
@@ -90,7 +91,8 @@ CODEGEN = {
 }
 WITH_TORCH = ("frontends/executorch/*.py", "frontends/executorch/operators/*.py")
 FRAMEWORKS = {
-    "tvm": ("frontends/relay/*.py", "runtime/tvm_module.py"),
+    "tvm": ("frontends/relay/*.py", "frontends/relax/*.py", "runtime/tvm_module.py"),
+    "tvm_ffi": ("frontends/relax/*.py",),
     **dict.fromkeys(("torch", "executorch", "torchao"), WITH_TORCH),
 }
 
@@ -305,6 +307,7 @@ def test_nothing_outside_of_front_ends_imports_one() -> None:
             "tinyai.frontends",
             "tinyai.frontends.executorch",
             "tinyai.executorch",
+            "tinyai.relax",
             "tinyai.checking",
             "tinyai.package",
             "tinyai.cli",
@@ -543,7 +546,8 @@ def test_only_register_changes_tvm_and_a_second_time_it_changes_nothing() -> Non
         import tinyai
         sys.modules["tvm.relay"] = relay
         for module in pkgutil.walk_packages(tinyai.__path__, "tinyai."):
-            if not module.name.endswith("__main__") and "executorch" not in module.name:
+            other = "executorch" in module.name or "relax" in module.name
+            if not module.name.endswith("__main__") and not other:
                 importlib.import_module(module.name)
         print(state())
         importlib.util.find_spec = real

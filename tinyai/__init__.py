@@ -1,7 +1,8 @@
 """tinyai: a Bring-Your-Own-Codegen back end for Apache TVM that turns int8 networks into C.
 
 Importing tinyai does not import TVM. The names below are found when they are asked for; some need
-a TVM with Relay. Its hooks are registered with a TVM that is imported already, or once one is.
+a TVM with Relay, a few of which a TVM with Relax has too (``tinyai.relax``). Its hooks are
+registered with a TVM that is imported already, or once one is.
 """
 
 from __future__ import annotations
@@ -159,28 +160,44 @@ _NEED_RELAY = {
 }
 
 
+# What a TVM with Relax and no Relay has of these.
+_OF_RELAX = {
+    "build": "tinyai.frontends.relax.pipeline",
+    "explain": "tinyai.frontends.relax.explain",
+    "partition_for_tinyai": "tinyai.frontends.relax.partition",
+}
+
+
 def register() -> bool:
-    """Register tinyai's hooks with TVM, which is imported; again changes nothing. False where no
-    Relay is found. Who imports TVM himself need not call it."""
-    if not _has_relay():
-        return False
+    """Register tinyai's hooks with TVM, which is imported; again changes nothing. False where
+    neither Relay is found nor, without it, Relax. Who imports TVM himself need not call it."""
+    if not _has("tvm.relay"):
+        if not _has_relax():
+            return False
+        importlib.import_module("tinyai.frontends.relax.pipeline").register_hooks()
+        return True
     importlib.import_module("tinyai.frontends.relay.hooks").register_hooks()
     importlib.import_module("tinyai.frontends.relay.tvmc").register_drivers()
     return True
 
 
-def _has_relay() -> bool:
+def _has(module: str) -> bool:
     try:
-        return find_spec("tvm.relay") is not None
+        return find_spec(module) is not None
     except (
         Exception
     ):  # a broken TVM raises exceptions of any kind; the doctor says what is wrong with it
         return False
 
 
+def _has_relax() -> bool:
+    """Whether TVM has Relax and no Relay: where both are, Relax is an early one."""
+    return not _has("tvm.relay") and _has("tvm.relax") and _has("tvm_ffi")
+
+
 def _register_with(_: ModuleType) -> None:
-    """A TVM without Relay (its runtime, or 0.20 and later) is left alone."""
-    if "tvm.relay" not in sys.modules:
+    """A TVM with neither Relay nor Relax (its runtime alone) is left alone."""
+    if "tvm.relay" not in sys.modules and not ("tvm.relax" in sys.modules and _has_relax()):
         return
     try:
         register()
@@ -192,6 +209,8 @@ def _memoize_in_memory(pickle_memoize: Any) -> None:
     """TVM makes a folder for results of functions where it is imported, reads pickles of anybody's
     from it, and fails where it cannot be made. What is not to be saved needs none."""
     theirs = pickle_memoize.Cache
+    if isinstance(getattr(theirs, "cache", None), property):
+        return  # 0.25 and later make the folder where something is saved
 
     class Cache(theirs):  # type: ignore[misc, valid-type]  # TVM has no type hints
         def __init__(self, key: str, save_at_exit: bool) -> None:
@@ -212,10 +231,12 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_NEUTRAL[name]), name)
     if name not in _NEED_RELAY:
         raise AttributeError(f"module 'tinyai' has no attribute {name!r}")
-    if not _has_relay():
+    if name in _OF_RELAX and _has_relax():
+        return getattr(importlib.import_module(_OF_RELAX[name]), name)
+    if not _has("tvm.relay"):
         raise EnvironmentProblem(
             f"tinyai.{name} needs a TVM with Relay",
-            found="no module tvm.relay",
+            found="no module tvm.relay" + ", but tvm.relax" * _has_relax(),
             allowed="a TVM with Relay, such as 0.17",
             hint="python -m tinyai doctor",
         )

@@ -18,7 +18,7 @@ import onnx
 import onnxruntime
 from onnx import NodeProto, helper, numpy_helper
 
-from tests.support.oracle import Array
+from tinyai.ir import Array
 
 
 def session(model: onnx.ModelProto, optimized: Path | None = None) -> onnxruntime.InferenceSession:

@@ -147,6 +147,12 @@ class Toolchain:
             files = self._files(sources, beside.parent, options, here, kept)
             self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options, "-lm", "-pthread"])
 
+    def object_file(self, output: Path, source: Path) -> None:
+        """Compile a C file to one object, whole or not at all; units are joined."""
+        with written_whole(output) as beside:
+            files = self._files([source], beside.parent, (), here=False, kept={})
+            self.run(["-r", "-nostdlib", "-o", str(beside), *files])
+
     def _files(
         self,
         sources: Sequence[Path],

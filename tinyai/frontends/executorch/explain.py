@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection
 from typing import Any
 
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
@@ -16,15 +14,13 @@ from torch.fx import Node
 from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.executorch.barred import checked_names, without_match
 from tinyai.frontends.executorch.edge import BACKEND, target_of
-from tinyai.frontends.executorch.hints import IDLE, NEIGHBOURS, hint
+from tinyai.frontends.executorch.hints import hint
 from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.program import division_of, operators_of
-from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of, type_of
 from tinyai.partition.division import Division
-from tinyai.partition.rows import region_row
-from tinyai.report import HostRow, Report, safe
-from tinyai.source import Refusal, fixed_type
+from tinyai.partition.told import DivisionReport, Told, nothing_taken
+from tinyai.report import Report
 
 
 def explain(
@@ -91,117 +87,18 @@ def _require_no_delegates(program: ExportedProgram) -> None:
                 )
 
 
-class EdgeReport(Report):
-    """Text and table show operators together that are outside for the same reason, the dearest
-    first, and no pairs but those that are the reason themselves; the rows have each."""
-
-    @property
-    def shown(self) -> tuple[HostRow, ...]:
-        groups: dict[tuple[str, ...], list[HostRow]] = {}
-        for row in self.host:
-            if not _is_pair(row) or _is_refused(row):
-                key = (row.operator, row.reason.clause, row.reason.allowed, row.hint)
-                groups.setdefault(key, []).append(row)
-        merged = map(_merged, groups.values())
-        return tuple(
-            sorted(merged, key=lambda row: (row.macs or 0, row.boundary_bytes or 0), reverse=True)
-        )
-
-
-def _is_pair(row: HostRow) -> bool:
-    return row.operator.startswith(QUANTIZATION)
-
-
-def _is_refused(row: HostRow) -> bool:
-    """Whether a row has a reason of its own, not that of the operators beside it."""
-    return row.reason.clause not in (NEIGHBOURS, IDLE)
-
-
-def _merged(rows: Sequence[HostRow]) -> HostRow:
-    """Rows that differ in names, types, costs and in what was found as one."""
-    first, *others = rows
-    macs = [row.macs for row in rows if row.macs is not None]
-    crossing = [row.boundary_bytes for row in rows if row.boundary_bytes is not None]
-    return replace(
-        first,
-        operator=f"{len(rows)} {first.operator}" if others else first.operator,
-        name=_joined(row.name for row in rows),
-        type=_joined(row.type for row in rows),
-        reason=replace(first.reason, found=_joined(row.reason.found for row in rows)),
-        macs=sum(macs) if macs else None,
-        boundary_bytes=sum(crossing) if len(crossing) == len(rows) else None,
-    )
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(texts))
-
-
 def nothing_delegated(division: Division[Node]) -> UsageWarning | None:
-    """What to say of a program of which nothing is delegated; nothing where something is, or where
-    nothing computes. A pair that is refused says more than the operators beside it."""
-    report = None if division.regions else report_of(division)
-    if report is None or not report.computing:
+    """What to say of a program of which nothing is delegated, though something computes."""
+    if division.regions:
         return None
-    refused = [row for row in report.host if _is_pair(row) and _is_refused(row)]
-    telling = [row for row in refused if row.reason.clause != "operator"]
-    (row, *_) = telling or sorted(report.computing, key=lambda row: -(row.macs or 0))
-    counts = Counter(each.operator for each in report.computing)
-    left = ", ".join(f"{count} {safe(name)}" for name, count in counts.most_common(4))
-    return UsageWarning(
-        "nothing of a program is delegated to tinyai",
-        found=f"{left}; {row.operator}: {row.reason.clause} {row.reason.found}",
-        allowed=row.reason.allowed,
-        hint=f"{row.hint}; tinyai.executorch.explain tells of each operator",
-    )
+    what = "nothing of a program is delegated to tinyai"
+    return nothing_taken(report_of(division), what, "tinyai.executorch.explain")
 
 
 def report_of(division: Division[Node]) -> Report:
     """The report of a program's division."""
-    rows = (
-        region_row(
-            f"tinyai_{n}",
-            region.compiled,
-            Counter(map(operator_of, region.items)),
-            arena_limit=division.target.arena_limit,
-            weight_limit=division.target.weight_limit,
-        )
-        for n, region in enumerate(division.regions)
-    )
-    return EdgeReport(tuple(_host_row(node, division) for node in division.left), tuple(rows))
+    symbols = (f"tinyai_{number}" for number, _ in enumerate(division.regions))
+    return DivisionReport(tuple(_TOLD.host(division)), tuple(_TOLD.regions(division, symbols)))
 
 
-def _host_row(node: Node, division: Division[Node]) -> HostRow:
-    reason = division.reasons.get(node) or division.model.reason(node, _left_out(node))
-    try:
-        of = str(type_of(node))
-    except Refusal as refusal:
-        of = refusal.found
-    return HostRow(
-        name=node.name,
-        operator=operator_of(node),
-        type=of,
-        reason=reason,
-        computes=division.model.kind(node) == "computes",
-        macs=macs_of(node),
-        boundary_bytes=_boundary_bytes(node, division),
-        hint=hint(reason),
-    )
-
-
-def _left_out(node: Node) -> Refusal:
-    if operator_of(node).startswith(QUANTIZATION):
-        beside = node.users if ".dequantize_" in operator_of(node) else node.all_input_nodes
-        found = f"{operators_of(beside)} outside of a delegate"
-        return Refusal(NEIGHBOURS, found, "operators inside of one")
-    return Refusal(IDLE, f"only {operator_of(node)}", "at least one operator that computes")
-
-
-def _boundary_bytes(node: Node, division: Division[Node]) -> int | None:
-    inside = {each for region in division.regions for each in region.items}
-    crossing = [each for each in node.all_input_nodes if each in inside]
-    crossing += [node] * any(user in inside for user in node.users)
-    try:
-        return sum(fixed_type(type_of(each)).bytes for each in crossing)
-    except Refusal:
-        return None
+_TOLD = Told(macs_of, hint, operators_of, "a delegate")

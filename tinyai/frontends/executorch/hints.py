@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tinyai.partition.reasons import Hints, about, hint_of
+from tinyai.partition.told import IDLE, NEIGHBOURS, NOT_QUANTIZED
 from tinyai.report import Reason
 
-# Clauses of what is left out as a whole, beside those of readers and builders.
-NOT_TO_DELEGATE, NEIGHBOURS, IDLE = "operators_not_to_delegate", "neighbours", "idle region"
-NOT_QUANTIZED = "quantization of the result"
+# The clause of what is left out because its name was given.
+NOT_TO_DELEGATE = "operators_not_to_delegate"
 # The core's clause of what "torch" has no integers for.
 OF_PYTORCH = "PyTorch's arithmetic of"
 

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tinyai.frontends.executorch.barred import names_of
-from tinyai.frontends.executorch.hints import NOT_QUANTIZED, NOT_TO_DELEGATE
+from tinyai.frontends.executorch.hints import NOT_TO_DELEGATE
 from tinyai.frontends.executorch.operators import READERS
 from tinyai.frontends.executorch.reader import (
     QUANTIZATION,
@@ -24,6 +24,7 @@ from tinyai.frontends.executorch.reader import (
 from tinyai.partition.division import Division, divide
 from tinyai.partition.model import Model, Part
 from tinyai.partition.reasons import such_as
+from tinyai.partition.told import NOT_QUANTIZED
 from tinyai.patterns import computes
 from tinyai.qdq.operands import operator_name
 from tinyai.report import Reason

@@ -1,0 +1,91 @@
+"""``relax.ext.tinyai``: what ``RunCodegen`` calls, once, with all regions of a module."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from tinyai.backend import compile_graph
+from tinyai.errors import OptionError, UnsupportedError
+from tinyai.frontends.relax.block import Block
+from tinyai.frontends.relax.reader import free_variables
+from tinyai.frontends.relax.seal import unsealed
+from tinyai.ir import Graph
+from tinyai.partition.model import Part
+from tinyai.runtime.link import toolchain_for
+from tinyai.runtime.toolchain import Toolchain
+from tinyai.source import Refusal, Rounding
+from tinyai.stages import stage
+from tinyai.target import COMPILER, SPECS, Target
+
+# The attribute of a module in which ``RunCodegen`` notes the constants of regions.
+CONSTANTS = "const_name_to_constant"
+# What compiles the C of the next calls; None is that of the target.
+_TOOLCHAINS: list[Toolchain | None] = [None]
+
+
+def compile_regions(
+    functions: Sequence[relax.Function], options: Mapping[str, Any], constant_names: Any
+) -> list[tvm.runtime.Module]:
+    """An object module for each region."""
+    with stage("machine code of all regions"):
+        return [_object_module(unsealed(function, last=True)) for function in functions]
+
+
+def _object_module(function: relax.Function) -> tvm.runtime.Module:
+    target, symbol = target_of(function), str(function.attrs["global_symbol"])
+    source = compile_graph(graph_of(function), target, abi="ffi").source
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+        code, made = Path(folder) / "region.c", Path(folder) / "region.o"
+        code.write_text(source.text)
+        toolchain_for(target, _TOOLCHAINS[-1]).object_file(made, code)
+        return tvm.runtime.load_static_library(str(made), [symbol])
+
+
+def target_of(function: relax.Function) -> Target:
+    """The options of a region, from its attribute."""
+    return Target.from_attributes({SPECS: str(function.attrs[SPECS])})
+
+
+def graph_of(function: relax.Function) -> Graph:
+    """The graph of a region, under the name of its ``global_symbol``. Raises ``UnsupportedError``
+    for what cannot be built, ``OptionError`` for what a pass made something else of."""
+    symbol = str(function.attrs["global_symbol"])
+    bindings = [each for part in function.body.blocks for each in part.bindings]
+    result = function.body.body
+    rounding = Rounding(target_of(function).rounding)
+    block = Block(bindings, [*free_variables(result)], rounding)
+    strange = [item for item in block.bindings if block.kind(item) == "input"]
+    strange = [item for item in strange if item not in block.seen_through]
+    if strange:
+        raise OptionError(
+            f"region {symbol}",
+            found=", ".join(sorted({block.operator(item) for item in strange})),
+            allowed="operators of Relax, as tinyai's partition writes them",
+            hint="RunCodegen right behind the partition, or regions that are sealed (the default)",
+        )
+    values = {item: block(item) for item in block.order}
+    whole = Part(block, {each: block(each) for each in function.params}, values)
+    outputs = [*free_variables(block.resolved(result))]
+    try:
+        return whole.graph(whole.integers(outputs), function.params, symbol)
+    except Refusal as refusal:
+        call = refusal.call
+        what = f"operator {call.spelled} {call.name!r}" if call else "an operand"
+        raise UnsupportedError(
+            f"{what} in region {symbol}: {refusal.clause}",
+            found=refusal.found,
+            allowed=refusal.allowed,
+            hint="partition with tinyai.relax.partition_for_tinyai, which leaves it on the host",
+        ) from None
+
+
+def register_hook() -> None:
+    """Register the hook by its name; again changes nothing."""
+    tvm_ffi.register_global_func(f"relax.ext.{COMPILER}", compile_regions, override=True)

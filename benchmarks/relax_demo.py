@@ -25,8 +25,8 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 from benchmarks import onnx_networks
-from benchmarks.timing import in_turn, loop
 from tinyai import relax as tinyai
+from tinyai.runtime.timing import in_turn, loop
 
 NETWORKS: dict[str, Callable[[], Any]] = {
     "mobilenet_v2": lambda: onnx_networks.mobilenet_v2(size=96, width=0.5),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, starmap
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +17,7 @@ from benchmarks import workloads
 from benchmarks.bench_networks import Array, Case, Network, Values, alive_part, load
 from benchmarks.peers import ReferenceKernels, TvmPeer
 from benchmarks.timing import c_calls
-from tinyai.checking.peers import (
-    LiteRT,
-    OnnxRuntime,
-    OpenVino,
-    Peer,
-    PeerTime,
-    share_of_range,
-)
+from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, Peer, PeerTime, apart
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.functions import region_target
 from tinyai.frontends.relay.qdq import integers_from_qdq
@@ -189,9 +182,9 @@ def measure(case: Case, threads: int, settings: Settings) -> Row:
         upward = None if rounding == "upward" else build(network, threads, settings, "upward")
         peers = peers_of(network, threads, settings)
         check = checked(network, ours, peers, threads, settings)
-        apart = differences(network, ours, peers)
+        distances = differences(network, ours, peers)
     settle = SETTLE_SECONDS if threads > 1 else 0.0
-    beside = list(zip(peers, apart, strict=True))
+    beside = list(zip(peers, distances, strict=True))
     figures = _figures(network, ours, upward, beside, check, settings.seconds, settle=settle)
     return Row(case.name, case.kind, threads, figures, rounding=rounding)
 
@@ -322,12 +315,8 @@ def differences(network: Network, ours: Ours, peers: Sequence[Peer]) -> list[flo
     """The largest difference of each peer from ours on all inputs, as a share of the range that an
     output takes on them; the first input is the last that runs, and so the one that is timed."""
     inputs = network.inputs[::-1]
-    own = _joined([ours.executor.outputs(values) for values in inputs])
-    found = []
-    for peer in peers:
-        theirs = _joined([peer.outputs(values) for values in inputs])
-        found.append(max(starmap(share_of_range, zip(theirs, own, strict=True))))
-    return found
+    own = [ours.executor.outputs(values) for values in inputs]
+    return [apart([peer.outputs(values) for values in inputs], own) for peer in peers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,8 +483,8 @@ def _figures(
         entry_ms=others[len(peers) + 1] if ours.entry is not None else None,
         python_ms=others[len(peers)],
         peers=tuple(
-            PeerTime(peer.name, ms, ms / run, each.spread, peer.runs, apart)
-            for (peer, apart), ms, each in zip(peers, others, times[1:], strict=False)
+            PeerTime(peer.name, ms, ms / run, each.spread, peer.runs, distance)
+            for (peer, distance), ms, each in zip(peers, others, times[1:], strict=False)
         ),
         macs=ours.macs,
         gmacs=ours.macs / run / 1e6,

@@ -32,9 +32,8 @@ from benchmarks.workloads import host_target
 from tests.support.c_checks import generate_wrong_weights
 from tests.support.disk import cache_folder
 from tinyai.backend import pipeline
-from tinyai.checking import peers as peers_module
 from tinyai.checking.beside import time_beside
-from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino
+from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, apart
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.frontends.files import network_of_file
 from tinyai.runtime import peak, timing
@@ -187,7 +186,7 @@ def test_a_peer_says_by_which_kernels_it_computes() -> None:
     assert "_I8 " in openvino.runs
     inputs = {onnx_networks.INPUT: image}
     (expected,), (found,) = framework.outputs(inputs), openvino.outputs(inputs)
-    assert peers_module.share_of_range(found, expected) < 0.1
+    assert 0 <= apart([[found]], [[expected]]) < 0.1
     assert len(np.unique(found)) > 2
 
 
@@ -228,6 +227,11 @@ def test_the_command_times_a_file_beside_the_programs_that_are_there(
     assert [each.name for each in found.peers] == ["ONNX Runtime", "OpenVINO"]
     assert found.peers[0].differs == 0
     assert all(each.ratio == pytest.approx(each.ms / found.ms) for each in found.peers)
+    monkeypatch.setattr(OpenVino, "outputs", lambda *_: [][0])
+    found = time_beside(network, file, target, seconds=SECONDS)
+    assert [each.name for each in found.peers] == ["ONNX Runtime"]
+    (absent,) = found.absent
+    assert absent.startswith("OpenVINO does not run small.ONNX found: IndexError")
     monkeypatch.setattr("tinyai.checking.opponents.find_spec", lambda name: None)
     with pytest.raises(EnvironmentProblem, match="ONNX Runtime is missing"):
         time_beside(network, file, target, seconds=SECONDS)
@@ -239,6 +243,14 @@ def test_onnx_runtime_gives_what_its_session_gives_and_is_timed() -> None:
     (expected,) = onnxruntime.InferenceSession(content).run(None, {onnx_networks.INPUT: image})
     np.testing.assert_array_equal(peer.outputs({onnx_networks.INPUT: image})[0], expected)
     assert peer.seconds(2) > 0
+
+
+def test_differences_of_peers_are_shares_of_the_range_of_an_output() -> None:
+    expected = [[np.array([0, 4], np.int8)], [np.array([2, 8], np.int8)]]
+    assert apart(expected, expected) == 0
+    assert apart([expected[0], [np.array([2, 4], np.int8)]], expected) == 0.5
+    with pytest.raises(ValueError, match="zip"):
+        apart([[*each, each[0]] for each in expected], expected)
 
 
 # --- Beside busy processes ---------------------------------------------------------------------

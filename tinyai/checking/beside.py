@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, Peer, PeerTime, share_of_range
+from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, Peer, PeerTime, Values, apart
 from tinyai.checking.samples import drawn
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.ir import Array
@@ -38,9 +37,7 @@ class Beside:
     absent: tuple[str, ...]
 
 
-def time_beside(
-    network: Network, file: Path, target: Target, *, seconds: float, runner: Runner | None = None
-) -> Beside:
+def time_beside(network: Network, file: Path, target: Target, *, seconds: float) -> Beside:
     """Compiled code of a network beside the framework of its file, and OpenVINO.
 
     They take turns in one process, on the target's number of threads, for about ``seconds`` each.
@@ -53,16 +50,13 @@ def time_beside(
             allowed="models whose calls do not depend on one another",
             hint="tinyai bench FILE without --peers",
         )
-    peers, absent = _peers(file, target.threads)
-    runner = runner or Runner(network.graph, target)
+    runner = Runner(network.graph, target)
     names = [port.name for port in network.inputs]
     samples = list(drawn(network, INPUTS))[::-1]
+    values = [dict(zip(names, sample, strict=True)) for sample in samples]
     ours = [runner(*sample) for sample in samples]
-    apart = [
-        _apart(ours, [peer.outputs(dict(zip(names, sample, strict=True))) for sample in samples])
-        for peer in peers
-    ]
-    contenders = [loop(runner.bound(*samples[-1])), *(peer.seconds for peer in peers)]
+    peers, absent = _peers(file, target.threads, values, ours)
+    contenders = [loop(runner.bound(*samples[-1])), *(peer.seconds for peer, _ in peers)]
     times = in_turn(contenders, seconds, settle=SETTLE_SECONDS if target.threads > 1 else 0.0)
     own, *others = times
     return Beside(
@@ -79,7 +73,7 @@ def time_beside(
                 peer.runs,
                 difference,
             )
-            for peer, each, difference in zip(peers, others, apart, strict=True)
+            for (peer, difference), each in zip(peers, others, strict=True)
         ),
         tuple(absent),
     )
@@ -101,23 +95,27 @@ def beside_table(found: Beside) -> Table:
     return table
 
 
-def _peers(file: Path, threads: int) -> tuple[list[Peer], list[str]]:
-    content = file.read_bytes()
-    framework: type[OnnxRuntime] | type[LiteRT]
-    framework = OnnxRuntime if file.suffix.lower() == ".onnx" else LiteRT
-    peers: list[Peer] = []
-    absent = []
-    for make in (framework, partial(OpenVino, suffix=file.suffix.lower())):
+def _peers(
+    file: Path, threads: int, values: Sequence[Values], ours: Sequence[Sequence[Array]]
+) -> tuple[list[tuple[Peer, float]], list[str]]:
+    """The peers that run a file, with how far their results are from ours, and why others do not.
+    Raises ``EnvironmentProblem`` where none does."""
+    content, suffix = file.read_bytes(), file.suffix.lower()
+    framework: type[OnnxRuntime] | type[LiteRT] = OnnxRuntime if suffix == ".onnx" else LiteRT
+    peers: list[tuple[Peer, float]] = []
+    absent: list[EnvironmentProblem] = []
+    for name, make in (
+        (framework.name, framework),
+        (OpenVino.name, partial(OpenVino, suffix=suffix)),
+    ):
         try:
-            peers.append(make(content, threads))
+            peer = make(content, threads)
+            peers.append((peer, apart([peer.outputs(each) for each in values], ours)))
         except EnvironmentProblem as missing:
             absent.append(missing)
+        except Exception as error:  # peers raise exceptions of any kind
+            found = f"{type(error).__name__}: {safe(str(error), 240)}"
+            absent.append(EnvironmentProblem(f"{name} does not run {file.name}", found=found))
     if not peers:
         raise absent[0]
-    return peers, [f"{each.what}: {each.hint}" for each in absent]
-
-
-def _apart(ours: Sequence[Sequence[Array]], theirs: Sequence[Sequence[Array]]) -> float:
-    """The largest difference of all outputs, each as a share of the range that it takes."""
-    pairs = zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True)
-    return max(share_of_range(np.stack(found), np.stack(own)) for own, found in pairs)
+    return peers, [" ".join(str(each).split()) for each in absent]

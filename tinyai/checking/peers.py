@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -185,8 +185,15 @@ class PeerTime:
     differs: float
 
 
-def share_of_range(found: Array, expected: Array) -> float:
-    """The largest difference of values as a share of the range of the expected ones."""
+def apart(found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]]) -> float:
+    """The largest difference of outputs, a list for each sample, as a share of the range that an
+    expected output takes over all samples. Raises ``ValueError`` where shapes or numbers of outputs
+    are not the same."""
+    outputs = zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True)
+    return max(_share_of_range(np.stack(one), np.stack(other)) for one, other in outputs)
+
+
+def _share_of_range(found: Array, expected: Array) -> float:
     exact = expected.astype(np.float64)
     distance = float(np.abs(found.reshape(expected.shape).astype(np.float64) - exact).max())
     return distance / (float(np.ptp(exact)) or 1.0)

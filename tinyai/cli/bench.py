@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path())
 @target_options
 @shapes_option
-@click.option("--runs", default=100, show_default=True, type=click.IntRange(min=1))
+@click.option("--runs", type=click.IntRange(min=1), help="Without --peers. [default: 100]")
 @click.option("--layers", is_flag=True, help="One row a layer, under the source model's names.")
 @click.option(
     "--peers",
@@ -40,20 +40,18 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--seconds",
-    default=2.0,
-    show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="With --peers: time for each program.",
+    help="With --peers: time for each program. [default: 2]",
 )
 @json_option
 def bench(
     file: str,
     asked: Asked,
     input_shapes: str,
-    runs: int,
+    runs: int | None,
     layers: bool,
     peers: bool,
-    seconds: float,
+    seconds: float | None,
     as_json: bool,
 ) -> None:
     """Time the regions of FILE on random input, by a clock after every layer.
@@ -62,10 +60,12 @@ def bench(
     --peers no layer is timed, but the whole call beside LiteRT or ONNX Runtime, and OpenVINO.
     """
     asked = asked.for_model(file)
+    _require_fitting({"--runs": runs, "--layers": layers or None}, peers, "without --peers")
+    _require_fitting({"--seconds": seconds}, not peers, "with --peers")
     if peers:
-        _print_beside(file, asked, input_shapes, seconds, as_json=as_json)
+        _print_beside(file, asked, input_shapes, seconds or 2.0, as_json=as_json)
         return
-    times = _times(file, asked, input_shapes, runs)
+    times = _times(file, asked, input_shapes, runs or 100)
     tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json(
@@ -99,6 +99,13 @@ def _times(
         return bench_layers(mod, params, asked.options, runs=runs)
 
 
+def _require_fitting(options: dict[str, object], wrong: bool, allowed: str) -> None:
+    """Raises ``OptionError`` for an option that is given where it means nothing."""
+    for name, value in options.items():
+        if wrong and value is not None:
+            raise OptionError(name, found=f"{name} with what it is not for", allowed=allowed)
+
+
 def _print_beside(
     file: str, asked: Asked, input_shapes: str, seconds: float, *, as_json: bool
 ) -> None:
@@ -107,7 +114,9 @@ def _print_beside(
 
     if not is_read(file, input_shapes):
         raise OptionError(
-            "--peers", found=file, allowed=".tflite and .onnx files, which other programs run"
+            "--peers",
+            found=f"{file}{' with --input-shapes' if input_shapes else ''}",
+            allowed=".tflite files as they are, and .onnx files: what other programs run",
         )
     network = network_of_file(file, asked.target, input_shapes=input_shapes)
     with stage("compile and measure"):

@@ -84,8 +84,8 @@ def hint(reason: Reason) -> str:
 _HINTS: Hints = (
     (
         about("operator"),
-        f"write it with operators that tinyai reads: {len(READERS)} of relax.op, of which "
-        "docs/relax.md has the list",
+        f"write it with operators that tinyai reads: {len(READERS)} of relax.op, the keys of "
+        "tinyai.frontends.relax.operators.READERS",
     ),
     (
         about(NEIGHBOURS),

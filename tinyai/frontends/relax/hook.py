@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,18 @@ from tinyai.target import COMPILER, SPECS, Target
 
 # The attribute of a module in which ``RunCodegen`` notes the constants of regions.
 CONSTANTS = "const_name_to_constant"
-# What compiles the C of the next calls; None is that of the target.
-_TOOLCHAINS: list[Toolchain | None] = [None]
+# What compiles the C of regions; None is the target's own. TVM hands none on to the hook.
+_TOOLCHAIN: ContextVar[Toolchain | None] = ContextVar("toolchain", default=None)
+
+
+@contextlib.contextmanager
+def compiled_by(toolchain: Toolchain | None) -> Iterator[None]:
+    """Regions whose code is generated inside are compiled by this toolchain."""
+    before = _TOOLCHAIN.set(toolchain)
+    try:
+        yield
+    finally:
+        _TOOLCHAIN.reset(before)
 
 
 def compile_regions(
@@ -44,7 +56,7 @@ def _object_module(function: relax.Function) -> tvm.runtime.Module:
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         code, made = Path(folder) / "region.c", Path(folder) / "region.o"
         code.write_text(source.text)
-        toolchain_for(target, _TOOLCHAINS[-1]).object_file(made, code)
+        toolchain_for(target, _TOOLCHAIN.get()).object_file(made, code)
         return tvm.runtime.load_static_library(str(made), [symbol])
 
 

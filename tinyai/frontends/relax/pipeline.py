@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from tinyai.errors import OptionError
-from tinyai.frontends.relax.hook import CONSTANTS, register_hook
+from tinyai.frontends.relax.hook import CONSTANTS, compiled_by, register_hook
 from tinyai.frontends.relax.partition import partition_for_tinyai
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.stages import stage
@@ -81,13 +81,14 @@ def build(
     those of ``partition_for_tinyai``; ``toolchain`` compiles the regions. Raises what
     ``partition_for_tinyai`` raises, ``ToolchainError`` where the C compiler fails.
     """
-    if toolchain is not None and not isinstance(toolchain, Toolchain):
-        Toolchain.of(toolchain)  # which raises
+    if toolchain is not None:
+        Toolchain.of(toolchain).check()
     own, host = split_target(target)
     partitioned = partition_for_tinyai(mod, **{**with_host(own, host), **options})
     with stage("TVM's own build"):
         passes: list[Any] = [relax.transform.RunCodegen(), WithoutConstants()]
-        lowered = tvm.transform.Sequential(passes)(partitioned)
+        with compiled_by(toolchain):
+            lowered = tvm.transform.Sequential(passes)(partitioned)
         return tvm.compile(lowered, host_target(host))
 
 

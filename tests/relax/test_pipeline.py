@@ -1,0 +1,80 @@
+"""Between the partition and machine code: passes of TVM's, what was forgotten, what compiles."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from tvm import relax
+
+from benchmarks.onnx_networks import quantize
+from tests.relax.nets import (
+    ONNX,
+    OPTIONS,
+    assert_equal,
+    built,
+    imported,
+    onnx_runtime,
+    run,
+    samples,
+)
+from tinyai import Toolchain
+from tinyai.errors import OptionError, ToolchainError
+from tinyai.relax import build, partition_for_tinyai, pipeline
+
+SHAPE = (1, 3, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return quantize(ONNX["mobilenet_v2"](), form="qdq", activation="uint8", per_channel=True)
+
+
+def assert_equals_onnx_runtime(executable, model) -> None:
+    for sample in samples(SHAPE, 4):
+        assert_equal(run(executable, [sample]), onnx_runtime(model)([sample]))
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        relax.transform.FoldConstant(),
+        relax.transform.LegalizeOps(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.EliminateCommonSubexpr(),
+        relax.transform.DeadCodeElimination(),
+        relax.get_pipeline("zero"),
+    ],
+    ids=lambda each: each.info.name,
+)
+def test_a_sealed_region_outlives_passes_of_tvms(model, between) -> None:
+    partitioned = between(partition_for_tinyai(imported(model), **OPTIONS))
+    assert_equals_onnx_runtime(built(partitioned), model)
+
+
+def test_a_forgotten_code_generation_is_an_error_that_names_it(model) -> None:
+    partitioned = partition_for_tinyai(imported(model), **OPTIONS)
+    with pytest.raises(Exception, match=r"RunCodegen\(\) is missing"):
+        run(tvm.compile(partitioned, "llvm"), samples(SHAPE, 1))
+
+
+def test_code_is_generated_once_of_a_sealed_module(model) -> None:
+    partitioned = partition_for_tinyai(imported(model), **OPTIONS)
+    relax.transform.RunCodegen()(partitioned)
+    with pytest.raises(Exception, match="sealed=False"):
+        relax.transform.RunCodegen()(partitioned)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_module_is_built_in_one_call_or_by_a_pipeline(model, threads: int) -> None:
+    options = {**OPTIONS, "threads": threads}
+    assert_equals_onnx_runtime(build(imported(model), **options), model)
+    made = tvm.compile(imported(model), "llvm", relax_pipeline=pipeline(**options))
+    assert_equals_onnx_runtime(made, model)
+
+
+def test_a_toolchain_that_is_given_compiles_the_regions(model) -> None:
+    assert_equals_onnx_runtime(build(imported(model), toolchain=Toolchain("g++"), **OPTIONS), model)
+    with pytest.raises(ToolchainError, match="no-such-compiler"):
+        build(imported(model), toolchain=Toolchain("no-such-compiler"), **OPTIONS)
+    with pytest.raises(OptionError):
+        build(imported(model), toolchain="gcc", **OPTIONS)

@@ -102,6 +102,7 @@ def test_any_transposed_convolution_keeps_its_meaning(seed: int) -> None:
         ("a size that is no multiple of the stride", transposed((2, 2), (2, 2), (1, 1, 0, 1))),
         ("groups", transposed((2, 2), (2, 2), (1, 1, 1, 1), groups=2)),
         ("channels first", transposed((2, 2), (2, 2), (1, 1, 1, 1), layout="NCHW")),
+        ("a window that begins inside", transposed((2, 1), (2, 1), (0, 0, 1, 0), image=(5, 8))),
         ("no stride", transposed((2, 2), (1, 1), (1, 1, 1, 1))),
     ],
     ids=lambda each: each if isinstance(each, str) else "",

@@ -101,7 +101,7 @@ class _Separating:
         (down, along), kernel = op.window.upsample, op.window.kernel
         across = _Taps.of(op.window, 1, width, columns // along, range(along))
         each = [_Taps.of(op.window, 0, height, rows // down, [p]) for p in range(down)]
-        if sum(taps.size for taps in each) * across.size > down * kernel[0] * kernel[1]:
+        if sum(taps.size for taps in each) * across.size >= down * kernel[0] * kernel[1]:
             self.nodes.append(node)  # windows that hardly overlap: nothing is saved
             return
         epilogue = tuple(self._step(step, along, channels) for step in node.epilogue)

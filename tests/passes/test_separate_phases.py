@@ -11,6 +11,9 @@ from tinyai.ops import Concatenate, Conv2d, Reshape
 from tinyai.ops.steps import Add, Cast, Clip, FixedPointMultiply
 from tinyai.ops.window import Window
 from tinyai.passes.separate_phases import separate_phases
+from tinyai.reference import run_graph
+from tinyai.runtime.runner import Runner
+from tinyai.target import Target
 
 
 def transposed(
@@ -94,6 +97,19 @@ def test_any_transposed_convolution_keeps_its_meaning(seed: int) -> None:
         kernel = (1, 1)
     before = transposed(kernel, spread, padding, image=image, channels=int(rng.integers(1, 4)))
     assert_same_meaning(before, verify(separate_phases(before)))
+
+
+@pytest.mark.parametrize("isa", ["scalar", "auto"])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("channels", [3, 40])
+def test_code_equals_the_reference(isa: str, threads: int, channels: int) -> None:
+    rng = np.random.default_rng(3)
+    for kernel, padding in (((2, 2), (1, 1, 1, 1)), ((4, 4), (2, 2, 2, 2)), ((3, 3), (1, 1, 2, 2))):
+        graph = transposed(kernel, (2, 2), padding, image=(9, 7), channels=channels)
+        data = rng.integers(-128, 128, (2, 9, 7, 2)).astype(np.int8)
+        found = Runner(graph, Target(isa=isa, threads=threads))(data)
+        for one, other in zip(found, run_graph(graph, [data]), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def transposed(
     op = Conv2d(Window(kernel, padding=padding, upsample=spread), groups, layout, -5)
     axis = layout.index("C")
     numbers = tuple(2**30 + 2**20 * n for n in range(channels))
-    scaled = FixedPointMultiply(numbers, tuple(-n for n in range(channels)), axis=axis)
+    scaled = FixedPointMultiply(numbers, tuple(-(n % 8) for n in range(channels)), axis=axis)
     steps = (Add(operand=Operand(bias)), scaled, Clip(-128, 127), Cast(DType.INT8))
     return verify(b.graph([b.add(op, [b.input(Type(shape, INT8)), weight], steps, ("up",))]))
 

@@ -231,7 +231,7 @@ def test_the_command_times_a_file_beside_the_programs_that_are_there(
     found = time_beside(network, file, target, seconds=SECONDS)
     assert [each.name for each in found.peers] == ["ONNX Runtime"]
     (absent,) = found.absent
-    assert absent.startswith("OpenVINO does not run small.ONNX found: IndexError")
+    assert absent.startswith("OpenVINO does not run small.ONNX: IndexError")
     monkeypatch.setattr("tinyai.checking.opponents.find_spec", lambda name: None)
     with pytest.raises(EnvironmentProblem, match="ONNX Runtime is missing"):
         time_beside(network, file, target, seconds=SECONDS)

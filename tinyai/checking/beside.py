@@ -118,4 +118,4 @@ def _peers(
             absent.append(EnvironmentProblem(f"{name} does not run {file.name}", found=found))
     if not peers:
         raise absent[0]
-    return peers, [" ".join(str(each).split()) for each in absent]
+    return peers, [f"{each.what}: {each.hint or each.found}" for each in absent]

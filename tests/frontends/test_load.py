@@ -5,11 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import flatbuffers
 import numpy as np
 import onnx
 import pytest
 import tvm
+from ai_edge_litert import schema_py_generated as schema
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relay
 
@@ -129,6 +132,72 @@ def test_a_result_that_the_importer_reads_otherwise_is_refused(
     """A transposition keeps scale and zero point: the importer does not look at these."""
     content = one_operator("TRANSPOSE", [Tensor((1, 4, 4, 2), 0.1)], output, indices=(0, 3, 1, 2))
     assert found in refusal(tmp_path, ".tflite", content)
+
+
+def by_number(change: Callable[[schema.OperatorCodeT], None], content: bytes) -> bytes:
+    """A file with another number of its operator."""
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    change(model.operatorCodes[0])
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+IMAGE, ROW = Tensor((1, 4, 4, 2), 0.1, 3), Tensor((1, 2, 2, 1), 0.1, 3)
+SLOPES = Tensor((1, 1, 1, 2), 0.1, 0, np.ones((1, 1, 1, 2), np.int8))
+KERNEL = Tensor((3, 1, 1, 2), 0.1, 0, np.ones((3, 1, 1, 2), np.int8))
+SHAPE = Tensor((4,), 0.0, 0, np.array([1, 4, 4, 3], np.int32))
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "output", "options", "indices", "found"),
+    [
+        ("SUM", [IMAGE], ROW, {"keepDims": True}, [1, 2], "SUM 'y' of integers with scales"),
+        ("PRELU", [IMAGE, SLOPES], IMAGE, {}, [], "PRELU 'y' of integers with scales"),
+        ("GREATER", [IMAGE, SLOPES], IMAGE, {}, [], "GREATER 'y' of integers with scales"),
+        ("SOFTMAX", [IMAGE], IMAGE, {"beta": 0.5}, [], "SOFTMAX 'y' with Beta 0.5"),
+        (
+            "TRANSPOSE_CONV",
+            [SHAPE, KERNEL, IMAGE],
+            Tensor((1, 4, 4, 3), 0.1),
+            {"strideH": 1, "strideW": 1, "fusedActivationFunction": 1},
+            [],
+            "TRANSPOSE_CONV 'y' with FusedActivationFunction 1",
+        ),
+    ],
+)
+def test_what_the_importer_would_misread_without_a_word_is_refused(
+    tmp_path: Path,
+    kind: str,
+    inputs: list[Tensor],
+    output: Tensor,
+    options: dict[str, Any],
+    indices: list[int],
+    found: str,
+) -> None:
+    name = {"SUM": "Reducer", "TRANSPOSE_CONV": "TransposeConv"}.get(kind, kind.title())
+    table = getattr(schema, f"{name}OptionsT")() if options else None
+    for field, value in options.items():
+        setattr(table, field, value)
+    told = refusal(tmp_path, ".tflite", one_operator(kind, inputs, output, table, indices))
+    assert found in told
+
+
+def test_an_operator_s_number_in_its_new_field_alone_is_refused(tmp_path: Path) -> None:
+    """Which TVM's importer reads as an addition."""
+    content = one_operator("MAXIMUM", [IMAGE, IMAGE], IMAGE)
+    moved = by_number(lambda code: setattr(code, "deprecatedBuiltinCode", 0), content)
+    assert "operator 55 as number 0" in refusal(tmp_path, ".tflite", moved)
+    (tmp_path / "model.tflite").write_bytes(content)
+    load_model(tmp_path / "model.tflite")
+
+
+def test_a_sum_of_integers_whose_zero_is_0_is_read_right(tmp_path: Path) -> None:
+    options = schema.ReducerOptionsT()
+    content = one_operator("SUM", [Tensor((2, 9), 0.5)], Tensor((2,), 0.25), options, [1])
+    (tmp_path / "model.tflite").write_bytes(content)
+    mod, _ = load_model(tmp_path / "model.tflite")
+    assert "sum" in mod.astext(show_meta_data=False)
 
 
 @pytest.mark.parametrize("content", [b"", b"TFL3", b"\x1c\0\0\0TFL3", b"\xff\xff\xff\xffTFL3" * 9])

@@ -27,6 +27,7 @@ from tinyai.frontends.whole import network_of
 from tinyai.ir import Array, Graph
 from tinyai.network import Network
 from tinyai.passes import optimize
+from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
@@ -171,6 +172,16 @@ def test_a_file_that_contradicts_itself_is_no_fault_of_ours(tmp_path: Path) -> N
 def test_upward_gives_tvm_s_integers_of_the_same_network() -> None:
     network = network_of(read_model(tflite_path("kws_ref_model")), "kws", "upward")
     assert network.rounding == "upward"
+
+
+def test_the_zero_point_of_a_sum_counts_as_often_as_its_elements(tmp_path: Path) -> None:
+    options = schema.ReducerOptionsT()
+    content = one_operator("SUM", [Tensor((5, 40), 0.25, 7)], Tensor((5,), 0.5, -9), options, [1])
+    graph = network_of(read_model(written(tmp_path, content)), "net", "upward").graph
+    x = np.random.default_rng(1).integers(-8, 8, (5, 40)).astype(np.int8)
+    meant = (x.astype(np.float64) - 7).sum(1) * 0.25 / 0.5 - 9
+    (found,) = run_graph(graph, [x])
+    assert np.abs(found - meant.clip(-128, 127)).max() <= 0.5
 
 
 # --- Without TVM ---------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from tinyai.frontends.onnx.spellings import spelled
 from tinyai.frontends.relay.onnx import imported_onnx
 from tinyai.frontends.relay.source import source_types, span_name
 from tinyai.frontends.relay.text import module_of
-from tinyai.frontends.relay.tflite import check_results, imported_tflite
+from tinyai.frontends.relay.tflite import check_readings, check_results, imported_tflite
 from tinyai.frontends.shapes import Shapes, check_asked, parse_shapes
 from tinyai.frontends.tflite import checks as tflite_checks
 from tinyai.model_file import RELAY_TEXT, check_model
@@ -83,6 +83,7 @@ def _read_tflite(path: Path, shapes: Shapes) -> tuple[tvm.IRModule, dict[str, An
     tflite_checks.check_identifier(content)
     model = import_module("tflite.Model").Model.GetRootAsModel(content, 0)
     check_asked(shapes, tflite_checks.check_model(model, content))
+    check_readings(model, content)
     try:
         mod, params = imported_tflite(path, importers_shapes(shapes))
     except Exception as error:  # importers and parsers of files raise exceptions of any kind

@@ -1,4 +1,5 @@
-"""TFLite by TVM's importer, whose every result is held against what the file says of it."""
+"""TFLite by TVM's importer: what it is known to misread is refused, and every result is held
+against what the file says of it."""
 
 from __future__ import annotations
 
@@ -13,10 +14,58 @@ from tinyai.frontends.faults import Fault, shown
 from tinyai.frontends.qparams import MOVES, quant_of_output
 from tinyai.frontends.relay.source import Source, source_types, span_name
 from tinyai.frontends.tflite.checks import Result
+from tinyai.frontends.tflite.file import File, number_of
 from tinyai.ir import QParams
 from tinyai.source import Call, Expr
 
+_OURS = "tinyai compile, which reads the file without TVM: this is a fault of TVM's importer"
 _THEIRS = "another spelling of the operator that makes it; this is a fault of TVM's importer"
+
+
+# Options that the importer does not look at, with what it takes them for.
+_UNSEEN = {
+    "FULLY_CONNECTED": ("WeightsFormat", 0),
+    "GATHER": ("BatchDims", 0),
+    "GELU": ("Approximate", False),
+    "SOFTMAX": ("Beta", 1.0),
+    "STRIDED_SLICE": ("Offset", False),
+    "TRANSPOSE_CONV": ("FusedActivationFunction", 0),
+}
+# What it computes of integers as if they were the numbers themselves: of all, or only where a zero
+# point is not 0, or where two of the inputs differ in scale.
+_OF_ANY = frozenset(
+    (
+        *("PRELU", "SQUARE", "ELU", "POW", "DIV", "FLOOR_DIV", "FLOOR_MOD"),
+        *("REDUCE_PROD", "BATCH_MATMUL", "ZEROS_LIKE"),
+    )
+)
+_OF_ZERO_POINTS = frozenset(("SUM", "SPACE_TO_BATCH_ND"))
+_OF_SCALES = frozenset(("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"))
+
+
+def check_readings(model: Any, content: bytes) -> None:
+    """Raises ``Fault`` for an operator that TVM's importer reads as another, without a word."""
+    for code in map(model.OperatorCodes, range(model.OperatorCodesLength())):
+        number, seen = number_of(code), max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
+        if number != seen:
+            raise Fault(f"operator {number} as number {seen}", "its number in both fields", _OURS)
+    file = File(model, content)
+    for operator in file.operators:
+        what = f"{operator.kind} {', '.join(file.tensors[i].name for i in operator.outputs)!r}"
+        field, default = _UNSEEN.get(operator.kind, ("", None))
+        found = operator.options.get(field, default)
+        if found != default:
+            raise Fault(f"{what} with {field} {found}", f"{field} {default}", _OURS)
+        inputs = [file.tensors[i] for i in operator.inputs if i >= 0]
+        quants = {(each.dtype, each.quant) for each in inputs if each.is_quantized}
+        zeros = any(quant is None or quant.zero_point for _, quant in quants)
+        plain = (
+            (operator.kind in _OF_ANY and quants)
+            or (operator.kind in _OF_ZERO_POINTS and zeros)
+            or (operator.kind in _OF_SCALES and len(quants) > 1)
+        )
+        if plain:
+            raise Fault(f"{what} of integers with scales", "float32, which TVM reads right", _OURS)
 
 
 def imported_tflite(

@@ -57,12 +57,18 @@ def _numbers(values: Any) -> tuple[int, ...]:
     return () if isinstance(values, int) else tuple(map(int, values))
 
 
-def kind_of(model: Any, operator: Any) -> str:
-    """The name of an operator, "CUSTOM name" for one of somebody's own. Its number is the larger of
-    two fields: old files have it in one of 8 bits, and some new ones have nothing there."""
-    code = model.OperatorCodes(operator.OpcodeIndex())
+def number_of(code: Any) -> int:
+    """The number of an operator code: the larger of two fields. Old files have it in one of 8 bits,
+    and some new ones have nothing there."""
     offset = code._tab.Offset(10)  # of builtin_code, where the package gives the old field's
     new = np.frombuffer(code._tab.Bytes, "<i4", 1, offset + code._tab.Pos)[0] if offset else 0
-    kind = BUILTINS.get(number := max(code.DeprecatedBuiltinCode(), int(new)), f"operator {number}")
+    return max(int(code.DeprecatedBuiltinCode()), int(new))
+
+
+def kind_of(model: Any, operator: Any) -> str:
+    """The name of an operator, "CUSTOM name" for one of somebody's own."""
+    code = model.OperatorCodes(operator.OpcodeIndex())
+    number = number_of(code)
+    kind = BUILTINS.get(number, f"operator {number}")
     custom = (code.CustomCode() or b"").decode(errors="replace")
     return f"{kind} {custom}".strip() if kind == "CUSTOM" else kind

@@ -138,6 +138,10 @@ class Options:
         self._asked.add(field)
         return self._found[field]
 
+    def get(self, field: str, default: Any) -> Any:
+        """A field, ``default`` where the operator has no table of options."""
+        return self._found.get(field, default)
+
     def left(self) -> Iterator[tuple[str, Any, Any]]:
         """The fields that nobody asked for and that differ from their defaults, with these."""
         for field, found in self._found.items():

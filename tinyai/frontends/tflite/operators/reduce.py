@@ -74,7 +74,8 @@ def _summing(operator: str) -> Read:
             return site.call(operator, site.value(0), **attrs)
         data, wide = site.tensor(0), site.typed(site.shape, "int32")
         total = site.call(operator, _wide(site), of=wide, **attrs)
-        return to_scale(site, total, data.scale, data.zero_point)
+        counted = math.prod(data.shape) // math.prod(site.shape) if operator == "sum" else 1
+        return to_scale(site, total, data.scale, data.zero_point * counted)
 
     return read
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sized
+from dataclasses import dataclass
 from pathlib import Path
 
 from tinyai.errors import ModelError, OptionError
@@ -11,6 +12,29 @@ from tinyai.files import no_file
 
 # How names of model files end.
 IMPORTED, RELAY_TEXT = (".onnx", ".tflite"), (".relay", ".txt")
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """What a model file leaves to its reader: ``input_shapes``, as in
+    ``"data:[1,3,32,32] other:[1,8]"``, and the ``signature`` of a .tflite file that has several."""
+
+    input_shapes: str = ""
+    signature: str = ""
+
+    def shapes_for_tvm(self) -> str:
+        """The shapes, for TVM's importers. Raises ``OptionError`` for what they know nothing of."""
+        if self.signature:
+            raise OptionError(
+                "signature",
+                found=repr(self.signature),
+                allowed="beside a .tflite file that is read without TVM",
+                hint="leave it out; without --input-shapes and --against tvm no TVM is needed",
+            )
+        return self.input_shapes
+
+
+AS_IT_IS = FileOptions()
 
 
 def check_file(path: Path) -> None:

@@ -280,6 +280,25 @@ ONNX: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
         "node 0 (Add 'add') reads 'z', which nothing before it makes",
     ),
     "twice": (lambda m: m.graph.node[0].output.append("x"), "makes 'x' anew"),
+    "input twice": (lambda m: m.graph.input.append(m.graph.input[0]), "value 'x', 2 times"),
+    "constant twice": (
+        lambda m: m.graph.initializer.append(m.graph.initializer[0]),
+        "value 'w', 2 times",
+    ),
+    "attribute twice": (
+        lambda m: m.graph.node[0].attribute.extend([helper.make_attribute("axis", 1)] * 2),
+        "operator Add 'add' with the attribute 'axis', 2 times",
+    ),
+    "function": (
+        lambda m: m.functions.append(
+            helper.make_function("", "Add", ["a", "b"], ["c"], [], m.opset_import)
+        ),
+        "operator Add 'add', a function of the file's own",
+    ),
+    "opsets": (
+        lambda m: m.opset_import.append(helper.make_opsetid("ai.onnx", 14)),
+        "opsets [13, 14]",
+    ),
     "lost output": (lambda m: setattr(m.graph.output[0], "name", "z"), "output 'z' of the model"),
     "no output": (lambda m: m.graph.ClearField("output"), "a model without outputs"),
     "constant": (bad_attribute, "a constant of node 1 (Constant 'five'): 12 bytes of data"),

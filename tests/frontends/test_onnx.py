@@ -38,6 +38,7 @@ from tinyai.checking.onnxruntime import OnnxRuntime
 from tinyai.errors import BoundaryError, ModelError, OptionError, TinyAIError
 from tinyai.frontends.files import network_of_file
 from tinyai.ir import Array
+from tinyai.model_file import FileOptions
 from tinyai.network import Network, Port
 from tinyai.passes import optimize
 from tinyai.reference import run_graph
@@ -55,7 +56,7 @@ LARGEST_COMPARED = 2**17
 def network(proto: ModelProto, folder: Path, shapes: str = "", mode: str = "onnx") -> Network:
     file = folder / "model.onnx"
     file.write_bytes(proto.SerializeToString())
-    return network_of_file(file, Target(rounding=mode), input_shapes=shapes)
+    return network_of_file(file, Target(rounding=mode), options=FileOptions(shapes))
 
 
 def computed(network: Network, inputs: dict[str, Array]) -> list[Array]:
@@ -416,7 +417,7 @@ def results_of(
     file = folder / "model.onnx"
     shapes = write(file, model, is_open=is_open)
     try:
-        read = network_of_file(file, Target(rounding=mode), input_shapes=shapes)
+        read = network_of_file(file, Target(rounding=mode), options=FileOptions(shapes))
     except (ModelError, BoundaryError):
         ends["refused"] += 1
         return None

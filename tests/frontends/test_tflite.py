@@ -16,6 +16,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from tests.support.paths import MODELS, ROOT
 from tests.support.prequantized import TFLITE, tflite_path, without_softmax
+from tests.support.random_tflite import Writer
 from tests.support.tflite_models import Tensor, one_operator
 from tinyai.checking.litert import LiteRT
 from tinyai.errors import BoundaryError, ModelError
@@ -152,6 +153,18 @@ def test_options_of_another_operator_are_refused(tmp_path: Path) -> None:
     )
     (row,) = refused(written(tmp_path, content)).report.host
     assert (row.reason.clause, row.reason.found) == ("options", "SoftmaxOptions")
+
+
+def test_another_kind_of_quantization_is_refused(tmp_path: Path) -> None:
+    w = Writer(np.random.default_rng(0))
+    x, y = w.value([1, 4]), w.value([1, 4])
+    w.add("RELU", [x.index], [y.index])
+    w.graph.inputs, w.graph.outputs = [x.index], [y.index]
+    quantization = w.graph.tensors[x.index].quantization
+    quantization.detailsType = schema.QuantizationDetails.CustomQuantization
+    quantization.details = schema.CustomQuantizationT()
+    with pytest.raises(ModelError, match="quantization of another kind"):
+        read_model(written(tmp_path, w.content()))
 
 
 def test_every_table_of_options_is_one_of_the_schema() -> None:

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import pytest
 
 from tests.support.faults import NO_KERNEL, broken, raises
-from tinyai.ops import MaxPool2d
-from tinyai.partition.division import divide
+from tinyai.ops import MaxPool2d, Slice
+from tinyai.partition.division import _Group, divide
 from tinyai.partition.groups import groups_of
 from tinyai.partition.model import Model
 from tinyai.patterns import computes
+from tinyai.qdq.operands import tuple_of
 from tinyai.report import Reason
-from tinyai.source import Call, Expr, Refusal, Rounding, SourceType, post_order
+from tinyai.source import (
+    Call,
+    Expr,
+    Field,
+    Refusal,
+    Rounding,
+    SourceType,
+    children,
+    post_order,
+    tensors_of,
+)
 from tinyai.target import Target
 from tinyai.vocabulary import call, constant
 
@@ -29,14 +41,14 @@ class Calls(Model[Expr]):
     rounding = Rounding("torch")
 
     def __init__(self, result: Expr) -> None:
-        order = [e for e in post_order(result) if type(e) in (Expr, Call)]
-        self.order, self.outputs, self.refused = order, {result}, {}
+        order = [e for e in post_order(result) if type(e) in (Expr, Call, Field)]
+        self.order, self.outputs, self.refused = order, {*tensors_of(result)}, {}
 
     def __call__(self, item: Expr) -> Expr:
         return item
 
     def reads(self, item: Expr) -> Sequence[Expr]:
-        return [e for e in item.args if e in self.order] if isinstance(item, Call) else []
+        return [e for e in children(item) if e in self.order]
 
     def users(self, item: Expr) -> Collection[Expr]:
         return [each for each in self.order if item in self.reads(each)]
@@ -49,6 +61,8 @@ class Calls(Model[Expr]):
 
     def kind(self, item: Expr) -> str:
         op = self.operator(item)
+        if isinstance(item, Field):
+            return "part"
         if op in ("quantize", "dequantize"):
             return op
         return "computes" if op and computes(op) else "" if op else "input"
@@ -125,6 +139,57 @@ def test_what_is_barred_is_in_no_region_and_what_stays_float_leaves() -> None:
     division = divide(floats, SCALAR, {})
     (why,) = division.reasons.values()
     assert (division.regions, why.clause) == ((), "quantization of the result")
+
+
+class Named(Calls):
+    """All inputs have a hostile name; what moves values computes nothing."""
+
+    def name(self, item: Expr) -> str:
+        return super().name(item) if isinstance(item, Call) else "it's 'x'"
+
+    def kind(self, item: Expr) -> str:
+        return "" if self.operator(item) == "split" else super().kind(item)
+
+
+def halves() -> Call:
+    whole, half = (Expr((SourceType((1, 4, 4, size), "int8"),)) for size in (8, 4))
+    split = call("split", half.type, whole, axis=3, name="split")
+    return replace(split, types=(half.type, half.type))
+
+
+def test_what_reads_an_input_of_unknown_shape_leaves_whatever_the_inputs_name() -> None:
+    """A part that came last had the blame, left alone, and was tried again for ever."""
+    open_ = SourceType((None, 4), "int8")
+    reader = call("relu", open_, Expr((open_,)), name="reader")
+    plain = SourceType((1, 4), "int8")
+    apart = call("relu", plain, Expr((plain,)), name="apart")
+    model = Named(tuple_of(reader, apart, *halves().fields))
+    division = divide(model, SCALAR, {})
+    assert [model.name(item) for item in division.reasons] == ["reader"]
+    assert [model.name(item) for item in division.left] == ["reader"]
+
+
+def test_what_has_no_code_leaves_where_a_part_of_its_result_is_to_blame() -> None:
+    """The part would be tried again with what makes it, for ever."""
+    plain = SourceType((1, 4), "int8")
+    apart = call("relu", plain, Expr((plain,)), name="apart")
+    model = Named(tuple_of(*halves().fields, apart))
+    with broken(raises(NO_KERNEL, Slice)):
+        division = divide(model, SCALAR, {})
+    assert [model.name(item) for item in division.left] == ["split"]
+    (region,) = division.regions
+    assert [model.name(item) for item in region.items] == ["apart"]
+
+
+def test_a_division_ends_where_the_blame_is_on_what_no_region_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = network()
+    whim = {model.order[0]: model.reason(model.order[0], Refusal("a whim", "", ""))}
+    monkeypatch.setattr(_Group, "_floats", lambda *_: whim)
+    division = divide(model, SCALAR, {})
+    assert division.regions == ()
+    assert len(division.left) == len(model.order) - 1
 
 
 class Edges(Calls):

@@ -37,8 +37,11 @@ class Beside:
     absent: tuple[str, ...]
 
 
-def time_beside(network: Network, file: Path, target: Target, *, seconds: float) -> Beside:
-    """Compiled code of a network beside the framework of its file, and OpenVINO.
+def time_beside(
+    network: Network, file: Path, target: Target, *, seconds: float, signature: str = ""
+) -> Beside:
+    """Compiled code of a network beside the framework of its file, or of a ``signature`` in it, and
+    OpenVINO.
 
     They take turns in one process, on the target's number of threads, for about ``seconds`` each.
     Raises ``OptionError`` for a model with state, ``EnvironmentProblem`` where no peer is there.
@@ -55,7 +58,7 @@ def time_beside(network: Network, file: Path, target: Target, *, seconds: float)
     samples = list(drawn(network, INPUTS))[::-1]
     values = [dict(zip(names, sample, strict=True)) for sample in samples]
     ours = [runner(*sample) for sample in samples]
-    peers, absent = _peers(file, target.threads, values, ours)
+    peers, absent = _peers(file, signature, target.threads, values, ours)
     contenders = [loop(runner.bound(*samples[-1])), *(peer.seconds for peer, _ in peers)]
     times = in_turn(contenders, seconds, settle=SETTLE_SECONDS if target.threads > 1 else 0.0)
     own, *others = times
@@ -96,11 +99,19 @@ def beside_table(found: Beside) -> Table:
 
 
 def _peers(
-    file: Path, threads: int, values: Sequence[Values], ours: Sequence[Sequence[Array]]
+    file: Path,
+    signature: str,
+    threads: int,
+    values: Sequence[Values],
+    ours: Sequence[Sequence[Array]],
 ) -> tuple[list[tuple[Peer, float]], list[str]]:
     """The peers that run a file, with how far their results are from ours, and why others do not.
     Raises ``EnvironmentProblem`` where none does."""
     content, suffix = file.read_bytes(), file.suffix.lower()
+    if suffix == ".tflite":
+        from tinyai.frontends.tflite.signatures import content_of
+
+        content = content_of(content, signature)
     framework: type[OnnxRuntime] | type[LiteRT] = OnnxRuntime if suffix == ".onnx" else LiteRT
     peers: list[tuple[Peer, float]] = []
     absent: list[EnvironmentProblem] = []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tinyai.checking.samples import drawn, given
 from tinyai.errors import OptionError
 from tinyai.frontends.model import network_of
 from tinyai.ir import Array, DType, Graph, Node, Type
+from tinyai.model_file import FileOptions
 from tinyai.network import Network
 from tinyai.ops import Elementwise
 from tinyai.reference import run_node
@@ -52,6 +53,7 @@ def check(
     inputs: Sequence[Path_] = (),
     params: dict[str, Any] | None = None,
     input_shapes: str = "",
+    signature: str = "",
     toolchain: Toolchain | None = None,
 ) -> Comparison:
     """Compile ``model`` and compare its integers with those of another program, bit for bit.
@@ -61,9 +63,10 @@ def check(
     .tar, which is compiled by ``toolchain``. ``against`` is "tvm",
     "litert" (TFLite files, in its reference kernels) or "onnxruntime" (ONNX files); without it a
     file's own framework, else TVM. It sets the target's rounding. ``samples`` are drawn with a
-    fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first. Of a
-    model with state each of ``samples`` is a row of ``CALLS`` calls from its initial state, and all
-    of ``inputs`` are one such row.
+    fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first.
+    ``input_shapes`` and ``signature`` are those of ``tinyai.compile``. Of a model with state each
+    of ``samples`` is a row of ``CALLS`` calls from its initial state, and all of ``inputs`` are one
+    such row.
 
     Raises ``OptionError`` for an option, a model or an input that does not fit, ``FormatError`` for
     ``built`` that is no such code, ``EnvironmentProblem`` where the other program is missing or
@@ -83,7 +86,10 @@ def check(
             hint="tinyai.run_graph computes a graph",
         )
     Toolchain.of(toolchain).check()
-    read = functools.partial(_network, model, params=params, input_shapes=input_shapes)
+    options = FileOptions(input_shapes, signature)
+    read: Callable[..., Network] = functools.partial(
+        network_of, model, params=params, **asdict(options)
+    )
     if built is None:
         target = _target(target, against)
         network = code_network = read(target)
@@ -96,7 +102,7 @@ def check(
         code = there.code(code_network)
     first = given(network, [Path(each) for each in inputs])
     samples *= CALLS if network.states else 1
-    opponent = _opponent(against, model, network, params, input_shapes)
+    opponent = _opponent(against, model, network, params, options)
     comparing = _Comparing(EndsOfCode(network, code_network), code, opponent)
     comparing.run(first, samples)
     return Comparison(
@@ -183,18 +189,6 @@ def _target_of_built(own: Target, target: str | Target | None, against: str) -> 
     return own
 
 
-def _network(
-    model: Any,
-    target: Target,
-    *,
-    params: Any,
-    input_shapes: str,
-    name: str = "",
-    ends: str = "model",
-) -> Network:
-    return network_of(model, target, params=params, name=name, ends=ends, input_shapes=input_shapes)
-
-
 def _networks(there: Built, read: Callable[..., Network]) -> tuple[Network, Network]:
     """The model as a network, and that with the ends that the code has. Raises ``OptionError``
     where there is none."""
@@ -216,11 +210,13 @@ def _networks(there: Built, read: Callable[..., Network]) -> tuple[Network, Netw
 
 
 def _opponent(
-    against: str, model: Any, network: Network, params: Any, input_shapes: str
+    against: str, model: Any, network: Network, params: Any, options: FileOptions
 ) -> Opponent:
     names = [port.name for port in network.inputs]
     if against == "litert":
-        return LiteRT(Path(model).read_bytes())
+        from tinyai.frontends.tflite.signatures import content_of
+
+        return LiteRT(content_of(Path(model).read_bytes(), options.signature))
     if against == "onnxruntime":
         return OnnxRuntime(Path(model), names)
     from tinyai.frontends.relay.load import load_model
@@ -228,7 +224,7 @@ def _opponent(
     from tinyai.frontends.relay.oracle import TvmOwn
 
     if isinstance(model, str | os.PathLike):
-        return TvmOwn(*load_model(model, input_shapes), names)
+        return TvmOwn(*load_model(model, options.shapes_for_tvm()), names)
     return TvmOwn(*module_of(model, params), names)
 
 

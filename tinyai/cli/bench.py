@@ -12,10 +12,10 @@ from tinyai.cli.shared import (
     Asked,
     command,
     console,
+    file_options,
     json_option,
     print_json,
     relay_for,
-    shapes_option,
     target_options,
     tell_rounding,
 )
@@ -24,13 +24,14 @@ from tinyai.stages import stage
 from tinyai.target import Target
 
 if TYPE_CHECKING:
+    from tinyai.model_file import FileOptions
     from tinyai.runtime.layers import LayerTime
 
 
 @command("bench", "tinyai bench model.tflite", "tinyai bench --layers --threads 2 model.tflite")
 @click.argument("file", type=click.Path())
 @target_options
-@shapes_option
+@file_options
 @click.option("--runs", type=click.IntRange(min=1), help="Without --peers. [default: 100]")
 @click.option("--layers", is_flag=True, help="One row a layer, under the source model's names.")
 @click.option(
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 def bench(
     file: str,
     asked: Asked,
-    input_shapes: str,
+    reading: FileOptions,
     runs: int | None,
     layers: bool,
     peers: bool,
@@ -63,9 +64,9 @@ def bench(
     _require_fitting({"--runs": runs, "--layers": layers or None}, peers, "without --peers")
     _require_fitting({"--seconds": seconds}, not peers, "with --peers")
     if peers:
-        _print_beside(file, asked, input_shapes, seconds or 2.0, as_json=as_json)
+        _print_beside(file, asked, reading, seconds or 2.0, as_json=as_json)
         return
-    times = _times(file, asked, input_shapes, runs or 100)
+    times = _times(file, asked, reading, runs or 100)
     tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json(
@@ -81,20 +82,20 @@ def bench(
 
 
 def _times(
-    file: str, asked: Asked, input_shapes: str, runs: int
+    file: str, asked: Asked, reading: FileOptions, runs: int
 ) -> dict[str, tuple[LayerTime, ...]]:
     from tinyai.frontends.files import is_read, network_of_file
 
-    if is_read(file, input_shapes):
+    if is_read(file, reading):
         from tinyai.runtime.layers import time_layers
 
-        network = network_of_file(file, asked.target, input_shapes=input_shapes)
+        network = network_of_file(file, asked.target, options=reading)
         with stage("compile and measure"):
             return {network.name: time_layers(network.graph, asked.target, runs=runs)}
     with relay_for("bench"):
         from tinyai.frontends.relay.bench import bench_layers
         from tinyai.frontends.relay.load import load_model
-    mod, params = load_model(file, input_shapes)
+    mod, params = load_model(file, reading.shapes_for_tvm())
     with stage("compile and measure"):
         return bench_layers(mod, params, asked.options, runs=runs)
 
@@ -107,20 +108,22 @@ def _require_fitting(options: dict[str, object], wrong: bool, allowed: str) -> N
 
 
 def _print_beside(
-    file: str, asked: Asked, input_shapes: str, seconds: float, *, as_json: bool
+    file: str, asked: Asked, reading: FileOptions, seconds: float, *, as_json: bool
 ) -> None:
     from tinyai.checking.beside import beside_table, time_beside
     from tinyai.frontends.files import is_read, network_of_file
 
-    if not is_read(file, input_shapes):
+    if not is_read(file, reading):
         raise OptionError(
             "--peers",
-            found=f"{file}{' with --input-shapes' if input_shapes else ''}",
+            found=f"{file}{' with --input-shapes' if reading.input_shapes else ''}",
             allowed=".tflite files as they are, and .onnx files: what other programs run",
         )
-    network = network_of_file(file, asked.target, input_shapes=input_shapes)
+    network = network_of_file(file, asked.target, options=reading)
     with stage("compile and measure"):
-        found = time_beside(network, Path(file), asked.target, seconds=seconds)
+        found = time_beside(
+            network, Path(file), asked.target, seconds=seconds, signature=reading.signature
+        )
     tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json(dataclasses.asdict(found))

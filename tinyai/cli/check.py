@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,11 +12,14 @@ from tinyai.cli.shared import (
     MODEL,
     Asked,
     command,
+    file_options,
     json_option,
-    shapes_option,
     target_options,
 )
 from tinyai.stages import OWN_IMPORTS, stage
+
+if TYPE_CHECKING:
+    from tinyai.model_file import FileOptions
 
 
 @command(
@@ -45,7 +50,7 @@ from tinyai.stages import OWN_IMPORTS, stage
     help="Further inputs: .npz by the names of FILE's inputs, or .npy of its only one.",
 )
 @target_options
-@shapes_option
+@file_options
 @json_option
 @click.pass_context
 def check(
@@ -56,7 +61,7 @@ def check(
     samples: int,
     inputs: tuple[Path, ...],
     asked: Asked,
-    input_shapes: str,
+    reading: FileOptions,
     as_json: bool,
 ) -> None:
     """Compare the integers of FILE's code with those of another program, bit for bit.
@@ -79,7 +84,7 @@ def check(
         against=against,
         samples=samples,
         inputs=inputs,
-        input_shapes=input_shapes,
+        **asdict(reading),
     )
     click.echo(compared.json() if as_json else str(compared))
     context.exit(0 if compared.equal else MODEL)

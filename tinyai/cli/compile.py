@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,10 @@ from tinyai.cli.quantize import quantized_first
 from tinyai.cli.shared import (
     Asked,
     command,
+    file_options,
     json_option,
     print_json,
     relay_for,
-    shapes_option,
     target_options,
     tell_rounding,
 )
@@ -24,6 +25,7 @@ from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
     from tinyai.ir import Array
+    from tinyai.model_file import FileOptions
     from tinyai.network import Network
     from tinyai.runtime.toolchain import Toolchain
 
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     default=None,
     help="Whether an operator that would stay on the host is an error: always, but for .relay.so.",
 )
-@shapes_option
+@file_options
 @json_option
 def compile(
     model: str,
@@ -88,7 +90,7 @@ def compile(
     backend: str | None,
     cc: str | None,
     strict: bool | None,
-    input_shapes: str,
+    reading: FileOptions,
     as_json: bool,
 ) -> None:
     """Compile MODEL (.tflite, .onnx, Relay's text as .relay or .txt) to what OUTPUT's name says.
@@ -111,14 +113,16 @@ def compile(
         from tinyai.own import backend_of_file
 
         backend = backend_of_file(backend)
-    with quantized_first(model, calibrate, input_shapes) as (model, input_shapes):
+    shapes = reading.shapes_for_tvm() if calibrate else reading.input_shapes
+    with quantized_first(model, calibrate, shapes) as (model, shapes):
+        reading = replace(reading, input_shapes=shapes)
         asked = asked.for_model(model)
         if output.name.endswith(".relay.so"):
             if name or ends != "model" or backend:
                 raise OptionError(
                     "options of TVM's library", found="--name, --ends, --backend", allowed="none"
                 )
-            facts = _relay_library(model, output, asked, strict, input_shapes, toolchain)
+            facts = _relay_library(model, output, asked, strict, reading, toolchain)
         elif strict is False:
             raise OptionError(
                 "--no-strict",
@@ -126,7 +130,7 @@ def compile(
                 allowed="beside NAME.relay.so alone",
             )
         elif output.suffix == ".so":
-            facts = _library(model, output, asked, name, ends, input_shapes, backend, toolchain)
+            facts = _library(model, output, asked, name, ends, reading, backend, toolchain)
         elif output.suffix in ("", ".tar"):
             facts = _package(
                 model,
@@ -134,7 +138,7 @@ def compile(
                 asked,
                 name,
                 ends,
-                input_shapes,
+                reading,
                 backend,
                 toolchain,
                 ports_in_arena=ports_in_arena,
@@ -176,7 +180,7 @@ def _library(
     asked: Asked,
     name: str,
     ends: str,
-    input_shapes: str,
+    reading: FileOptions,
     backend: str | None,
     toolchain: Toolchain | None,
 ) -> dict[str, Any]:
@@ -190,7 +194,7 @@ def _library(
         asked.target,
         name=name,
         ends=ends,
-        input_shapes=input_shapes,
+        **asdict(reading),
         backend=backend or "",
         toolchain=toolchain,
     )
@@ -203,7 +207,7 @@ def _package(
     asked: Asked,
     name: str,
     ends: str,
-    input_shapes: str,
+    reading: FileOptions,
     backend: str | None,
     toolchain: Toolchain | None,
     *,
@@ -220,7 +224,7 @@ def _package(
         asked.target,
         name=name,
         ends=ends,
-        input_shapes=input_shapes,
+        **asdict(reading),
         backend=backend or "",
     )
     package = package_of(
@@ -259,14 +263,14 @@ def _relay_library(
     output: Path,
     asked: Asked,
     strict: bool | None,
-    input_shapes: str,
+    reading: FileOptions,
     toolchain: Toolchain | None,
 ) -> dict[str, Any]:
     with relay_for("compile"):
         from tinyai.frontends.relay.build import build
         from tinyai.frontends.relay.load import load_model
         from tinyai.frontends.relay.partition import partition_for_tinyai
-    mod, params = load_model(model, input_shapes)
+    mod, params = load_model(model, reading.shapes_for_tvm())
     if strict:
         with stage("partition"):
             partition_for_tinyai(mod, params, strict=True, **asked.options)

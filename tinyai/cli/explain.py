@@ -10,9 +10,9 @@ from tinyai.cli.shared import (
     MODEL,
     Asked,
     command,
+    file_options,
     json_option,
     relay_for,
-    shapes_option,
     target_options,
     tell_rounding,
 )
@@ -20,13 +20,14 @@ from tinyai.errors import BoundaryError
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
+    from tinyai.model_file import FileOptions
     from tinyai.report import Report
 
 
 @command("explain", "tinyai explain model.tflite", "tinyai explain model.onnx --strict --json")
 @click.argument("file", type=click.Path())
 @target_options
-@shapes_option
+@file_options
 @json_option
 @click.option("--format", "style", type=click.Choice(["table", "json", "text"]), default="table")
 @click.option("--strict", is_flag=True, help="Exit code 1 where an operator computes on the host.")
@@ -35,7 +36,7 @@ def explain(
     context: click.Context,
     file: str,
     asked: Asked,
-    input_shapes: str,
+    reading: FileOptions,
     as_json: bool,
     style: str,
     strict: bool,
@@ -49,7 +50,7 @@ def explain(
     """
     asked = asked.for_model(file)
     try:
-        report = _report(file, asked, input_shapes)
+        report = _report(file, asked, reading)
     except BoundaryError as error:  # the target string has -strict=1
         report, strict = error.report, True
     tell_rounding(file, asked, aside=as_json or style == "json")
@@ -62,15 +63,15 @@ def explain(
     context.exit(MODEL if report.exceeding or (strict and report.computing) else 0)
 
 
-def _report(file: str, asked: Asked, input_shapes: str) -> Report:
+def _report(file: str, asked: Asked, reading: FileOptions) -> Report:
     if asked.is_of_target:
         from tinyai.frontends.files import explain_file, is_read
 
-        if is_read(file, input_shapes):
-            return explain_file(file, asked.target, input_shapes)
+        if is_read(file, reading):
+            return explain_file(file, asked.target, reading)
     with relay_for("explain"):
         from tinyai.frontends.relay.explain import explain
         from tinyai.frontends.relay.load import load_model
-    mod, params = load_model(file, input_shapes)
+    mod, params = load_model(file, reading.shapes_for_tvm())
     with stage("regions and their C"):
         return explain(mod, params, **asked.options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,9 @@ from tinyai.cli.shared import (
     Asked,
     command,
     console,
+    file_options,
     json_option,
     print_json,
-    shapes_option,
     target_options,
     tell_rounding,
 )
@@ -25,6 +26,7 @@ from tinyai.pictures import is_picture, pixels
 from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
+    from tinyai.model_file import FileOptions
     from tinyai.runtime.library import Array, Library
     from tinyai.tensor_spec import TensorSpec
 
@@ -53,7 +55,7 @@ _PRINTED = 16  # values of an output
 @click.option("--labels", type=click.Path(), help="Names of classes: a text file, one a line.")
 @click.option("--method", default="", help="Of a bundle, where it has several.")
 @target_options
-@shapes_option
+@file_options
 @json_option
 def run(
     model: str,
@@ -63,7 +65,7 @@ def run(
     top: int | None,
     labels: str | None,
     asked: Asked,
-    input_shapes: str,
+    reading: FileOptions,
     as_json: bool,
     method: str,
 ) -> None:
@@ -92,7 +94,7 @@ def run(
     else:
         asked = asked.for_model(model)
         target = asked.target
-    loaded = Model(model, target, input_shapes=input_shapes, method=method)
+    loaded = Model(model, target, **asdict(reading), method=method)
     arrays = _arrays(loaded, inputs, scaled)
     with stage("run"):
         found = loaded.run(arrays, scaled=scaled)

@@ -30,7 +30,7 @@ from tinyai.errors import (
     UnsupportedError,
 )
 from tinyai.interrupts import STARTED
-from tinyai.model_file import check_model
+from tinyai.model_file import FileOptions, check_model
 from tinyai.stages import IMPORTS, stage, watched
 from tinyai.target import FRAMEWORKS, Target, default_rounding, split_target
 
@@ -86,6 +86,18 @@ def command(
         return whole
 
     return made
+
+
+def file_options(function: F) -> F:
+    """``--input-shapes`` and ``--signature``, which the function gets as ``reading``."""
+
+    @functools.wraps(function)
+    def run(*args: Any, input_shapes: str, signature: str, **kwargs: Any) -> Any:
+        return function(*args, reading=FileOptions(input_shapes, signature), **kwargs)
+
+    told = "Of a .tflite file that has several."
+    decorated: Any = click.option("--signature", default="", metavar="NAME", help=told)(run)
+    return shapes_option(decorated)  # type: ignore[no-any-return]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

@@ -12,11 +12,11 @@ from tinyai.cli.shared import (
     Asked,
     command,
     console,
+    file_options,
     json_option,
     print_json,
     progress,
     relay_for,
-    shapes_option,
     target_options,
     tell_rounding,
 )
@@ -24,6 +24,7 @@ from tinyai.stages import stage
 
 if TYPE_CHECKING:
     from tinyai.ir import Graph
+    from tinyai.model_file import FileOptions
     from tinyai.runtime.tuner import Measured
     from tinyai.target import Target
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path())
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False))
 @target_options
-@shapes_option
+@file_options
 @click.option(
     "--seconds",
     default=0.5,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 )
 @json_option
 def tune(
-    file: str, output: Path, asked: Asked, input_shapes: str, seconds: float, as_json: bool
+    file: str, output: Path, asked: Asked, reading: FileOptions, seconds: float, as_json: bool
 ) -> None:
     """Measure on this machine how the layers of FILE are best cut up.
 
@@ -51,7 +52,7 @@ def tune(
     that a run that was stopped goes on.
     """
     asked = asked.for_model(file)
-    measured = _measured(file, output, asked, input_shapes, seconds)
+    measured = _measured(file, output, asked, reading, seconds)
     tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json([dataclasses.asdict(each) for each in measured])
@@ -64,24 +65,24 @@ def tune(
 
 
 def _measured(
-    file: str, output: Path, asked: Asked, input_shapes: str, seconds: float
+    file: str, output: Path, asked: Asked, reading: FileOptions, seconds: float
 ) -> tuple[Measured, ...]:
-    graphs = _graphs(file, asked, input_shapes)
+    graphs = _graphs(file, asked, reading)
     from tinyai.runtime.tuner import tune_layers
 
     with stage("measure"), progress() as track:
         return tune_layers(graphs, output, seconds=seconds, track=track)
 
 
-def _graphs(file: str, asked: Asked, input_shapes: str) -> list[tuple[Graph, Target]]:
+def _graphs(file: str, asked: Asked, reading: FileOptions) -> list[tuple[Graph, Target]]:
     from tinyai.frontends.files import is_read, network_of_file
 
-    if is_read(file, input_shapes):
-        network = network_of_file(file, asked.target, input_shapes=input_shapes)
+    if is_read(file, reading):
+        network = network_of_file(file, asked.target, options=reading)
         return [(network.graph, asked.target)]
     with relay_for("tune"):
         from tinyai.frontends.relay.bench import region_graphs
         from tinyai.frontends.relay.load import load_model
-    mod, params = load_model(file, input_shapes)
+    mod, params = load_model(file, reading.shapes_for_tvm())
     with stage("regions"):
         return list(region_graphs(mod, params, asked.options).values())

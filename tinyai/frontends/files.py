@@ -10,6 +10,7 @@ from pathlib import Path
 from tinyai.backend import compile_once
 from tinyai.codegen.c import identifier
 from tinyai.frontends.whole import FileReport, SourceModel, attempt_of, network_of
+from tinyai.model_file import AS_IT_IS, FileOptions
 from tinyai.network import Network, c_name
 from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.rows import region_row
@@ -21,24 +22,24 @@ from tinyai.target import Target
 READ = (".onnx", ".tflite")  # how the names of such files end
 
 
-def is_read(model: object, input_shapes: str = "") -> bool:
+def is_read(model: object, options: FileOptions = AS_IT_IS) -> bool:
     """Whether a model is a file that is read here. Of a .tflite file other shapes than its own are
     for TVM."""
     if not isinstance(model, str | os.PathLike):
         return False
     kind = Path(model).suffix.lower()
-    return kind in READ and not (input_shapes and kind == ".tflite")
+    return kind in READ and not (options.input_shapes and kind == ".tflite")
 
 
-def read_file(file: str | os.PathLike[str], input_shapes: str = "") -> SourceModel:
+def read_file(file: str | os.PathLike[str], options: FileOptions = AS_IT_IS) -> SourceModel:
     """The model of a file that ``is_read``. Raises what its reader raises."""
     if Path(file).suffix.lower() == ".onnx":
         from tinyai.frontends.onnx import load
 
-        return load.read_model(file, input_shapes)
+        return load.read_model(file, options.shapes_for_tvm())
     from tinyai.frontends.tflite.load import read_model
 
-    return read_model(file)
+    return read_model(file, options.signature)
 
 
 def network_of_file(
@@ -46,22 +47,24 @@ def network_of_file(
     target: Target,
     name: str = "",
     ends: str = "model",
-    input_shapes: str = "",
+    options: FileOptions = AS_IT_IS,
     own: OwnBackend = NO_BACKEND,
 ) -> Network:
     """The whole of a file as one graph; arguments and errors are those of ``whole.network_of`` and
     of the reader."""
     name = identifier(name, "name") if name else c_name(Path(file).stem)
-    model = read_file(file, input_shapes)
+    model = read_file(file, options)
     with stage("model to graph"):
         return network_of(model, name, Rounding(target.for_model(file).rounding), ends, own)
 
 
-def explain_file(file: str | os.PathLike[str], target: Target, input_shapes: str = "") -> Report:
+def explain_file(
+    file: str | os.PathLike[str], target: Target, options: FileOptions = AS_IT_IS
+) -> Report:
     """What keeps a file from being compiled: a row an operator; or its one region. Raises what its
     reader raises, and where it has no C what ``tinyai.compile`` does."""
     target = target.for_model(file)
-    model = read_file(file, input_shapes)
+    model = read_file(file, options)
     attempt = attempt_of(model, c_name(Path(file).stem), Rounding(target.rounding))
     if attempt.network is None:
         return FileReport(attempt.rows, ())

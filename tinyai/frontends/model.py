@@ -8,7 +8,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tinyai._version import __version__
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import check_place
-from tinyai.model_file import check_model, check_no_params, check_path
+from tinyai.model_file import AS_IT_IS, FileOptions, check_model, check_no_params, check_path
 from tinyai.runtime.kept import kept_library
 from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
@@ -42,6 +42,7 @@ def compile(
     name: str = "",
     ends: str = "model",
     input_shapes: str = "",
+    signature: str = "",
     backend: str = "",
     toolchain: Toolchain | None = None,
 ) -> Path:
@@ -53,8 +54,9 @@ def compile(
     is a ``tinyai.Target`` or a string such as "tinyai -isa=avx2 -threads=2"; the integers are those
     of a file's own framework, if it names no other ``rounding``. ``name``, a C identifier, is the
     entry's; without one it is made of the file's. ``ends="int8"`` leaves out the quantize and
-    dequantize at the ends. ``input_shapes`` are tvmc's, for a file that leaves them open. For
-    another architecture its cross compiler is called, if ``toolchain`` names no other.
+    dequantize at the ends. ``input_shapes`` are tvmc's, for a file that leaves them open;
+    ``signature`` is the name of one of a .tflite file that has several. For another architecture
+    its cross compiler is called, if ``toolchain`` names no other.
     ``backend`` is the name of a back end of one's own (``tinyai.register_backend``), which takes
     its composites and operators first, and whose passes and kernels are used.
 
@@ -86,6 +88,7 @@ def compile(
         name=name,
         ends=ends,
         input_shapes=input_shapes,
+        signature=signature,
         backend=backend,
     )
     write_library(network, path, options, toolchain)
@@ -111,6 +114,7 @@ def network_of(
     name: str = "",
     ends: str = "model",
     input_shapes: str = "",
+    signature: str = "",
     backend: str = "",
 ) -> Network:
     """The whole of ``model`` as one graph with named and scaled inputs and outputs; arguments and
@@ -126,6 +130,7 @@ def network_of(
             for word, value in (
                 ("params", params),
                 ("input_shapes", input_shapes),
+                ("signature", signature),
                 ("ends", ends if ends != "model" else ""),
                 ("name", name if isinstance(model, Network) else ""),
                 ("backend", backend),
@@ -142,11 +147,13 @@ def network_of(
     from tinyai.frontends.files import is_read, network_of_file
 
     own = backend_of(backend) if backend else NO_BACKEND
+    options = FileOptions(input_shapes, signature)
     if isinstance(model, str | os.PathLike):
         check_model(model)
         check_no_params(params)
-    if is_read(model, input_shapes):
-        return network_of_file(model, Target.of(target), name, ends, input_shapes, own)
+    if is_read(model, options):
+        return network_of_file(model, Target.of(target), name, ends, options, own)
+    input_shapes = options.shapes_for_tvm()
     try:
         with stage(IMPORTS):
             from tinyai.frontends.relay import whole
@@ -201,6 +208,7 @@ class Model(Library):
         params: Mapping[str, Any] | None = None,
         ends: str = "model",
         input_shapes: str = "",
+        signature: str = "",
         toolchain: Toolchain | None = None,
         method: str = "",
     ) -> None:
@@ -217,11 +225,13 @@ class Model(Library):
                 params=params,
                 ends=ends,
                 input_shapes=input_shapes,
+                signature=signature,
                 toolchain=toolchain,
                 method=method,
             )
         suffix = path.suffix if path else ""
-        asked = target is not None or params or ends != "model" or input_shapes
+        options = FileOptions(input_shapes, signature)
+        asked = target is not None or params or ends != "model" or options != AS_IT_IS
         if method and suffix != BUNDLE:
             raise OptionError("method", found=repr(method), allowed="none beside a single network")
         if path and suffix == BUNDLE:
@@ -243,7 +253,7 @@ class Model(Library):
             _require_none(asked or toolchain, "a library", allowed, "tinyai.compile takes them")
             super().__init__(path)
         else:
-            self._compile(source, target_for(source, target), params, ends, input_shapes, toolchain)
+            self._compile(source, target_for(source, target), params, ends, options, toolchain)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A model is pickled by its path and options: what reads it makes it again."""
@@ -262,7 +272,7 @@ class Model(Library):
         target: Target,
         params: Mapping[str, Any] | None,
         ends: str,
-        input_shapes: str,
+        options: FileOptions,
         toolchain: Toolchain | None,
     ) -> None:
         """Become the library of a model, which may be kept from an earlier time."""
@@ -271,16 +281,14 @@ class Model(Library):
         compiler = toolchain_for(target, toolchain)
         key = ""
         if isinstance(source, str | os.PathLike) and not params:
-            said = (str(target), ends, input_shapes, *compiler.command())
+            said = (str(target), ends, str(options), *compiler.command())
             key = _key(Path(source), target, said)
 
         def make(place: Path) -> None:
             if isinstance(source, str | os.PathLike):
                 check_model(source)
             compiler.check()
-            network = network_of(
-                source, target, params=params, ends=ends, input_shapes=input_shapes
-            )
+            network = network_of(source, target, params=params, ends=ends, **asdict(options))
             write_library(network, place, target, compiler, here=True)
 
         with contextlib.ExitStack() as stack:

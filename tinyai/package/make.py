@@ -51,6 +51,7 @@ def emit_c(
     name: str = "",
     ends: str = "model",
     input_shapes: str = "",
+    signature: str = "",
     ports_in_arena: bool = False,
     sample: Sequence[Array] | None = None,
     toolchain: Toolchain | None = None,
@@ -69,7 +70,13 @@ def emit_c(
     """
     target = target_for(model, target)
     network = network_of(
-        model, target, params=params, name=name, ends=ends, input_shapes=input_shapes
+        model,
+        target,
+        params=params,
+        name=name,
+        ends=ends,
+        input_shapes=input_shapes,
+        signature=signature,
     )
     package = package_of(
         network, target, ports_in_arena=ports_in_arena, sample=sample, toolchain=toolchain

@@ -14,7 +14,7 @@ from tinyai.backend.pipeline import Compiled
 from tinyai.errors import TinyAIError, owning_faults
 from tinyai.ir import Graph
 from tinyai.partition.groups import groups_of, without_loose_ends
-from tinyai.partition.model import Item, Model
+from tinyai.partition.model import Item, Model, UnfitInput
 from tinyai.partition.trial import to_blame, tried, unbuilt
 from tinyai.qdq import floats_of
 from tinyai.report import Reason
@@ -63,8 +63,22 @@ def divide(model: Model[Item], target: Target, barred: Mapping[Item, Refusal]) -
         regions = [Region(i, made) for i, made in found.items() if isinstance(made, Compiled)]
         if len(regions) == len(found):
             return Division(model, target, tuple(regions), reasons)
-        for why in found.values():
-            reasons |= {} if isinstance(why, Compiled) else why
+        for items, why in found.items():
+            if not isinstance(why, Compiled):
+                leaving = {_whole(model, item): reason for item, reason in why.items()}
+                if taken.isdisjoint(
+                    leaving
+                ):  # so that something leaves each time, and an end comes
+                    leaving = dict.fromkeys(items, next(iter(why.values())))
+                reasons |= leaving
+
+
+def _whole(model: Model[Item], item: Item) -> Item:
+    """The operator that makes an item, which may be a part of its result: such a part leaves with
+    the others."""
+    while model.kind(item) == "part":
+        item = model.reads(item)[0]
+    return item
 
 
 class _Left(Exception):
@@ -132,12 +146,8 @@ class _Group(Generic[Item]):
         if refusal.call is not None:
             named = [each for each in self.items if self.model.name(each) == refusal.call.name]
         else:
-            name = refusal.clause.partition("'")[2].partition("'")[0]
-            named = [
-                item
-                for item in self.items
-                if any(self.model.name(each) == name for each in self.model.reads(item))
-            ]
+            unfit = refusal.item if isinstance(refusal, UnfitInput) else None
+            named = [item for item in self.items if unfit in self.model.reads(item)]
         return named or [self.items[-1]]
 
     def _without_code(self, whole: TinyAIError, target: Target) -> dict[Item, Reason]:

@@ -28,6 +28,14 @@ from tinyai.vocabulary import signature
 Item = TypeVar("Item", bound=Hashable)
 
 
+class UnfitInput(Refusal):
+    """A ``refusal`` of an item from outside of a part, which cannot be an input of it."""
+
+    def __init__(self, item: Hashable, refusal: Refusal) -> None:
+        super().__init__(refusal.clause, refusal.found, refusal.allowed)
+        self.item = item
+
+
 class Model(abc.ABC, Generic[Item]):
     """A model, each operator of which was read once. Operators and inputs are *items*.
 
@@ -130,8 +138,11 @@ class Part(Generic[Item]):
         walk = Walk(name, self.model.rounding)
         for item in inputs:
             what = f"input {self.model.name(item)!r}"
-            require(item in self.inputs, what, "no tensor", "a tensor")
-            walk.input(self.inputs[item], what)
+            try:
+                require(item in self.inputs, what, "no tensor", "a tensor")
+                walk.input(self.inputs[item], what)
+            except Refusal as refusal:
+                raise UnfitInput(item, refusal) from None
         for call in post_order(integers):
             if isinstance(call, Call):
                 with blaming(call):

@@ -4,6 +4,8 @@ names, the order of nodes, attributes against their operators."""
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ def check_model(model: Any) -> Inputs:
     """
     if not model.graph.output:
         raise Fault("a model without outputs", "one and more")
+    opsets = sorted({o.version for o in model.opset_import if o.domain in ("", "ai.onnx")})
+    if len(opsets) > 1:
+        raise Fault(f"opsets {shown(opsets)} of ONNX's own operators", "one")
     _check_graph(model.graph, set())
     _check_attributes(model)
     constants = {tensor.name for tensor in model.graph.initializer}
@@ -41,6 +46,8 @@ def _check_graph(graph: Any, outer: set[str]) -> None:
     known = outer | {tensor.name for tensor in graph.initializer}
     known.update(tensor.values.name for tensor in graph.sparse_initializer)
     known.update(value.name for value in graph.input)
+    _check_once(tensor.name for tensor in graph.initializer)
+    _check_once(value.name for value in graph.input)
     for tensor in graph.initializer:
         _check_tensor(tensor, f"initializer {tensor.name!r}")
     for value in (*graph.input, *graph.output):
@@ -65,6 +72,12 @@ def _check_graph(graph: Any, outer: set[str]) -> None:
     lost = [value.name for value in graph.output if value.name not in known]
     if lost:
         raise Fault(f"output {lost[0]!r} of the model, which nothing makes", "a value of a node")
+
+
+def _check_once(names: Iterable[str], what: str = "value") -> None:
+    for name, count in Counter(names).items():
+        if count > 1:  # readers would take one of them, without a word
+            raise Fault(f"{what} {name!r}, {count} times", "each once")
 
 
 def _check_tensor(tensor: Any, what: str) -> None:
@@ -124,9 +137,16 @@ def _check_attributes(model: Any) -> None:
     TVM's importer tells operators apart by their names alone, and does not look at attributes that
     it does not expect.
     """
-    opset = opset_of(model)
+    opset, functions = opset_of(model), {(each.domain, each.name) for each in model.functions}
     for node in model.graph.node:
         what = f"operator {node.op_type} {node.name!r}"
+        _check_once((attribute.name for attribute in node.attribute), f"{what} with the attribute")
+        if (node.domain, node.op_type) in functions:
+            raise Fault(
+                f"{what}, a function of the file's own",
+                "operators of ONNX",
+                "onnx.inliner.inline_local_functions(model) before",
+            )
         for attribute in node.attribute:
             given = [*attribute.ints, *([attribute.i] if attribute.type == attribute.INT else [])]
             if attribute.name in _COUNTS and min(given, default=1) < 1:

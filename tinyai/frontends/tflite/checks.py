@@ -137,6 +137,12 @@ def _check_tensor(model: Any, tensor: Any, index: int, content: bytes) -> tuple[
 
 
 def _check_quantization(quant: Any, kind: int, shape: Sequence[int], what: str) -> None:
+    if quant is not None and quant.DetailsType():
+        raise Fault(
+            f"{what}: quantization of another kind (details {quant.DetailsType()})",
+            "scales and zero points",
+            "quantize it per tensor or per channel",
+        )
     if quant is None or quant.ScaleLength() == 0:
         return
     scales, zeros = quant.ScaleAsNumpy(), quant.ZeroPointAsNumpy()

@@ -14,11 +14,11 @@ from tinyai.model_file import check_model
 from tinyai.stages import READERS_IMPORTS, stage
 
 
-def read_model(file: str | os.PathLike[str], input_shapes: str = "") -> SourceModel:
-    """The model of a .tflite file, whose shapes are fixed: there are no ``input_shapes``.
+def read_model(file: str | os.PathLike[str], signature: str = "") -> SourceModel:
+    """The model of a .tflite file: that of a ``signature``, which is named where it has several.
 
-    Raises ``OptionError`` where there is no such file, ``ModelError`` for one that contradicts
-    itself or cannot be read, ``EnvironmentProblem`` where the package tflite is missing.
+    Raises ``OptionError`` where there is no such file or signature, ``ModelError`` for a file that
+    contradicts itself or cannot be read, ``EnvironmentProblem`` where tflite is missing.
     """
     from tinyai.report import safe
 
@@ -32,10 +32,12 @@ def read_model(file: str | os.PathLike[str], input_shapes: str = "") -> SourceMo
         from tinyai.frontends.tflite.file import File
         from tinyai.frontends.tflite.operators import READERS
         from tinyai.frontends.tflite.reader import Reading
+        from tinyai.frontends.tflite.signatures import content_of
     with stage(f"read {safe(path.name, 60)}"):
         with faults_of(path, ".tflite"):
             content = path.read_bytes()
             checks.check_identifier(content)
+            content = content_of(content, signature)
             model = tflite.Model.GetRootAsModel(content, 0)
             checks.check_model(model, content, by_tvm=False)
             plain = File(model, content)

@@ -31,6 +31,7 @@ RANKS = {
     "tinyai._version": 0,
     "tinyai.c_head": 0,
     "tinyai.interrupts": 0,
+    "tinyai.imported": 0,
     "tinyai.install_tvm": 1,
     "tinyai.tvm_wheel": 0.5,
     "tinyai.tensor_spec": 0,

@@ -18,8 +18,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from wrapt.importer import when_imported
-
 from tinyai._version import __version__ as __version__
 from tinyai.errors import (
     BoundaryError,
@@ -33,6 +31,7 @@ from tinyai.errors import (
     ToolchainError,
     UnsupportedError,
 )
+from tinyai.imported import when_imported
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
@@ -243,5 +242,5 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_NEED_RELAY[name]), name)
 
 
-when_imported("tvm.contrib.pickle_memoize")(_memoize_in_memory)
-when_imported("tvm")(_register_with)  # at once where it is imported already
+when_imported("tvm.contrib.pickle_memoize", _memoize_in_memory)
+when_imported("tvm", _register_with)  # at once where it is imported already

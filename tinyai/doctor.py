@@ -7,7 +7,6 @@ is a pure function, so that every verdict can be tested with made-up facts.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -185,9 +184,11 @@ def find_packages() -> tuple[tuple[str, str | None], ...]:
 
 
 def _version(distribution: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # takes long to import
+
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        return version(distribution)
+    except PackageNotFoundError:
         return None
 
 

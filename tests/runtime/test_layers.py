@@ -179,7 +179,7 @@ SCRIPT = "from tinyai.__main__ import run\nrun()\n"
 
 @pytest.mark.parametrize("how", [["-m", "tinyai"], ["tinyai"]], ids=["module", "script"])
 @pytest.mark.parametrize(
-    "slow", ["wrapt", "tinyai.target", "click", "tinyai.frontends.tflite.load"]
+    "slow", ["tinyai.imported", "tinyai.target", "click", "tinyai.frontends.tflite.load"]
 )
 def test_ctrl_c_while_modules_are_imported_is_a_line(
     tmp_path: Path, slow: str, how: list[str]

@@ -223,8 +223,8 @@ def _numbers(
         return "a zero point that does not fit in front of the last shift"
     right = right - _HIGH
     if np.any(again & ~known) and not twice:
-        numbers = bias, left, multiplier, offset, right
-        bias, left, offset, right = _unshifted(*numbers, ~known, tail, reach)
+        numbers = np.array((bias, left, multiplier, offset, right, ~known, reach), np.int64)
+        bias, left, offset, right = _unshifted(numbers.tobytes(), tail)
     return Requantization(
         bias.astype(np.int32),
         left.astype(np.int32),
@@ -266,18 +266,11 @@ def _rounded(
     )
 
 
-def _unshifted(
-    bias: Array,
-    left: Array,
-    multiplier: Array,
-    offset: Array,
-    right: Array,
-    free: Array,
-    tail: Clamp,
-    reach: Array,
-) -> tuple[Array, Array, Array, Array]:
+@functools.lru_cache(maxsize=512)  # kernels ask for the numbers of a layer several times
+def _unshifted(numbers: bytes, tail: Clamp) -> tuple[Array, Array, Array, Array]:
     """Bias, left, offset and right of an equal form of ``free`` channels that does not shift x to
-    the left, where every channel has one; else as they are.
+    the left, where every channel has one; else as they are. ``numbers``
+    are those of ``_numbers``, rows of int64.
 
     The result reaches k at ``x = ceil(edge(k))``, ``edge(k) = ((k << right) - offset) * 2^32 /
     (multiplier << left)``. Without the shift it does so at ``((k << right - left) - o) * 2^32 /
@@ -285,7 +278,9 @@ def _unshifted(
     between the edges' distances from the next whole numbers below and above. An o is looked for
     that brings e there, and each edge is tried.
     """
-    chosen = free & (left > 0)
+    rows = np.frombuffer(numbers, np.int64).reshape(7, -1)
+    bias, left, multiplier, offset, right, free, reach = rows
+    chosen = (free > 0) & (left > 0)
     m, places, small = multiplier[chosen], left[chosen], right[chosen] - left[chosen]
     if np.any(small < 0):
         return bias, left, offset, right
@@ -296,8 +291,7 @@ def _unshifted(
     reached = np.abs(edge) <= (reach + np.abs(bias))[chosen]
     above = np.where(reached, (edge * m - number) / m, 0.5)
     natural = offset[chosen] / 2.0**places
-    bounds = natural, 2.0**32 / m, -above.min(axis=0), 1 - above.max(axis=0)
-    o, d = _offsets(tuple(zip(*(each.tolist() for each in bounds), strict=True)))
+    o, d = _offsets(natural, 2.0**32 / m, -above.min(axis=0), 1 - above.max(axis=0))
     results = [
         ((x + d) * m >> 32) + o >> small
         for x in (np.where(reached, edge, 0), np.where(reached, edge - 1, 0))
@@ -312,20 +306,20 @@ def _unshifted(
     return bias, left, offset, right
 
 
-@functools.lru_cache(maxsize=512)  # kernels ask for the numbers of a layer several times
-def _offsets(places: tuple[tuple[float, ...], ...]) -> tuple[Array, Array]:
+def _offsets(natural: Array, unit: Array, least: Array, most: Array) -> tuple[Array, Array]:
     """For each ``natural, unit, least, most`` whole numbers o, d for which ``(o - natural) * unit +
     d`` lies between ``least`` and ``most``, in the middle as near as can be found."""
-    natural, unit, least, most = np.array(places).T
     found = np.zeros((2, natural.size), np.int64)
     missing = np.arange(natural.size)
     for tries in TRIES:
         o = np.floor(natural[missing]) + np.arange(-tries, tries)[:, None]
-        away = (o - natural[missing]) * unit[missing] - (least + most)[missing] / 2
-        d = -np.rint(away)
-        best = np.argmin(np.abs(away + d), axis=0), np.arange(missing.size)
-        found[0, missing], found[1, missing] = o[best], d[best]
-        missing = missing[np.abs((away + d)[best]) >= (most - least)[missing] / 2]
+        away = o - natural[missing]
+        away *= unit[missing]
+        away -= (least + most)[missing] / 2
+        far = np.abs(away - np.rint(away))
+        best = np.argmin(far, axis=0), np.arange(missing.size)
+        found[0, missing], found[1, missing] = o[best], -np.rint(away[best])
+        missing = missing[far[best] >= (most - least)[missing] / 2]
         if not missing.size:
             break
     return found[0], found[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ class DType(enum.StrEnum):
     INT64 = "int64"
     FLOAT32 = "float32"
 
-    @property
+    @functools.cached_property
     def numpy(self) -> np.dtype[Any]:
         return np.dtype(self.value)
 
@@ -36,7 +37,7 @@ class DType(enum.StrEnum):
     def is_float(self) -> bool:
         return self is DType.FLOAT32
 
-    @property
+    @functools.cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value of an integer type."""
         info = np.iinfo(self.numpy)

@@ -15,7 +15,6 @@ from typing import Any
 
 import tvm
 from tvm.relay.op.contrib.register import register_pattern_table
-from wrapt.importer import when_imported
 
 from tinyai.errors import OptionError, TinyAIError, ToolchainError
 from tinyai.frontends.relay.composites import pattern_table
@@ -23,6 +22,7 @@ from tinyai.frontends.relay.load import importers_refusal, importers_shapes, loa
 from tinyai.frontends.relay.options import check_options
 from tinyai.frontends.relay.partition import partition_for_tinyai
 from tinyai.frontends.shapes import parse_shapes
+from tinyai.imported import when_imported
 from tinyai.model_file import IMPORTED, RELAY_TEXT, check_file
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import (
@@ -42,10 +42,11 @@ def register_drivers() -> None:
     register_pattern_table(COMPILER, pattern_table)
     partition = functools.partial(partition_for_tinyai, sealed=True)
 
-    @when_imported("tvm.driver.tvmc.composite_target")  # type: ignore[untyped-decorator]
     def register_target(composite_target: Any) -> None:
         codegen = {"config_key": None, "pass_pipeline": partition}
         composite_target.REGISTERED_CODEGEN[COMPILER] = codegen
+
+    when_imported("tvm.driver.tvmc.composite_target", register_target)
 
 
 def run_tvmc(arguments: Sequence[str]) -> int:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tinyai.checking.result import Comparison
     from tinyai.frontends.bundle import lower
     from tinyai.frontends.model import Model, compile, network_of
+    from tinyai.frontends.quantize import calibrate_file, quantize_file
     from tinyai.frontends.relay.build import build
     from tinyai.frontends.relay.explain import explain
     from tinyai.frontends.relay.own import partition_for
@@ -94,6 +95,7 @@ __all__ = [
     "UnsupportedError",
     "build",
     "calibrate",
+    "calibrate_file",
     "check",
     "compile",
     "compile_graph",
@@ -106,6 +108,7 @@ __all__ = [
     "partition_for",
     "partition_for_tinyai",
     "quantize",
+    "quantize_file",
     "refusal_of_composite",
     "refusal_of_operator",
     "register",
@@ -127,6 +130,8 @@ _NEUTRAL = {
     "emit_c": "tinyai.package",
     "package_of": "tinyai.package",
     "network_of": "tinyai.frontends.model",
+    "calibrate_file": "tinyai.frontends.quantize",
+    "quantize_file": "tinyai.frontends.quantize",
     "Graph": "tinyai.ir",
     "Calibration": "tinyai.quantizer.calibration",
     "Mixed": "tinyai.quantizer.mixed",

@@ -25,7 +25,8 @@ from tinyai.target import Target
 if TYPE_CHECKING:
     from tinyai.network import Network
 
-# What a model may be: a path, a module of a front end's, a ``tinyai.Graph`` or ``tinyai.Network``.
+# What a model may be: a path, a module of a front end's, a model that was read, a ``tinyai.Graph``
+# or a ``tinyai.Network``.
 Source: TypeAlias = Any
 
 LIBRARIES = (".so", ".dylib")
@@ -50,7 +51,8 @@ def compile(
     loads without TVM. Returns its path.
 
     ``model`` is the path of an .onnx or .tflite file or of Relay's text, a Relay module with its
-    ``params``, a ``tinyai.Graph`` or a ``tinyai.Network``. ``output`` ends with .so. ``target``
+    ``params``, a model of ``tinyai.quantize_file``, a ``tinyai.Graph`` or a ``tinyai.Network``.
+    ``output`` ends with .so. ``target``
     is a ``tinyai.Target`` or a string such as "tinyai -isa=avx2 -threads=2"; the integers are those
     of a file's own framework, if it names no other ``rounding``. ``name``, a C identifier, is the
     entry's; without one it is made of the file's. ``ends="int8"`` leaves out the quantize and
@@ -119,21 +121,25 @@ def network_of(
 ) -> Network:
     """The whole of ``model`` as one graph with named and scaled inputs and outputs; arguments and
     errors are those of ``compile``."""
+    from tinyai.frontends.whole import SourceModel
+    from tinyai.frontends.whole import network_of as network_of_source
     from tinyai.ir import Graph
     from tinyai.network import Network, network_of_graph
     from tinyai.own import NO_BACKEND, backend_of
+    from tinyai.source import Rounding
     from tinyai.stages import IMPORTS, stage
 
-    if isinstance(model, Graph | Network):
+    if isinstance(model, Graph | Network | SourceModel):
+        whole_graph = not isinstance(model, SourceModel)
         given = [
             word
             for word, value in (
                 ("params", params),
                 ("input_shapes", input_shapes),
                 ("signature", signature),
-                ("ends", ends if ends != "model" else ""),
-                ("name", name if isinstance(model, Network) else ""),
-                ("backend", backend),
+                ("ends", whole_graph and ends != "model"),
+                ("name", isinstance(model, Network) and name),
+                ("backend", whole_graph and backend),
             )
             if value
         ]
@@ -143,10 +149,15 @@ def network_of(
                 found=", ".join(given),
                 allowed="none: it is whole",
             )
+    if isinstance(model, Graph | Network):
         return model if isinstance(model, Network) else network_of_graph(model, name)
     from tinyai.frontends.files import is_read, network_of_file
 
     own = backend_of(backend) if backend else NO_BACKEND
+    if isinstance(model, SourceModel):
+        rounding = Rounding(target_for(model, target).rounding)
+        with stage("model to graph"):
+            return network_of_source(model, name or "network", rounding, ends, own)
     options = FileOptions(input_shapes, signature)
     if isinstance(model, str | os.PathLike):
         check_model(model)

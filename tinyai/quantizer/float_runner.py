@@ -50,7 +50,7 @@ class FloatModel(Protocol):
     inputs: tuple[TensorSpec, ...]
     results: tuple[SourceType, ...]
     root: Expr
-    fold: Fold
+    fold: Fold | None
 
     def key(self, root: Expr) -> str:
         """Which model this is: its operators and weights."""

@@ -156,6 +156,14 @@ class Site(NodeView):
         return self.call("transpose", value, of=of, axes=order)
 
 
+@dataclass(frozen=True)
+class Spelled:
+    """The origin of a call of ``function``: the node, with the values of its further operands."""
+
+    node: Any
+    operands: Mapping[str, Array]
+
+
 Read: TypeAlias = "Callable[[Site], Expr]"
 
 

@@ -18,6 +18,7 @@ from tinyai.frontends.relay.build import build
 from tinyai.frontends.relay.qdq import folding, is_plain
 from tinyai.frontends.relay.source import Source, source_types
 from tinyai.frontends.relay.writer import Writer
+from tinyai.qdq.operands import Fold
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.write import with_results
@@ -52,7 +53,7 @@ class RelayModel:
         self.inputs = tuple(map(_input, self.main.params))
         self.results = tuple(source_types(self.main.ret_type))
         self._source = Source()
-        self.fold = folding(self._source)
+        self.fold: Fold | None = folding(self._source)
         self.root = self._source(self.main.body)
 
     def written(self, root: Expr, switches: Mapping[Expr, str] | None = None) -> tvm.IRModule:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from tinyai.frontends.onnx.operators.rows import reads, reads_contrib
-from tinyai.frontends.onnx.reader import Read, Site, evaluated, fixed_sizes
+from tinyai.frontends.onnx.reader import Read, Site, Spelled, evaluated, fixed_sizes
 from tinyai.ir import Array
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
@@ -159,8 +160,8 @@ def _function(site: Site) -> Expr:
         return evaluated(node, operands, opset)[0]
 
     label = f"{node.op_type}({', '.join(['x', *said])})"
-    of = value.type
-    return site.call("function", value, of=of, label=label, compute=compute)
+    made = site.call("function", value, of=value.type, label=label, compute=compute)
+    return replace(made, origin=Spelled(node, numbers))
 
 
 @reads("Softmax")

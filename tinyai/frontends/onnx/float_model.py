@@ -1,0 +1,179 @@
+"""The float model of a file for the quantizer: ONNX Runtime runs it, TVM is not needed."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tinyai.doctor import cpu_description, instruction_sets
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.frontends.onnx.writer import written
+from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
+from tinyai.frontends.whole import End, SourceModel, attempt_of
+from tinyai.ir import Array
+from tinyai.quantizer.data import Sample
+from tinyai.quantizer.write import with_results
+from tinyai.runtime.library import Library
+from tinyai.runtime.link import write_library
+from tinyai.source import TVMS_OWN, Expr, Tuple, fixed_type
+from tinyai.target import Target
+from tinyai.tensor_spec import TensorSpec
+
+
+class FileModel:
+    """The ``FloatModel`` of a file that was read.
+
+    Raises ``OptionError`` for a model with states, or two inputs of one name.
+    """
+
+    def __init__(self, model: SourceModel) -> None:
+        names = [end.name for end in model.inputs]
+        if model.initial or len(set(names)) < len(names):
+            raise OptionError(
+                "float model to quantize",
+                found="states" if model.initial else f"inputs {', '.join(names)}",
+                allowed="a model without states, whose inputs have names of their own",
+            )
+        self.model = model
+        self.inputs = tuple(map(_spec, model.inputs))
+        self.results = tuple(end.expr.type for end in model.outputs)
+        self.root: Expr = model.result
+        self.fold = model.fold
+
+    def key(self, root: Expr) -> str:
+        return hashlib.sha256(self._file(root).SerializeToString()).hexdigest()[:16]
+
+    def runner(
+        self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None
+    ) -> Runner:
+        names = [*(each.name for each in self.inputs), *(switches or {}).values()]
+        file = self._file(root, values, [*(switches or {})])
+        return _in_onnx_runtime(file.SerializeToString(), names, len(self.results))
+
+    def recipe(self, root: Expr, values: Sequence[Expr]) -> FileRecipe:
+        content = self._file(root, values).SerializeToString()
+        names = tuple(each.name for each in self.inputs)
+        return FileRecipe(content, _machine(), names, len(self.results))
+
+    def integers(self, root: Expr, values: Sequence[Expr]) -> Runner:
+        """Where an operator stays in float there is no such code: the pairs are run as floats,
+        which round as the integers do but for the last bit."""
+        network = attempt_of(self.quantized(root, values), "network", TVMS_OWN).network
+        if network is None:
+            return self.runner(root, values)
+        with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+            file = Path(folder) / "network.so"
+            write_library(network, file, Target(), here=True)
+            library = Library(file)  # what is loaded stays, when its file goes
+        return Runner(library.run, len(self.results))
+
+    def quantized(self, root: Expr, values: Sequence[Expr] = ()) -> SourceModel:
+        """The model with the root ``root``, and ``values`` as further outputs. Floats between
+        dequantize and quantize stand for integers in it."""
+        fields = _fields(with_results(root, values))
+        readers = readers_of(fields)
+        names = [end.name for end in self.model.outputs] + [
+            f"value{n}" for n, _ in enumerate(values)
+        ]
+        return replace(
+            self.model,
+            inputs=tuple(
+                replace(end, quant=quant_of_input(end.expr, readers)) for end in self.model.inputs
+            ),
+            outputs=tuple(
+                End(name, expr, quant_of_output(expr))
+                for name, expr in zip(names, fields, strict=True)
+            ),
+            framework="",
+        )
+
+    def _file(
+        self, root: Expr, values: Sequence[Expr] = (), switches: Sequence[Expr] = ()
+    ) -> onnx.ModelProto:
+        inputs = [*(end.expr for end in self.model.inputs), *switches]
+        names = {expr: f"input{number}" for number, expr in enumerate(inputs)}
+        return written(_fields(with_results(root, values)), names)
+
+
+@dataclass(frozen=True)
+class FileRecipe:
+    """A float model as the bytes of an ONNX file, with further values after its own ``results``."""
+
+    content: bytes = field(repr=False)
+    machine: str
+    inputs: tuple[str, ...]
+    results: int
+
+    def runner(self) -> Runner:
+        """Raises ``EnvironmentProblem`` where this machine is another than that of who wrote it."""
+        if self.machine != _machine():
+            raise EnvironmentProblem(
+                "a worker's machine",
+                found=_machine(),
+                allowed=f"{self.machine}, as where the calibration began",
+                hint="floats of other code are not the same bit for bit",
+            )
+        return _in_onnx_runtime(self.content, self.inputs, self.results)
+
+
+class Runner:
+    """The ``FloatRunner`` of a function from inputs by name to ``results`` and further values."""
+
+    def __init__(self, call: Callable[[dict[str, Array]], list[Array]], results: int) -> None:
+        self._call, self._results = call, results
+        self._switches: dict[str, Array] = {}
+        self._made: list[Array] = []
+
+    def set(self, switch: str, value: Array) -> None:
+        self._switches[switch] = value
+
+    def run(self, sample: Sample) -> list[Array]:
+        self._made = self._call({**sample, **self._switches})
+        return self._made[: self._results]
+
+    def values(self) -> Iterator[Array]:
+        return iter(self._made[self._results :])
+
+
+def _in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> Runner:
+    """One thread and floats alone, so that the values are the same at each run."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    places = {name: f"input{number}" for number, name in enumerate(inputs)}
+    used = {each.name for each in session.get_inputs()}
+
+    def call(given: dict[str, Array]) -> list[Array]:
+        found = session.run(
+            None, {places[n]: each for n, each in given.items() if places[n] in used}
+        )
+        return [np.asarray(each) for each in found]
+
+    return Runner(call, results)
+
+
+def _machine() -> str:
+    """What floats depend on: ONNX Runtime, and the instructions that it may use."""
+    sets: Any = instruction_sets(cpu_description())
+    return f"ONNX Runtime {version('onnxruntime')} on {', '.join(sorted(sets))}"
+
+
+def _fields(root: Expr) -> tuple[Expr, ...]:
+    return root.fields if isinstance(root, Tuple) else (root,)
+
+
+def _spec(end: End) -> TensorSpec:
+    of = fixed_type(end.expr.type, f"input {end.name}")
+    return TensorSpec(end.name, of.shape, str(of.dtype))

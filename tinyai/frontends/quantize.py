@@ -1,0 +1,108 @@
+"""``tinyai.quantize_file`` and ``tinyai.calibrate_file``: float models of files, without TVM."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.frontends.files import READ, is_read, read_file
+from tinyai.frontends.whole import SourceModel
+from tinyai.model_file import FileOptions, check_model
+from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
+from tinyai.quantizer.calibration import Calibration
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.data import Data
+from tinyai.quantizer.mixed import Mixed
+from tinyai.quantizer.quantize import quantized
+from tinyai.quantizer.report import QuantReport
+
+if TYPE_CHECKING:
+    from tinyai.frontends.onnx.float_model import FileModel
+
+
+class Asked(TypedDict, total=False):
+    """What ``tinyai.quantize`` takes by these names too."""
+
+    compared: int
+    progress: bool
+    rank: bool
+    mixed: Mixed | None
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedFile:
+    """``model`` has quantize and dequantize around its operators: ``tinyai.compile`` takes it, and
+    whatever else takes a model. ``report`` says what was lost where."""
+
+    model: SourceModel
+    report: QuantReport
+
+
+def quantize_file(
+    file: str | os.PathLike[str],
+    calibration: Data | Calibration,
+    config: QuantConfig | None = None,
+    *,
+    input_shapes: str = "",
+    signature: str = "",
+    **asked: Unpack[Asked],
+) -> QuantizedFile:
+    """Quantize the float model of an .onnx or .tflite file by what its values are on samples.
+
+    The arguments are those of ``tinyai.quantize`` (``compared``, ``progress``, ``rank`` and
+    ``mixed`` too), a calibration is that of ``tinyai.calibrate_file``; ``input_shapes`` and
+    ``signature`` are those of ``tinyai.compile``. ONNX Runtime runs the floats, a sample at a time,
+    and the integers of the report are tinyai's own.
+    Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad argument, or a model with
+    an operator that tinyai does not read; what the reader of the file raises; and
+    ``EnvironmentProblem`` where a package is missing: onnx, onnxruntime, or the reader's.
+    """
+    model = _model_of(file, FileOptions(input_shapes, signature))
+    result = quantized(model, calibration, config or QuantConfig(), **asked)
+    return QuantizedFile(model.quantized(result.root), result.report)
+
+
+def calibrate_file(
+    file: str | os.PathLike[str],
+    calibration: Data,
+    config: QuantConfig | None = None,
+    *,
+    input_shapes: str = "",
+    signature: str = "",
+    client: Any = None,
+    compared: int = COMPARED,
+    progress: bool = False,
+) -> Calibration:
+    """What the values of a file's float model are on samples, for ``tinyai.quantize_file``; the
+    arguments are those of ``tinyai.calibrate`` and of ``quantize_file``, as are the errors."""
+    model = _model_of(file, FileOptions(input_shapes, signature))
+    points = points_of(model, config or QuantConfig())
+    return calibrated(
+        model, points, calibration, client=client, compared=compared, progress=progress
+    )
+
+
+def _model_of(file: str | os.PathLike[str], options: FileOptions) -> FileModel:
+    kind = check_model(file)
+    if not is_read(file, options):
+        raise OptionError(
+            "float file to quantize without TVM",
+            found=f"{kind} and input shapes" if kind in READ else kind,
+            allowed="an .onnx file, or a .tflite file in its own shapes",
+            hint="tinyai.quantize, with a TVM with Relay",
+        )
+    for package in ("onnx", "onnxruntime"):
+        if find_spec(package) is None:
+            raise EnvironmentProblem(
+                f"the package {package} is missing, by which float models run",
+                found="no such module",
+                allowed="onnx and onnxruntime",
+                hint='pip install "tinyai[onnx,check]"',
+            )
+
+    from tinyai.frontends.onnx.float_model import FileModel
+
+    return FileModel(read_file(file, options))

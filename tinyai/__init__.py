@@ -14,7 +14,6 @@ import tinyai.interrupts  # noqa: F401  # first, for what comes next takes time
 import importlib
 import sys
 import warnings
-from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from tinyai.errors import (
     ToolchainError,
     UnsupportedError,
 )
+from tinyai.frontends.tvms import NEED_RELAY, has, has_relax, of_tvm
 from tinyai.imported import when_imported
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from tinyai.checking.check import check
     from tinyai.checking.result import Comparison
     from tinyai.frontends.bundle import lower
+    from tinyai.frontends.explain import explain
     from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.quantize import calibrate_file, quantize_file
     from tinyai.frontends.relay.build import build
-    from tinyai.frontends.relay.explain import explain
     from tinyai.frontends.relay.own import partition_for
     from tinyai.frontends.relay.partition import partition_for_tinyai
     from tinyai.frontends.relay.quantize import calibrate, quantize
@@ -128,6 +128,7 @@ _NEUTRAL = {
     "Package": "tinyai.package",
     "compile": "tinyai.frontends.model",
     "emit_c": "tinyai.package",
+    "explain": "tinyai.frontends.explain",
     "package_of": "tinyai.package",
     "network_of": "tinyai.frontends.model",
     "calibrate_file": "tinyai.frontends.quantize",
@@ -152,31 +153,12 @@ _NEUTRAL = {
     "run_graph": "tinyai.reference",
 }
 
-_NEED_RELAY = {
-    "build": "tinyai.frontends.relay.build",
-    "calibrate": "tinyai.frontends.relay.quantize",
-    "explain": "tinyai.frontends.relay.explain",
-    "partition_for_tinyai": "tinyai.frontends.relay.partition",
-    "quantize": "tinyai.frontends.relay.quantize",
-    "partition_for": "tinyai.frontends.relay.own",
-    "seal": "tinyai.frontends.relay.seal",
-    "unseal": "tinyai.frontends.relay.seal",
-}
-
-
-# What a TVM with Relax and no Relay has of these.
-_OF_RELAX = {
-    "build": "tinyai.frontends.relax.pipeline",
-    "explain": "tinyai.frontends.relax.explain",
-    "partition_for_tinyai": "tinyai.frontends.relax.partition",
-}
-
 
 def register() -> bool:
     """Register tinyai's hooks with TVM, which is imported; again changes nothing. False where
     neither Relay is found nor, without it, Relax. Who imports TVM himself need not call it."""
-    if not _has("tvm.relay"):
-        if not _has_relax():
+    if not has("tvm.relay"):
+        if not has_relax():
             return False
         importlib.import_module("tinyai.frontends.relax.pipeline").register_hooks()
         return True
@@ -185,23 +167,9 @@ def register() -> bool:
     return True
 
 
-def _has(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (
-        Exception
-    ):  # a broken TVM raises exceptions of any kind; the doctor says what is wrong with it
-        return False
-
-
-def _has_relax() -> bool:
-    """Whether TVM has Relax and no Relay: where both are, Relax is an early one."""
-    return not _has("tvm.relay") and _has("tvm.relax") and _has("tvm_ffi")
-
-
 def _register_with(_: ModuleType) -> None:
     """A TVM with neither Relay nor Relax (its runtime alone) is left alone."""
-    if "tvm.relay" not in sys.modules and not ("tvm.relax" in sys.modules and _has_relax()):
+    if "tvm.relay" not in sys.modules and not ("tvm.relax" in sys.modules and has_relax()):
         return
     try:
         register()
@@ -233,18 +201,9 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _NEUTRAL:
         return getattr(importlib.import_module(_NEUTRAL[name]), name)
-    if name not in _NEED_RELAY:
+    if name not in NEED_RELAY:
         raise AttributeError(f"module 'tinyai' has no attribute {name!r}")
-    if name in _OF_RELAX and _has_relax():
-        return getattr(importlib.import_module(_OF_RELAX[name]), name)
-    if not _has("tvm.relay"):
-        raise EnvironmentProblem(
-            f"tinyai.{name} needs a TVM with Relay",
-            found="no module tvm.relay" + ", but tvm.relax" * _has_relax(),
-            allowed="a TVM with Relay, such as 0.17",
-            hint="python -m tinyai doctor",
-        )
-    return getattr(importlib.import_module(_NEED_RELAY[name]), name)
+    return of_tvm(name)
 
 
 when_imported("tvm.contrib.pickle_memoize", _memoize_in_memory)

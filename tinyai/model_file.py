@@ -22,6 +22,15 @@ class FileOptions:
     input_shapes: str = ""
     signature: str = ""
 
+    def require_file(self, model: object) -> None:
+        """Raises ``OptionError`` where there is something to choose beside what is no file."""
+        if self != AS_IT_IS and not isinstance(model, str | os.PathLike):
+            raise OptionError(
+                "input_shapes or signature",
+                found=f"beside a {type(model).__name__}",
+                allowed="beside the path of a model file",
+            )
+
     def shapes_for_tvm(self) -> str:
         """The shapes, for TVM's importers. Raises ``OptionError`` for what they know nothing of."""
         if self.signature:

@@ -70,7 +70,7 @@ def run(file: Path, told: bool, kept: Path) -> str:
     from tests.support.mutation_worker import Defect, check_message
     from tinyai.backend import compile_graph
     from tinyai.errors import BoundaryError, DefectError, TinyAIError
-    from tinyai.frontends.files import network_of_file
+    from tinyai.frontends.files import explain_file, network_of_file
     from tinyai.passes import optimize
     from tinyai.reference import run_graph
     from tinyai.target import Target
@@ -82,6 +82,7 @@ def run(file: Path, told: bool, kept: Path) -> str:
     except DefectError as error:
         return f"DEFECT {traceback.format_exception(error)[-1][-1500:]}"
     except BoundaryError as error:
+        explain_file(file, target)  # divides it
         return f"stays out: {error.report.host[0].reason.clause}"
     except TinyAIError as error:
         try:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 from tinyai.backend import compile_once
 from tinyai.codegen.c import identifier
-from tinyai.frontends.whole import FileReport, SourceModel, attempt_of, network_of
+from tinyai.frontends.parts import report_of_parts, row_of_region
+from tinyai.frontends.whole import SourceModel, attempt_of, network_of
 from tinyai.model_file import AS_IT_IS, FileOptions
 from tinyai.network import Network, c_name
 from tinyai.own import NO_BACKEND, OwnBackend
-from tinyai.partition.rows import region_row
+from tinyai.partition.told import DivisionReport
 from tinyai.report import Report
 from tinyai.source import Call, Rounding, post_order
 from tinyai.stages import stage
@@ -61,25 +61,18 @@ def network_of_file(
 def explain_file(
     file: str | os.PathLike[str], target: Target, options: FileOptions = AS_IT_IS
 ) -> Report:
-    """What keeps a file from being compiled: a row an operator; or its one region. Raises what its
-    reader raises, and where it has no C what ``tinyai.compile`` does."""
+    """The regions of a file, and what of it would stay on a host, and why. Raises what its reader
+    raises, and where a whole file has no C what ``tinyai.compile`` does."""
     target = target.for_model(file)
     model = read_file(file, options)
-    attempt = attempt_of(model, c_name(Path(file).stem), Rounding(target.rounding))
+    name = c_name(Path(file).stem)
+    attempt = attempt_of(model, name, Rounding(target.rounding))
     if attempt.network is None:
-        return FileReport(attempt.rows, ())
+        return report_of_parts(attempt, model, name, target)
     with stage("the C"):
         compiled = compile_once(attempt.network.graph, target, last=True)
-    calls = {
-        (each.spelled, each.name) for each in post_order(model.result) if isinstance(each, Call)
-    }
-    region = region_row(
-        attempt.network.name,
-        compiled,
-        Counter(spelled for spelled, _ in calls),
-        arena_limit=target.arena_limit,
-        weight_limit=target.weight_limit,
-    )
+    calls = (each for each in post_order(model.result) if isinstance(each, Call))
+    region = row_of_region(name, compiled, ((e.spelled, e.name) for e in calls), target)
     states = attempt.network.states
     region = replace(region, state_bytes=sum(state.port.type.bytes for state in states))
-    return FileReport((), (region,))
+    return DivisionReport((), (region,))

@@ -159,6 +159,7 @@ def network_of(
         with stage("model to graph"):
             return network_of_source(model, name or "network", rounding, ends, own)
     options = FileOptions(input_shapes, signature)
+    options.require_file(model)
     if isinstance(model, str | os.PathLike):
         check_model(model)
         check_no_params(params)

@@ -3,8 +3,8 @@ a host, for there is none. Knows no file format and no framework."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError, owning_faults
@@ -24,10 +24,11 @@ from tinyai.ops import operators_added
 from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.reasons import Language, Whole
 from tinyai.partition.rows import float_row, host_row
+from tinyai.partition.told import DivisionReport
 from tinyai.patterns import OPERATORS, PATTERNS
 from tinyai.qdq import Rewriting
 from tinyai.qdq.operands import Fold, is_call, operator_name, tuple_of
-from tinyai.report import HostRow, Reason, Report, safe
+from tinyai.report import HostRow, Reason, safe
 from tinyai.source import (
     Call,
     Constant,
@@ -132,12 +133,25 @@ def network_of(
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of a model: a network, or None and the report's rows of the operators that stay
-    out. ``floats`` names the dtypes of a model that computes in floats alone."""
+    """What became of a model: a network, or None. ``model`` has integers in place of pairs,
+    ``refused`` are the calls in it that stay out, in the order of computation, with the report's
+    rows. ``floats`` names the dtypes of a model that computes in floats alone."""
 
     network: Network | None
-    rows: tuple[HostRow, ...] = ()
+    model: SourceModel
+    refused: Mapping[Call, HostRow] = field(default_factory=dict)
     floats: str = ""
+
+    @property
+    def rows(self) -> tuple[HostRow, ...]:
+        return rows_once(self.refused.values())
+
+
+def rows_once(rows: Iterable[HostRow]) -> tuple[HostRow, ...]:
+    """One row for the calls that an operator of a file became: the first."""
+    rows = list(rows)
+    once = {(row.operator, row.name or number): row for number, row in enumerate(reversed(rows))}
+    return tuple(reversed(once.values()))
 
 
 def attempt_of(
@@ -156,9 +170,9 @@ def attempt_of(
             model = _with_integer_ends(model)
         floats = _floats_alone(model)
         walk = _Attempting(name, mode, model, _reasons_of_floats(rewriting))
-        rows = walk.rows(floats)
-        if rows:
-            return Attempt(None, rows, floats)
+        refused = walk.rows(floats)
+        if refused:
+            return Attempt(None, model, refused, floats)
         graph = own.passed(verify(walk.graph(end.expr for end in model.outputs)))
     inputs = _ports(graph, graph.inputs, model.inputs)
     outputs = _ports(graph, graph.outputs, model.outputs)
@@ -176,7 +190,7 @@ def attempt_of(
         kernels=own.kernels,
         states=states,
     )
-    return Attempt(network)
+    return Attempt(network, model)
 
 
 def _ports(graph: Graph, tensors: Sequence[str], ends: Sequence[End]) -> tuple[Port, ...]:
@@ -217,22 +231,18 @@ class _Attempting(Walk):
             except Refusal as refusal:
                 self._refuse(call, refusal)
 
-    def rows(self, floats: str) -> tuple[HostRow, ...]:
-        """The report's rows, in the order of computation: one for the calls that an operator of
-        the file became."""
+    def rows(self, floats: str) -> dict[Call, HostRow]:
+        """The report's rows, in the order of computation."""
         if floats:
             kept = [each for each in self._calls if not _moves_floats(each)]
             unread = {each: each.origin.refusal for each in kept if isinstance(each.origin, Unread)}
-            rows = [
-                self._row(each, unread[each]) if each in unread else float_row(each, self._language)
+            return {
+                each: self._row(each, unread[each])
+                if each in unread
+                else float_row(each, self._language)
                 for each in kept
-            ]
-        else:
-            rows = [self._row(*each) for each in self.refused.items()]
-        once = {
-            (row.operator, row.name or number): row for number, row in enumerate(reversed(rows))
-        }
-        return tuple(reversed(once.values()))
+            }
+        return {call: self._row(call, refusal) for call, refusal in self.refused.items()}
 
     def _row(self, call: Call, refusal: Refusal) -> HostRow:
         unread = isinstance(call.origin, Unread) or call.op not in OPERATORS
@@ -347,28 +357,13 @@ def _floats_alone(model: SourceModel) -> str:
     return ", ".join(sorted(floats))
 
 
-class FileReport(Report):
-    """Text and table show operators that stay out for one reason together; the rows have each."""
-
-    @property
-    def shown(self) -> tuple[HostRow, ...]:
-        groups: dict[tuple[str, ...], list[HostRow]] = {}
-        for row in self.host:
-            key = (row.operator, row.reason.clause, row.reason.allowed, row.hint)
-            groups.setdefault(key, []).append(row)
-        return tuple(
-            replace(rows[0], operator=f"{len(rows)} {rows[0].operator}") if rows[1:] else rows[0]
-            for rows in groups.values()
-        )
-
-
 _REFUSED = "not all of the model can be compiled, and there is no host for the rest"
 
 
 def _boundary(
     model: SourceModel, attempt: Attempt, mode: Rounding, own: OwnBackend
 ) -> BoundaryError:
-    report = FileReport(attempt.rows, ())
+    report = DivisionReport(attempt.rows, ())
     if attempt.floats:
         return BoundaryError(
             _REFUSED,

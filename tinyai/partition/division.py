@@ -16,7 +16,6 @@ from tinyai.ir import Graph
 from tinyai.partition.groups import groups_of, without_loose_ends
 from tinyai.partition.model import Item, Model, UnfitInput
 from tinyai.partition.trial import to_blame, tried, unbuilt
-from tinyai.qdq import floats_of
 from tinyai.report import Reason
 from tinyai.source import Expr, Refusal, Tuple
 from tinyai.target import Target
@@ -65,20 +64,14 @@ def divide(model: Model[Item], target: Target, barred: Mapping[Item, Refusal]) -
             return Division(model, target, tuple(regions), reasons)
         for items, why in found.items():
             if not isinstance(why, Compiled):
-                leaving = {_whole(model, item): reason for item, reason in why.items()}
+                leaving = {
+                    each: reason for item, reason in why.items() for each in model.together(item)
+                }
                 if taken.isdisjoint(
                     leaving
                 ):  # so that something leaves each time, and an end comes
                     leaving = dict.fromkeys(items, next(iter(why.values())))
                 reasons |= leaving
-
-
-def _whole(model: Model[Item], item: Item) -> Item:
-    """The operator that makes an item, which may be a part of its result: such a part leaves with
-    the others."""
-    while model.kind(item) == "part":
-        item = model.reads(item)[0]
-    return item
 
 
 class _Left(Exception):
@@ -136,7 +129,7 @@ class _Group(Generic[Item]):
         model, by_name = self.model, {self.model.name(item): item for item in self.items}
         return {
             item: model.reason(item, model.why_float(item, refusal, self.items))
-            for call, refusal in floats_of(integers, model.rounding)
+            for call, refusal in model.floats(integers)
             if (item := by_name.get(call.name)) is not None
         }
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from tinyai.ir import Graph, verify
 from tinyai.lowering import Walk
-from tinyai.qdq import Rewriting
+from tinyai.qdq import Rewriting, floats_of
 from tinyai.report import Reason
 from tinyai.source import (
     Call,
@@ -83,6 +83,20 @@ class Model(abc.ABC, Generic[Item]):
     def reason(self, item: Item, refusal: Refusal) -> Reason:
         """A refusal for the report."""
 
+    def together(self, item: Item) -> Collection[Item]:
+        """The items that leave a group with one: a part of a result with what makes it."""
+        while self.kind(item) == "part":
+            item = self.reads(item)[0]
+        return (item,)
+
+    def integers(self, result: Tuple) -> Expr:
+        """Values of the model, with pairs as integers."""
+        return Rewriting(result, self.rounding).result
+
+    def floats(self, integers: Expr) -> Iterable[tuple[Call, Refusal | None]]:
+        """What stayed float in ``integers`` and cannot, with its refusal where there is one."""
+        return floats_of(integers, self.rounding)
+
     @abc.abstractmethod
     def why_float(self, item: Item, refusal: Refusal | None, inside: Collection[Item]) -> Refusal:
         """What keeps an operator of a group from becoming one of integers; ``refusal`` is None
@@ -129,7 +143,7 @@ class Part(Generic[Item]):
         """The tensors of ``outputs`` as they lie in memory, with pairs as integers."""
         fields = tuple(self.model.stored(item, self.values[item]) for item in outputs)
         result = Tuple(tuple(each.type for each in fields), load=lambda: fields)
-        return Rewriting(result, self.model.rounding).result
+        return self.model.integers(result)
 
     def graph(self, integers: Expr, inputs: Iterable[Item], name: str = "net") -> Graph:
         """The graph that makes ``integers`` of ``inputs``. Raises ``Refusal``, which knows its

@@ -29,6 +29,8 @@ from tinyai.source import TVMS_OWN, Call, Expr, Field, Refusal, Rounding, tensor
 
 # Clauses of what was taken, and turned out to have no C.
 OWN_FAULT, NO_CODE = "a fault of tinyai's own", "code generation"
+# Clauses of what is left out because of what is beside it.
+NEIGHBOURS, IDLE = "neighbours", "idle region"
 _MOST_ROOTS = 64  # places above an operator at which a composite around it is looked for
 
 
@@ -47,6 +49,11 @@ _COMMON_HINTS: Hints = (
         about(NO_CODE),
         "nothing has to change, for the host computes it; or write it with other operators",
     ),
+    (
+        about(NEIGHBOURS),
+        "nothing: it goes with the operators beside it, of which the report says more",
+    ),
+    (about(IDLE), "nothing, since it computes nothing"),
 )
 
 
@@ -273,7 +280,7 @@ def _left_out(call: Call, whole: Whole) -> Reason:
         allowed = "a way to the region that leads through no operator of the host"
         return Reason("operator", call.spelled, len(piece), "detour", found, allowed)
     allowed = "at least one operator that computes"
-    return Reason("operator", call.spelled, len(piece), "idle region", f"only {names}", allowed)
+    return Reason("operator", call.spelled, len(piece), IDLE, f"only {names}", allowed)
 
 
 def _piece(call: Call, whole: Whole) -> dict[Call, None]:

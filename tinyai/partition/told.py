@@ -10,12 +10,12 @@ from typing import Generic
 from tinyai.errors import UsageWarning
 from tinyai.partition.division import Division
 from tinyai.partition.model import Item
+from tinyai.partition.reasons import IDLE, NEIGHBOURS
 from tinyai.partition.rows import bytes_of, region_row
 from tinyai.report import HostRow, Reason, RegionRow, Report, safe
 from tinyai.source import Refusal
 
-# Clauses of what is left out as a whole, beside those of readers and builders.
-NEIGHBOURS, IDLE = "neighbours", "idle region"
+# The clause of a float that nothing makes an integer of.
 NOT_QUANTIZED = "quantization of the result"
 
 
@@ -37,7 +37,7 @@ class DivisionReport(Report):
 
 
 def _is_pair(row: HostRow) -> bool:
-    return row.operator.rpartition(".")[2].startswith(("quantize", "dequantize"))
+    return row.operator.rpartition(".")[2].lower().startswith(("quantize", "dequantize"))
 
 
 def _is_refused(row: HostRow) -> bool:

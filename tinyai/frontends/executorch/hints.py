@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinyai.partition.reasons import Hints, about, hint_of
-from tinyai.partition.told import IDLE, NEIGHBOURS, NOT_QUANTIZED
+from tinyai.partition.told import NOT_QUANTIZED
 from tinyai.report import Reason
 
 # The clause of what is left out because its name was given.
@@ -23,11 +23,6 @@ _HINTS: Hints = (
         about("operator"),
         "write it with operators that tinyai takes, or let XnnpackPartitioner() take what is left",
     ),
-    (
-        about(NEIGHBOURS),
-        "nothing: it goes with the operators beside it, of which the report says more",
-    ),
-    (about(IDLE), "nothing, since it computes nothing"),
     (
         lambda reason: reason.allowed == "fixed dimensions",
         "export without dynamic_shapes; a program may have a method for each shape",

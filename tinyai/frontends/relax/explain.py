@@ -15,8 +15,6 @@ from tinyai.frontends.relax.operators import READERS
 from tinyai.partition.macs import macs
 from tinyai.partition.reasons import Hints, about, hint_of
 from tinyai.partition.told import (
-    IDLE,
-    NEIGHBOURS,
     NOT_QUANTIZED,
     DivisionReport,
     Told,
@@ -87,11 +85,6 @@ _HINTS: Hints = (
         f"write it with operators that tinyai reads: {len(READERS)} of relax.op, the keys of "
         "tinyai.frontends.relax.operators.READERS",
     ),
-    (
-        about(NEIGHBOURS),
-        "nothing: it goes with the operators beside it, of which the report says more",
-    ),
-    (about(IDLE), "nothing, since it computes nothing"),
     (
         lambda reason: reason.allowed == "fixed dimensions",
         'relax.transform.BindSymbolicVars({"N": 1}, "main") before the partition, or import with '

@@ -235,8 +235,8 @@ def test_a_float_model_is_compiled_by_samples(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert sorted(each.name for each in tmp_path.iterdir()) == ["data.npz", "digits.so"]
     image = load_split().held_out.images[:1]
-    wanted = tinyai.quantize(DIGITS, None, [*samples(16)], compared=1).module
-    (integers,) = runner(tinyai.build(wanted))({"image": image})
+    wanted = tinyai.quantize_file(DIGITS, [*samples(16)], compared=1).model
+    (integers,) = tinyai.Model(wanted).run(image)
     (ours,) = tinyai.Model(tmp_path / "digits.so").run(image)
     np.testing.assert_array_equal(ours, integers)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinyai.cli.quantize import quantized_first
+from tinyai.cli.quantize import Quantizing, quantized_first, quantizer_options
 from tinyai.cli.shared import (
     Asked,
     command,
@@ -24,6 +24,7 @@ from tinyai.files import check_place, written_whole
 from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
+    from tinyai.frontends.whole import SourceModel
     from tinyai.ir import Array
     from tinyai.model_file import FileOptions
     from tinyai.network import Network
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrate",
     type=click.Path(),
-    help="Quantize a float MODEL first, as tinyai quantize does without options, by these samples; "
-    "no framework has these integers, so that --rounding is upward if none is named.",
+    help="Quantize a float MODEL first by these samples, as tinyai quantize does; no framework has "
+    "these integers: --rounding is upward if none is named.",
 )
 @click.option(
     "--ports-in-arena",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     default=None,
     help="Whether an operator that would stay on the host is an error: always, but for .relay.so.",
 )
+@quantizer_options
 @file_options
 @json_option
 def compile(
@@ -90,6 +92,7 @@ def compile(
     backend: str | None,
     cc: str | None,
     strict: bool | None,
+    quantizing: Quantizing,
     reading: FileOptions,
     as_json: bool,
 ) -> None:
@@ -101,6 +104,7 @@ def compile(
     NAME.tar       a C package in an archive
     NAME, NAME/    a C package in a folder
     """
+    from tinyai.network import c_name
     from tinyai.runtime.toolchain import Toolchain
 
     toolchain = Toolchain(cc) if cc is not None else None
@@ -113,16 +117,18 @@ def compile(
         from tinyai.own import backend_of_file
 
         backend = backend_of_file(backend)
-    shapes = reading.shapes_for_tvm() if calibrate else reading.input_shapes
-    with quantized_first(model, calibrate, shapes) as (model, shapes):
-        reading = replace(reading, input_shapes=shapes)
-        asked = asked.for_model(model)
-        if output.name.endswith(".relay.so"):
+    for_relay = output.name.endswith(".relay.so")
+    quantized = quantized_first(model, calibrate, quantizing, reading, for_relay=for_relay)
+    with quantized as (source, reading):
+        if not isinstance(source, str):  # which has no name of its own
+            name = name or c_name(Path(model).stem)
+        asked = asked.for_model(source)
+        if isinstance(source, str) and for_relay:
             if name or ends != "model" or backend:
                 raise OptionError(
                     "options of TVM's library", found="--name, --ends, --backend", allowed="none"
                 )
-            facts = _relay_library(model, output, asked, strict, reading, toolchain)
+            facts = _relay_library(source, output, asked, strict, reading, toolchain)
         elif strict is False:
             raise OptionError(
                 "--no-strict",
@@ -130,10 +136,10 @@ def compile(
                 allowed="beside NAME.relay.so alone",
             )
         elif output.suffix == ".so":
-            facts = _library(model, output, asked, name, ends, reading, backend, toolchain)
+            facts = _library(source, output, asked, name, ends, reading, backend, toolchain)
         elif output.suffix in ("", ".tar"):
             facts = _package(
-                model,
+                source,
                 output,
                 asked,
                 name,
@@ -154,7 +160,7 @@ def compile(
         print_json(facts)
     else:
         click.echo("\n".join(_lines(facts)))
-        tell_rounding(model, asked, aside=False)
+        tell_rounding(source, asked, aside=False)
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -175,7 +181,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 
 
 def _library(
-    model: str,
+    model: str | SourceModel,
     output: Path,
     asked: Asked,
     name: str,
@@ -202,7 +208,7 @@ def _library(
 
 
 def _package(
-    model: str,
+    model: str | SourceModel,
     output: Path,
     asked: Asked,
     name: str,

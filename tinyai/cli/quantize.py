@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tinyai.cli.shared import command, console, json_option, relay_for, shapes_option
+from tinyai.cli.shared import command, console, file_options, json_option, relay_for
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
-from tinyai.model_file import check_model
-from tinyai.stages import stage
+from tinyai.model_file import AS_IT_IS, IMPORTED, RELAY_TEXT, FileOptions, check_model
+from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
+    from tinyai.frontends.quantize import Asked, QuantizedFile
     from tinyai.frontends.relay.quantize import Quantized
+    from tinyai.frontends.whole import SourceModel
     from tinyai.quantizer.config import QuantConfig
+    from tinyai.quantizer.mixed import Mixed
+    from tinyai.quantizer.report import QuantReport
 
 _COMPARED = "Samples that run by the integers too, for the report and the ranking."
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,33 +51,84 @@ _HELP = {
 }
 
 
-def config_options(function: F) -> F:
-    """A flag for each field of ``QuantConfig``; the function gets it as ``config``."""
+# Beside --rounding, which is of integers, this one is of weights.
+_FLAGS = {"rounding": "round-weights"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantizing:
+    """What options ask of the quantizer."""
+
+    config: QuantConfig
+    mixed: Mixed | None
+    compared: int
+    rank: bool = False
+
+    @property
+    def asked(self) -> Asked:
+        """The arguments of ``tinyai.quantize`` and ``tinyai.quantize_file`` by name."""
+        asked: Asked = {"rank": self.rank, "mixed": self.mixed, "compared": self.compared}
+        return {**asked, "progress": True}
+
+
+def quantizer_options(function: F) -> F:
+    """A flag for each field of ``QuantConfig``, and those of a goal; the function gets them as
+    ``quantizing``."""
     from tinyai.quantizer.config import QuantConfig
 
     fields = dataclasses.fields(QuantConfig)
 
     @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        given = {each.name: kwargs.pop(each.name) for each in fields}
-        return function(*args, config=QuantConfig(**given), **kwargs)
+    def run(
+        *args: Any,
+        mixed_sqnr: float | None,
+        mixed_agreement: float | None,
+        compared: int,
+        **kwargs: Any,
+    ) -> Any:
+        config = QuantConfig(**{each.name: kwargs.pop(f"config_{each.name}") for each in fields})
+        mixed = None
+        if mixed_sqnr is not None or mixed_agreement is not None:
+            from tinyai.quantizer.mixed import Mixed
+
+            mixed = Mixed(mixed_sqnr, mixed_agreement)
+        return function(*args, quantizing=Quantizing(config, mixed, compared), **kwargs)
 
     decorated: Any = run
     for each in reversed(fields):
-        flag, default = f"--{each.name.replace('_', '-')}", each.default
+        word, default = _FLAGS.get(each.name, each.name.replace("_", "-")), each.default
         many, settings = isinstance(default, tuple), {"show_default": default != ()}
-        if isinstance(default, bool):
-            flag += f"/--no-{each.name.replace('_', '-')}"
+        flag = f"--{word}/--no-{word}" if isinstance(default, bool) else f"--{word}"
+        dest = f"config_{each.name}"
         decorated = click.option(
-            flag, each.name, default=default, multiple=many, help=_HELP[each.name], **settings
+            flag, dest, default=default, multiple=many, help=_HELP[each.name], **settings
         )(decorated)
+    for option in reversed(_GOAL):
+        decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+_GOAL = (
+    click.option(
+        "--mixed-sqnr",
+        type=float,
+        help="Give the worst layers 16 bits, or float, until results have so many dB.",
+    ),
+    click.option(
+        "--mixed-agreement",
+        type=float,
+        help="... until results have the same largest value in that share of samples: 0 to 1.",
+    ),
+    click.option(
+        "--compared", type=click.IntRange(min=1), default=8, show_default=True, help=_COMPARED
+    ),
+)
 
 
 @command(
     "quantize",
-    "tinyai quantize model.onnx --calibrate samples.npz -o model.relay --observer percentile",
-    "tinyai quantize model.onnx --calibrate pictures -o model.relay --rank --plot report.png",
+    "tinyai quantize model.onnx --calibrate samples.npz --observer percentile",
+    "tinyai quantize model.onnx --calibrate pictures --rank --plot report.png",
     "tinyai quantize model.onnx --calibrate pictures -o model.relay --mixed-sqnr 30",
 )
 @click.argument("model", type=click.Path())
@@ -83,102 +138,121 @@ def config_options(function: F) -> F:
     type=click.Path(),
     help="Samples: .npz with an array for each input; a folder of .npy, .png, .jpg, one a sample.",
 )
-@click.option("--output", "-o", required=True, type=click.Path(path_type=Path))
+@click.option("--output", "-o", type=click.Path(path_type=Path))
 @click.option("--rank", is_flag=True, help="Quantize each layer alone too: its damage, in dB.")
-@click.option(
-    "--mixed-sqnr",
-    type=float,
-    help="Give the worst layers 16 bits, or float, until results have so many dB.",
-)
-@click.option(
-    "--mixed-agreement",
-    type=float,
-    help="... until results have the same largest value in that share of samples: 0 to 1.",
-)
-@click.option(
-    "--compared", type=click.IntRange(min=1), default=8, show_default=True, help=_COMPARED
-)
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw: .png, .svg or .pdf.")
-@config_options
-@shapes_option
+@quantizer_options
+@file_options
 @json_option
 def quantize(
     model: str,
     calibrate: str,
-    output: Path,
+    output: Path | None,
     rank: bool,
-    mixed_sqnr: float | None,
-    mixed_agreement: float | None,
-    compared: int,
     plot: Path | None,
-    config: Any,
-    input_shapes: str,
+    quantizing: Quantizing,
+    reading: FileOptions,
     as_json: bool,
 ) -> None:
     """Quantize the float MODEL (.onnx, .tflite, Relay's text) by the values on samples.
 
-    OUTPUT (.relay) is Relay's text with quantize and dequantize, the weights and the layers' names,
-    which the other commands read. Printed is a row a layer: its range, scale, and ratio of signal
-    to noise.
+    Printed is a row a layer: its range, scale, and ratio of signal to noise. OUTPUT (.relay) is
+    Relay's text with quantize and dequantize, the weights and the layers' names, which the other
+    commands read. That and Relay's text need a TVM with Relay; ONNX Runtime runs other files.
     """
-    if output.suffix != ".relay":
-        raise OptionError("output", found=str(output), allowed="a name that ends with .relay")
-    check_place(output)
-    mixed = None
-    if mixed_sqnr is not None or mixed_agreement is not None:
-        from tinyai.quantizer.mixed import Mixed
-
-        mixed = Mixed(mixed_sqnr, mixed_agreement)
+    if output is not None:
+        if output.suffix != ".relay":
+            raise OptionError("output", found=str(output), allowed="a name that ends with .relay")
+        check_place(output)
     if plot is not None:
         from tinyai.quantizer.plot import require_place
 
         require_place(plot)
-    asked = {"rank": rank, "mixed": mixed, "compared": compared}
-    quantized = write_quantized(model, calibrate, output, config, input_shapes, **asked)
-    if plot is not None:
-        quantized.report.plot(plot)
-    if as_json:
-        click.echo(quantized.report.json())
+    quantizing = dataclasses.replace(quantizing, rank=rank)
+    if output is not None or check_model(model) in RELAY_TEXT:
+        report = relay_quantized(model, calibrate, output, quantizing, reading).report
     else:
-        console().print(quantized.report.table())
-        click.echo(str(quantized.report))
+        report = file_quantized(model, calibrate, quantizing, reading).report
+    if plot is not None:
+        report.plot(plot)
+    if as_json:
+        click.echo(report.json())
+    else:
+        console().print(report.table())
+        click.echo(str(report))
 
 
-def write_quantized(
+_STAGE = "ranges, pairs and the report"
+
+
+def file_quantized(
+    model: str, calibrate: str, quantizing: Quantizing, reading: FileOptions
+) -> QuantizedFile:
+    """A model file that is quantized without TVM."""
+    with stage(OWN_IMPORTS):
+        from tinyai.frontends.quantize import quantize_file
+    options, asked = dataclasses.asdict(reading), quantizing.asked
+    with stage(_STAGE):
+        return quantize_file(model, calibrate, quantizing.config, **options, **asked)
+
+
+def relay_quantized(
     model: str,
     calibrate: str,
-    output: Path,
-    config: QuantConfig,
-    input_shapes: str,
-    **asked: Any,
+    output: Path | None,
+    quantizing: Quantizing,
+    reading: FileOptions,
 ) -> Quantized:
-    """Quantize a model file and write it as Relay's text, whole or not at all."""
+    """A model file that is quantized by TVM, and written as Relay's text, whole or not at all."""
     check_model(model)
     with relay_for("quantize"):
         from tinyai.frontends.relay.load import load_model
         from tinyai.frontends.relay.quantize import quantize
         from tinyai.frontends.relay.text import text_of
-    mod, params = load_model(model, input_shapes)
-    with stage("ranges, pairs and the report"):
-        quantized = quantize(mod, params, calibrate, config, progress=True, **asked)
-    with stage("write"), written_whole(output) as beside:
-        text = text_of(quantized.module)
-        beside.write_text(text)
+    mod, params = load_model(model, reading.shapes_for_tvm())
+    with stage(_STAGE):
+        quantized = quantize(mod, params, calibrate, quantizing.config, **quantizing.asked)
+    if output is not None:
+        with stage("write"), written_whole(output) as beside:
+            beside.write_text(text_of(quantized.module))
     return quantized
 
 
 @contextlib.contextmanager
 def quantized_first(
-    model: str, calibrate: str | None, input_shapes: str
-) -> Iterator[tuple[str, str]]:
-    """The model file to compile and the shapes of its inputs: ``model``, or what is quantized of it
-    by the samples ``calibrate``."""
-    if calibrate is None:
-        yield model, input_shapes
-        return
+    model: str,
+    calibrate: str | None,
+    quantizing: Quantizing,
+    reading: FileOptions,
+    *,
+    for_relay: bool,
+) -> Iterator[tuple[str | SourceModel, FileOptions]]:
+    """The model to compile, with its options: the file ``model``, or what is quantized of it by the
+    samples ``calibrate``, as Relay's text where TVM is to build it."""
     from tinyai.quantizer.config import QuantConfig
 
+    if calibrate is None:
+        if quantizing != Quantizing(QuantConfig(), None, quantizing.compared):
+            raise OptionError(
+                "options of the quantizer", found="some", allowed="beside --calibrate SAMPLES"
+            )
+        yield model, reading
+        return
+    if quantizing.mixed is not None and not for_relay:
+        mixed = dataclasses.replace(quantizing.mixed, floats=False)
+        quantizing = dataclasses.replace(quantizing, mixed=mixed)
+    if not for_relay and check_model(model) in IMPORTED:
+        quantized = file_quantized(model, calibrate, quantizing, reading)
+        _tell_goal(quantized.report)
+        yield quantized.model, AS_IT_IS
+        return
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         made = Path(folder) / f"{Path(model).stem}.relay"
-        write_quantized(model, calibrate, made, QuantConfig(), input_shapes)
-        yield str(made), ""
+        _tell_goal(relay_quantized(model, calibrate, made, quantizing, reading).report)
+        yield str(made), AS_IT_IS
+
+
+def _tell_goal(report: QuantReport) -> None:
+    """Say on standard error what was done for a goal, and whether it was reached."""
+    if report.mixed is not None:
+        click.echo(str(report.mixed), err=True)

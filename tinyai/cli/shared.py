@@ -127,17 +127,18 @@ class Asked:
         """Whether none of the options is the partition's."""
         return set(self.options) <= {each.name for each in dataclasses.fields(Target)}
 
-    def for_model(self, file: str) -> Asked:
-        """With the rounding of a model file, where none is asked for. Raises what ``check_model``
-        does, before TVM is imported."""
-        check_model(file)
-        rounding = Target(rounding=self.options.get("rounding", "")).for_model(file).rounding
+    def for_model(self, model: object) -> Asked:
+        """With the rounding of a model, where none is asked for. Raises what ``check_model`` does
+        for a file, before TVM is imported."""
+        if isinstance(model, str):
+            check_model(model)
+        rounding = Target(rounding=self.options.get("rounding", "")).for_model(model).rounding
         return dataclasses.replace(self, options={**self.options, "rounding": rounding})
 
 
-def tell_rounding(file: str, asked: Asked, *, aside: bool) -> None:
-    """Print whose integers the code of a model file has; ``aside`` on the error output."""
-    rounding, own = asked.options["rounding"], default_rounding(file)
+def tell_rounding(model: object, asked: Asked, *, aside: bool) -> None:
+    """Print whose integers the code of a model has; ``aside`` on the error output."""
+    rounding, own = asked.options["rounding"], default_rounding(model)
     told = f"rounding: {rounding} ({FRAMEWORKS[rounding]}'s integers"
     told += "" if own == rounding else f"; --rounding {own} gives {FRAMEWORKS[own]}'s"
     click.echo(f"{told})", err=aside)

@@ -23,10 +23,12 @@ _SHARE = 0.5
 @dataclass(frozen=True)
 class Mixed:
     """The goal of a mixed precision: ``sqnr`` in dB, ``agreement`` the share of samples with the
-    same largest value, each of the worst result; both if both are given."""
+    same largest value, each of the worst result; both if both are given. Without ``floats`` layers
+    get 16 bits alone: a library without a host has no floats."""
 
     sqnr: float | None = None
     agreement: float | None = None
+    floats: bool = True
 
     def __post_init__(self) -> None:
         for name, allowed, high in (("sqnr", "dB: 0 to 200", 200), ("agreement", "0 to 1", 1)):
@@ -80,7 +82,7 @@ class Search:
     """``points`` are those of the choices so far, which ``steps`` tell in order, with the reasons.
 
     ``points_of`` makes points with operators left in float and layers of 16 bits, ``simulated``
-    tells the results' noise with them.
+    tells the results' noise with them. ``floats`` may be among the choices, or not.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Search:
         ranking: Sequence[tuple[Point, float]],
         points_of: Callable[[Mapping[Expr, Refusal], frozenset[Expr]], Points],
         simulated: Callable[[Points], Sequence[OutputRow]],
+        floats: bool,
     ) -> None:
+        self._floats = floats
         self._points, self.points = points, points
         # Once more at the end, for layers that 16 bits were not enough for.
         self._left = ((*each, again) for again in (False, True) for each in ranking)
@@ -104,7 +108,7 @@ class Search:
         for point, alone, again in self._left:
             before = worst(self.rows)
             wide = None if again else self._at_16_bits(point)
-            best = self._in_float(point, alone)
+            best = self._in_float(point, alone) if self._floats else None
             gains = [worst(each.rows) - before if each else 0.0 for each in (wide, best)]
             if wide is not None and gains[0] > 0 and not gains[0] < _SHARE * gains[1]:
                 best = wide

@@ -72,6 +72,7 @@ def quantized(
         layers,
         lambda floats, wide: Points(points.root, config, model.fold, floats, wide),
         ranking.of,
+        mixed.floats,
     )
     while not mixed.reached(result.report.outputs) and search.go_on():
         while not mixed.reached(search.rows) and search.go_on():

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from executorch.exir.tensor import dim_order_from_stride
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
@@ -75,7 +74,7 @@ def dim_order_of(node: Node) -> tuple[int, ...]:
     fixed = all(isinstance(stride, int) for stride in value.stride())
     if not fixed or 0 in value.stride():
         return tuple(range(value.dim()))
-    return tuple(int(dim) for dim in dim_order_from_stride(value.stride()))
+    return tuple(sorted(range(value.dim()), key=value.stride().__getitem__, reverse=True))
 
 
 @dataclass(frozen=True)

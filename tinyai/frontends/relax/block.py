@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tvm import relax
@@ -41,7 +41,7 @@ class Block(Reading, Model[relax.Var]):
     ) -> None:
         super().__init__(READERS)
         self.rounding = rounding
-        bindings = _needed(bindings, results)
+        bindings = _needed(_without_fields(bindings), results)
         self.copy_of: dict[relax.Var, relax.Var] = {}
         self.bindings = {each.var: each for each in self._one_reader_each(bindings, results)}
         self.seen_through: set[relax.Var] = set()
@@ -94,26 +94,24 @@ class Block(Reading, Model[relax.Var]):
             new.clear()
 
     def _is_seen_through(self, variable: relax.Var, binding: Any) -> bool:
-        """Whether a binding computes nothing: another name, a tuple, its field, a constant."""
-        value = binding.value
+        """Whether a binding computes nothing: another name, a tuple, a constant."""
         if not isinstance(binding, relax.VarBinding):
             return False
-        if isinstance(value, relax.TupleGetItem):
-            whole = value.tuple_value
-            return isinstance(whole, relax.Tuple) or whole in self.seen_through
-        plain = isinstance(value, relax.Var | relax.Tuple | Constant)
+        plain = isinstance(binding.value, relax.Var | relax.Tuple | Constant)
         return plain or isinstance(self(variable), Known)
 
     def resolved(self, expr: relax.Expr) -> relax.Expr:
-        """An expression with other names, tuples and their fields looked through; what is computed
-        of constants alone stays."""
+        """An expression with other names and tuples looked through, and constants for what is
+        computed of them alone."""
         match expr:
             case relax.Var() if expr in self.seen_through:
-                value = self.value(expr)
-                return value if is_operator(value) else self.resolved(value)
+                value, known = self.value(expr), self(expr)
+                if is_operator(value) and isinstance(known, Known):
+                    return relax.const(known.value, known.type.dtype)
+                return self.resolved(value)
             case relax.TupleGetItem():
                 whole = self.resolved(expr.tuple_value)
-                return whole.fields[int(expr.index)] if isinstance(whole, relax.Tuple) else expr
+                return typed(relax.TupleGetItem(whole, expr.index), expr.ty)
             case relax.Tuple():
                 fields = [self.resolved(each) for each in expr.fields]
                 return typed(relax.Tuple(fields), expr.ty)
@@ -176,10 +174,24 @@ class Block(Reading, Model[relax.Var]):
         return (parameter if tensor else None), parameter
 
 
-def _needed(bindings: Sequence[Any], results: Collection[relax.Var]) -> list[Any]:
+def _without_fields(bindings: Sequence[Any]) -> Iterator[Any]:
+    """With other names in place of fields of a tuple that the block makes."""
+    tuples: dict[relax.Expr, relax.Tuple] = {}
+    for binding in bindings:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem):
+            whole = tuples.get(value.tuple_value, value.tuple_value)
+            if isinstance(whole, relax.Tuple):
+                value = whole.fields[int(value.index)]
+        if isinstance(whole := tuples.get(value, value), relax.Tuple):
+            tuples[binding.var] = whole
+        yield with_value(binding, value)
+
+
+def _needed(bindings: Iterable[Any], results: Collection[relax.Var]) -> list[Any]:
     """Those that results depend on."""
     wanted, found = set(results), []
-    for binding in reversed(bindings):
+    for binding in reversed([*bindings]):
         if binding.var in wanted:
             found.append(binding)
             wanted.update(free_variables(binding.value))

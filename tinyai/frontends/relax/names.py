@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection
 from itertools import zip_longest
@@ -15,7 +16,12 @@ from tinyai.report import safe
 from tinyai.source import Call, Expr, Tuple, post_order
 
 # What importers put in, leave out or spell otherwise; the rest has to be the same.
-_PASSED_OVER = ("reshape", "transpose", "cast", "copy", "broadcast_to", "clip", "relu")
+_PASSED_OVER = ("reshape", "transpose", "cast", "copy", "broadcast_to", "clip", "relu", "pad")
+_PAIRS = ("quantize", "dequantize", "requantize")
+# The reader of files may have one operator of integers for several of floats, and other names of
+# the same.
+_PREFIX = "quantized_"
+_SAME = {"global_avg_pool2d": "avg_pool2d", "mean": "avg_pool2d", "batch_matmul": "dense"}
 
 
 def names_in(
@@ -42,11 +48,25 @@ def names_in(
 
 
 def _calls(root: Expr) -> list[Call]:
-    return [e for e in post_order(root) if isinstance(e, Call) and e.op not in _PASSED_OVER]
+    skipped = (*_PASSED_OVER, *_PAIRS)
+    calls = (e for e in post_order(root) if isinstance(e, Call) and e.op not in skipped)
+    return [each for each in calls if not _is_bias(each)]
+
+
+def _is_bias(call: Call) -> bool:
+    """A sum with constants, which a convolution of integers may have inside."""
+    return call.op in ("add", "bias_add") and any(map(_is_known, call.args))
+
+
+def _is_known(value: Expr) -> bool:
+    return not any(type(each) is Expr for each in post_order(value))
 
 
 def _looks(call: Call) -> tuple[object, ...]:
-    return call.op, [of.shape for of in call.types]
+    """What it computes, and how many values."""
+    operator = call.op.removeprefix(_PREFIX)
+    sizes = [math.prod(dim or 0 for dim in of.shape) for of in call.types]
+    return _SAME.get(operator, operator), sizes
 
 
 def _shown(call: Call | None) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tinyai.frontends.relax.reader import Read, Site
-from tinyai.source import Constant, Expr, SourceType, Tuple, require
+from tinyai.source import Call, Constant, Expr, SourceType, Tuple, require
 from tinyai.vocabulary import constant
 
 READERS: dict[str, Read] = {}
@@ -47,7 +47,14 @@ def _axis(site: Site, axis: Any, rank: int | None = None) -> int:
 
 @reads("quantize", "dequantize")
 def _quantization(site: Site) -> Expr:
-    return site.call(_named(site), site[0], site[1], site[2], axis=int(site.attrs.axis))
+    """A scale of one element is that of the whole tensor, whatever its rank."""
+    scale, zero = (_scalar(site[place]) for place in (1, 2))
+    return site.call(_named(site), site[0], scale, zero, axis=int(site.attrs.axis))
+
+
+def _scalar(value: Expr) -> Expr:
+    one = isinstance(value, Constant) and value.value.size == 1
+    return constant(value.value.reshape(())) if isinstance(value, Constant) and one else value
 
 
 # --- Convolutions, products, windows --------------------------------------------------------------
@@ -139,12 +146,31 @@ def _shaped(site: Site, value: Expr, of: SourceType) -> Expr:
     return value if value.type == of else site.call("reshape", value, of=of)
 
 
+@reads("nn.batch_norm")
+def _batch_norm(site: Site) -> Expr:
+    """Of inference, as a factor and a term of each channel; the statistics as they came."""
+    attrs, data = site.attrs, site[0]
+    require(not attrs.training, "training", True, "False: statistics that are constants")
+    names = ("gamma", "beta", "mean", "variance")
+    gamma, beta, mean, variance = (site.known(1 + n, name) for n, name in enumerate(names))
+    factor = (gamma if attrs.scale else 1) / np.sqrt(variance + np.float32(attrs.epsilon))
+    term = (beta if attrs.center else 0) - mean * factor
+    rank = len(data.type.shape)
+    along = (-1, *[1] * (rank - 1 - _axis(site, attrs.axis)))
+    factor, term = (constant(each.reshape(along), "float32") for each in (factor, term))
+    scaled = site.call("multiply", data, factor, of=data.type)
+    return site.tuple(site.call("add", scaled, term, of=data.type), site[3], site[4])
+
+
 # --- Element by element ---------------------------------------------------------------------------
 
 
 @reads("add", "subtract", "multiply", "divide", "maximum", "minimum", "left_shift", "right_shift")
 def _binary(site: Site) -> Expr:
-    return site.call(_named(site), site[0], site[1])
+    left, right, name = site[0], site[1], _named(site)
+    if name == "add" and isinstance(left, Constant) and isinstance(right, Constant):
+        return constant(left.value + right.value)  # of indices
+    return site.call(name, left, right)
 
 
 @reads(
@@ -205,14 +231,54 @@ def _reduction(site: Site) -> Expr:
     rank, axis = len(site[0].type.shape), site.attrs.axis
     axes = range(rank) if axis is None else sorted(int(each) % rank for each in axis)
     keepdims = bool(site.attrs.keepdims)
+    if (parts := _stacked(site[0], axes)) and not keepdims and _named(site) in ("max", "min"):
+        one, *others = parts
+        for other in others:
+            one = site.call(f"{_named(site)}imum", one, other)
+        return one
     return site.call(_named(site), site[0], axis=tuple(axes), keepdims=keepdims, exclude=False)
+
+
+def _stacked(value: Expr, axes: Sequence[int]) -> Sequence[Expr]:
+    """The values that are stacked along the one axis; importers write the largest of some so."""
+    if not isinstance(value, Call) or value.op != "stack" or [*axes] != [value.attrs["axis"]]:
+        return ()
+    parts = value.args[0]
+    return parts.fields if isinstance(parts, Tuple) else ()
+
+
+# --- Shapes, indices and bounds that importers compute --------------------------------------------
+
+_OF_CONSTANTS: dict[str, Callable[..., Any]] = {
+    "less": np.less,
+    "equal": np.equal,
+    "where": np.where,
+    "isnan": np.isnan,
+}
+
+
+@reads(*_OF_CONSTANTS)
+def _of_constants(site: Site) -> Expr:
+    values = (site.known(n, f"operand {n}") for n in range(len(site.written.args)))
+    return constant(_OF_CONSTANTS[_named(site)](*values), site.type.dtype)
+
+
+@reads("shape_of")
+def _shape_of(site: Site) -> Expr:
+    return constant(_dims(site[0].type), "int64")
+
+
+@reads("shape_to_tensor")
+def _shape(site: Site) -> Expr:
+    return constant(site.known(0, "shape"), site.type.dtype)
 
 
 # --- What moves values ----------------------------------------------------------------------------
 
 
 def _moved(site: Site, operator: str, value: Callable[[Any], Any], **attrs: Any) -> Expr:
-    """Of a constant the constant: quantization of weights is looked for behind it."""
+    """Of a constant the constant: quantization of weights is looked for behind it. What keeps the
+    shape is the value."""
     data = site[0]
     if isinstance(data, Constant):
         return constant(np.ascontiguousarray(value(data.value)))
@@ -263,8 +329,36 @@ def _tile(site: Site) -> Expr:
 def _take(site: Site) -> Expr:
     axis = site.attrs.axis
     place = None if axis is None else _axis(site, axis)
-    mode = str(getattr(site.attrs, "mode", "fast"))
-    return site.call("take", site[0], site[1], axis=place, batch_dims=0, mode=mode)
+    mode, data, indices = str(getattr(site.attrs, "mode", "fast")), site[0], site[1]
+    if isinstance(data, Constant) and isinstance(indices, Constant):
+        values, places = data.value, indices.value
+        count = values.size if place is None else values.shape[place]
+        places = places % count if mode == "wrap" else places
+        inside = bool(((places >= 0) & (places < count)).all())
+        require(inside, "indices", places.tolist(), f"0 to {count - 1}")
+        return constant(np.take(values, places, place))
+    return site.call("take", data, indices, axis=place, batch_dims=0, mode=mode)
+
+
+@reads("strided_slice")
+def _strided_slice(site: Site) -> Expr:
+    """Ends beyond a dimension are its own, as ``assume_inbound=False`` says."""
+    require(not site.attrs.assume_inbound, "assume_inbound", True, False)
+    shape = list(_dims(site[0].type))
+    axes, starts, ends = (site.numbers(place, "a slice") for place in (1, 2, 3))
+    steps = site.numbers(4, "a slice") if len(site.written.args) > 4 else [1] * len(axes)
+    begin, strides = [0] * len(shape), [1] * len(shape)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        at = axis % len(shape)
+        begin[at], _, strides[at] = slice(start, end, step).indices(shape[at])
+    attrs = {"begin": tuple(begin), "strides": tuple(strides), "axes": None, "slice_mode": "end"}
+    return site.call("strided_slice", site[0], **attrs)
+
+
+@reads("nn.dropout")
+def _dropout(site: Site) -> Expr:
+    """Of inference: the value. What asks for the mask stays on the host."""
+    return site.tuple(site[0], Expr(site.types[1:]))
 
 
 @reads("nn.pad")

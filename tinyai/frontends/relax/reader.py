@@ -54,6 +54,8 @@ def source_types(of: Any) -> tuple[SourceType, ...]:
     """The tensors of a type, tuples flattened; a dimension that is no number is None."""
     if isinstance(of, relax.TupleType):
         return tuple(each for field in of.fields for each in source_types(field))
+    if isinstance(of, relax.ShapeType) and of.ndim >= 0:
+        return (SourceType((of.ndim,), "int64"),)
     if not isinstance(of, relax.TensorType):
         return (SourceType((None,), type(of).__name__),)
     if not isinstance(of.shape, relax.ShapeExpr):
@@ -98,6 +100,17 @@ class Site:
         if value is None:
             raise Refusal(what, "computed at run time", "a number")
         return value
+
+    def numbers(self, place: int, what: str) -> list[int]:
+        """An operand that is a tuple of immediate numbers."""
+        found = [number_of(each) for each in self.written.args[place].fields]
+        if None in found:
+            raise Refusal(what, "computed at run time", "numbers")
+        return [int(each) for each in found if each is not None]
+
+    def tuple(self, *fields: Expr) -> Tuple:
+        """The result of an operator that has several."""
+        return Tuple(self.types, load=lambda: fields)
 
     def call(self, operator: str, *args: Expr, of: Any = None, **attrs: Any) -> Call:
         """A call of the vocabulary's operator with this one's type and name."""

@@ -42,7 +42,7 @@ class Writer:
         """What is bound on the host, each behind what it reads."""
         written: list[Any] = []
         done: set[_Node] = set()
-        for variable in self.block.bindings:
+        for variable in self._written():
             stack: list[tuple[_Node, bool]] = [(self._node(variable), False)]
             while stack:
                 node, ready = stack.pop()
@@ -56,6 +56,12 @@ class Writer:
                     stack += [(node, True), *((self._node(each), False) for each in below)]
         return written
 
+    def _written(self) -> list[relax.Var]:
+        """All but other names of values and tuples of them, which their readers look through."""
+        through = self.block.seen_through
+        inner = relax.DataflowVar
+        return [v for v in self.block.bindings if v not in through or not isinstance(v, inner)]
+
     def _node(self, variable: relax.Var) -> _Node:
         return self._region_of.get(variable, variable)
 
@@ -66,7 +72,8 @@ class Writer:
 
     def _bound(self, variable: relax.Var) -> Any:
         binding = self.block.bindings[variable]
-        value = substituted(binding.value, lambda each: self._shared.get(each, each))
+        value = self.block.resolved(binding.value)
+        value = substituted(value, lambda each: self._shared.get(each, each))
         return with_value(binding, value)
 
     def _inputs(self, items: Sequence[relax.Var]) -> list[relax.Var]:
@@ -110,18 +117,11 @@ class Writer:
         new = {each: relax.Var(name_of(each), each.ty) for each in inputs}
         bindings: list[Any] = []
 
-        def bind(item: relax.Var, kind: type[relax.Var] = relax.DataflowVar) -> relax.Var:
-            value = substituted(self.block.resolved(self.block.value(item)), own)
+        for item in items:
+            value = substituted(self.block.resolved(self.block.value(item)), new.__getitem__)
+            kind = relax.Var if [item] == outputs else relax.DataflowVar
             new[item] = kind(self.block.name(item), item.ty)
             bindings.append(relax.VarBinding(new[item], value))
-            return new[item]
-
-        def own(variable: relax.Var) -> relax.Var:
-            """One of the region, or a constant that is computed."""
-            return new[variable] if variable in new else bind(variable)
-
-        for item in items:
-            bind(item, relax.Var if [item] == outputs else relax.DataflowVar)
         result = new[outputs[0]]
         if len(outputs) > 1:
             fields = typed_tuple([new[each] for each in outputs])

@@ -8,8 +8,8 @@ import tvm
 from tvm import relax, rpc
 from tvm.rpc.tracker import Tracker
 
+from tests.relax.functions import images, module, several_outputs
 from tests.relax.nets import OPTIONS, assert_equal, built, flat, run
-from tests.relax.test_structure import images, module, several_outputs
 from tinyai.relax import partition_for_tinyai
 
 KEY, MACHINES = "machine", 2

@@ -17,7 +17,7 @@ IMPORTED, RELAY_TEXT = (".onnx", ".tflite"), (".relay", ".txt")
 @dataclass(frozen=True)
 class FileOptions:
     """What a model file leaves to its reader: ``input_shapes``, as in
-    ``"data:[1,3,32,32] other:[1,8]"``, and the ``signature`` of a .tflite file that has several."""
+    ``"data:1x3x32x32 other:1x8"``, and the ``signature`` of a .tflite file that has several."""
 
     input_shapes: str = ""
     signature: str = ""

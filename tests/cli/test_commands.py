@@ -314,6 +314,15 @@ def test_the_table_of_the_readme_is_that_of_the_command() -> None:
     assert run("ops", "--format", "markdown").stdout.strip() == markdown(support())
 
 
+def test_the_operators_of_files_are_listed_beside_relay_s() -> None:
+    found = json.loads(run("ops", "--json").stdout)
+    assert [row["operator"] for row in found["relay"]] == [row.operator for row in support()]
+    for form, name in (("tflite", "CONV_2D"), ("onnx", "com.microsoft.QGemm")):
+        assert name in found[form]
+        assert found[form] == json.loads(run("ops", "--json", "--of", form).stdout)
+        assert name in run("ops").stdout
+
+
 def test_the_table_says_what_the_checks_take() -> None:
     rows = {row.operator: row for row in support()}
     assert all(rows[name].integers for name in ("conv2d", "add", "pad", "maximum", "quantize"))

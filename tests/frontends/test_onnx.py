@@ -311,6 +311,33 @@ def test_shapes_are_computed_with_the_batch_that_is_asked_for(open_as: Any, tmp_
         network(proto, tmp_path, "other:[1]")
 
 
+def of_two_inputs() -> tuple[ModelProto, dict[str, Array]]:
+    """A sum of two inputs whose rows are as many, by name."""
+    proto, inputs = model_of("Relu", (3, 4))
+    proto.graph.input.append(helper.make_tensor_value_info("other", TensorProto.UINT8, ("n", 4)))
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    proto.graph.node.extend(
+        [
+            helper.make_node("DequantizeLinear", ["q", "t", "z"], ["one"], "one"),
+            helper.make_node("DequantizeLinear", ["other", "s", "z"], ["two"], "two"),
+            helper.make_node("Add", ["one", "two"], ["sum"], "sum"),
+            helper.make_node("QuantizeLinear", ["sum", "t", "z"], ["result"], "result"),
+        ]
+    )
+    proto.graph.output[0].name = "result"
+    return proto, {**inputs, "other": inputs["x"][::-1].copy()}
+
+
+def test_dimensions_of_one_name_have_one_size(tmp_path: Path) -> None:
+    proto, inputs = of_two_inputs()
+    with pytest.raises(ModelError, match=r"--input-shapes x:1x4, in Python input_shapes="):
+        network(proto, tmp_path)
+    (result,), (expected,) = computed(network(proto, tmp_path, "x:3x4"), inputs), run(proto, inputs)
+    assert_same(result, expected, "the sum, and ONNX Runtime")
+    with pytest.raises(OptionError, match="2 and 3 for the dimension 'n'"):
+        network(proto, tmp_path, "x:3x4 other:2x4")
+
+
 # --- Spellings of quantization -------------------------------------------------------------------
 
 

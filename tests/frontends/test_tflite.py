@@ -224,6 +224,7 @@ WITHOUT_TVM = """
         "explain MODEL --isa scalar",
         "check MODEL --isa scalar --samples 2",
         "bench MODEL --isa scalar --runs 2",
+        "ops",
         "ops --of tflite",
         "tune MODEL -o tuning.json --isa scalar --seconds 0",
     ],

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinyai.cli.shared import command, console, json_option, print_json, relay_for
+from tinyai.errors import EnvironmentProblem
 from tinyai.frontends.faults import missing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_LANGUAGES = ("relay", "tflite", "onnx")
 
 
 @dataclass(frozen=True)
@@ -84,54 +91,88 @@ def markdown(rows: tuple[Support, ...]) -> str:
     return "\n".join(lines)
 
 
-def read_of(form: str) -> list[str]:
-    """The operators that are read of a format of files, by its own names. Raises
-    ``EnvironmentProblem`` where the format's package is missing."""
+def read_of(form: str) -> dict[str, list[str]]:
+    """The operators that are read of a format of files, by its own names, by the file of their
+    readers. Raises ``EnvironmentProblem`` where the format's package is missing."""
+    families: dict[str, list[str]] = {}
     try:
         if form == "tflite":
             from tinyai.frontends.tflite import operators as tflite
             from tinyai.frontends.tflite.variables import KINDS
 
-            return sorted([*tflite.READERS, *KINDS])
-        from tinyai.frontends.onnx import operators as onnx
+            families["variables"] = list(KINDS)
+            rows = {kind: row.read.__module__ for kind, row in tflite.READERS.items()}
+        else:
+            from tinyai.frontends.onnx import operators as onnx
+
+            rows = {
+                f"{domain}.{name}".lstrip("."): row.read.__module__
+                for (domain, name), row in onnx.READERS.items()
+            }
     except ImportError:
         raise missing(form) from None
-    return sorted(f"{domain}.{name}".lstrip(".") for domain, name in onnx.READERS)
+    for name, module in rows.items():
+        families.setdefault(module.rpartition(".")[2], []).append(name)
+    return {family: sorted(names) for family, names in sorted(families.items())}
+
+
+def _found(languages: tuple[str, ...]) -> dict[str, Any]:
+    """The rows of the languages that are there. Raises ``EnvironmentProblem`` where none is."""
+    found: dict[str, Any] = {}
+    for language in languages:
+        try:
+            found[language] = support() if language == "relay" else read_of(language)
+        except EnvironmentProblem as error:
+            problem = error
+    if not found:
+        raise problem
+    return found
 
 
 @command("ops", "tinyai ops", "tinyai ops --json", "tinyai ops --of tflite")
 @click.option(
     "--of",
     "language",
-    type=click.Choice(["relay", "tflite", "onnx"]),
-    default="relay",
-    show_default=True,
-    help="Whose names; those of a format of files need no TVM.",
+    type=click.Choice(_LANGUAGES),
+    help="Whose names; those of a format of files need no TVM.  [default: all that are there]",
 )
 @click.option("--format", "style", type=click.Choice(["table", "markdown"]), default="table")
 @json_option
-def ops(language: str, style: str, as_json: bool) -> None:
+def ops(language: str | None, style: str, as_json: bool) -> None:
     """List the operators that tinyai takes, from the code's own tables.
 
     Whether one of a model is taken depends on its types and attributes too: tinyai explain MODEL.
+    --format markdown has Relay's.
     """
-    if language != "relay":
-        names = read_of(language)
-        if as_json:
-            print_json(names)
-        else:
-            click.echo("\n".join(names))
+    if style == "markdown":
+        click.echo(markdown(support()))
         return
-    rows = support()
+    found = _found((language,) if language else _LANGUAGES)
     if as_json:
-        print_json([asdict(row) for row in rows])
-    elif style == "markdown":
-        click.echo(markdown(rows))
-    else:
-        from rich.table import Table
+        plain = {
+            name: list(map(asdict, rows)) if name == "relay" else sorted(chain(*rows.values()))
+            for name, rows in found.items()
+        }
+        print_json(plain[language] if language else plain)
+        return
+    for name, rows in found.items():
+        console().print(_table_of_relay(rows) if name == "relay" else _table_of_files(name, rows))
 
-        table = Table("family", "operator", "on", "in patterns")
-        for row in rows:
-            where = "integers" if row.integers else "between dequantize and quantize"
-            table.add_row(row.family, ", ".join(row.relay), where, ", ".join(row.composites))
-        console().print(table)
+
+def _table_of_relay(rows: tuple[Support, ...]) -> Table:
+    from rich.table import Table
+
+    table = Table("family", "operators of Relay", "on", "in patterns")
+    for row in rows:
+        where = "integers" if row.integers else "between dequantize and quantize"
+        table.add_row(row.family, ", ".join(row.relay), where, ", ".join(row.composites))
+    return table
+
+
+def _table_of_files(form: str, families: dict[str, list[str]]) -> Table:
+    from rich.table import Table
+
+    table = Table("family", f"operators of .{form} files")
+    for family, names in families.items():
+        table.add_row(family, ", ".join(names))
+    return table

@@ -102,7 +102,7 @@ def file_options(function: F) -> F:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 shapes_option = click.option(
-    "--input-shapes", default="", help="As tvmc's: 'data:[1,3,32,32] other:[1,8]'."
+    "--input-shapes", default="", help="'data:1x3x32x32 other:1x8', or as tvmc's."
 )
 
 

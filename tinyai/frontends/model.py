@@ -56,9 +56,9 @@ def compile(
     is a ``tinyai.Target`` or a string such as "tinyai -isa=avx2 -threads=2"; the integers are those
     of a file's own framework, if it names no other ``rounding``. ``name``, a C identifier, is the
     entry's; without one it is made of the file's. ``ends="int8"`` leaves out the quantize and
-    dequantize at the ends. ``input_shapes`` are tvmc's, for a file that leaves them open;
-    ``signature`` is the name of one of a .tflite file that has several. For another architecture
-    its cross compiler is called, if ``toolchain`` names no other.
+    dequantize at the ends. ``input_shapes``, as in "x:1x3x32x32 y:1x8", are for a file that
+    leaves them open; ``signature`` is the name of one of a .tflite file that has several. For
+    another architecture its cross compiler is called, if ``toolchain`` names no other.
     ``backend`` is the name of a back end of one's own (``tinyai.register_backend``), which takes
     its composites and operators first, and whose passes and kernels are used.
 

@@ -39,7 +39,7 @@ def report_of_parts(
     if attempt.floats:
         return DivisionReport(attempt.rows, ())
     spelled = {e.name: e.spelled for e in post_order(source.result) if isinstance(e, Call)}
-    model = FileModel(attempt, spelled, Rounding(target.rounding))
+    model = PartsOfFile(attempt, spelled, Rounding(target.rounding))
     with stage("regions and their C"):
         division = divide(model, target, model.refused)
     regions = (
@@ -82,7 +82,7 @@ def _host_rows(attempt: Attempt, division: Division[Expr]) -> tuple[HostRow, ...
     )
 
 
-class FileModel(Model[Expr]):
+class PartsOfFile(Model[Expr]):
     """A model file as ``tinyai.partition`` asks it: its items are the calls that integers were made
     of, the parts of their results, and inputs. The calls of an operator leave together. ``spelled``
     is how the file calls operators, by their names."""

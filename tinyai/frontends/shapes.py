@@ -13,12 +13,14 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 _SHAPE = re.compile(
-    r"(?P<name>[^][\s,][^][]*?)\s*:\s*\[(?P<dims>[^][]*)\](?:\s*,\s*|\s+|$)", re.DOTALL
+    r"(?P<name>[^][\s,][^][]*?)\s*:\s*(?:\[(?P<dims>[^][]*)\]|(?P<plain>-?\d+(?:x-?\d+)*))"
+    r"(?:\s*,\s*|\s+|$)",
+    re.DOTALL,
 )
 
 
 def parse_shapes(text: str) -> dict[str, list[int]]:
-    """``"data:[1,3,32,32] other:[-1,8]"``: -1 leaves a dimension open.
+    """``"data:1x3x32x32 other:[-1,8]"``: -1 leaves a dimension open.
 
     Raises ``OptionError`` for a text that is anything else.
     """
@@ -28,7 +30,7 @@ def parse_shapes(text: str) -> dict[str, list[int]]:
         return OptionError(
             "input shapes",
             found=safe(found),
-            allowed="name:[1,3,32,32] other:[-1,8], each name once, -1 for an open dimension",
+            allowed="name:1x3x32x32 other:[-1,8], each name once, -1 for an open dimension",
             hint="python -m tinyai explain FILE without shapes takes those of the file",
         )
 
@@ -39,7 +41,8 @@ def parse_shapes(text: str) -> dict[str, list[int]]:
         if found is None:
             raise fail(rest)
         try:
-            dims = [int(dim) for dim in found["dims"].split(",")] if found["dims"].strip() else []
+            listed = found["plain"].split("x") if found["plain"] else found["dims"].split(",")
+            dims = [int(dim) for dim in listed] if listed != [""] else []
         except ValueError:
             raise fail(found[0]) from None
         if found["name"] in shapes or any(dim < 1 and dim != -1 for dim in dims):

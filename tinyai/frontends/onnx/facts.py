@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from tinyai.errors import OptionError
 from tinyai.frontends.faults import Fault, check_shape
 from tinyai.ir import Array
 
@@ -131,12 +133,25 @@ def facts_of(model: Any) -> Facts:
 
 
 def set_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Inputs have these dimensions. -1 stands for an open one here, and in the file, where some
-    tools write it."""
-    for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        for dim, size in zip(dims, shapes.get(value.name, ()), strict=False):
+    """Inputs have these dimensions, and so has each other one whose dimension has the same name. -1
+    stands for an open one here, and in the file, where some tools write it.
+
+    Raises ``OptionError`` where one name would have two sizes.
+    """
+    sizes: dict[str, int] = {}
+    dims_of = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
+    for name, shape in shapes.items():
+        for dim, size in zip(dims_of.get(name, ()), shape, strict=False):
+            if dim.dim_param and size > 0 and sizes.setdefault(dim.dim_param, size) != size:
+                raise OptionError(
+                    "input shapes",
+                    found=f"{size} and {sizes[dim.dim_param]} for the dimension {dim.dim_param!r}",
+                    allowed="one size for all dimensions of a name",
+                )
             dim.dim_value = size
+    for dim in chain(*dims_of.values()):
+        if dim.dim_param in sizes:
+            dim.dim_value = sizes[dim.dim_param]
     for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
         for dim in value.type.tensor_type.shape.dim:
             if dim.HasField("dim_value") and dim.dim_value == -1:

@@ -32,7 +32,7 @@ OLDEST = 10
 
 
 def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") -> SourceModel:
-    """The model of an .onnx file. ``input_shapes``, as in ``"data:[1,3,32,32] other:[1,8]"``, are
+    """The model of an .onnx file. ``input_shapes``, as in ``"data:1x3x32x32 other:1x8"``, are
     those of inputs that it leaves open.
 
     Raises ``OptionError`` where there is no such file, and for shapes that are not of its inputs;

@@ -374,11 +374,11 @@ def _type_of(value: Any) -> SourceType:
             dim.dim_param or "?" if dim.dim_value <= 0 else str(dim.dim_value)
             for dim in of.shape.dim
         ]
-        asked = ",".join(str(size or 1) for size in sizes)
+        asked = "x".join(str(size or 1) for size in sizes)
         raise Fault(
             f"input {value.name!r} of shape [{', '.join(named)}]",
             "fixed dimensions",
-            f"--input-shapes {value.name}:[{asked}], in Python input_shapes=, with your sizes",
+            f"--input-shapes {value.name}:{asked}, in Python input_shapes=, with your sizes",
         )
     return SourceType(tuple(sizes), dtype_of(of.elem_type))
 

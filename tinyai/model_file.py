@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sized
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sized
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from tinyai.errors import ModelError, OptionError
@@ -17,32 +17,40 @@ IMPORTED, RELAY_TEXT = (".onnx", ".tflite"), (".relay", ".txt")
 @dataclass(frozen=True)
 class FileOptions:
     """What a model file leaves to its reader: ``input_shapes``, as in
-    ``"data:1x3x32x32 other:1x8"``, and the ``signature`` of a .tflite file that has several."""
+    ``"data:1x3x32x32 other:1x8"``; the ``signature`` of a .tflite file that has several; the
+    ``state`` of an .onnx file: outputs that are inputs of the next call, by their names."""
 
     input_shapes: str = ""
     signature: str = ""
+    state: Mapping[str, str] = field(default_factory=dict)
 
     def require_file(self, model: object) -> None:
         """Raises ``OptionError`` where there is something to choose beside what is no file."""
-        if self != AS_IT_IS and not isinstance(model, str | os.PathLike):
-            raise OptionError(
-                "input_shapes or signature",
-                found=f"beside a {type(model).__name__}",
-                allowed="beside the path of a model file",
-            )
+        if not isinstance(model, str | os.PathLike):
+            self.require_only((), f"the {type(model).__name__}")
+
+    def require_only(self, names: Collection[str], beside: str) -> None:
+        """Raises ``OptionError`` for options of other names, which mean nothing there."""
+        for each in fields(self):
+            if getattr(self, each.name) and each.name not in names:
+                raise OptionError(
+                    each.name,
+                    found=repr(getattr(self, each.name)),
+                    allowed=f"none beside {beside}",
+                    hint=_MEANT[each.name],
+                )
 
     def shapes_for_tvm(self) -> str:
         """The shapes, for TVM's importers. Raises ``OptionError`` for what they know nothing of."""
-        if self.signature:
-            raise OptionError(
-                "signature",
-                found=repr(self.signature),
-                allowed="beside a .tflite file that is read without TVM",
-                hint="leave it out; without --input-shapes and --against tvm no TVM is needed",
-            )
+        self.require_only(("input_shapes",), "what TVM's importers read")
         return self.input_shapes
 
 
+_MEANT = {
+    "input_shapes": "they are for files that leave shapes open",
+    "signature": "it is for .tflite files in their own shapes, which are read without TVM",
+    "state": "it is for .onnx files, which are read without TVM",
+}
 AS_IT_IS = FileOptions()
 
 

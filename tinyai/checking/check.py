@@ -54,6 +54,7 @@ def check(
     params: dict[str, Any] | None = None,
     input_shapes: str = "",
     signature: str = "",
+    state: Mapping[str, str] | None = None,
     toolchain: Toolchain | None = None,
 ) -> Comparison:
     """Compile ``model`` and compare its integers with those of another program, bit for bit.
@@ -64,9 +65,9 @@ def check(
     "litert" (TFLite files, in its reference kernels) or "onnxruntime" (ONNX files); without it a
     file's own framework, else TVM. It sets the target's rounding. ``samples`` are drawn with a
     fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first.
-    ``input_shapes`` and ``signature`` are those of ``tinyai.compile``. Of a model with state each
-    of ``samples`` is a row of ``CALLS`` calls from its initial state, and all of ``inputs`` are one
-    such row.
+    ``input_shapes``, ``signature`` and ``state`` are those of ``tinyai.compile``. Of a model with
+    state each of ``samples`` is a row of ``CALLS`` calls from its initial state, and all of
+    ``inputs`` are one such row.
 
     Raises ``OptionError`` for an option, a model or an input that does not fit, ``FormatError`` for
     ``built`` that is no such code, ``EnvironmentProblem`` where the other program is missing or
@@ -86,7 +87,7 @@ def check(
             hint="tinyai.run_graph computes a graph",
         )
     Toolchain.of(toolchain).check()
-    options = FileOptions(input_shapes, signature)
+    options = FileOptions(input_shapes, signature, state or {})
     read: Callable[..., Network] = functools.partial(
         network_of, model, params=params, **asdict(options)
     )
@@ -212,13 +213,14 @@ def _networks(there: Built, read: Callable[..., Network]) -> tuple[Network, Netw
 def _opponent(
     against: str, model: Any, network: Network, params: Any, options: FileOptions
 ) -> Opponent:
-    names = [port.name for port in network.inputs]
+    states = {state.port.name: state.value for state in network.states}
+    names = [*(port.name for port in network.inputs), *states]
     if against == "litert":
         from tinyai.frontends.tflite.signatures import content_of
 
         return LiteRT(content_of(Path(model).read_bytes(), options.signature))
     if against == "onnxruntime":
-        return OnnxRuntime(Path(model), names)
+        return OnnxRuntime(Path(model), names, options.state, list(states.values()))
     from tinyai.frontends.relay.load import load_model
     from tinyai.frontends.relay.modules import module_of
     from tinyai.frontends.relay.oracle import TvmOwn

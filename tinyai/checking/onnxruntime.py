@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,16 @@ _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Concat", "Squeeze", "Un
 
 class OnnxRuntime:
     """A file. int8 activations stay int8: by default ONNX Runtime makes them uint8, and computes in
-    float what it cannot compute so."""
+    float what it cannot compute so. ``names`` are those of its inputs; the last ones are
+    ``initial`` in a first call, then the outputs that ``state`` has by name."""
 
-    def __init__(self, file: Path, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        file: Path,
+        names: Sequence[str],
+        state: Mapping[str, str] = MappingProxyType({}),
+        initial: Sequence[Array] = (),
+    ) -> None:
         self.name = need("onnxruntime", "onnxruntime", "ONNX Runtime")
         import onnx
 
@@ -28,9 +36,17 @@ class OnnxRuntime:
         self._names = list(names)
         self._session = _session(self._model)
         self._shown = _quantized(self._model.graph)
+        outputs = [each.name for each in self._model.graph.output if each.name not in state]
+        self._outputs, self._initial = [*outputs, *state], list(initial)
 
     def results(self, samples: Sequence[Sample]) -> list[list[Array]]:
-        return [self._run(self._session, None, sample) for sample in samples]
+        found, values = [], self._initial
+        for sample in samples:
+            results = self._run(self._session, self._outputs, (*sample, *values))
+            own = len(results) - len(values)
+            found.append(results[:own])
+            values = results[own:]
+        return found
 
     def tensors(self, sample: Sample) -> Mapping[str, Array]:
         """What is quantized, which a graph of integers has as well."""

@@ -26,6 +26,7 @@ from tinyai.errors import (
     FormatError,
     LimitError,
     ModelError,
+    OptionError,
     TinyAIError,
     UnsupportedError,
 )
@@ -89,14 +90,23 @@ def command(
 
 
 def file_options(function: F) -> F:
-    """``--input-shapes`` and ``--signature``, which the function gets as ``reading``."""
+    """``--input-shapes``, ``--signature`` and ``--state``, which the function gets as
+    ``reading``."""
 
     @functools.wraps(function)
-    def run(*args: Any, input_shapes: str, signature: str, **kwargs: Any) -> Any:
-        return function(*args, reading=FileOptions(input_shapes, signature), **kwargs)
+    def run(
+        *args: Any, input_shapes: str, signature: str, state: Sequence[str], **kwargs: Any
+    ) -> Any:
+        pairs = {pair.partition("=")[0]: pair.partition("=")[2] for pair in state}
+        if len(pairs) < len(state) or not all(pairs.values()):
+            found = " ".join(state)
+            raise OptionError("--state", found=found, allowed="OUTPUT=INPUT, each output once")
+        return function(*args, reading=FileOptions(input_shapes, signature, pairs), **kwargs)
 
     told = "Of a .tflite file that has several."
     decorated: Any = click.option("--signature", default="", metavar="NAME", help=told)(run)
+    told = "An output of an .onnx file that is an input of the next call. Once for each."
+    decorated = click.option("--state", multiple=True, metavar="OUTPUT=INPUT", help=told)(decorated)
     return shapes_option(decorated)  # type: ignore[no-any-return]
 
 

@@ -22,22 +22,23 @@ def explain(
     *,
     input_shapes: str = "",
     signature: str = "",
+    state: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Report:
     """What of a model stays on a host, each operator with the reason, and the regions.
 
-    ``mod`` is the path of an .onnx or .tflite file, which needs no TVM; ``input_shapes`` and
-    ``signature`` are those of ``tinyai.compile``, ``options`` are ``target`` and its fields. Or it
-    is a module of TVM's, before or after ``partition_for_tinyai``, with its ``params`` and the
-    options of that, or ``backend``: one of one's own. A file goes this way too, by TVM's importers,
-    where it has options of the partition or, as .tflite, ``input_shapes``. Regions are compiled to
-    C to know their sizes; what is above ``arena_limit`` or ``weight_limit`` is marked (``exceeds``)
-    and no error.
+    ``mod`` is the path of an .onnx or .tflite file, which needs no TVM; ``input_shapes``,
+    ``signature`` and ``state`` are those of ``tinyai.compile``, ``options`` are ``target`` and its
+    fields. Or it is a module of TVM's, before or after ``partition_for_tinyai``, with its
+    ``params`` and the options of that, or ``backend``: one of one's own. A file goes this way too,
+    by TVM's importers, where it has options of the partition or, as .tflite, ``input_shapes``.
+    Regions are compiled to C to know their sizes; what is above ``arena_limit`` or ``weight_limit``
+    is marked (``exceeds``) and no error.
 
     Raises ``OptionError`` for bad options, ``ModelError`` for a file that cannot be read, and what
     ``partition_for_tinyai`` raises.
     """
-    reading = FileOptions(input_shapes, signature)
+    reading = FileOptions(input_shapes, signature, state or {})
     reading.require_file(mod)
     target = options.get("target")
     said = {**({} if target is None else split_target(target)[0]), **options}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tinyai.backend import compile_once
 from tinyai.codegen.c import identifier
+from tinyai.frontends.closed import closed
 from tinyai.frontends.parts import report_of_parts, row_of_region
 from tinyai.frontends.whole import SourceModel, attempt_of, network_of
 from tinyai.model_file import AS_IT_IS, FileOptions
@@ -36,9 +37,11 @@ def read_file(file: str | os.PathLike[str], options: FileOptions = AS_IT_IS) -> 
     if Path(file).suffix.lower() == ".onnx":
         from tinyai.frontends.onnx import load
 
-        return load.read_model(file, options.shapes_for_tvm())
+        options.require_only(("input_shapes", "state"), "an .onnx file")
+        return closed(load.read_model(file, options.input_shapes), options.state)
     from tinyai.frontends.tflite.load import read_model
 
+    options.require_only(("signature",), "a .tflite file")
     return read_model(file, options.signature)
 
 

@@ -44,6 +44,7 @@ def compile(
     ends: str = "model",
     input_shapes: str = "",
     signature: str = "",
+    state: Mapping[str, str] | None = None,
     backend: str = "",
     toolchain: Toolchain | None = None,
 ) -> Path:
@@ -57,8 +58,10 @@ def compile(
     of a file's own framework, if it names no other ``rounding``. ``name``, a C identifier, is the
     entry's; without one it is made of the file's. ``ends="int8"`` leaves out the quantize and
     dequantize at the ends. ``input_shapes``, as in "x:1x3x32x32 y:1x8", are for a file that
-    leaves them open; ``signature`` is the name of one of a .tflite file that has several. For
-    another architecture its cross compiler is called, if ``toolchain`` names no other.
+    leaves them open; ``signature`` is the name of one of a .tflite file that has several;
+    ``state`` names outputs of an .onnx file that are inputs of the next call, as in
+    ``{"h_out": "h_in"}``, from zeros on. For another architecture its cross compiler is called, if
+    ``toolchain`` names no other.
     ``backend`` is the name of a back end of one's own (``tinyai.register_backend``), which takes
     its composites and operators first, and whose passes and kernels are used.
 
@@ -91,6 +94,7 @@ def compile(
         ends=ends,
         input_shapes=input_shapes,
         signature=signature,
+        state=state,
         backend=backend,
     )
     write_library(network, path, options, toolchain)
@@ -117,6 +121,7 @@ def network_of(
     ends: str = "model",
     input_shapes: str = "",
     signature: str = "",
+    state: Mapping[str, str] | None = None,
     backend: str = "",
 ) -> Network:
     """The whole of ``model`` as one graph with named and scaled inputs and outputs; arguments and
@@ -137,6 +142,7 @@ def network_of(
                 ("params", params),
                 ("input_shapes", input_shapes),
                 ("signature", signature),
+                ("state", state),
                 ("ends", whole_graph and ends != "model"),
                 ("name", isinstance(model, Network) and name),
                 ("backend", whole_graph and backend),
@@ -158,7 +164,7 @@ def network_of(
         rounding = Rounding(target_for(model, target).rounding)
         with stage("model to graph"):
             return network_of_source(model, name or "network", rounding, ends, own)
-    options = FileOptions(input_shapes, signature)
+    options = FileOptions(input_shapes, signature, state or {})
     options.require_file(model)
     if isinstance(model, str | os.PathLike):
         check_model(model)
@@ -221,6 +227,7 @@ class Model(Library):
         ends: str = "model",
         input_shapes: str = "",
         signature: str = "",
+        state: Mapping[str, str] | None = None,
         toolchain: Toolchain | None = None,
         method: str = "",
     ) -> None:
@@ -238,11 +245,12 @@ class Model(Library):
                 ends=ends,
                 input_shapes=input_shapes,
                 signature=signature,
+                state=state,
                 toolchain=toolchain,
                 method=method,
             )
         suffix = path.suffix if path else ""
-        options = FileOptions(input_shapes, signature)
+        options = FileOptions(input_shapes, signature, state or {})
         asked = target is not None or params or ends != "model" or options != AS_IT_IS
         if method and suffix != BUNDLE:
             raise OptionError("method", found=repr(method), allowed="none beside a single network")

@@ -52,6 +52,7 @@ def emit_c(
     ends: str = "model",
     input_shapes: str = "",
     signature: str = "",
+    state: Mapping[str, str] | None = None,
     ports_in_arena: bool = False,
     sample: Sequence[Array] | None = None,
     toolchain: Toolchain | None = None,
@@ -77,6 +78,7 @@ def emit_c(
         ends=ends,
         input_shapes=input_shapes,
         signature=signature,
+        state=state,
     )
     package = package_of(
         network, target, ports_in_arena=ports_in_arena, sample=sample, toolchain=toolchain

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -99,6 +100,16 @@ def test_tvm_without_relay_is_found_as_such(bare_python: Path) -> None:
     facts = doctor.find_tvm()
     assert (facts.version, facts.relay) == ("0.26.0", False)
     assert facts.problem == "ModuleNotFoundError: No module named 'tvm.relay'"
+
+
+def test_relax_in_relay_s_place_is_found_as_such(bare_python: Path) -> None:
+    stub_tvm(bare_python, "__version__ = '0.27.0'", name="apache-tvm")
+    (bare_python / "tvm_ffi.py").touch()
+    assert not doctor.find_tvm().relax
+    (bare_python / "tvm" / "relax.py").touch()
+    assert doctor.find_tvm().relax
+    (bare_python / "tvm" / "relay.py").write_text("raise ImportError")
+    assert not doctor.find_tvm().relax
 
 
 def test_tvm_on_the_python_path_needs_no_distribution(bare_python: Path, tmp_path: Path) -> None:
@@ -239,6 +250,24 @@ def test_complete_environment_needs_no_advice() -> None:
             "removed in TVM 0.20",
         ),
         (
+            {"tvm": TvmFacts(location="/site/tvm", version="0.27.0", relax=True)},
+            "note",
+            "TVM 0.27.0 has Relax and no Relay",
+            "the extras relay and relax exclude each other",
+        ),
+        (
+            {"packages": (*PACKAGES, ("numpy", "2.3.1"))},
+            "warning",
+            "numpy 2.3.1 is too new for a TVM with Relay",
+            "brings numpy<2 and onnx<1.19",
+        ),
+        (
+            {"packages": (*PACKAGES, ("numpy", "2.3.1"), ("executorch", "1.5.0"))},
+            "warning",
+            "the extras relay and executorch exclude each other",
+            "an environment for each",
+        ),
+        (
             {"tvm": dataclasses.replace(RELAY_TVM, distributions=("apache-tvm 1", "tvm 2"))},
             "warning",
             "apache-tvm 1, tvm 2",
@@ -272,7 +301,9 @@ def test_packages_of_this_environment_are_found_with_their_versions(
 
     assert dict(doctor.find_packages())["tflite"] == tflite.__version__
     monkeypatch.setattr(doctor, "_EXTRAS", {"none": ("no-such-package",)})
-    assert doctor.find_packages() == (("no-such-package", None),)
+    monkeypatch.setattr(doctor, "_ASIDE", ("numpy",))
+    found = (("no-such-package", None), ("numpy", np.__version__))
+    assert doctor.find_packages() == found
 
 
 # --- the command ---
@@ -294,6 +325,7 @@ def run_doctor(
         ({"compilers": ()}, 2),
         ({"tvm": TvmFacts()}, 0),
         ({"tvm": dataclasses.replace(RELAY_TVM, relay=False)}, 2),
+        ({"tvm": dataclasses.replace(RELAY_TVM, relay=False, relax=True)}, 0),
     ],
 )
 def test_exit_code_is_0_where_a_compiler_is_and_no_broken_tvm(

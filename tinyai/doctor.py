@@ -44,6 +44,9 @@ _NO_TVM = (
     "no TVM is installed: .tflite and .onnx files are read without one; "
     "tinyai.build, quantize, tvmc and Relay's text need it"
 )
+# What extras exclude one another by: "relay" and "executorch" want another numpy.
+_ASIDE = ("numpy", "executorch")
+_NUMPY_END = (2, 0)  # TVM with Relay knows none from here on
 _ONNX_END = (1, 19)  # TVM's importer needs onnx.mapping, which this version removed
 
 # Run by a process of its own: a broken TVM may raise, print, hang or crash when it is imported.
@@ -69,6 +72,8 @@ if hidden and os.path.realpath(location) not in hidden:
 try:
     import tvm
     tell(version=str(getattr(tvm, "__version__", "unknown")))
+    found = map(importlib.util.find_spec, ("tvm.relax", "tvm_ffi", "tvm.relay"))
+    tell(relax=[spec is not None for spec in found] == [True, True, False])
     import tvm.relay
     tell(relay=True)
 except BaseException as error:
@@ -83,7 +88,7 @@ class TvmFacts:
     - ``location``: folder of the package, None where there is none.
     - ``version``: ``tvm.__version__``, None where the import fails.
     - ``distributions``: installed distributions that provide it, as "name version", sorted.
-    - ``relay``: whether ``tvm.relay`` can be imported.
+    - ``relay``: whether ``tvm.relay`` can be imported; ``relax``: whether Relax took its place.
     - ``hidden``: folder of an installed TVM that this one comes before.
     - ``problem``: why an import failed, in a line.
     """
@@ -92,6 +97,7 @@ class TvmFacts:
     version: str | None = None
     distributions: tuple[str, ...] = ()
     relay: bool = False
+    relax: bool = False
     hidden: str | None = None
     problem: str | None = None
 
@@ -109,7 +115,8 @@ class CompilerFacts:
 class Findings:
     """All facts of one look at the environment.
 
-    - ``packages``: name and version of what the extras bring, the version None where it is missing.
+    - ``packages``: name and version of what the extras bring or depend on, the version None where
+      it is missing.
     - ``isas``: instruction sets of the CPU, from the weakest to the strongest.
     - ``cc``: the environment variable ``CC``.
     """
@@ -165,6 +172,7 @@ def find_tvm(environment: Mapping[str, str] = os.environ) -> TvmFacts:
         version=_text(facts.get("version")),
         distributions=tuple(distributions) if isinstance(distributions, list) else (),
         relay=bool(facts.get("relay")),
+        relax=bool(facts.get("relax")),
         hidden=_text(facts.get("hidden")),
         problem=_text(facts.get("problem")) or _failure(process),
     )
@@ -179,8 +187,9 @@ def _first_on_path() -> str:
 
 
 def find_packages() -> tuple[tuple[str, str | None], ...]:
-    """What the extras bring, with its version where it is installed."""
-    return tuple((name, _version(name)) for names in _EXTRAS.values() for name in names)
+    """What the extras bring or depend on, with its version where it is installed."""
+    names = [*(name for names in _EXTRAS.values() for name in names), *_ASIDE]
+    return tuple((name, _version(name)) for name in names)
 
 
 def _version(distribution: str) -> str | None:
@@ -237,6 +246,12 @@ def _tvm_advice(findings: Findings) -> Iterable[Advice]:
     elif tvm.version is None:
         problem = f"the TVM at {tvm.location} cannot be imported: {tvm.problem}"
         yield Advice(level="error", problem=problem, hint=f"repair or remove it; {ready_made}")
+    elif not tvm.relay and tvm.relax:
+        problem = (
+            f"TVM {tvm.version} has Relax and no Relay, which quantize, tvmc and Relay's text need"
+        )
+        hint = "tinyai.relax takes its modules; the extras relay and relax exclude each other: "
+        yield Advice(level="note", problem=problem, hint=f"{hint}an environment for each")
     elif not tvm.relay:
         problem = f"TVM {tvm.version} has no Relay that can be imported: {tvm.problem}"
         yield Advice(
@@ -264,6 +279,21 @@ def _package_advice(findings: Findings) -> Iterable[Advice]:
         else:
             problem = f".{extra} files cannot be read: the package {extra} is not installed"
             yield Advice(level="warning", problem=problem, hint=hint)
+    executorch, numpy = versions.get("executorch"), versions.get("numpy")
+    has_relay = findings.tvm.location is not None and not findings.tvm.relax
+    if has_relay and executorch is not None:
+        yield Advice(
+            level="warning",
+            problem=f"executorch {executorch}, which needs numpy 2, beside a TVM with Relay, which "
+            "needs one below 2: the extras relay and executorch exclude each other",
+            hint="an environment for each, as make executorch has",
+        )
+    elif has_relay and numpy is not None and _numbers(numpy) >= _NUMPY_END:
+        yield Advice(
+            level="warning",
+            problem=f"numpy {numpy} is too new for a TVM with Relay",
+            hint='pip install "tinyai[relay]", which brings numpy<2 and onnx<1.19',
+        )
     onnx = versions.get("onnx")
     if onnx is not None and _numbers(onnx) >= _ONNX_END and findings.tvm.relay:
         yield Advice(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def doctor(context: click.Context, as_json: bool) -> None:
     """Tell what the environment offers, and what to do about what is missing.
 
-    The exit code is 0 where there is a TVM with Relay and a C compiler, else 2.
+    The exit code is 0 where model files can be compiled and a TVM, if there is one, works; else 2.
     """
     from tinyai import doctor as doctor_
 
@@ -57,7 +57,7 @@ def _rows(findings: doctor_.Findings) -> list[tuple[str, str]]:
         ("Machine", findings.machine),
         ("TVM", f"{tvm.version or 'broken'} at {tvm.location}" if tvm.location else "none"),
         ("installed as", ", ".join(tvm.distributions) or "no distribution"),
-        ("Relay", "yes" if tvm.relay else "no"),
+        ("Relay", "yes" if tvm.relay else "no, but Relax" if tvm.relax else "no"),
     ]
     rows += [("Package", f"{name}: {version or 'none'}") for name, version in findings.packages]
     for compiler in findings.compilers:

@@ -29,7 +29,8 @@ help: ## list the targets
 env: ## make .venv: a TVM with Relay, the pinned packages, tinyai
 	@flock Makefile $(MAKE) --no-print-directory --silent $(READY)
 
-demo: env ## quantize, partition, build and run a small network; compare with TVM
+demo: env ## a file without TVM; quantize, partition, build, run a network; compare with TVM
+	$(BIN)/python benchmarks/file_demo.py
 	$(BIN)/python benchmarks/demo.py
 
 demo-full: env ## the same with MobileNetV1 224, which takes minutes

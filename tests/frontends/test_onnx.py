@@ -16,7 +16,6 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from benchmarks.onnx_networks import FORMS, NETWORKS, TYPES, quantize
-from tests.support import mutations
 from tests.support.cases import assert_same
 from tests.support.misread_onnx import CASES, IMAGE, REFUSED, made, model_of
 from tests.support.onnx_bounds import bound, differences, steps_off
@@ -483,42 +482,3 @@ def test_every_operator_of_the_random_files_is_read() -> None:
     seen = {op for seed in range(400) for op in random_onnx(seed).operators}
     assert len(seen) > len(OPERATORS) + len(QOPERATORS)
     assert seen <= {name for _, name in READERS}
-
-
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 10))]
-)
-def test_broken_files_end_in_a_message_or_in_a_right_result(part: int, tmp_path: Path) -> None:
-    ends = Counter[str]()
-    for number in range(220 * part, 220 * (part + 1)):
-        case = mutations.case(number)
-        if not case.file.endswith(".onnx"):
-            continue
-        file = tmp_path / "model.onnx"
-        file.write_bytes(case.content)
-        try:
-            read = network_of_file(file, ONNX)
-        except (ModelError, BoundaryError):
-            ends["message"] += 1
-            continue
-        ends["network"] += 1
-        if max(of.type.elements for of in read.graph.tensors.values()) < LARGEST_COMPARED:
-            _assert_right(file, read, number)
-    assert min(ends["message"], ends["network"]) > 3, ends
-
-
-def _assert_right(file: Path, read: Network, number: int) -> None:
-    """Of what ONNX Runtime runs: its results with its own changes to the graph or without, to one
-    step of the result where it computes floats."""
-    rng = np.random.default_rng(1)
-    inputs = {port.name: drawn(port, rng) for port in read.inputs}
-    results = computed(read, inputs)
-    try:
-        both = [run(onnx.load(file), inputs, plain=plain) for plain in (True, False)]
-    except Exception:  # which is stricter about scales and versions
-        return
-    for place, result in enumerate(results):
-        wanted = [each[place] for each in both]
-        step = max(float(np.diff(np.unique(w)).min(initial=0)) for w in wanted)
-        off = min(float(np.abs(result - w.astype(np.float64)).max()) for w in wanted)
-        assert off <= 1.01 * step, f"case {number}"

@@ -191,9 +191,10 @@ def file_quantized(
     """A model file that is quantized without TVM."""
     with stage(OWN_IMPORTS):
         from tinyai.frontends.quantize import quantize_file
-    options, asked = dataclasses.asdict(reading), quantizing.asked
+    reading.require_only(("input_shapes", "signature"), "samples that are no calls in a row")
+    options = {"input_shapes": reading.input_shapes, "signature": reading.signature}
     with stage(_STAGE):
-        return quantize_file(model, calibrate, quantizing.config, **options, **asked)
+        return quantize_file(model, calibrate, quantizing.config, **options, **quantizing.asked)
 
 
 def relay_quantized(

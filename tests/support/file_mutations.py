@@ -1,8 +1,8 @@
-"""Mutated .tflite files through the reader that needs no TVM, in a process of their own.
+"""Mutated .tflite and .onnx files through the readers that need no TVM, in a process of their own.
 
-``python -m tests.support.tflite_mutations FIRST END FOLDER`` writes a line of JSON for each case:
-its number, and what became of it. Case n is the same each time. What was taken is in FOLDER: the
-file, an input and what tinyai computes of it.
+``python -m tests.support.file_mutations FORM FIRST END FOLDER`` writes a line of JSON for each case
+of "tflite" or "onnx": its number, and what became of it. Case n is the same each time. What was
+taken is in FOLDER: the file, an input and what tinyai computes of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tests.support import mutations
-from tests.support.mutations import KINDS, MARKER, TFLITE, Flat, Rng, pick, tflite
+from tests.support.mutations import KINDS, MARKER, ONNX, TFLITE, Flat, Rng, pick, tflite
 from tests.support.paths import MODELS
 
 ADDRESS_SPACE, SECONDS = 2 * 2**30, 10
@@ -45,25 +45,35 @@ _OWN: dict[str, Any] = {
     "buffer: place": ((OUTSIDE,), tflite(buffer_places)),
     "operator: code": ((OUTSIDE,), tflite(operator_codes)),
 }
+# By format the kinds of mutations, each with the sources that it changes.
 ALL = {
-    name: (tuple(dict.fromkeys((*(form for form in forms if form in TFLITE), SMALL))), mutate)
-    for name, (forms, mutate) in KINDS.items()
-    if set(forms) & set(TFLITE)
-} | _OWN
+    "tflite": {
+        name: (tuple(dict.fromkeys((*(each for each in sources if each in TFLITE), SMALL))), mutate)
+        for name, (sources, mutate) in KINDS.items()
+        if set(sources) & set(TFLITE)
+    }
+    | _OWN,
+    "onnx": {
+        name: (tuple(each for each in sources if each in ONNX), mutate)
+        for name, (sources, mutate) in KINDS.items()
+        if set(sources) & set(ONNX)
+    },
+}
 
 
 @functools.cache
 def source(name: str) -> bytes:
-    return (MODELS / f"{name}.tflite").read_bytes()
+    return mutations.read(name) if name in ONNX else (MODELS / f"{name}.tflite").read_bytes()
 
 
-def case(number: int) -> tuple[str, bytes, bool]:
+def case(form: str, number: int) -> tuple[str, bytes, bool]:
     """What was done to which file, the file, and whether its names hold ``MARKER``."""
-    kind = tuple(ALL)[number % len(ALL)]
-    forms, mutate = ALL[kind]
-    form = forms[(number // len(ALL)) % len(forms)]
-    content = mutate(np.random.default_rng([30, number]), source(form))
-    return f"{kind} of {form}", content, kind.startswith("names")
+    kinds = ALL[form]
+    kind = tuple(kinds)[number % len(kinds)]
+    sources, mutate = kinds[kind]
+    name = sources[(number // len(kinds)) % len(sources)]
+    content = mutate(np.random.default_rng([30, number]), source(name))
+    return f"{kind} of {name}", content, kind.startswith("names")
 
 
 def run(file: Path, told: bool, kept: Path) -> str:
@@ -75,7 +85,7 @@ def run(file: Path, told: bool, kept: Path) -> str:
     from tinyai.reference import run_graph
     from tinyai.target import Target
 
-    target = Target(isa="scalar", rounding="tflite")
+    target = Target(isa="scalar").for_model(file)
     try:
         network = network_of_file(file, target, "net")
         text = compile_graph(network.graph, target, abi="plain").source.text
@@ -100,17 +110,19 @@ def run(file: Path, told: bool, kept: Path) -> str:
         for port in network.inputs
     ]
     results = run_graph(optimize(network.graph), inputs)
-    kept.with_suffix(".tflite").write_bytes(file.read_bytes())
+    kept.with_suffix(file.suffix).write_bytes(file.read_bytes())
     np.savez(kept.with_suffix(".in.npz"), *inputs)
     np.savez(kept.with_suffix(".out.npz"), *results)
     return "taken, to compare"
 
 
-def main(first: int, end: int, folder: Path) -> None:
+def main(form: str, first: int, end: int, folder: Path) -> None:
+    for name in ONNX if form == "onnx" else ():
+        source(name)  # ONNX Runtime makes them, without a limit
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    file = folder / "model.tflite"
+    file = folder / f"model.{form}"
     for number in range(first, end):
-        kind, content, told = case(number)
+        kind, content, told = case(form, number)
         file.write_bytes(content)
         print(json.dumps([number, kind, "begin"]), flush=True)
         signal.alarm(SECONDS)  # ends the process: the last line tells which case hangs
@@ -123,4 +135,4 @@ def main(first: int, end: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

@@ -602,7 +602,7 @@ def test_what_hides_tvm_is_named_by_the_doctor_to_whom_the_commands_lead(
 
 @pytest.mark.parametrize(
     "command",
-    ["compile a.relay -o a.so", "ops", "explain a.relay", "check a.relay"],
+    ["compile a.relay -o a.so", "ops --of relay", "explain a.relay", "check a.relay"],
 )
 def test_without_a_tvm_what_needs_one_says_so(
     inside: Path, command: str, monkeypatch: pytest.MonkeyPatch

@@ -99,13 +99,34 @@ def test_what_is_compiled_in_one_go_is_what_python_quantizes(inside: Path) -> No
         np.testing.assert_array_equal(one(image[None])[0], other(image[None])[0])
 
 
+def test_a_file_with_pairs_is_written_and_compared_with_onnx_runtime(inside: Path) -> None:
+    command = "quantize model.onnx --calibrate samples.npz --compared 4 -o int8.onnx"
+    told = run(command)
+    assert told.exit_code == 0, told.output
+    assert "result 0: SQNR" in told.stdout
+    assert "samples:    4 given, 0 random" in told.stdout
+    assert "output logits: float32[1,10]: 40 values, all equal" in told.stdout
+    told = run(f"{command} --json")
+    assert json.loads(told.stdout)["schema"] == "tinyai.quantization/1"
+    assert "40 values, all equal" in told.stderr
+
+
+def test_what_has_no_code_is_written_and_not_compared(inside: Path) -> None:
+    told = run("quantize model.onnx --calibrate samples.npz --float-last -o int8.onnx")
+    assert told.exit_code == 0, told.output
+    assert "left in float: Gemm '/dense/Gemm'" in told.stdout
+    assert "not compared with ONNX Runtime:" in told.stdout
+    assert (inside / "int8.onnx").exists()
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
         ("compile model.onnx --observer minmax -o net.so", "beside --calibrate SAMPLES"),
         ("compile model.onnx --mixed-sqnr 30 -o net.so", "beside --calibrate SAMPLES"),
         ("quantize model.onnx --calibrate samples.npz --observer most", "QuantConfig.observer"),
-        ("quantize model.onnx --calibrate samples.npz -o model.so", "ends with .relay"),
+        ("quantize model.onnx --calibrate samples.npz -o model.so", ".onnx or .relay"),
+        ("quantize sound.tflite --calibrate sounds.npz -o int8.onnx", "ends with .relay"),
         ("quantize missing.onnx --calibrate samples.npz", "model file"),
         ("quantize sound.tflite --calibrate samples.npz", "arrays of samples.npz"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tinyai.cli.shared import command, console, file_options, json_option, relay_for
-from tinyai.errors import OptionError
+from tinyai.errors import BoundaryError, OptionError
 from tinyai.files import check_place, written_whole
 from tinyai.model_file import AS_IT_IS, IMPORTED, RELAY_TEXT, FileOptions, check_model
 from tinyai.stages import OWN_IMPORTS, stage
@@ -129,7 +130,8 @@ _GOAL = (
     "quantize",
     "tinyai quantize model.onnx --calibrate samples.npz --observer percentile",
     "tinyai quantize model.onnx --calibrate pictures --rank --plot report.png",
-    "tinyai quantize model.onnx --calibrate pictures -o model.relay --mixed-sqnr 30",
+    "tinyai quantize model.onnx --calibrate pictures -o model_int8.onnx --mixed-sqnr 30",
+    "tinyai quantize model.onnx --calibrate samples.npz -o model.relay",
 )
 @click.argument("model", type=click.Path())
 @click.option(
@@ -156,23 +158,36 @@ def quantize(
 ) -> None:
     """Quantize the float MODEL (.onnx, .tflite, Relay's text) by the values on samples.
 
-    Printed is a row a layer: its range, scale, and ratio of signal to noise. OUTPUT (.relay) is
-    Relay's text with quantize and dequantize, the weights and the layers' names, which the other
-    commands read. That and Relay's text need a TVM with Relay; ONNX Runtime runs other files.
+    Printed is a row a layer: its range, scale, and ratio of signal to noise. OUTPUT may be
+
+    \b
+    NAME.onnx   an .onnx MODEL with pairs put in, as ONNX Runtime's quantizer writes
+                them; printed is how many of its values differ from tinyai's
+    NAME.relay  Relay's text, with the weights and the layers' names
+
+    Relay's text, as MODEL or OUTPUT, needs a TVM with Relay; ONNX Runtime runs other files.
     """
     if output is not None:
-        if output.suffix != ".relay":
-            raise OptionError("output", found=str(output), allowed="a name that ends with .relay")
+        allowed = (".onnx", ".relay") if check_model(model) == ".onnx" else (".relay",)
+        if output.suffix not in allowed:
+            found, names = str(output), " or ".join(allowed)
+            raise OptionError("output", found=found, allowed=f"a name that ends with {names}")
         check_place(output)
     if plot is not None:
         from tinyai.quantizer.plot import require_place
 
         require_place(plot)
     quantizing = dataclasses.replace(quantizing, rank=rank)
-    if output is not None or check_model(model) in RELAY_TEXT:
+    differences = ""
+    if check_model(model) in RELAY_TEXT or (output and output.suffix == ".relay"):
         report = relay_quantized(model, calibrate, output, quantizing, reading).report
     else:
-        report = file_quantized(model, calibrate, quantizing, reading).report
+        quantized = file_quantized(model, calibrate, quantizing, reading)
+        report = quantized.report
+        if output is not None:
+            with stage("write"):
+                quantized.save(output)
+            differences = _differences(output, calibrate, quantizing.compared)
     if plot is not None:
         report.plot(plot)
     if as_json:
@@ -180,6 +195,29 @@ def quantize(
     else:
         console().print(report.table())
         click.echo(str(report))
+    if differences:
+        click.echo(differences, err=as_json)
+
+
+def _differences(file: Path, calibrate: str, count: int) -> str:
+    """How a quantized .onnx file in ONNX Runtime differs from tinyai's code, on so many samples."""
+    import numpy as np
+
+    from tinyai.checking.check import check
+    from tinyai.frontends.files import read_file
+    from tinyai.frontends.onnx.float_model import FileModel
+    from tinyai.quantizer.data import Samples
+
+    inputs = FileModel(read_file(file)).inputs
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+        given = []
+        for number, sample in enumerate(itertools.islice(Samples(calibrate, inputs), count)):
+            given.append(Path(folder) / f"{number}.npz")
+            np.savez(given[-1], **sample)
+        try:
+            return str(check(file, samples=0, inputs=given))
+        except BoundaryError as error:
+            return f"not compared with ONNX Runtime: {error}"
 
 
 _STAGE = "ranges, pairs and the report"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.files import written_whole
 from tinyai.frontends.files import READ, is_read, read_file
 from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import FileOptions, check_model
@@ -16,11 +18,12 @@ from tinyai.quantizer.calibration import Calibration
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import Data
 from tinyai.quantizer.mixed import Mixed
-from tinyai.quantizer.quantize import quantized
+from tinyai.quantizer.quantize import Result, quantized
 from tinyai.quantizer.report import QuantReport
 
 if TYPE_CHECKING:
     from tinyai.frontends.onnx.float_model import FileModel
+    from tinyai.frontends.onnx.load import OnnxFile
 
 
 class Asked(TypedDict, total=False):
@@ -39,6 +42,27 @@ class QuantizedFile:
 
     model: SourceModel
     report: QuantReport
+    _result: Result = field(repr=False)
+    _file: OnnxFile | None = field(repr=False)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write the .onnx file that was quantized with pairs put in, as ONNX Runtime's quantizer
+        writes them, whole or not at all. Nodes and values keep their names.
+
+        Raises ``OptionError`` for a .tflite file, an opset before 13, and a layer that has no form
+        with pairs.
+        """
+        from tinyai.frontends.onnx.quantized import with_pairs
+
+        if self._file is None:
+            raise OptionError(
+                "model to write as .onnx with pairs",
+                found="a .tflite file",
+                allowed="what was quantized of an .onnx file",
+            )
+        content = with_pairs(self._file, self._result).SerializeToString()
+        with written_whole(Path(file)) as beside:
+            beside.write_bytes(content)
 
 
 def quantize_file(
@@ -60,9 +84,9 @@ def quantize_file(
     an operator that tinyai does not read; what the reader of the file raises; and
     ``EnvironmentProblem`` where a package is missing: onnx, onnxruntime, or the reader's.
     """
-    model = _model_of(file, FileOptions(input_shapes, signature))
+    model, onnx_file = _model_of(file, FileOptions(input_shapes, signature))
     result = quantized(model, calibration, config or QuantConfig(), **asked)
-    return QuantizedFile(model.quantized(result.root), result.report)
+    return QuantizedFile(model.quantized(result.root), result.report, result, onnx_file)
 
 
 def calibrate_file(
@@ -78,14 +102,17 @@ def calibrate_file(
 ) -> Calibration:
     """What the values of a file's float model are on samples, for ``tinyai.quantize_file``; the
     arguments are those of ``tinyai.calibrate`` and of ``quantize_file``, as are the errors."""
-    model = _model_of(file, FileOptions(input_shapes, signature))
+    model, _ = _model_of(file, FileOptions(input_shapes, signature))
     points = points_of(model, config or QuantConfig())
     return calibrated(
         model, points, calibration, client=client, compared=compared, progress=progress
     )
 
 
-def _model_of(file: str | os.PathLike[str], options: FileOptions) -> FileModel:
+def _model_of(
+    file: str | os.PathLike[str], options: FileOptions
+) -> tuple[FileModel, OnnxFile | None]:
+    """The float model of a file, and what was read of an .onnx file."""
     kind = check_model(file)
     if not is_read(file, options):
         raise OptionError(
@@ -104,5 +131,9 @@ def _model_of(file: str | os.PathLike[str], options: FileOptions) -> FileModel:
             )
 
     from tinyai.frontends.onnx.float_model import FileModel
+    from tinyai.frontends.onnx.load import read_whole
 
-    return FileModel(read_file(file, options))
+    if kind != ".onnx":
+        return FileModel(read_file(file, options)), None
+    whole = read_whole(file, options.shapes_for_tvm())
+    return FileModel(whole.source), whole

@@ -25,10 +25,13 @@ def points_of(model: FloatModel, config: QuantConfig) -> Points:
 
     Raises ``OptionError`` where nothing would be quantized.
     """
-    root = Folding(model.root, model.fold).result
+    folding = Folding(model.root, model.fold)
+    root, sources = folding.result, folding.new
     if config.equalize:
-        root = Equalizer(root, model.fold).result
-    points = Points(root, config, model.fold)
+        equalizer = Equalizer(root, model.fold)
+        root, new = equalizer.result, equalizer.new
+        sources = {source: new[expr] for source, expr in sources.items() if expr in new}
+    points = Points(root, config, model.fold, sources=sources)
     if not points.points:
         inputs = "; ".join(f"{each.name}: {each}" for each in model.inputs)
         raise OptionError(

@@ -44,7 +44,8 @@ class Pair:
 
 
 class Equalizer:
-    """``pairs`` of a model; ``result`` is the equalized one."""
+    """``pairs`` of a model; ``result`` is the equalized one, ``new`` what became of each
+    expression."""
 
     def __init__(self, root: Expr, fold: Fold | None = None) -> None:
         self._view = Constants(root, fold)
@@ -57,7 +58,8 @@ class Equalizer:
         }
         self._factors = {pair: np.ones(self._channels(pair)) for pair in self.pairs}
         self._sweep()
-        self.result = self._rebuilt(root)
+        self.new = self._rebuilt()
+        self.result = self.new[root]
 
     # --- pairs ---
 
@@ -136,7 +138,7 @@ class Equalizer:
 
     # --- the result ---
 
-    def _rebuilt(self, root: Expr) -> Expr:
+    def _rebuilt(self) -> dict[Expr, Expr]:
         values = {layer: (layer["weight"], value) for layer, value in self._weights.items()}
         for pair in self.pairs:
             for call in pair.biases:
@@ -153,7 +155,7 @@ class Equalizer:
                     changed if c is old else n for c, n in zip(children(expr), made, strict=True)
                 ]
             new[expr] = rebuilt(expr, made)
-        return new[root]
+        return new
 
 
 def _input_axis(layer: Call) -> int | None:

@@ -93,19 +93,20 @@ class _Line:
 
 
 class Folding:
-    """``result`` is the model with every chain of such steps folded; what has none is as it was."""
+    """``result`` is the model with every chain of such steps folded; what has none is as it was.
+    ``new`` is what became of each expression."""
 
     def __init__(self, root: Expr, fold: Fold | None = None) -> None:
         self._view = Constants(root, fold)
         self._users = users_of(self._view.order)
         # By the last step of a chain: all of it, with what it begins with.
         chains = {chain[-1]: chain for chain in map(self._chain, self._view.order) if chain[1:]}
-        new: dict[Expr, Expr] = {}
+        self.new: dict[Expr, Expr] = {}
         for expr in self._view.order:
-            new[expr] = rebuilt(expr, [new[child] for child in children(expr)])
+            self.new[expr] = rebuilt(expr, [self.new[child] for child in children(expr)])
             if expr in chains:
-                new[expr] = self._folded(chains[expr], new)
-        self.result = new[root]
+                self.new[expr] = self._folded(chains[expr], self.new)
+        self.result = self.new[root]
 
     def _chain(self, base: Expr) -> list[Expr]:
         """``base`` and the steps after it that fold."""

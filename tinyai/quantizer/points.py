@@ -38,7 +38,7 @@ class Point:
 class Points(Roles):
     """``points`` in order of computation; ``dtypes`` are those of their grids, ``fixed`` grids that
     the model has already. ``wide`` are values whose layers have 16 bits beside those of the
-    configuration.
+    configuration; ``sources`` lead from expressions of the model that was folded to this one's.
 
     Raises ``OptionError`` for a name in the configuration that no layer has.
     """
@@ -50,8 +50,9 @@ class Points(Roles):
         fold: Fold | None = None,
         floats: Mapping[Expr, Refusal] = MappingProxyType({}),
         wide: Collection[Expr] = (),
+        sources: Mapping[Expr, Expr] = MappingProxyType({}),
     ) -> None:
-        self._chosen_wide = wide
+        self._chosen_wide, self.sources = wide, sources
         super().__init__(root, config, fold, floats)
         while more := self._narrow_beside_wide() - self._narrow:
             self._narrow |= more

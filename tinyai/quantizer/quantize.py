@@ -28,10 +28,12 @@ from tinyai.stages import stage
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The quantized model, with quantize and dequantize around its operators."""
+    """The quantized model, with quantize and dequantize around its operators, and how its values
+    were ``written``."""
 
     root: Expr
     report: QuantReport
+    written: Written
 
 
 def quantized(
@@ -70,7 +72,7 @@ def quantized(
     search = Search(
         points,
         layers,
-        lambda floats, wide: Points(points.root, config, model.fold, floats, wide),
+        lambda floats, wide: Points(points.root, config, model.fold, floats, wide, points.sources),
         ranking.of,
         mixed.floats,
     )
@@ -157,7 +159,7 @@ class _Quantizing:
             tuple(points.left),
             kept=tuple(points.kept()),
         )
-        return Result(written.result, report)
+        return Result(written.result, report, written)
 
     def _compared(
         self, points: Points, written: Written, grids: Mapping[int, Grid]

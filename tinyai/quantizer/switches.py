@@ -40,8 +40,8 @@ class Switched(Written):
     def layers(self) -> list[tuple[Point, frozenset[Key]]]:
         """The points that are seen, each with its own switch and those of its weights."""
         found = []
-        for point in self._points.points:
-            own = {*self._points.opening(point.expr)}
+        for point in self.points.points:
+            own = {*self.points.opening(point.expr)}
             keys = {key for key in self.switches if isinstance(key, tuple) and key[0] in own}
             if point.observed:
                 found.append((point, frozenset(keys | {point.expr})))
@@ -67,7 +67,7 @@ class Switched(Written):
     def _with_constants(self, call: Call, new: list[Expr]) -> list[Expr]:
         for place, quantized in enumerate(super()._with_constants(call, list(new))):
             if quantized is not new[place] and isinstance(quantized, Call):
-                value = self._points.view.constant(call.args[place])
+                value = self.points.view.constant(call.args[place])
                 new[place] = self._switch((call, place), value, _value(quantized))
         return new
 

@@ -27,34 +27,36 @@ class Changes:
 
 
 class Written:
-    """``result`` is the quantized model, ``values`` are the points' values in it."""
+    """``result`` is the quantized model, ``values`` are the points' values in it. What became of an
+    expression before its pair, if it has one, is among the ``unpaired``."""
 
     def __init__(
         self, points: Points, grids: Mapping[int, Grid], changes: Changes | None = None
     ) -> None:
-        self._points, self._grids = points, {**grids, **points.fixed}
+        self.points, self.grids = points, {**grids, **points.fixed}
         self._changes = changes or Changes()
         self._at = {point.expr: point for point in points.points}
         # What an operator that stays float reads, and what a quantized one does.
         self._floats: dict[Expr, Expr] = {}
         self._pairs: dict[Expr, Expr] = {}
+        self.unpaired: dict[Expr, Expr] = {}
         for expr in points.order:
             self._write(expr)
         self.result = self._floats[points.order[-1]]
         self.values = tuple(self._pairs[point.expr] for point in points.points)
 
     def _write(self, expr: Expr) -> None:
-        taken = self._is_taken(expr)
+        taken = self.is_taken(expr)
         new = [(self._pairs if taken else self._floats)[child] for child in children(expr)]
         if taken and isinstance(expr, Call):
             new = self._with_constants(expr, new)
         value = rebuilt(expr, new)
         if expr in self._changes.biases:
             value = self._with_bias(value, self._changes.biases[expr])
-        self._floats[expr] = self._pairs[expr] = value
+        self._floats[expr] = self._pairs[expr] = self.unpaired[expr] = value
         if expr in self._at:
             point = self._at[expr]
-            at, name = self._grids[point.grid], name_of(expr)
+            at, name = self.grids[point.grid], name_of(expr)
             self._pairs[expr] = self._pair(value, at, name, expr)
             if taken:
                 self._floats[expr] = self._pairs[expr]
@@ -64,18 +66,18 @@ class Written:
         ``value``."""
         return _dequantized(quantize(value, at, name), at, name)
 
-    def _is_taken(self, expr: Expr) -> bool:
+    def is_taken(self, expr: Expr) -> bool:
         """Whether an expression reads quantized values."""
         if isinstance(expr, Tuple):
-            users = self._points.users[expr]
-            return bool(users) and all(u is not None and self._is_taken(u) for u in users)
-        roles = self._points.roles
+            users = self.points.users[expr]
+            return bool(users) and all(u is not None and self.is_taken(u) for u in users)
+        roles = self.points.roles
         if is_call(expr, "split"):
             return any(field in roles for field in expr.fields)
         return roles.get(expr) not in (None, Role.SOURCE)
 
     def _with_constants(self, call: Call, new: list[Expr]) -> list[Expr]:
-        view, role = self._points.view, self._points.roles.get(call)
+        view, role = self.points.view, self.points.roles.get(call)
         for place, arg in enumerate(call.args):
             if not view.is_constant(arg) or is_call(arg, "dequantize"):
                 continue
@@ -86,10 +88,10 @@ class Written:
         return new
 
     def _weights(self, call: Call) -> Expr:
-        points = self._points
+        points = self.points
         weights = points.view.constant(call["weight"])
         axis = weight_channels(call) if points.config.per_channel else None
-        scales = scales_of(points, call, self._grids)
+        scales = scales_of(points, call, self.grids)
         steps = self._changes.steps.get(call)
         steps = quantized_weights(weights, scales, axis) if steps is None else steps
         return made(
@@ -110,7 +112,7 @@ class Written:
 
     def _constant(self, values: Array, call: Call) -> Expr:
         """A constant operand of a sum or product of tensors, on a grid of its own."""
-        config, dtype = self._points.config, self._points.dtype_beside(call)
+        config, dtype = self.points.config, self.points.dtype_beside(call)
         at = configured_grid(float(values.min()), float(values.max()), config.of_dtype(dtype))
         return _dequantized(constant(at.quantize(values)), at, call.name)
 

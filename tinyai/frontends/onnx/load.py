@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,21 @@ from tinyai.stages import stage
 OLDEST = 10
 
 
+@dataclass(frozen=True, eq=False)
+class OnnxFile:
+    """A file that was read: ``exprs`` are those of its values, by name in the order of the file."""
+
+    source: SourceModel
+    proto: Any
+    exprs: Mapping[str, Expr]
+
+
 def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") -> SourceModel:
+    """``read_whole`` for who needs the model alone."""
+    return read_whole(file, input_shapes).source
+
+
+def read_whole(file: str | os.PathLike[str], input_shapes: str | Shapes = "") -> OnnxFile:
     """The model of an .onnx file. ``input_shapes``, as in ``"data:1x3x32x32 other:1x8"``, are
     those of inputs that it leaves open.
 
@@ -62,7 +78,7 @@ def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
         reading = Reading(model, READERS, opset)
         outputs = {value.name: _output(reading, value) for value in model.graph.output}
         readers = readers_of(outputs.values())
-        return SourceModel(
+        source = SourceModel(
             tuple(
                 End(n, expr, quant_of_input(expr, readers)) for n, expr in reading.inputs.items()
             ),
@@ -73,6 +89,7 @@ def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
             language(),
             _folded,
         )
+        return OnnxFile(source, model, reading.exprs)
 
 
 def _output(reading: Reading, value: Any) -> Expr:

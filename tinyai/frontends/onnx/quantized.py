@@ -1,0 +1,437 @@
+"""A float .onnx file with the quantizer's pairs put in, in the form of ONNX Runtime's quantizer.
+
+Nodes and values keep their names. Constants of layers become integers behind a DequantizeLinear,
+biases int32 in the steps of their sums. What was folded into a layer, such as a batch norm, is in
+its constants: the layer makes the value of the last node that was folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from tinyai.errors import OptionError
+from tinyai.frontends.onnx.facts import CONTRIB, opset_of
+from tinyai.frontends.onnx.load import OnnxFile
+from tinyai.ir import Array
+from tinyai.qdq.operands import Grid, View, is_call, shape_of
+from tinyai.quantizer.folding import output_channels
+from tinyai.quantizer.quantize import Result
+from tinyai.report import safe
+from tinyai.source import Call, Constant, Expr
+
+# The first opset whose pairs have an axis, and the first whose pairs have 16 bits.
+OLDEST, WITH_16_BITS = 13, 21
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub")
+
+
+def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
+    """The model of a float file, quantized as in ``result``.
+
+    Raises ``OptionError`` for an opset whose pairs have no axis, and for a layer that has no form
+    with pairs.
+    """
+    opset = opset_of(file.proto)
+    if opset < OLDEST:
+        raise OptionError(
+            "opset of a float .onnx file to write pairs into",
+            found=opset,
+            allowed=f"{OLDEST} and later",
+            hint="onnx.version_converter.convert_version",
+        )
+    return _Pairs(file, result, opset).model()
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """The product that a value is, with a bias of one number a channel or one for all."""
+
+    product: Call
+    bias: Array | None
+
+    @classmethod
+    def of(cls, expr: Expr, view: View) -> _Sums | None:
+        """None for any other value, and where weights are computed."""
+        added: list[tuple[Call, Array]] = []
+        at, moved = expr, False
+        while is_call(at, "bias_add", "add", "reshape") or (moved and is_call(at, "dequantize")):
+            constants = [a for a in at.args if isinstance(a, Constant) or view.is_constant(a)]
+            if is_call(at, "bias_add", "add"):
+                if len(constants) != 1:
+                    return None
+                (known,) = constants
+                value = known.value if isinstance(known, Constant) else view.constant(known)
+                added.append((at, value))
+            moved |= at.op == "reshape"  # whose pair is that of what it moves
+            at = next(arg for arg in at.args if arg not in constants)
+            at = at["data"] if is_call(at, "quantize") else at
+        if not is_call(at, "conv1d", "conv2d", "conv2d_transpose", "dense", "batch_matmul"):
+            return None
+        weight = at["weight"]
+        stored = weight["data"] if is_call(weight, "dequantize") else weight
+        if not isinstance(stored, Constant):
+            return None
+        bias: Array | None = None
+        for step, value in added:
+            numbers = _by_channel(step, value, is_call(at, "dense", "batch_matmul"))
+            if numbers is None:
+                return None
+            bias = numbers if bias is None else bias + numbers
+        return cls(at, bias)
+
+    def reads(self, expr: Expr) -> bool:
+        """Whether ``expr``, perhaps in another shape, is the data."""
+        at = self.product["data"]
+        while at is not expr and isinstance(at, Call) and is_call(at, "reshape", "transpose"):
+            at = at["data"]
+        return at is expr
+
+    @property
+    def is_quantized(self) -> bool:
+        return is_call(self.product["weight"], "dequantize")
+
+    @property
+    def input_scale(self) -> float | None:
+        """That of the data; None of floats."""
+        at = self.product["data"]
+        while isinstance(at, Call) and is_call(at, "reshape", "transpose"):
+            at = at["data"]
+        scale = at["input_scale"] if is_call(at, "dequantize") else None
+        return float(scale.value.item()) if isinstance(scale, Constant) else None
+
+
+def _by_channel(step: Call, value: Array, last: bool) -> Array | None:
+    """The numbers that a step adds, a number a channel or one; None of others. Channels are the
+    second dimension, or the ``last``."""
+    rank = len(shape_of(step))
+    if is_call(step, "add"):
+        along = [rank - value.ndim + d for d, n in enumerate(value.shape) if n > 1]
+        if along not in ([], [rank - 1 if last else 1]):
+            return None
+    return value.reshape(-1)
+
+
+def _refusal(node: onnx.NodeProto) -> OptionError:
+    return OptionError(
+        "a layer to write with pairs",
+        found=f"{node.op_type} {safe(node.name, 60)!r}, which reads what is no value of the file",
+        allowed="layers as they are, such as a Gemm with alpha 1",
+        hint="float_layers, --float-layers leave it in float",
+    )
+
+
+class _Pairs:
+    """The nodes of the new model, found from its outputs on; the nodes of the file that nothing
+    reads any more are left out."""
+
+    def __init__(self, file: OnnxFile, result: Result, opset: int) -> None:
+        self._file, self._written, self._opset = file, result.written, opset
+        points = result.written.points
+        sources, self._view = points.sources, points.view
+        self._exprs = {name: sources.get(expr, expr) for name, expr in file.exprs.items()}
+        self._first: dict[Expr, str] = {}
+        for name, expr in self._exprs.items():
+            self._first.setdefault(expr, name)
+        grids = self._written.grids
+        self._at = {point.expr: grids[point.grid] for point in points.points}
+        graph = file.proto.graph
+        self._makers = {name: node for node in graph.node for name in node.output}
+        self._outputs = {each.name for each in graph.output}
+        self._taken = {*file.exprs, *(node.name for node in graph.node)}
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._ends: dict[Expr, tuple[str, str, str]] = {}
+        self._needed = set(self._outputs)
+        self._nodes: list[onnx.NodeProto] = []
+        self._of_constants: list[onnx.NodeProto] = []
+        self._has_16_bits = False
+
+    def model(self) -> onnx.ModelProto:
+        made = onnx.ModelProto()
+        made.CopyFrom(self._file.proto)
+        graph = made.graph
+        for node in reversed(graph.node):
+            if not self._needed.isdisjoint(node.output):
+                self._nodes[:0] = [*self._rewritten(node), *self._pairs_of(node.output)]
+        own = [end.name for end in self._file.source.inputs]
+        self._nodes[:0] = [*self._of_constants, *self._pairs_of(own)]
+        read = {name for node in self._nodes for name in node.input} | self._outputs
+        kept = [each for each in graph.initializer if each.name in read]
+        inputs = [each for each in graph.input if each.name in own]
+        for field, values in (
+            (graph.node, self._nodes),
+            (graph.initializer, [*kept, *self._constants.values()]),
+            (graph.input, inputs),
+            (graph.value_info, []),
+        ):
+            copied = [type(each).FromString(each.SerializeToString()) for each in values]
+            del field[:]
+            field.extend(copied)
+        if self._has_16_bits and CONTRIB not in {each.domain for each in made.opset_import}:
+            made.opset_import.append(helper.make_opsetid(CONTRIB, 1))
+        return made
+
+    # --- Values ---
+
+    def _read(self, name: str, *, quantized: bool) -> str:
+        """What a node reads for a value of the file."""
+        expr = self._exprs.get(name)
+        if expr is None or isinstance(expr, Constant):
+            self._needed.add(name)
+            return name
+        base = self._first[expr]
+        self._needed.add(base)
+        if expr not in self._at or not (quantized or self._is_for_all(expr)):
+            return base
+        return self._names_of(expr)[2]
+
+    def _is_for_all(self, expr: Expr) -> bool:
+        """Whether operators of floats read what is quantized too."""
+        return self._written.is_taken(expr)
+
+    def _pairs_of(self, names: Sequence[str]) -> list[onnx.NodeProto]:
+        """The pairs behind the values of a node, or of the inputs."""
+        made: list[onnx.NodeProto] = []
+        for name in names:
+            expr = self._exprs.get(name)
+            if expr is None or expr not in self._at or self._first[expr] != name:
+                continue
+            at, (source, between, target) = self._at[expr], self._names_of(expr)
+            pair = (
+                self._number(f"{name}_scale", at.scale, "float32"),
+                self._number(f"{name}_zero_point", at.zero_point, at.dtype),
+            )
+            domain = self._domain(at)
+            for kind, first, last in (
+                ("QuantizeLinear", source, between),
+                ("DequantizeLinear", between, target),
+            ):
+                made.append(
+                    helper.make_node(kind, [first, *pair], [last], f"{name}_{kind}", domain=domain)
+                )
+        return made
+
+    def _names_of(self, expr: Expr) -> tuple[str, str, str]:
+        """What a pair reads, hands on and makes; an output keeps its name."""
+        if expr not in self._ends:
+            name, middle = self._first[expr], "_QuantizeLinear_Output"
+            between = self._name(f"{name}{middle}")
+            if name in self._outputs and self._is_for_all(expr):
+                names = self._name(f"{name}_QuantizeLinear_Input"), between, name
+            else:
+                names = name, between, self._name(f"{name}_DequantizeLinear_Output")
+            self._ends[expr] = names
+        return self._ends[expr]
+
+    def _domain(self, at: Grid) -> str:
+        wide = at.dtype == "int16" and self._opset < WITH_16_BITS
+        self._has_16_bits |= wide
+        return CONTRIB if wide else ""
+
+    # --- Nodes ---
+
+    def _rewritten(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """A node of the file on what it reads now, or the layer that it was folded into."""
+        expr = self._exprs[node.output[0]]
+        sums = None
+        if expr in self._written.unpaired:
+            sums = _Sums.of(self._written.unpaired[expr], self._view)
+        made = self._layer(node, expr, sums) if sums else None
+        if made is None:
+            if node.op_type in _PRODUCTS and self._has_integers(node, expr):
+                raise _refusal(node)
+            made = [self._copied(node, expr)]
+        outputs = made[-1].output
+        for place, name in enumerate(outputs):
+            of = self._exprs.get(name)
+            if of in self._at and self._first[of] == name:
+                outputs[place] = self._names_of(of)[0]
+        return made
+
+    def _has_integers(self, node: onnx.NodeProto, expr: Expr) -> bool:
+        """Whether the weights of a layer became integers."""
+        known = isinstance(self._exprs[node.input[1]], Constant)
+        return known and self._written.is_taken(expr)
+
+    def _copied(self, node: onnx.NodeProto, expr: Expr) -> onnx.NodeProto:
+        copied = onnx.NodeProto()
+        copied.CopyFrom(node)
+        quantized = self._written.is_taken(getattr(expr, "call", expr))
+        constants = self._constants_of(expr)
+        for place, name in enumerate(node.input):
+            found = constants.get(self._exprs.get(name))  # type: ignore[arg-type]
+            if name:
+                copied.input[place] = (
+                    self._read(name, quantized=quantized)
+                    if found is None
+                    else self._dequantized(name, found)
+                )
+        return copied
+
+    def _constants_of(self, expr: Expr) -> dict[Expr, Call]:
+        """The constant operands of a sum or product of tensors that became integers."""
+        made = self._written.unpaired.get(expr)
+        if not isinstance(expr, Call) or not isinstance(made, Call) or made.op != expr.op:
+            return {}
+        pairs = zip(expr.args, made.args, strict=True)
+        return {
+            old: new
+            for old, new in pairs
+            if isinstance(old, Constant) and is_call(new, "dequantize")
+        }
+
+    def _layer(self, node: onnx.NodeProto, expr: Expr, sums: _Sums) -> list[onnx.NodeProto] | None:
+        """The layer that makes the value of ``node``: of the node, or of one before it that it was
+        folded into."""
+        source = _Sums.of(expr, self._view)
+        base = node
+        while base.op_type in _STEPS:
+            data = [n for n in base.input if not isinstance(self._exprs.get(n), Constant)]
+            if source is None or len(data) != 1:
+                return None
+            if source.reads(self._exprs[data[0]]):
+                return [self._depthwise(base, node, data[0], sums)]
+            if data[0] not in self._makers:
+                return None
+            base = self._makers[data[0]]
+        if source is None or base.op_type not in _PRODUCTS:
+            return None
+        if base is node and not sums.is_quantized:
+            return None
+        if not source.reads(self._exprs[base.input[0]]):
+            return None
+        return self._product(base, node, sums)
+
+    def _product(
+        self, base: onnx.NodeProto, last: onnx.NodeProto, sums: _Sums
+    ) -> list[onnx.NodeProto]:
+        """A layer of the file with other constants, and ``last``'s result."""
+        made = onnx.NodeProto()
+        made.CopyFrom(base)
+        del made.input[2:], made.output[:]
+        made.output.append(last.output[0])
+        made.input[0] = self._read(base.input[0], quantized=sums.is_quantized)
+        turned = base.op_type == "MatMul" or (
+            base.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in base.attribute)
+        )
+        shape = tuple(int(dim or 0) for dim in self._exprs[base.input[1]].type.shape)
+        made.input[1] = self._weights(base.input[1], sums, turned, shape)
+        name = base.input[2] if len(base.input) > 2 and base.input[2] else f"{last.output[0]}_bias"
+        for attribute in [a for a in made.attribute if a.name in ("alpha", "beta")]:
+            made.attribute.remove(attribute)
+        if sums.bias is None:
+            return [made]
+        if base.op_type == "MatMul" and len(self._exprs[base.input[0]].type.shape) != 2:
+            return self._with_addition(made, name, sums.bias)
+        made.op_type = "Gemm" if base.op_type == "MatMul" else made.op_type
+        made.input.append(self._bias(name, sums))
+        return [made]
+
+    def _with_addition(
+        self, product: onnx.NodeProto, name: str, bias: Array
+    ) -> list[onnx.NodeProto]:
+        """A product that has no bias, and its addition."""
+        (result,) = product.output
+        product.output[0] = self._name(f"{result}_without_bias")
+        added = self._number(name, bias, "float32")
+        return [product, helper.make_node("Add", [product.output[0], added], [result])]
+
+    def _depthwise(
+        self, base: onnx.NodeProto, last: onnx.NodeProto, data: str, sums: _Sums
+    ) -> onnx.NodeProto:
+        """What a batch norm without a layer before it became."""
+        shape = sums.product["weight"].type.shape
+        weights = f"{last.output[0]}_weight"
+        inputs = [
+            self._read(data, quantized=sums.is_quantized),
+            self._weights(weights, sums, False, tuple(int(dim or 0) for dim in shape)),
+        ]
+        if sums.bias is not None:
+            inputs.append(self._bias(f"{last.output[0]}_bias", sums))
+        groups = int(sums.product.attrs["groups"])
+        return helper.make_node("Conv", inputs, last.output[:1], base.name, group=groups)
+
+    # --- Constants ---
+
+    def _weights(self, name: str, sums: _Sums, turned: bool, shape: tuple[int, ...]) -> str:
+        weight = sums.product["weight"]
+        if isinstance(weight, Constant):
+            return self._number(name, _turned(weight.value, turned).reshape(shape), "float32")
+        assert isinstance(weight, Call)
+        return self._dequantized(name, weight, turned=turned, shape=shape)
+
+    def _dequantized(
+        self,
+        name: str,
+        call: Call,
+        *,
+        turned: bool = False,
+        shape: tuple[int, ...] | None = None,
+    ) -> str:
+        """The result of a DequantizeLinear of constants, which is put in front."""
+        steps, scale, zero = (arg.value for arg in call.args if isinstance(arg, Constant))
+        axis, values = int(call.attrs["axis"]), _turned(steps, turned)
+        along = scale.size > 1
+        if turned:
+            axis = values.ndim - 1 - axis % values.ndim
+        values = values if shape is None else values.reshape(shape)
+        return self._behind(name, values, scale, zero.astype(steps.dtype), axis if along else None)
+
+    def _bias(self, name: str, sums: _Sums) -> str:
+        """In the steps of the sums; a bias of floats beside floats."""
+        assert sums.bias is not None
+        weight, input_scale = sums.product["weight"], sums.input_scale
+        channels = sums.product.type.shape[output_channels(sums.product)]
+        bias = np.broadcast_to(sums.bias, (int(channels or 0),))
+        if input_scale is None or not is_call(weight, "dequantize"):
+            return self._number(name, bias, "float32")
+        scales = weight["input_scale"]
+        assert isinstance(scales, Constant)
+        scale = (np.float32(input_scale) * scales.value).astype(np.float32)
+        limits = np.iinfo(np.int32)
+        steps = np.clip(np.rint(bias.astype(np.float64) / scale), limits.min, limits.max)
+        zero = np.zeros(scale.shape, np.int32)
+        axis = 0 if scale.size > 1 else None
+        return self._behind(name, steps.astype(np.int32), scale, zero, axis)
+
+    def _behind(self, name: str, values: Array, scale: Array, zero: Array, axis: int | None) -> str:
+        shape, dtype = () if axis is None else (-1,), values.dtype.name
+        inputs = [
+            self._number(f"{name}_quantized", values, dtype),
+            self._number(f"{name}_scale", scale.reshape(shape), "float32"),
+            self._number(f"{name}_zero_point", zero.reshape(shape), dtype),
+        ]
+        node = self._name(f"{name}_DequantizeLinear")
+        result = self._name(f"{node}_Output")
+        more: dict[str, Any] = {} if axis is None else {"axis": axis}
+        domain = CONTRIB if values.dtype == np.int16 and self._opset < WITH_16_BITS else ""
+        self._has_16_bits |= bool(domain)
+        self._of_constants.append(
+            helper.make_node("DequantizeLinear", inputs, [result], node, domain=domain, **more)
+        )
+        return result
+
+    def _number(self, name: str, value: Any, dtype: str) -> str:
+        name = self._name(name)
+        array = np.array(value, dtype, order="C")
+        self._constants[name] = onnx.numpy_helper.from_array(array, name)
+        return name
+
+    def _name(self, wanted: str) -> str:
+        """A name that nothing else has."""
+        name, number = wanted, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}#{number}"
+        self._taken.add(name)
+        return name
+
+
+def _turned(values: Array, turned: bool) -> Array:
+    """The last two dimensions in the other order, where a file has them so."""
+    return np.ascontiguousarray(values.swapaxes(-1, -2)) if turned else values

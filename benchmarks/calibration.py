@@ -3,6 +3,8 @@
     python -m benchmarks.calibration            both, with the verdicts
     python -m benchmarks.calibration grow       memory alone; times: the workers alone
     python -m benchmarks.calibration memory 100 this process: its peak in MiB
+    python -m benchmarks.calibration file 100   MobileNetV2 at 224 by ONNX Runtime, without TVM:
+                                                calibrated and compiled
 
 Memory: a thin network with inputs of 224 x 224 x 3, from a generator; each count in a process of
 its own. Time: the first stages of MobileNetV2, a quarter as wide, at 224; a folder of .npy; workers
@@ -56,6 +58,28 @@ def peak(count: int) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def of_file(count: int, size: int = 224) -> str:
+    """What it takes to calibrate MobileNetV2 on so many samples, and to compile it, without TVM."""
+    import onnx
+
+    import tinyai
+    from benchmarks.onnx_networks import mobilenet_v2
+
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "net.onnx"
+        onnx.save(mobilenet_v2(size=size, norm=True), file)
+        (end,) = onnx.load(file).graph.input
+        begin = time.perf_counter()
+        renamed = ({end.name: sample["image"][..., :size, :size]} for sample in samples(count))
+        quantized = tinyai.quantize_file(file, renamed)
+        tinyai.compile(quantized.model, file.with_suffix(".so"))
+        wall = time.perf_counter() - begin
+    own, children = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    spent = sum(each.ru_utime + each.ru_stime for each in (own, children))
+    memory = own.ru_maxrss / 1024
+    return f"{count} samples: {wall:.1f} s, {spent:.1f} of a CPU, at most {memory:.1f} MiB"
+
+
 def seconds(workers: int, folder: Path, model: Any) -> float:
     """Of a calibration by so many workers, which have built the model before."""
     from distributed import Client, LocalCluster
@@ -105,6 +129,9 @@ def main() -> int:
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
     if sys.argv[1:2] == ["memory"]:
         print(peak(int(sys.argv[2])))
+        return 0
+    if sys.argv[1:2] == ["file"]:
+        print(of_file(int(sys.argv[2])))
         return 0
     asked = sys.argv[1:] or ["grow", "times"]
     return 0 if all({"grow": memory, "times": times}[each]() for each in asked) else 1

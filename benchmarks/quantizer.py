@@ -2,6 +2,8 @@
 
     TOPHUB_LOCATION=NONE python -m benchmarks.quantizer --networks kws,ad01 --setting plain
 
+``--door`` file reads the network as a file and runs it by ONNX Runtime, without TVM; the number
+behind the seconds is how many values of the file with pairs differ, in ONNX Runtime, from ours.
 Both have the same float model, samples and bits: weights of int8 a channel, activations of int8 a
 tensor. Printed is the signal to quantization noise in dB at the last tensor, on samples that
 neither saw before; ONNX Runtime's is of ``quantize_static`` in QDQ form by its own int8 kernels,
@@ -15,9 +17,11 @@ from __future__ import annotations
 import ast
 import logging
 import os
+import tempfile
 import time
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -67,6 +71,29 @@ def by_tinyai(network: FloatNetwork, config: QuantConfig) -> list[Array]:
     return results
 
 
+def by_file(network: FloatNetwork, config: QuantConfig) -> tuple[list[Array], int]:
+    """Without TVM, in its own code; and how many values differ, of the file with pairs in it,
+    between that and ONNX Runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, pairs = Path(folder) / "given.onnx", Path(folder) / "pairs.onnx"
+        onnx.save(network.model, given)
+        found = tinyai.quantize_file(given, network.calibration, config, compared=1)
+        found.save(pairs)
+        ours, written = tinyai.Model(found.model), tinyai.Model(pairs)
+        theirs = by_kernels(onnx.load(pairs), network)
+    results = [ours.run(each)[0] for each in network.unseen]
+    again = [written.run(each)[0] for each in network.unseen]
+    return results, sum(int((a != b).sum()) for a, b in zip(again, theirs, strict=True))
+
+
+def by_kernels(model: onnx.ModelProto, network: FloatNetwork) -> list[Array]:
+    """ONNX Runtime's results, with int8 activations as they are."""
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return [session.run(None, each)[0] for each in network.unseen]
+
+
 def by_onnx_runtime(network: FloatNetwork) -> list[Array]:
     """Of its own quantizer, in its own int8 kernels."""
     before = logging.root.manager.disable
@@ -79,10 +106,7 @@ def by_onnx_runtime(network: FloatNetwork) -> list[Array]:
         )
     finally:
         logging.disable(before)
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(made.SerializeToString(), options)
-    return [session.run(None, each)[0] for each in network.unseen]
+    return by_kernels(made, network)
 
 
 def by_tflite(network: FloatNetwork) -> list[Array]:
@@ -125,13 +149,18 @@ def setting_of(text: str) -> QuantConfig:
         raise click.BadParameter(f"{text!r}: {error}") from error
 
 
-def row(network: FloatNetwork, settings: Sequence[QuantConfig]) -> list[str]:
+def row(network: FloatNetwork, settings: Sequence[QuantConfig], door: str) -> list[str]:
     signal = floats(network)
     cells = []
     for config in settings:
         start = time.perf_counter()
-        noise = sqnr(signal, by_tinyai(network, config))
-        cells.append(f"{noise:.2f} ({time.perf_counter() - start:.0f} s)")
+        if door == "relay":
+            results, more = by_tinyai(network, config), ""
+        else:
+            results, differing = by_file(network, config)
+            more = f", {differing}"
+        seconds = f"{time.perf_counter() - start:.0f} s"
+        cells.append(f"{sqnr(signal, results):.2f} ({seconds}{more})")
     peers = [by_onnx_runtime(network)]
     peers += [by_tflite(network)] if network.int8 is not None else []
     cells += [f"{sqnr(signal, peer):.2f}" for peer in peers]
@@ -141,7 +170,8 @@ def row(network: FloatNetwork, settings: Sequence[QuantConfig]) -> list[str]:
 @click.command()
 @click.option("--networks", default=",".join(NETWORKS), show_default=True)
 @click.option("--setting", "settings", multiple=True, default=[*SETTINGS], show_default=True)
-def main(networks: str, settings: tuple[str, ...]) -> None:
+@click.option("--door", type=click.Choice(["relay", "file"]), default="relay", show_default=True)
+def main(networks: str, settings: tuple[str, ...], door: str) -> None:
     """Print a row a network, in dB; beside ours the seconds from the float model to its results."""
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
     configs = [setting_of(each) for each in settings]
@@ -150,7 +180,7 @@ def main(networks: str, settings: tuple[str, ...]) -> None:
     for name in networks.split(","):
         if name not in NETWORKS:
             raise click.BadParameter(f"{name!r} is none of {', '.join(NETWORKS)}")
-        cells = row(NETWORKS[name], configs)
+        cells = row(NETWORKS[name], configs, door)
         console.print(" | ".join(cells))
         table.add_row(*cells)
     console.print(table)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import tinyai
 from benchmarks.onnx_networks import NETWORKS
 from tests.support.example_graphs import random_inputs, small_network
-from tests.support.onnx_models import quantized
+from tests.support.onnx_models import Model, quantized
 from tests.support.planted_faults import weights_of, with_wrong_number, with_wrong_weight
 from tests.support.prequantized import LARGE, OnnxCase, tflite_path
 from tests.support.qdq_cases import convolution
@@ -27,6 +27,7 @@ from tinyai.backend import compile_graph
 from tinyai.checking import code
 from tinyai.checking import opponents as opponents_
 from tinyai.checking.check import ROUNDINGS, first_other_layer
+from tinyai.checking.onnxruntime import OnnxRuntime
 from tinyai.checking.result import Comparison, Layer, Line
 from tinyai.cli import main
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
@@ -136,6 +137,22 @@ def test_a_library_is_checked_and_its_fault_found(against: str, tmp_path: Path) 
     assert found.first.number == number + (against == "onnxruntime")
     assert found.first.found_by == "the library wrong.so"
     assert found.first.expected == found.first.arithmetic[-1].value != found.first.found
+
+
+def test_what_onnx_runtime_computes_in_floats_is_told_where_values_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = onnx_file(tmp_path)
+    assert OnnxRuntime(file, ["x"]).in_floats() == []
+    mean = onnx.helper.make_node("ReduceMean", ["x"], ["y"], name="mean", axes=[2, 3])
+    onnx.save(quantized(Model((mean,), {"x": (1, 4, 6, 6)}), "int8")[0], file)
+    results = OnnxRuntime.results
+    monkeypatch.setattr(
+        OnnxRuntime, "results", lambda *args: [[v + 1 for v in r] for r in results(*args)]
+    )
+    found = tinyai.check(file, samples=1)
+    assert not found.equal
+    assert any(note.endswith("computes in floats: mean") for note in found.notes)
 
 
 @pytest.mark.parametrize(("isa", "ports_in_arena"), [("scalar", True), ("native", False)])

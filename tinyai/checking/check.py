@@ -357,6 +357,9 @@ class _Comparing:
             if isinstance(opponent, LiteRT):
                 opponent = opponent.after(batch[:place] if self._network.states else ())
             self.first = first_other_layer(self._network.graph, opponent, known)
+            floats = opponent.in_floats() if isinstance(opponent, OnnxRuntime) else []
+            if floats:
+                self.notes.append(f"{opponent.name} computes in floats: {', '.join(floats)}")
             if self.first is None:
                 self.notes.append(
                     "every layer computes what the operators' references say, and no tensor of "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -63,18 +64,34 @@ class OnnxRuntime:
     def tensor_of(self, source: str) -> str | None:
         return self._shown.get(source)
 
+    def in_floats(self) -> list[str]:
+        """The nodes that compute with what is dequantized, after ONNX Runtime's changes of the
+        graph: of these it has no kernels of integers."""
+        import onnx
+
+        with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+            file = Path(folder) / "optimized.onnx"
+            _session(self._model, file)
+            nodes = onnx.load(file, load_external_data=False).graph.node
+        pairs = ("QuantizeLinear", "DequantizeLinear")
+        floats = {node.output[0] for node in nodes if node.op_type == pairs[1]}
+        others = (node for node in nodes if node.op_type not in pairs)
+        return [each.name or each.op_type for each in others if not floats.isdisjoint(each.input)]
+
     def _run(self, session: Any, names: list[str] | None, sample: Sample) -> list[Array]:
         found = session.run(names, dict(zip(self._names, sample, strict=True)))
         return [np.asarray(value) for value in found]
 
 
-def _session(model: Any) -> Any:
+def _session(model: Any, optimized: Path | None = None) -> Any:
+    """``optimized`` is a file to write the graph to that is run."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.qdqisint8allowed", "1")
+    options.optimized_model_filepath = str(optimized or "")
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

@@ -135,5 +135,6 @@ def _model_of(
 
     if kind != ".onnx":
         return FileModel(read_file(file, options)), None
-    whole = read_whole(file, options.shapes_for_tvm())
+    options.require_only(("input_shapes",), "an .onnx file")
+    whole = read_whole(file, options.input_shapes)
     return FileModel(whole.source), whole

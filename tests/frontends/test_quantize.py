@@ -252,7 +252,7 @@ def test_compile_looks_for_its_place_before_it_quantizes(name: str) -> None:
     ("arguments", "part"),
     [
         (("--calibrate", "nowhere.npz", "-o", "out.relay"), "nowhere.npz"),
-        (("--calibrate", "nowhere.npz", "-o", "out.onnx"), "ends with .relay"),
+        (("--calibrate", "nowhere.npz", "-o", "out.txt"), ".relay"),
         (("--calibrate", "nowhere.npz", "-o", "no/folder/out.relay"), "no folder"),
         (("--calibrate", "x", "-o", "out.relay", "--observer", "guess"), "minmax or average"),
         (("--calibrate", "x", "-o", "out.relay", "--mixed-agreement", "2"), "0 to 1"),

@@ -68,7 +68,7 @@ def test_all_that_stays_out_is_named_once_a_kind() -> None:
         network_of(model(other, inputs=(x,)), "net", "onnx")
     text = str(caught.value)
     assert "found:   STRANGE 'one': operator: STRANGE" in text
-    assert "2 STRANGE 'one'" in text
+    assert "2 STRANGE 'one, two'" in text
     assert "clip 'three'" in text
     assert [row.name for row in caught.value.report.host] == ["one", "two", "three"]
     assert "--rounding" not in text

@@ -45,7 +45,6 @@ from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
 ONNX = Target(rounding="onnx")
-REAL = ROOT.parent / "shared" / "models" / "real"
 RANDOM, PARTS = 1000, 5
 INPUTS = 20
 # Elements of a value: an image as wide as a broken file says would take minutes to compute.
@@ -167,11 +166,6 @@ def test_networks_are_those_of_relay_and_equal_to_onnx_runtime(
     for end, relays_end in zip(ends, relays_ends, strict=True):  # TVM forgets outputs' names
         assert replace(end, name="") == replace(relays_end, name="")
     assert_equal_to_onnx_runtime(file)
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason=f"no folder {REAL} with files of other tools")
-def test_a_file_that_another_tool_wrote_is_equal_to_onnx_runtime() -> None:
-    assert_equal_to_onnx_runtime(REAL / "oq_orient.onnx")
 
 
 MODELS = INTEGERS | TABLES | BRANCHES

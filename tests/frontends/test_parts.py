@@ -7,16 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
-from tests.support.paths import MODELS
 from tests.support.random_onnx import random_onnx, write
 from tests.support.random_tflite import Value, Writer
 from tinyai.cli import main
-from tinyai.errors import BoundaryError
 from tinyai.frontends.files import explain_file
 from tinyai.partition.reasons import NEIGHBOURS
 from tinyai.report import Report
@@ -130,19 +127,6 @@ def test_a_float_file_has_no_regions(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     report = tinyai.explain(written(tmp_path, model.SerializeToString(), ".onnx"))
     assert (len(report.host), report.regions) == (1, ())
-
-
-@pytest.mark.skipif(not MODELS.is_dir(), reason=f"no folder {MODELS}")
-@pytest.mark.parametrize("name", ["i8_nmp.tflite", "oq_nmp_onnx.onnx"])
-def test_note_transcription_has_regions_and_what_keeps_it_from_being_whole(name: str) -> None:
-    file = MODELS / "real" / name
-    report = explain_file(file, Target(isa="scalar"))
-    with pytest.raises(BoundaryError) as caught:
-        tinyai.network_of(file)
-    refused = {(row.operator, row.name) for row in caught.value.report.host}
-    told = {(row.operator, row.name) for row in report.host}
-    assert refused <= told
-    assert sum(region.macs for region in report.regions) > 30_000_000
 
 
 def test_random_files_are_divided_wherever_they_are_refused(tmp_path: Path) -> None:

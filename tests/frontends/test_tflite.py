@@ -14,7 +14,7 @@ import pytest
 import tflite
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.support.paths import MODELS, ROOT
+from tests.support.paths import ROOT
 from tests.support.prequantized import TFLITE, tflite_path, without_softmax
 from tests.support.random_tflite import Writer
 from tests.support.tflite_models import Tensor, one_operator
@@ -34,18 +34,7 @@ from tinyai.target import Target
 
 OURS = Target(rounding="tflite")
 NATIVE = Target(isa="native", rounding="tflite")
-REAL = (
-    *("i8_fd_short", "i8_hand_recrop", "i8_sine"),
-    pytest.param("i8_iris_landmark", marks=pytest.mark.slow),
-)
 SAMPLES = 20
-
-
-def real(name: str) -> Path:
-    path = MODELS / "real" / f"{name}.tflite"
-    if not path.exists():
-        pytest.skip(f"the folder of shared models lacks {path.name}")
-    return path
 
 
 def numbered(graph: Graph) -> tuple[str, list[Array]]:
@@ -92,14 +81,6 @@ def check(content: bytes, network: Network) -> None:
             np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_files_of_other_tools_give_litert_s_integers(name: str) -> None:
-    """Constants behind the flatbuffer, operator codes of 32 bits alone, PRELU, dense layers with a
-    scale for each unit."""
-    file = real(name)
-    check(file.read_bytes(), network_of_file(file, OURS))
-
-
 @pytest.mark.slow  # their graphs are those of TVM's importer, which are compared too
 @pytest.mark.parametrize("name", TFLITE)
 def test_networks_give_litert_s_integers(name: str, tmp_path: Path) -> None:
@@ -117,12 +98,6 @@ def refused(file: Path) -> BoundaryError:
     with pytest.raises(BoundaryError) as caught:
         network_of_file(file, OURS)
     return caught.value
-
-
-def test_all_that_keeps_a_file_from_being_whole_is_named() -> None:
-    rows = refused(real("i8_nmp")).report.host
-    assert {"LOG", "EQUAL", "SELECT_V2", "DIV"} <= {row.operator for row in rows}
-    assert all(row.name for row in rows)
 
 
 def written(folder: Path, content: bytes) -> Path:

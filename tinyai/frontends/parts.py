@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from tinyai.backend.pipeline import Compiled
-from tinyai.frontends.whole import Attempt, SourceModel, rows_once
+from tinyai.frontends.whole import Attempt, SourceModel, Unread, rows_once
 from tinyai.partition.division import Division, divide
 from tinyai.partition.model import Model
 from tinyai.partition.reasons import maker_of
@@ -160,6 +160,8 @@ class PartsOfFile(Model[Expr]):
 
     def reason(self, item: Expr, refusal: Refusal) -> Reason:
         known = self._reasons.get(item)
+        if isinstance(item, Call) and isinstance(item.origin, Unread):
+            refusal = item.origin.refusal
         row = self.operator(item)
         clauses = refusal.clause, refusal.found, refusal.allowed
         return known or Reason("operator", row, 1, *clauses)

@@ -309,6 +309,8 @@ class Reading:
         row = self.rows.get((domain, node.op_type))
         if row is None:
             raise Refusal("operator", node.op_type, "one of those that tinyai ops lists")
+        unknown = [name for name in node.input if name and self.exprs[name].types[0] == UNKNOWN]
+        require(not unknown, "operand", UNKNOWN, "one that an operator makes that is read")
         defaults = row.defaults if row.defaults is not None else self._schema_of(node)
         site = Site(node, self.facts, self, defaults)
         result = row.read(site)

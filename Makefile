@@ -15,12 +15,15 @@ EXECUTORCH_INPUTS := pyproject.toml $(addprefix tests/executorch/,requirements.t
 RELAX := .venv-relax
 RELAX_INPUTS := pyproject.toml tests/relax/requirements.txt tests/executorch/torch_build.py
 
+# What writes the documentation site; it needs no framework, and reads tinyai from its source.
+DOCS := .venv-docs
+
 # Without it TVM looks for tuning logs on the network at every build.
 export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo demo-full bench test test-all lint format mcu wheel clean pytest pytest-all
-.PHONY: executorch executorch-env relax relax-env
+.PHONY: executorch executorch-env relax relax-env docs docs-env docs-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -57,6 +60,15 @@ relax: relax-env ## build a network with the stock TVM's Relax, and the tests of
 	$(RELAX)/bin/python benchmarks/relax_demo.py
 	$(RELAX)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/relax
 
+docs-env: ## make .venv-docs: what writes the documentation site
+	@flock Makefile $(MAKE) --no-print-directory --silent $(DOCS)/.ready
+
+docs: docs-env ## write the documentation site, in build/site; any warning is an error
+	@$(DOCS)/bin/python docs/build.py
+
+docs-pictures: docs ## pictures of six pages of it by Chromium, in build/pictures
+	@$(DOCS)/bin/python docs/pictures.py
+
 test: lint pytest ## format, lint, types and the tests that are not slow
 
 test-all: lint pytest-all ## the same with the slow tests
@@ -91,7 +103,8 @@ clean: ## remove output and caches; the environment stays
 $(READY): $(INPUTS)
 $(EXECUTORCH)/.ready: $(EXECUTORCH_INPUTS)
 $(RELAX)/.ready: $(RELAX_INPUTS)
-$(READY) $(EXECUTORCH)/.ready $(RELAX)/.ready:
+$(DOCS)/.ready: docs/requirements.txt
+$(READY) $(EXECUTORCH)/.ready $(RELAX)/.ready $(DOCS)/.ready:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { \
 	  echo 'No fitting Python.'; \
 	  echo "  found:   $$($(PYTHON) --version 2>&1) ($(PYTHON))"; \
@@ -131,3 +144,6 @@ $(RELAX)/.ready: PIP = $(RELAX)/bin/python -m pip --disable-pip-version-check --
 $(RELAX)/.ready: PACKAGES = $(RELAX)/bin/python tests/executorch/torch_build.py && \
   $(PIP) install --no-deps --requirement tests/relax/requirements.txt && \
   $(PIP) install --no-deps --no-build-isolation --editable .
+
+$(DOCS)/.ready: PIP = $(DOCS)/bin/python -m pip --disable-pip-version-check --quiet
+$(DOCS)/.ready: PACKAGES = $(PIP) install --no-deps --requirement docs/requirements.txt && $(PIP) check

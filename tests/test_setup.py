@@ -43,11 +43,13 @@ INPUTS = {
         "tests/executorch/requirements.txt",
         "tests/executorch/torch_build.py",
     ],
+    "docs-env": ["docs/requirements.txt"],
 }
-FOLDERS = {"env": ".venv", "executorch-env": ".venv-executorch"}
+FOLDERS = {"env": ".venv", "executorch-env": ".venv-executorch", "docs-env": ".venv-docs"}
 STEPS = {
     "env": ["-m venv", "--requirement", "install-tvm", "--editable", "--quiet check"],
     "executorch-env": ["-m venv", "torch_build.py", "--requirement", "--editable"],
+    "docs-env": ["-m venv", "--requirement", "--quiet check"],
 }
 PYTHON312 = shutil.which("python3.12")
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -780,7 +782,11 @@ def test_pins_meet_the_ranges_of_the_project() -> None:
     extras = project["optional-dependencies"]
     executorch = [*project["dependencies"], *extras.pop("executorch")]
     ranges = [*project["dependencies"], *itertools.chain(*extras.values())]
-    files = {"tests/requirements.txt": ranges, "tests/executorch/requirements.txt": executorch}
+    files = {
+        "tests/requirements.txt": ranges,
+        "tests/executorch/requirements.txt": executorch,
+        "docs/requirements.txt": project["dependencies"],
+    }
     for file, texts in files.items():
         versions = exact_pins(file)
         for wanted in map(Requirement, texts):

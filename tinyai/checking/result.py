@@ -137,6 +137,7 @@ class Comparison:
         return not any(output.differing for output in self.outputs)
 
     def json(self) -> str:
+        """The comparison as JSON, by the names of its fields."""
         facts = {"schema": SCHEMA, "equal": self.equal, **dataclasses.asdict(self)}
         if self.first:
             facts["first"] = {"name": self.first.name, **facts["first"]}

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 @target_options
 @file_options
 @json_option
-@click.option("--format", "style", type=click.Choice(["table", "json", "text"]), default="table")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "text"]),
+    default="table",
+    help="How the report is printed.",
+)
 @click.option("--strict", is_flag=True, help="Exit code 1 where an operator computes on the host.")
 @click.pass_context
 def explain(

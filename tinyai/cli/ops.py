@@ -136,7 +136,13 @@ def _found(languages: tuple[str, ...]) -> dict[str, Any]:
     type=click.Choice(_LANGUAGES),
     help="Whose names; those of a format of files need no TVM.  [default: all that are there]",
 )
-@click.option("--format", "style", type=click.Choice(["table", "markdown"]), default="table")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "markdown"]),
+    default="table",
+    help="How the rows are printed.",
+)
 @json_option
 def ops(language: str | None, style: str, as_json: bool) -> None:
     """List the operators that tinyai takes, from the code's own tables.

@@ -63,9 +63,11 @@ class Graph:
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
 
     def type(self, name: str) -> Type:
+        """Shape and dtype of a tensor."""
         return self.tensors[name].type
 
     def types(self, names: Iterable[str]) -> list[Type]:
+        """Shapes and dtypes of tensors, in the order of their names."""
         return [self.type(name) for name in names]
 
     def computed(self, node: Node) -> Type:
@@ -116,9 +118,11 @@ class Graph:
         return self.number(step.operand.tensor)
 
     def macs(self) -> int:
+        """Multiply-accumulates of a call."""
         return sum(node.op.macs(*self.types(node.inputs)) for node in self.nodes)
 
     def weight_bytes(self) -> int:
+        """Bytes of all constants."""
         return sum(value.nbytes for value in self.constants.values())
 
     def __str__(self) -> str:

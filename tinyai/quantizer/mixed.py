@@ -44,6 +44,7 @@ class Mixed:
         return " and ".join(sqnr + agreement)
 
     def reached(self, rows: Sequence[OutputRow]) -> bool:
+        """Whether every output meets the goal."""
         return all(
             (self.sqnr is None or decibels_of(row) >= self.sqnr)
             and (self.agreement is None or row.agreement >= self.agreement)

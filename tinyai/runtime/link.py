@@ -6,16 +6,21 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tinyai._version import __version__
 from tinyai.backend import compile_graph
+from tinyai.codegen.apart import body_of, constants_of, microkernels_of
 from tinyai.codegen.c_source import CSource
+from tinyai.codegen.lowered import ALIGNMENT
 from tinyai.files import check_place
 from tinyai.network import Network
+from tinyai.runtime.assembler import assembled
 from tinyai.runtime.library import CONSTANT, FORMAT, FORMAT_WITH_STATE
-from tinyai.runtime.toolchain import Toolchain
+from tinyai.runtime.microkernels import objects_of
+from tinyai.runtime.toolchain import Toolchain, cpus_here, unit_here
 from tinyai.runtime.watch import HOOK_FLAG
 from tinyai.stages import stage
 from tinyai.target import Target, this_architecture
@@ -48,11 +53,23 @@ def write_library(
             kernels=network.kernels,
             states=[state.value for state in network.states],
         ).source
-    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder, stage("C compiler"):
-        code, facts = Path(folder) / "network.c", Path(folder) / "facts.c"
-        code.write_text(source.text)
+    with (
+        tempfile.TemporaryDirectory(prefix="tinyai-") as name,
+        stage("C compiler"),
+        ThreadPoolExecutor(cpus_here()) as pool,
+    ):
+        folder = Path(name)
+        code, facts = folder / "network.c", folder / "facts.c"
+        microkernels = microkernels_of(source)
+        if here and source.head.units:
+            isa = source.head.units[unit_here(source.head.units)]
+            microkernels = [each for each in microkernels if each.isa.name == isa]
+        objects = objects_of(microkernels, toolchain, [HOOK_FLAG], folder, pool, cpus_here())
+        code.write_text(body_of(source))
         facts.write_text(facts_in_c(network, source, target))
-        toolchain.shared_library(path, [code, facts], HOOK_FLAG, here=here)
+        constants = (([name], data, ALIGNMENT) for name, data in constants_of(source).items())
+        sources = [code, facts, assembled(constants, folder)]
+        toolchain.shared_library(path, sources, HOOK_FLAG, here=here, objects=objects)
 
 
 def toolchain_for(target: Target, given: Toolchain | None) -> Toolchain:

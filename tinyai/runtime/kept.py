@@ -43,32 +43,37 @@ def kept_folder(kind: str) -> Path | None:
 
 
 def kept_library(
-    kind: str, key: str, make: Callable[[Path], None], stack: contextlib.ExitStack
+    kind: str,
+    key: str,
+    make: Callable[[Path], None],
+    stack: contextlib.ExitStack,
+    suffix: str = ".so",
+    most: int = MOST_KEPT,
 ) -> Path:
     """The library that is kept under ``key``, or what ``make`` writes at a path. Where the folder
     of the ``kind`` does not take it, it is gone when ``stack`` is closed."""
     folder = kept_folder(kind)
-    found = _whole(folder, key) if folder else None
+    found = _whole(folder, key, suffix) if folder else None
     if found:
         return found
     made = tempfile.TemporaryDirectory(prefix=".tinyai-" if folder else "tinyai-", dir=folder)
-    library = Path(stack.enter_context(made)) / f"{key}.so"
+    library = Path(stack.enter_context(made)) / f"{key}{suffix}"
     make(library)
     if folder is None:
         return library
     place = folder / _name(key, library)
     os.replace(library, place)
-    drop_old(folder)
+    drop_old(folder, suffix, most)
     return place
 
 
 def _name(key: str, library: Path) -> str:
-    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()}.so"
+    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()}{library.suffix}"
 
 
-def _whole(folder: Path, key: str) -> Path | None:
+def _whole(folder: Path, key: str, suffix: str) -> Path | None:
     """The library of a key, whose bytes are those that its name tells; others go."""
-    for path in folder.glob(f"{key}-*.so"):
+    for path in folder.glob(f"{key}-*{suffix}"):
         with contextlib.suppress(FileNotFoundError):  # others may drop it meanwhile
             if path.name == _name(key, path):
                 return path

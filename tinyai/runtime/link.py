@@ -13,14 +13,16 @@ from typing import Any
 from tinyai._version import __version__
 from tinyai.backend import compile_graph
 from tinyai.codegen.apart import body_of, constants_of, microkernels_of
-from tinyai.codegen.c_source import CSource
+from tinyai.codegen.c_source import CSource, Microkernel
+from tinyai.codegen.isa import variants_of
 from tinyai.codegen.lowered import ALIGNMENT
 from tinyai.files import check_place
 from tinyai.network import Network
 from tinyai.runtime.assembler import assembled
+from tinyai.runtime.headers import first_header
 from tinyai.runtime.library import CONSTANT, FORMAT, FORMAT_WITH_STATE
 from tinyai.runtime.microkernels import objects_of
-from tinyai.runtime.toolchain import Toolchain, cpus_here, unit_here
+from tinyai.runtime.toolchain import Toolchain, unit_here
 from tinyai.runtime.watch import HOOK_FLAG
 from tinyai.stages import stage
 from tinyai.target import Target, this_architecture
@@ -44,32 +46,49 @@ def write_library(
     toolchain = toolchain_for(target, toolchain)
     toolchain.command()  # raises, before the work begins, where there is none
     check_place(path)
-    with stage("graph to C"):
-        source = compile_graph(
-            network.graph,
-            target,
-            abi="plain",
-            hooked=True,
-            kernels=network.kernels,
-            states=[state.value for state in network.states],
-        ).source
-    with (
-        tempfile.TemporaryDirectory(prefix="tinyai-") as name,
-        stage("C compiler"),
-        ThreadPoolExecutor(cpus_here()) as pool,
-    ):
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as name, ThreadPoolExecutor() as pool:
         folder = Path(name)
-        code, facts = folder / "network.c", folder / "facts.c"
-        microkernels = microkernels_of(source)
-        if here and source.head.units:
-            isa = source.head.units[unit_here(source.head.units)]
-            microkernels = [each for each in microkernels if each.isa.name == isa]
-        objects = objects_of(microkernels, toolchain, [HOOK_FLAG], folder, pool, cpus_here())
-        code.write_text(body_of(source))
-        facts.write_text(facts_in_c(network, source, target))
-        constants = (([name], data, ALIGNMENT) for name, data in constants_of(source).items())
-        sources = [code, facts, assembled(constants, folder)]
-        toolchain.shared_library(path, sources, HOOK_FLAG, here=here, objects=objects)
+        header = pool.submit(_first_header, target, toolchain, folder)  # beside what follows
+        with stage("graph to C"):
+            source = compile_graph(
+                network.graph,
+                target,
+                abi="plain",
+                hooked=True,
+                kernels=network.kernels,
+                states=[state.value for state in network.states],
+            ).source
+        with stage("C compiler"):
+            facts = folder / "facts.c"
+            facts.write_text(facts_in_c(network, source, target))
+            microkernels = _microkernels(source, here=here)
+            objects = objects_of(microkernels, toolchain, header.result(), folder, pool)
+            code = folder / "network.c"
+            code.write_text(body_of(source))
+            constants = (([name], data, ALIGNMENT) for name, data in constants_of(source).items())
+            for more in (facts, assembled(constants, folder)):
+                objects.append(pool.submit(_object, more, toolchain))
+            options = HOOK_FLAG, *header.result()
+            toolchain.shared_library(path, [code], *options, here=here, objects=objects)
+
+
+def _object(source: Path, toolchain: Toolchain) -> Path:
+    made = source.with_suffix(".o")
+    toolchain.run(["-fPIC", "-c", "-o", str(made), str(source)])
+    return made
+
+
+def _first_header(target: Target, toolchain: Toolchain, folder: Path) -> list[str]:
+    """Options that make C for a target begin with its intrinsics."""
+    architecture = variants_of(target)[0].architecture
+    return first_header(toolchain, architecture.header, folder) if architecture else []
+
+
+def _microkernels(source: CSource, *, here: bool) -> list[Microkernel]:
+    """Those that may be compiled apart; ``here``: of what this machine's CPU runs."""
+    units = source.head.units
+    isa = units[unit_here(units)] if here and units else None
+    return [each for each in microkernels_of(source) if isa in (None, each.isa.name)]
 
 
 def toolchain_for(target: Target, given: Toolchain | None) -> Toolchain:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tinyai.codegen.apart import digest, file_of
 from tinyai.codegen.c_source import Microkernel
 from tinyai.runtime.kept import keep_object, kept_objects
-from tinyai.runtime.toolchain import Toolchain
+from tinyai.runtime.toolchain import Toolchain, cpus_here
 
 KIND = "functions"
 # A linker takes of an object only the functions that are needed, if each has a section.
@@ -20,28 +20,26 @@ _FLAGS = ("-fPIC", "-ffunction-sections")
 def objects_of(
     microkernels: Sequence[Microkernel],
     toolchain: Toolchain,
-    options: Sequence[str],
+    header: Sequence[str],
     folder: Path,
     pool: Executor,
-    parts: int,
 ) -> list[Future[Path]]:
     """Objects in ``folder`` that hold the microkernels, each perhaps with others. What is not kept
-    is compiled in so many ``parts``, side by side; ``options`` as for the rest of the library."""
-    arguments = (*_FLAGS, *options)
+    is compiled, in a part for each CPU, with options that make the ``header`` be read faster."""
     identity = toolchain.identity()
-    keys = {_key(each, (identity or "", *arguments)): each for each in microkernels}
+    keys = {_key(each, identity or ""): each for each in microkernels}
     kept = kept_objects(KIND, keys) if identity else {}
     objects = list[Future[Path]]()
     for number, content in enumerate(dict.fromkeys(kept.values())):
         objects.append(pool.submit(_written, folder / f"kept_{number}.o", content))
     missing = {key: each for key, each in keys.items() if key not in kept}
-    for number, part in enumerate(_parts(missing, parts)):
+    for number, part in enumerate(_parts(missing, cpus_here())):
         file = folder / f"microkernels_{number}.c"
 
         def compiled(file: Path = file, part: dict[str, Microkernel] = part) -> Path:
             made = file.with_suffix(".o")
             file.write_text(file_of(part.values()))
-            toolchain.run([*arguments, "-c", "-o", str(made), str(file)])
+            toolchain.run([*_FLAGS, *header, "-c", "-o", str(made), str(file)])
             if identity:
                 keep_object(KIND, part, made.read_bytes())
             return made
@@ -50,8 +48,8 @@ def objects_of(
     return objects
 
 
-def _key(microkernel: Microkernel, facts: Sequence[str]) -> str:
-    return hashlib.sha256(repr((*facts, digest(microkernel))).encode()).hexdigest()
+def _key(microkernel: Microkernel, identity: str) -> str:
+    return hashlib.sha256(repr((identity, _FLAGS, digest(microkernel))).encode()).hexdigest()
 
 
 def _written(file: Path, content: bytes) -> Path:

@@ -167,7 +167,8 @@ class Toolchain:
         linked.
         """
         with written_whole(output) as beside:
-            files = self._files(sources, beside.parent, options, here, kept)
+            apart = kept is not None or bool(objects)
+            files = self._files(sources, beside.parent, options, here, kept, apart=apart)
             files += [str(each.result()) for each in objects]
             needed = ["-Wl,--gc-sections"] if objects else []
             linked = [*files, *options, *needed, "-lm", "-pthread"]
@@ -176,7 +177,7 @@ class Toolchain:
     def object_file(self, output: Path, source: Path) -> None:
         """Compile a C file to one object, whole or not at all; units are joined."""
         with written_whole(output) as beside:
-            files = self._files([source], beside.parent, (), here=False, kept={})
+            files = self._files([source], beside.parent, (), here=False, kept={}, apart=True)
             self.run(["-r", "-nostdlib", "-o", str(beside), *files])
 
     def _files(
@@ -186,15 +187,17 @@ class Toolchain:
         options: Sequence[str],
         here: bool,
         kept: Objects | None,
+        *,
+        apart: bool,
     ) -> list[str]:
-        """What to link: the sources, or the objects of what is compiled in units or to be kept.
+        """What to link: the sources, or the objects of what is compiled in units or ``apart``.
         Objects are made side by side."""
         cpus = cpus_here()
         files: list[str] = []
         with ThreadPoolExecutor(cpus) as pool:
             running = []
             for source in sources:
-                units = _compiled_apart(source, here, cpus > 1, kept is not None)
+                units = _compiled_apart(source, here, cpus > 1, apart)
                 files += [] if units else [str(source)]
                 for defines in units:
                     file = folder / f"{len(files)}.o"
@@ -238,7 +241,7 @@ def cpus_here() -> int:
 
 
 def _compiled_apart(
-    source: Path, here: bool, side_by_side: bool, keep: bool
+    source: Path, here: bool, side_by_side: bool, apart: bool
 ) -> list[tuple[str, ...]]:
     """What is defined for each object that a source is compiled to; nothing for one that the
     linking call compiles.
@@ -250,10 +253,10 @@ def _compiled_apart(
     if head is None:
         return []
     if not head.units:
-        return [()] if keep else []
+        return [()] if apart else []
     entry = len(head.units)
     if here:
         variant = unit_here(head.units)
         whole = (f"-DTINYAI_UNIT={entry}", f"-DTINYAI_ONLY={variant}")
         return [(f"-DTINYAI_UNIT={variant}",), whole]
-    return [(f"-DTINYAI_UNIT={n}",) for n in range(entry + 1)] if side_by_side or keep else []
+    return [(f"-DTINYAI_UNIT={n}",) for n in range(entry + 1)] if side_by_side or apart else []

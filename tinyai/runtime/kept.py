@@ -48,7 +48,7 @@ def kept_library(
     make: Callable[[Path], None],
     stack: contextlib.ExitStack,
     suffix: str = ".so",
-    most: int = MOST_KEPT,
+    most: int | None = None,
 ) -> Path:
     """The library that is kept under ``key``, or what ``make`` writes at a path. Where the folder
     of the ``kind`` does not take it, it is gone when ``stack`` is closed."""
@@ -81,11 +81,11 @@ def _whole(folder: Path, key: str, suffix: str) -> Path | None:
     return None
 
 
-def drop_old(folder: Path, suffix: str = ".so", most: int = MOST_KEPT) -> None:
+def drop_old(folder: Path, suffix: str = ".so", most: int | None = None) -> None:
     """Only the newest files are kept. Others may do the same meanwhile."""
     with contextlib.suppress(OSError):
         found = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"*{suffix}")]
-        for _, path in sorted(found)[:-most]:
+        for _, path in sorted(found)[: -(most or MOST_KEPT)]:
             path.unlink()
 
 

@@ -63,6 +63,7 @@ SEARCHED = {
         "known": LISTS,
         "os.path": FILES,
     },
+    "runtime/headers.py": {"identity": COMPILER, "word": COMPILER, "words[0]": COMPILER},
     "runtime/kept.py": {"path.stem": FILES},
     "runtime/link.py": {"facts": LISTS},
     "runtime/manifest.py": {"facts": LISTS},

@@ -679,7 +679,7 @@ def test_bad_files_and_compilers_are_told_before_tvm_is_imported(
 def test_a_full_disk_is_told_and_leaves_what_was_there(inside: Path) -> None:
     (inside / "a.so").write_bytes(b"what was there")
     before = files(inside)
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))  # noqa: E731
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))  # noqa: E731
     done = process(
         inside, "compile", "model.tflite", "-o", "a.so", "--isa", "scalar", preexec_fn=limit
     )

@@ -58,6 +58,7 @@ MIXED = (
     "residual",
     "fixed point",
     "exit",
+    "floats",
     "small types",
     "branches",
     "tflite",

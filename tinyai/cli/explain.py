@@ -10,6 +10,7 @@ from tinyai.cli.shared import (
     MODEL,
     Asked,
     command,
+    console,
     file_options,
     json_option,
     relay_for,
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from tinyai.report import Report
 
 
-@command("explain", "tinyai explain model.tflite", "tinyai explain model.onnx --strict --json")
+@command(
+    "explain",
+    "tinyai explain model.tflite",
+    "tinyai explain model.onnx --strict --json",
+    short_help="Say which operators stay on the host, and why.",
+)
 @click.argument("file", type=click.Path())
 @target_options
 @file_options
@@ -61,9 +67,7 @@ def explain(
         report, strict = error.report, True
     tell_rounding(file, asked, aside=as_json or style == "json")
     if style == "table" and not as_json:
-        from rich.console import Console
-
-        Console(highlight=False).print(report.table())
+        console().print(report.table())
     else:
         click.echo(str(report) if style == "text" and not as_json else report.json())
     context.exit(MODEL if report.exceeding or (strict and report.computing) else 0)

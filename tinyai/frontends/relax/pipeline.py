@@ -8,8 +8,10 @@ import tvm
 from tvm import relax
 
 from tinyai.errors import OptionError
-from tinyai.frontends.relax.hook import CONSTANTS, compiled_by, register_hook
+from tinyai.frontends.relax.division import regions_of
+from tinyai.frontends.relax.hook import compiled_by, register_hook
 from tinyai.frontends.relax.partition import partition_for_tinyai
+from tinyai.frontends.relax.seal import seal
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.stages import stage
 from tinyai.target import COMPILER, Target, split_target, with_host
@@ -26,17 +28,18 @@ class Partition:
         return partition_for_tinyai(mod, **self.options)
 
 
-@tvm.transform.module_pass(opt_level=0, name="tinyai.WithoutConstants")
-class WithoutConstants:
-    """After ``RunCodegen``: without the constants that it notes of tinyai's regions, which have
-    them in their code."""
+@tvm.transform.module_pass(opt_level=0, name="tinyai.GenerateCode")
+class GenerateCode:
+    """``RunCodegen`` where all regions of tinyai's are sealed: of others it notes the constants in
+    the module, a second time, for tinyai's have them in their code."""
 
     def transform_module(self, mod: tvm.IRModule, _: Any) -> tvm.IRModule:
-        noted = mod.attrs[CONSTANTS] if mod.attrs is not None and CONSTANTS in mod.attrs else {}
-        own = [name for name in noted if str(name).startswith(f"{COMPILER}_")]
-        if not own:
-            return mod
-        return mod.with_attr(CONSTANTS, {n: v for n, v in noted.items() if n not in own})
+        regions = {
+            mod.get_global_var(name): seal(region) for name, region in regions_of(mod).items()
+        }
+        functions = {**dict(mod.functions.items()), **regions}
+        mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+        return relax.transform.RunCodegen()(mod)
 
 
 def pipeline(**options: Any) -> tvm.transform.Pass:
@@ -46,9 +49,8 @@ def pipeline(**options: Any) -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="tinyai.pipeline")  # type: ignore[untyped-decorator]
     def run(mod: tvm.IRModule, _: Any) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
-        passes = [Partition(**options), relax.transform.RunCodegen(), WithoutConstants()]
-        passes.append(relax.get_default_pipeline(target or tvm.target.Target("llvm")))
-        return tvm.transform.Sequential(passes)(mod)
+        default = relax.get_default_pipeline(target or tvm.target.Target("llvm"))
+        return tvm.transform.Sequential([Partition(**options), GenerateCode(), default])(mod)
 
     return run
 
@@ -86,9 +88,8 @@ def build(
     own, host = split_target(target)
     partitioned = partition_for_tinyai(mod, **{**with_host(own, host), **options})
     with stage("TVM's own build"):
-        passes: list[Any] = [relax.transform.RunCodegen(), WithoutConstants()]
         with compiled_by(toolchain):
-            lowered = tvm.transform.Sequential(passes)(partitioned)
+            lowered = tvm.transform.Sequential([GenerateCode()])(partitioned)
         return tvm.compile(lowered, host_target(host))
 
 

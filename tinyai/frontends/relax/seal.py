@@ -23,7 +23,9 @@ _KEPT: dict[str, relax.Function] = {}
 
 
 def seal(function: relax.Function) -> relax.Function:
-    """A region with the types and attributes of another, which is kept."""
+    """A region with the types and attributes of another, which is kept; a sealed one as it is."""
+    if is_sealed(function):
+        return function
     key = secrets.token_hex(16)
     _KEPT[key] = function
     of = function.ret_ty

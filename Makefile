@@ -23,7 +23,7 @@ export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo demo-full bench test test-all lint format mcu wheel clean pytest pytest-all
-.PHONY: executorch executorch-env relax relax-env docs docs-env docs-pictures
+.PHONY: executorch executorch-env relax relax-env docs docs-env docs-pictures pages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,17 @@ bench: env ## compare speed with LiteRT, ONNX Runtime and TVM; BENCH="--help" sh
 
 mcu: env ## run C packages on microcontrollers that QEMU plays; docs/microcontrollers.md gets the tables
 	$(BIN)/python -m benchmarks.mcu.run $(MCU)
+
+# What is no package of Python's comes from npm, in exactly these versions.
+PAGE_TOOLS := typescript@7.0.2 prettier@3.10.1 axe-core@4.14.1
+PAGE_SCRIPTS := $(filter-out %.min.js,$(wildcard tinyai/report/assets/*.js))
+
+pages: env ## check the script of the report's page, and try the page in Chromium
+	npm install --silent --no-save --prefix build/page $(PAGE_TOOLS)
+	build/page/node_modules/.bin/tsc -p benchmarks/page
+	build/page/node_modules/.bin/prettier --check --print-width 100 $(PAGE_SCRIPTS)
+	$(PIP) install --upgrade --target build/page/python selenium==4.51.0
+	PYTHONPATH=build/page/python $(BIN)/python -m pytest -rP tests/report
 
 executorch-env: ## make .venv-executorch: torch, ExecuTorch, the pinned packages, tinyai
 	@flock Makefile $(MAKE) --no-print-directory --silent $(EXECUTORCH)/.ready

@@ -104,7 +104,7 @@ def compile_once(
     forgotten."""
     key = _key(graph, target)
     if not named and (equal := _equal(key)):
-        return equal
+        return replace(equal, graph=_renamed(equal.graph, equal.key, key))
     compiled = kept(str(key), last=True)
     if compiled is None:
         with owning_faults(f"the code of {graph.name}"):
@@ -167,8 +167,14 @@ def choose(graph: Graph, target: Target, kernels: Sequence[Kernel] = ()) -> Lowe
     if (equal := _equal(key)) is None:
         graph = prepare(graph, target)
         return lower(graph, with_useful_threads(graph, target), kernels=kernels)
-    new_names = dict(zip(equal.key.names[1:], key.names[1:], strict=True))
-    return replace(equal.chosen, name=graph.name, nodes=_with_sources(equal.chosen, new_names))
+    return _renamed(equal.chosen, equal.key, key)
+
+
+def _renamed(graph: Lowered, old: Key, new: Key) -> Lowered:
+    """A lowered graph that was made under one key, under the names of another."""
+    name, *_ = new.names
+    new_names = dict(zip(old.names, new.names, strict=True))
+    return replace(graph, name=name, nodes=_with_sources(graph, new_names))
 
 
 def prepare(graph: Graph, target: Target) -> Graph:

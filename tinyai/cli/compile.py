@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,8 @@ from tinyai.cli.shared import (
     Asked,
     command,
     file_options,
+    html_option,
     json_option,
-    next_steps,
-    note,
     print_json,
     relay_for,
     target_options,
@@ -23,9 +22,7 @@ from tinyai.cli.shared import (
 )
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
-from tinyai.model_file import AS_IT_IS
 from tinyai.stages import OWN_IMPORTS, stage
-from tinyai.target import this_architecture
 
 if TYPE_CHECKING:
     from tinyai.frontends.whole import SourceModel
@@ -34,17 +31,15 @@ if TYPE_CHECKING:
     from tinyai.network import Network
     from tinyai.runtime.toolchain import Toolchain
 
-_PACKAGE = "C package"
-
 
 @command(
     "compile",
     "tinyai compile model.tflite -o net.so",
     "tinyai compile model.tflite -o net.so --isa scalar --arena-limit 100000",
+    "tinyai compile model.tflite -o net.so --html net.html",
     "tinyai compile model.tflite -o folder --isa scalar --sample x.npy",
     "tinyai compile model.onnx --calibrate samples.npz -o net.so",
     "tinyai compile model.onnx -o net.relay.so --target 'tinyai -threads=2, llvm'",
-    short_help="Turn a model file into a library or a C package.",
 )
 @click.argument("model", type=click.Path())
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path))
@@ -87,6 +82,7 @@ _PACKAGE = "C package"
 @quantizer_options
 @file_options
 @json_option
+@html_option
 def compile(
     model: str,
     output: Path,
@@ -102,6 +98,7 @@ def compile(
     quantizing: Quantizing,
     reading: FileOptions,
     as_json: bool,
+    html: Path | None,
 ) -> None:
     """Compile MODEL (.tflite, .onnx, Relay's text as .relay or .txt) to what OUTPUT's name says.
 
@@ -118,8 +115,8 @@ def compile(
     for flag, given in (("--ports-in-arena", ports_in_arena), ("--sample", sample)):
         if given and output.suffix not in ("", ".tar"):
             raise OptionError(flag, found=f"beside {output.name}", allowed="beside a C package")
-    if output.suffix == ".so":
-        check_place(output)
+    for place in (*([output] if output.suffix == ".so" else []), *([html] if html else [])):
+        check_place(place)
     if backend and not output.name.endswith(".relay.so"):
         from tinyai.own import backend_of_file
 
@@ -135,7 +132,7 @@ def compile(
                 raise OptionError(
                     "options of TVM's library", found="--name, --ends, --backend", allowed="none"
                 )
-            facts = _relay_library(source, output, asked, strict, reading, toolchain)
+            facts = _relay_library(source, output, asked, strict, reading, toolchain, html)
         elif strict is False:
             raise OptionError(
                 "--no-strict",
@@ -143,7 +140,7 @@ def compile(
                 allowed="beside NAME.relay.so alone",
             )
         elif output.suffix == ".so":
-            facts = _library(source, output, asked, name, ends, reading, backend, toolchain)
+            facts = _library(source, output, asked, name, ends, reading, backend, toolchain, html)
         elif output.suffix in ("", ".tar"):
             facts = _package(
                 source,
@@ -156,6 +153,7 @@ def compile(
                 toolchain,
                 ports_in_arena=ports_in_arena,
                 sample=sample,
+                html=html,
             )
         else:
             raise OptionError(
@@ -166,11 +164,8 @@ def compile(
     if as_json:
         print_json(facts)
     else:
-        note("\n".join(_lines(facts)))
+        click.echo("\n".join(_lines(facts)))
         tell_rounding(source, asked, aside=False)
-        compared = model if calibrate is None and reading == AS_IT_IS else None
-        if not for_relay and asked.target.architecture == this_architecture():
-            next_steps(*_next(facts, compared))
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -180,28 +175,14 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     lines = [f"{facts['output']}: {facts['kind']}, {facts['size']:,} bytes"]
     sizes = {"weight_bytes": "weights", "arena_bytes": "arena", "state_bytes": "state"}
     for key, what in sizes.items():
-        lines += [f"  {what + ':':<8} {facts[key]:,} bytes"] if key in facts else []
+        lines += [f"  {what}: {facts[key]:,} bytes"] if key in facts else []
     for kind in ("inputs", "outputs"):
         for each in facts.get(kind, ()):
             sign, zero = "+" if (each["zero_point"] or 0) < 0 else "-", abs(each["zero_point"] or 0)
             scale = f", {each['scale']:.6g} * (q {sign} {zero})" if each["scale"] else ""
             shape = ",".join(map(str, each["shape"]))
-            lines.append(
-                f"  {kind[:-1] + ':':<8} {safe(each['name'], 60)} {each['dtype']}[{shape}]{scale}"
-            )
+            lines.append(f"  {kind[:-1]}: {safe(each['name'], 60)} {each['dtype']}[{shape}]{scale}")
     return lines
-
-
-def _next(facts: dict[str, Any], model: str | None) -> list[tuple[object, ...]]:
-    """Commands that use what was made. ``model`` is what it can be compared with, if anything."""
-    output = facts["output"]
-    file = "x.npz" if len(facts["inputs"]) > 1 else "x.npy"
-    steps: list[tuple[object, ...]] = [("tinyai", "run", output, "--input", file)]
-    if model is not None:
-        steps.insert(0, ("tinyai", "check", model, "--with", output))
-    if facts["kind"] == _PACKAGE and Path(output).is_dir():
-        steps.append(("make", "-C", output, "test"))
-    return steps
 
 
 def _library(
@@ -213,6 +194,7 @@ def _library(
     reading: FileOptions,
     backend: str | None,
     toolchain: Toolchain | None,
+    html: Path | None,
 ) -> dict[str, Any]:
     with stage(OWN_IMPORTS):
         from tinyai.frontends.model import compile
@@ -227,6 +209,7 @@ def _library(
         **asdict(reading),
         backend=backend or "",
         toolchain=toolchain,
+        html=html or "",
     )
     return {"output": str(output), "kind": "library", **facts_of_library(output)}
 
@@ -243,6 +226,7 @@ def _package(
     *,
     ports_in_arena: bool,
     sample: Path | None,
+    html: Path | None,
 ) -> dict[str, Any]:
     """The facts are the report's, ports in the words of ``_lines``."""
     with stage(OWN_IMPORTS):
@@ -268,6 +252,9 @@ def _package(
         package.write_tar(output)
     else:
         package.write(output)
+    if html:
+        title = Path(model).name if isinstance(model, str) else network.name
+        replace(package.page, title=title).write(html)
     report = package.report.to_dict()
     for kind in ("inputs", "outputs"):
         for port in report[kind]:
@@ -275,7 +262,7 @@ def _package(
             port["dtype"] = port["c_type"].removesuffix("_t")
             port["scale"] = scale[0] if len(scale) == 1 else None
     size = sum(map(len, package.files.values()))
-    return {"output": str(output), "kind": _PACKAGE, "size": size, **report}
+    return {"output": str(output), "kind": "C package", "size": size, **report}
 
 
 def _sample(network: Network, file: Path) -> list[Array]:
@@ -295,6 +282,7 @@ def _relay_library(
     strict: bool | None,
     reading: FileOptions,
     toolchain: Toolchain | None,
+    html: Path | None,
 ) -> dict[str, Any]:
     with relay_for("compile"):
         from tinyai.frontends.relay.build import build
@@ -304,6 +292,12 @@ def _relay_library(
     if strict:
         with stage("partition"):
             partition_for_tinyai(mod, params, strict=True, **asked.options)
+    if html:
+        from tinyai.frontends.relay.explain import explain
+
+        with stage("regions and their C"):
+            report = explain(mod, params, **asked.options)
+        report.page(Path(model).name, "tinyai compile").write(html)
     words = "".join(f" -{key}={value}" for key, value in asked.options.items())
     with stage("relay.build and C compiler"):
         factory = build(mod, params, target=f"tinyai{words}, {asked.host}", toolchain=toolchain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,14 +11,15 @@ from tinyai.cli.shared import (
     MODEL,
     Asked,
     command,
-    console,
     file_options,
+    html_option,
     json_option,
     relay_for,
     target_options,
     tell_rounding,
 )
 from tinyai.errors import BoundaryError
+from tinyai.files import check_place
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 @command(
     "explain",
     "tinyai explain model.tflite",
+    "tinyai explain model.tflite --html model.html",
     "tinyai explain model.onnx --strict --json",
-    short_help="Say which operators stay on the host, and why.",
 )
 @click.argument("file", type=click.Path())
 @target_options
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     help="How the report is printed.",
 )
 @click.option("--strict", is_flag=True, help="Exit code 1 where an operator computes on the host.")
+@html_option
 @click.pass_context
 def explain(
     context: click.Context,
@@ -52,6 +55,7 @@ def explain(
     as_json: bool,
     style: str,
     strict: bool,
+    html: Path | None,
 ) -> None:
     """Tell which operators of FILE stay on the host, why, and what to change.
 
@@ -61,13 +65,20 @@ def explain(
     is no TVM with Relay.
     """
     asked = asked.for_model(file)
+    if html:
+        check_place(html)
     try:
         report = _report(file, asked, reading)
     except BoundaryError as error:  # the target string has -strict=1
         report, strict = error.report, True
+    if html:
+        facts = (("rounding", asked.options["rounding"]),)
+        report.page(Path(file).name, "tinyai explain", facts).write(html)
     tell_rounding(file, asked, aside=as_json or style == "json")
     if style == "table" and not as_json:
-        console().print(report.table())
+        from rich.console import Console
+
+        Console(highlight=False).print(report.table())
     else:
         click.echo(str(report) if style == "text" and not as_json else report.json())
     context.exit(MODEL if report.exceeding or (strict and report.computing) else 0)

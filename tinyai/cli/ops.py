@@ -129,13 +129,7 @@ def _found(languages: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-@command(
-    "ops",
-    "tinyai ops",
-    "tinyai ops --json",
-    "tinyai ops --of tflite",
-    short_help="List the operators that are taken.",
-)
+@command("ops", "tinyai ops", "tinyai ops --json", "tinyai ops --of tflite")
 @click.option(
     "--of",
     "language",

@@ -14,14 +14,13 @@ from tinyai.cli.shared import (
     console,
     file_options,
     json_option,
-    next_steps,
-    note,
     print_json,
+    progress,
     relay_for,
     target_options,
     tell_rounding,
 )
-from tinyai.stages import stage, tracked
+from tinyai.stages import stage
 
 if TYPE_CHECKING:
     from tinyai.ir import Graph
@@ -30,11 +29,7 @@ if TYPE_CHECKING:
     from tinyai.target import Target
 
 
-@command(
-    "tune",
-    "tinyai tune model.tflite -o tuning.json --seconds 0.01",
-    short_help="Measure how layers run best on this machine.",
-)
+@command("tune", "tinyai tune model.tflite -o tuning.json --seconds 0.01")
 @click.argument("file", type=click.Path())
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False))
 @target_options
@@ -66,9 +61,7 @@ def tune(
 
         console().print(tuning_table(measured))
     else:
-        note(f"{output} has every layer that leaves a choice")
-    if not as_json:
-        next_steps(("tinyai", "compile", file, "--tuning", output, "-o", "net.so"))
+        click.echo(f"{output} has every layer that leaves a choice")
 
 
 def _measured(
@@ -77,8 +70,8 @@ def _measured(
     graphs = _graphs(file, asked, reading)
     from tinyai.runtime.tuner import tune_layers
 
-    with stage("measure"):
-        return tune_layers(graphs, output, seconds=seconds, track=tracked)
+    with stage("measure"), progress() as track:
+        return tune_layers(graphs, output, seconds=seconds, track=track)
 
 
 def _graphs(file: str, asked: Asked, reading: FileOptions) -> list[tuple[Graph, Target]]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from tinyai.c_head import Head
 from tinyai.codegen.constants import Constant
-from tinyai.codegen.definitions import Definition
 from tinyai.codegen.isa.variant import IsaVariant
 
 
@@ -17,11 +16,15 @@ from tinyai.codegen.isa.variant import IsaVariant
 class Served:
     """The row of the kernel table that serves a node, and why it is slower than such nodes can be:
     better rows that were rejected, and what the row itself could not do in registers. ``math``:
-    whether it calls functions of the C library's such as expf."""
+    whether it calls functions of the C library's such as expf. The ``call`` and the ``function`` in
+    C, and the bytes of the arrays that nothing before it reads."""
 
     kernel: str
     slower: tuple[str, ...] = ()
     math: bool = False
+    call: str = ""
+    function: str = ""
+    constant_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,6 @@ class Piece:
     """A function or definition, which several files may have."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Microkernel(Piece):
-    """A function that may be compiled apart: its definition, and the instruction set of the
-    variant that has it."""
-
-    definition: Definition
-    isa: IsaVariant
 
 
 # What stands in a file in its place: a piece, a constant, or text that is of this file alone.

@@ -10,7 +10,7 @@ from typing import Any
 
 from tinyai.c_head import Head
 from tinyai.codegen.c import C_TYPES, comment_text, identifier
-from tinyai.codegen.c_source import CSource, Microkernel, Part, Piece, Served
+from tinyai.codegen.c_source import CSource, Part, Piece, Served
 from tinyai.codegen.constants import Constant
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
@@ -109,7 +109,7 @@ def emit(
         Head(symbol, tuple(isa.name for isa in isas) if len(isas) > 1 else ()),
         tuple(parts),
         arena_bytes=plan.arena_bytes,
-        weight_bytes=sum(each.size for each in constants.found.values()),
+        weight_bytes=constants.bytes,
         variants={variant.isa: tuple(variant.served) for variant in variants},
         hooks=tuple(line for variant in variants for line in variant.hooks),
         weights=tidy(render("weights.c.j2", **values)) if package else "",
@@ -157,6 +157,10 @@ class _Constants:
 
     prefix: str = ""
     found: dict[str, Constant] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.size for each in self.found.values())
 
     def add(self, value: Array) -> str:
         """Name of the array in C."""
@@ -212,13 +216,15 @@ class _Variant:
         body = text(kernel.code(self.graph, node, epilogue), INDENT)
         slower = (*choice.rejected, *epilogue.slower)
         math = MATH in in_order(epilogue.needs.values())
-        self.served.append(Served(kernel.name, slower, math))
+        known = self.constants.bytes
         scratch = node.output in self.plan.scratch
         storage = epilogue.need(CALLER) if epilogue.calls_only else "static"
         for each in epilogue.needs.values():
             collect(self.needs, each)
         self.has_intrinsics |= self.isa.architecture is not None and kernel.isa != "scalar"
-        name = self._function(kernel, node, epilogue, body, storage=storage, scratch=scratch)
+        name, function = self._function(
+            kernel, node, epilogue, body, storage=storage, scratch=scratch
+        )
         arguments = [
             self._packed(node, kernel, position)
             if position in kernel.pack
@@ -231,6 +237,8 @@ class _Variant:
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
         arguments += ["thread"] if shared else []
         call = Call(name, *arguments)
+        new_bytes = self.constants.bytes - known
+        self.served.append(Served(kernel.name, slower, math, text(call), function, new_bytes))
         alone = threads > 1 and not shared
         return [
             self._comment(number, node, slower),
@@ -249,11 +257,7 @@ class _Variant:
         # First of all, for the calls say which functions there are.
         body = text(self._network(values), INDENT)
         suffix = f"_{self.isa.name}" if values["units"] > 1 else ""
-        definitions = [
-            Microkernel(each.text, each, self.isa) if each.parameters else Piece(each.text)
-            for each in self.definitions
-            if not each.portable
-        ]
+        definitions = [Piece(each.text) for each in self.definitions if not each.portable]
         functions = [Piece(function) for _, function in self.functions.values()]
         network = render("network.c.j2", **values, suffix=suffix, body=body)
         return [
@@ -315,8 +319,8 @@ class _Variant:
         *,
         storage: str,
         scratch: bool,
-    ) -> str:
-        """Name of the function with this body; equal layers share one."""
+    ) -> tuple[str, str]:
+        """The function with this body, its name and its text; equal layers share one."""
         reads = [(f"in{i}", name) for i, name in enumerate(node.inputs)]
         reads += [(f"p{i}", name) for i, name in enumerate(epilogue.params)]
         parameters = [f"const {self._c_type(tensor)} *{name}" for name, tensor in reads]
@@ -336,7 +340,7 @@ class _Variant:
             title = comment_text(f"{node.op}: {self._types(node)}")
             function = f"/* {title} */\n{storage} void {name}{signature} {{\n{body}\n}}\n"
             self.functions[key] = (name, function)
-        return self.functions[key][0]
+        return self.functions[key]
 
     def _c_type(self, tensor: str) -> str:
         return C_TYPES[self.graph.type(tensor).dtype]

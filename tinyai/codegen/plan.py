@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from tinyai.codegen.lowered import Lowered
@@ -53,7 +53,8 @@ class Block:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """``locations`` of every tensor, ``scratch`` offsets by a node's output, sizes in bytes.
+    """``locations`` of every tensor, ``scratch`` offsets and ``scratch_bytes`` by a node's output,
+    sizes in bytes.
 
     ``lower_bound`` is the largest sum of blocks that live at once: no plan can be smaller.
     """
@@ -62,6 +63,7 @@ class MemoryPlan:
     scratch: Mapping[str, int]
     arena_bytes: int
     lower_bound: int
+    scratch_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan_memory(graph: Lowered, scratch_bytes: Mapping[str, int]) -> MemoryPlan:
@@ -72,7 +74,7 @@ def plan_memory(graph: Lowered, scratch_bytes: Mapping[str, int]) -> MemoryPlan:
         if name not in locations and home.root in offsets:
             locations[name] = Location(Space.ARENA, offsets[home.root] + home.offset)
     scratch = {name: offsets[_scratch_name(name)] for name, size in scratch_bytes.items() if size}
-    return MemoryPlan(locations, scratch, size, lower_bound(blocks))
+    return MemoryPlan(locations, scratch, size, lower_bound(blocks), scratch_bytes)
 
 
 def least_arena(graph: Lowered, scratch_bytes: Mapping[str, int]) -> int:

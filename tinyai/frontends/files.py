@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from tinyai.backend import compile_once
@@ -75,7 +74,6 @@ def explain_file(
     with stage("the C"):
         compiled = compile_once(attempt.network.graph, target, last=True)
     calls = (each for each in post_order(model.result) if isinstance(each, Call))
-    region = row_of_region(name, compiled, ((e.spelled, e.name) for e in calls), target)
-    states = attempt.network.states
-    region = replace(region, state_bytes=sum(state.port.type.bytes for state in states))
+    operators = ((each.spelled, each.name) for each in calls)
+    region = row_of_region(name, compiled, operators, target, attempt.network.states)
     return DivisionReport((), (region,))

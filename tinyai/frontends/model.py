@@ -47,6 +47,7 @@ def compile(
     state: Mapping[str, str] | None = None,
     backend: str = "",
     toolchain: Toolchain | None = None,
+    html: str | os.PathLike[str] = "",
 ) -> Path:
     """Compile the whole of ``model`` to a library with a plain C interface, which ``tinyai.Model``
     loads without TVM. Returns its path.
@@ -63,7 +64,8 @@ def compile(
     ``{"h_out": "h_in"}``, from zeros on. For another architecture its cross compiler is called, if
     ``toolchain`` names no other.
     ``backend`` is the name of a back end of one's own (``tinyai.register_backend``), which takes
-    its composites and operators first, and whose passes and kernels are used.
+    its composites and operators first, and whose passes and kernels are used. ``html`` is the path
+    of a page that shows what became of the model.
 
     Raises ``OptionError`` for bad options, a file that is not there or cannot be written;
     ``ModelError`` for a model that cannot be read; ``BoundaryError``, with the report of
@@ -83,6 +85,8 @@ def compile(
 
     options = target_for(model, target)
     check_place(path)
+    if html:
+        check_place(Path(html))
     if isinstance(model, str | os.PathLike):
         check_model(model)
     toolchain_for(options, toolchain).check()
@@ -97,7 +101,12 @@ def compile(
         state=state,
         backend=backend,
     )
-    write_library(network, path, options, toolchain)
+    compiled = write_library(network, path, options, toolchain)
+    if html:
+        from tinyai.frontends.page import page_of_network
+
+        title = Path(model).name if isinstance(model, str | os.PathLike) else ""
+        page_of_network(network, compiled, options, title).write(html)
     return path
 
 

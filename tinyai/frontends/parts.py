@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from tinyai.backend.pipeline import Compiled
 from tinyai.frontends.whole import Attempt, SourceModel, Unread, rows_once
+from tinyai.network import State
 from tinyai.partition.division import Division, divide
 from tinyai.partition.model import Model
 from tinyai.partition.reasons import maker_of
 from tinyai.partition.rows import region_row
-from tinyai.partition.told import DivisionReport, Told
+from tinyai.partition.told import DivisionReport, Flows, Told
 from tinyai.patterns import computes
 from tinyai.report import HostRow, Reason, RegionRow
+from tinyai.report.rows import NO_FLOW, Flow
 from tinyai.source import (
     Call,
     Constant,
@@ -42,15 +45,23 @@ def report_of_parts(
     model = PartsOfFile(attempt, spelled, Rounding(target.rounding))
     with stage("regions and their C"):
         division = divide(model, target, model.refused)
+    flows = Flows(division)
     regions = (
-        row_of_region(f"{name}_{number}", region.compiled, model.operators(region.items), target)
-        for number, region in enumerate(division.regions)
+        replace(
+            row_of_region(f"{name}_{n}", region.compiled, model.operators(region.items), target),
+            flow=flows.of_region(region),
+        )
+        for n, region in enumerate(division.regions)
     )
     return DivisionReport(_host_rows(attempt, division), tuple(regions))
 
 
 def row_of_region(
-    symbol: str, compiled: Compiled, operators: Iterable[tuple[str, str]], target: Target
+    symbol: str,
+    compiled: Compiled,
+    operators: Iterable[tuple[str, str]],
+    target: Target,
+    states: Sequence[State] = (),
 ) -> RegionRow:
     """The report's row of a region of ``operators``, each with its name and counted once."""
     return region_row(
@@ -59,6 +70,7 @@ def row_of_region(
         Counter(spelled for spelled, _ in {*operators}),
         arena_limit=target.arena_limit,
         weight_limit=target.weight_limit,
+        states=states,
     )
 
 
@@ -73,10 +85,13 @@ def _host_rows(attempt: Attempt, division: Division[Expr]) -> tuple[HostRow, ...
         return language.macs(item) if isinstance(item, Call) else None
 
     told = Told(macs, language.hint, operators)
-    rows = zip(division.left, told.host(division), strict=True)
+    rows = list(zip(division.left, told.host(division), strict=True))
+    flows: dict[tuple[str, str], Flow] = {}
+    for _, row in rows:
+        flows[row.operator, row.name] = flows.get((row.operator, row.name), NO_FLOW) + row.flow
     named = {(model.operator(call), call.name) for call in attempt.refused}
     return rows_once(
-        row
+        replace(row, flow=flows[row.operator, row.name]) if row.name else row
         for item, row in rows
         if item in attempt.refused or (row.operator, row.name) not in named
     )

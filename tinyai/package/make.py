@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.resources import files as resources
 from typing import Any
 
@@ -17,15 +18,17 @@ from tinyai.codegen.borders import with_borders
 from tinyai.codegen.c import C_TYPES, comment_text, literal
 from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.lowered import Lowered
-from tinyai.codegen.plan import Space
 from tinyai.codegen.templates import render, tidy
 from tinyai.errors import OptionError
 from tinyai.frontends.model import Source, network_of, target_for
+from tinyai.frontends.page import page_of_network
 from tinyai.ir import Array, DType, Type
 from tinyai.network import Network, Port
 from tinyai.package.measure import measure
-from tinyai.package.report import LayerRow, PackageReport, PortRow, TensorRow
+from tinyai.package.report import LayerRow, PackageReport, PortRow
 from tinyai.package.value import Package
+from tinyai.report.anatomy import Anatomy, TensorRow
+from tinyai.report.page import Page
 from tinyai.runtime.manifest import SUFFIX, manifest_of
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
@@ -203,7 +206,7 @@ class _Making:
         files[f"{name}_report.txt"] = str(report).encode()
         files[f"{name}_report.json"] = report.json().encode()
         files[f"{name}{SUFFIX}"] = manifest_of(self._facts(report), files)
-        return Package(name, files, report)
+        return Package(name, files, report, self._page)
 
     def _facts(self, report: PackageReport) -> dict[str, Any]:
         """What the manifest says."""
@@ -296,48 +299,37 @@ class _Making:
             dropped=graph.dropped,
         )
 
+    @functools.cached_property
+    def _page(self) -> Page:
+        return page_of_network(self.network, self.compiled, self.target)
+
+    @property
+    def _anatomy(self) -> Anatomy:
+        (row,) = self._page.regions
+        assert row.anatomy is not None
+        return row.anatomy
+
     def _layers(self) -> list[LayerRow]:
-        graph = self._graph
-        served = next(iter(self.compiled.source.variants.values()))
         return [
             LayerRow(
-                number=number,
-                operator=node.op.name,
-                sources=node.sources,
-                result=str(graph.type(node.output)),
-                kernel=row.kernel,
-                macs=node.op.macs(*graph.types(node.inputs)),
-                math=row.math,
-                slower=row.slower,
+                each.number,
+                each.operator,
+                each.sources,
+                each.result,
+                each.servings[0].kernel,
+                each.macs,
+                each.servings[0].math,
+                each.servings[0].slower,
             )
-            for number, (node, row) in enumerate(zip(graph.nodes, served, strict=True))
+            for each in self._anatomy.layers
         ]
 
     def _tensors(self) -> list[TensorRow]:
-        """Inputs, the results of the layers, and their working memory."""
-        graph, plan = self._graph, self.compiled.plan
-        end = len(graph.nodes)
-        number = {node.output: i for i, node in enumerate(graph.nodes)}
-        number |= dict.fromkeys(graph.inputs, -1)
-        last = {name: i for i, node in enumerate(graph.nodes) for name in node.reads()}
-        last |= dict.fromkeys(graph.outputs, end)
-        own = len(self.network.inputs)
-        names = {name: f"input {i}" for i, name in enumerate(graph.inputs[:own])}
-        names |= {name: f"state {i}" for i, name in enumerate(graph.inputs[own:])}
-        names |= {node.output: f"result {i}" for i, node in enumerate(graph.nodes)}
-        rows = []
-        for name, shown in names.items():
-            place, stored = plan.locations[name], graph.stored(name)
-            offset = place.index if place.space is Space.ARENA else place.offset
-            size, first = stored.bytes, number[name]
-            life = (first, last.get(name, first))
-            rows.append(TensorRow(shown, str(stored.type), place.space.value, offset, size, *life))
-        scratch = graph.scratch_bytes()
-        for name, offset in plan.scratch.items():
-            at = number[name]
-            shown = f"scratch of {at}"
-            rows.append(TensorRow(shown, "scratch", "arena", offset, scratch[name], at, at))
-        return rows
+        names = [each.name for each in fields(TensorRow)]
+        return [
+            TensorRow(*(getattr(tensor, name) for name in names))
+            for tensor in self._anatomy.tensors
+        ]
 
     def _saved(self) -> int | None:
         """What inputs and outputs in the arena save; None where they are outside."""

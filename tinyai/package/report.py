@@ -11,6 +11,7 @@ from typing import Any
 from tinyai.c_head import MARK
 from tinyai.dropped import NOTHING, Dropped
 from tinyai.report import safe
+from tinyai.report.anatomy import TensorRow
 
 # Of the JSON: another one for other keys or meanings.
 SCHEMA, SCHEMA_WITH_STATE = "tinyai.package/1", "tinyai.package/2"
@@ -47,22 +48,6 @@ class LayerRow:
     macs: int
     math: bool = False
     slower: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class TensorRow:
-    """Where a tensor lives: "arena", "input", "output" (the caller's memory) or "constant"; its
-    ``offset`` there in bytes, and from which layer to which one (-1: before the first; as many as
-    there are layers: after the last). ``bytes`` are those of its place, borders included.
-    Working memory of a layer is a tensor too, of ``type`` "scratch"."""
-
-    name: str
-    type: str
-    space: str
-    offset: int
-    bytes: int
-    first: int
-    last: int
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from tinyai.package.report import PackageReport
 from tinyai.package.write import write_folder, write_whole
+from tinyai.report.page import Page
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +22,13 @@ class Package:
     - ``name``: the C identifier that all of its symbols and files begin with.
     - ``files``: their content by name; the same network gives the same bytes.
     - ``report``: sizes in bytes, layers, and where each tensor lives.
+    - ``page``: the same and more to look at; ``page.write(path)`` writes it as HTML.
     """
 
     name: str
     files: Mapping[str, bytes]
     report: PackageReport
+    page: Page
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", MappingProxyType(dict(self.files)))

@@ -23,10 +23,12 @@ from tinyai.target import Target
 
 @dataclass(frozen=True)
 class Region(Generic[Item]):
-    """What is built together: its operators in the order of the model, and its C."""
+    """What is built together: its operators in the order of the model, and its C. ``ends`` are
+    those whose values are read outside: the outputs of its graph, in their order."""
 
     items: tuple[Item, ...]
     compiled: Compiled
+    ends: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,11 @@ def divide(model: Model[Item], target: Target, barred: Mapping[Item, Refusal]) -
         taken = without_loose_ends(model, operators - reasons.keys())
         groups = groups_of(model, taken)
         found = {items: _Group(model, items).tried(target) for items in groups}
-        regions = [Region(i, made) for i, made in found.items() if isinstance(made, Compiled)]
+        regions = [
+            Region(items, made, tuple(_Group(model, items).ends))
+            for items, made in found.items()
+            if isinstance(made, Compiled)
+        ]
         if len(regions) == len(found):
             return Division(model, target, tuple(regions), reasons)
         for items, why in found.items():
@@ -91,10 +97,14 @@ class _Group(Generic[Item]):
 
     def tried(self, target: Target) -> Compiled | Mapping[Item, Reason]:
         """The C; or what has to leave the group, and why."""
-        inside = set(self.items)
-        ends = [item for item in self.items if self._is_read_outside(item, inside)]
-        made = self._trial(self.items, ends, target)
+        made = self._trial(self.items, self.ends, target)
         return made if not isinstance(made, TinyAIError) else self._without_code(made, target)
+
+    @property
+    def ends(self) -> list[Item]:
+        """The operators whose values are read outside of the group."""
+        inside = set(self.items)
+        return [item for item in self.items if self._is_read_outside(item, inside)]
 
     def _is_read_outside(self, item: Item, inside: set[Item]) -> bool:
         return item in self.model.outputs or not inside.issuperset(self.model.users(item))

@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from tinyai.backend.anatomy import anatomy_of
 from tinyai.backend.pipeline import Compiled
 from tinyai.errors import BoundaryError
 from tinyai.lowering import FLOATS
+from tinyai.network import State
 from tinyai.partition.reasons import Language, Whole, maker_of, read_tensors, reason_for
 from tinyai.patterns import computes
 from tinyai.report import HostRow, Reason, RegionRow, Report
@@ -58,8 +60,10 @@ def region_row(
     *,
     arena_limit: int = 0,
     weight_limit: int = 0,
+    states: Sequence[State] = (),
 ) -> RegionRow:
-    """The report's row of a region; ``operators`` and ``composites`` are counted by name."""
+    """The report's row of a region; ``operators`` and ``composites`` are counted by name,
+    ``states`` are its last inputs."""
     return RegionRow(
         symbol=symbol,
         composites=tuple(sorted(composites.items())),
@@ -72,6 +76,8 @@ def region_row(
         arena_limit=arena_limit,
         weight_limit=weight_limit,
         dropped=compiled.graph.dropped,
+        state_bytes=sum(state.port.type.bytes for state in states),
+        anatomy=anatomy_of(compiled, len(states)),
     )
 
 

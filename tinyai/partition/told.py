@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from tinyai.errors import UsageWarning
-from tinyai.partition.division import Division
+from tinyai.partition.division import Division, Region
 from tinyai.partition.model import Item
 from tinyai.partition.reasons import IDLE, NEIGHBOURS
 from tinyai.partition.rows import bytes_of, region_row
 from tinyai.report import HostRow, Reason, RegionRow, Report, safe
+from tinyai.report.rows import Flow
 from tinyai.source import Refusal
 
 # The clause of a float that nothing makes an integer of.
@@ -83,6 +84,31 @@ def nothing_taken(report: Report, what: str, explain: str) -> UsageWarning | Non
     )
 
 
+class Flows(Generic[Item]):
+    """What regions and operators of a division read and make, by the items' numbers."""
+
+    def __init__(self, division: Division[Item]) -> None:
+        self._model = division.model
+        self._numbers = {item: number for number, item in enumerate(division.model.order)}
+        self._ends = {end for region in division.regions for end in region.ends}
+
+    def of_region(self, region: Region[Item]) -> Flow:
+        inputs = self._model.part(region.items).inputs
+        return Flow(self._of(inputs), self._of(region.ends))
+
+    def of_host(self, item: Item) -> Flow:
+        return Flow(self._of(self._model.reads(item)), self._of([item]))
+
+    def _of(self, items: Iterable[Item]) -> tuple[int, ...]:
+        return tuple(self._numbers[self._maker(item)] for item in items)
+
+    def _maker(self, item: Item) -> Item:
+        """The item itself, or where it is a part of what the host makes, that."""
+        while self._model.kind(item) == "part" and item not in self._ends:
+            item = self._model.reads(item)[0]
+        return item
+
+
 @dataclass(frozen=True)
 class Told(Generic[Item]):
     """How a front end tells of its items: their work, what to change, what several of them are;
@@ -95,14 +121,17 @@ class Told(Generic[Item]):
 
     def regions(self, division: Division[Item], symbols: Iterable[str]) -> list[RegionRow]:
         """The rows of a division's regions, by these symbols."""
-        target = division.target
+        target, flow = division.target, Flows(division)
         return [
-            region_row(
-                symbol,
-                region.compiled,
-                Counter(map(division.model.operator, region.items)),
-                arena_limit=target.arena_limit,
-                weight_limit=target.weight_limit,
+            replace(
+                region_row(
+                    symbol,
+                    region.compiled,
+                    Counter(map(division.model.operator, region.items)),
+                    arena_limit=target.arena_limit,
+                    weight_limit=target.weight_limit,
+                ),
+                flow=flow.of_region(region),
             )
             for symbol, region in zip(symbols, division.regions, strict=False)
         ]
@@ -110,7 +139,11 @@ class Told(Generic[Item]):
     def host(self, division: Division[Item]) -> list[HostRow]:
         """The rows of what a division leaves."""
         inside = {item for region in division.regions for item in region.items}
-        return [self._row(item, division, inside) for item in division.left]
+        flow = Flows(division)
+        return [
+            replace(self._row(item, division, inside), flow=flow.of_host(item))
+            for item in division.left
+        ]
 
     def _row(self, item: Item, division: Division[Item], inside: set[Item]) -> HostRow:
         model = division.model

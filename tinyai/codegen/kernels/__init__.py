@@ -11,7 +11,6 @@ from tinyai.codegen.kernels import (
     conv2d,
     depthwise,
     elementwise,
-    interpolate,
     lanes,
     layout,
     lookup,
@@ -43,7 +42,6 @@ KERNELS: tuple[Kernel, ...] = (
     *transpose.KERNELS,
     *layout.KERNELS,
     *resize.KERNELS,
-    *interpolate.KERNELS,
 )
 
 

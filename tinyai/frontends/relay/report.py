@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import tvm
@@ -17,10 +17,11 @@ from tinyai.frontends.relay.seal import unseal
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
 from tinyai.frontends.relay.trial import code_of_trial, signature, unbuilt_of
 from tinyai.own import OwnBackend
-from tinyai.partition.reasons import Whole
+from tinyai.partition.reasons import Whole, maker_of
 from tinyai.partition.rows import host_row, region_row, require_none_left
 from tinyai.report import HostRow, RegionRow, Report
-from tinyai.source import Call, Expr, Rounding
+from tinyai.report.rows import NO_FLOW, Flow
+from tinyai.source import Call, Constant, Expr, Rounding, tensors_of
 from tinyai.target import COMPILER, Target
 
 
@@ -39,11 +40,16 @@ def report_of(
     first = next(iter(inside.values()), None)
     rounding = rounding_of(first)
     rounding = rounding if first is not None else replace(rounding, mode=mode)
+    functions = {var.name_hint: func for var, func in inside.items()}
+    host, flows = _host_rows(mod, functions, rounding, own)
     rows = tuple(
-        _own_row(func, own) if own else _region_row(func, limits or Target())
-        for func in inside.values()
+        replace(
+            _own_row(func, own) if own else _region_row(func, limits or Target()),
+            flow=flows.get(symbol, NO_FLOW),
+        )
+        for symbol, func in functions.items()
     )
-    return Report(_host_rows(mod, {v.name_hint: f for v, f in inside.items()}, rounding, own), rows)
+    return Report(host, rows)
 
 
 def check_boundary(partitioned: tvm.IRModule, mode: str) -> None:
@@ -62,22 +68,39 @@ def _host_rows(
     inside: Mapping[str, relay.Function],
     rounding: Rounding,
     own: OwnBackend | None,
-) -> tuple[HostRow, ...]:
+) -> tuple[tuple[HostRow, ...], dict[str, Flow]]:
+    """The rows, and the flows of regions by their symbols."""
     notes: dict[Expr, str] = {}
+    ends: dict[str, tuple[Sequence[Expr], Expr]] = {}
     results: list[Expr] = []
     calls: list[Call] = []
     for _, func in sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint)):
         if not isinstance(func, relay.Function) or has(func, "Compiler"):
             continue
-        source = _Dissolved(inside, notes, compiler=own.name if own else COMPILER)
+        source = _Dissolved(inside, notes, ends, compiler=own.name if own else COMPILER)
         results.append(source.result(func.body))
         calls += (call for each in _operators(func) if isinstance(call := source(each), Call))
     unbuilt = {call: each for each in unbuilt_of(mod) for call in each.calls}
     why = {call: unbuilt[signature(call)].reason for call in calls if signature(call) in unbuilt}
     whole = Whole.of(results, calls, notes, why, rounding, language())
-    return tuple(
-        host_row(call, whole, reason_of_own(own, call, whole) if own else None) for call in calls
+    numbers: dict[Expr, int] = {}
+
+    def flow(read: Iterable[Expr], made: Expr) -> Flow:
+        values = (maker_of(tensor) for each in read for tensor in tensors_of(each))
+        reads = (each for each in values if not isinstance(each, Constant))
+        makes = map(maker_of, tensors_of(made))
+        return Flow(
+            *(tuple(numbers.setdefault(e, len(numbers)) for e in es) for es in (reads, makes))
+        )
+
+    rows = tuple(
+        replace(
+            host_row(call, whole, reason_of_own(own, call, whole) if own else None),
+            flow=flow(call.args, call),
+        )
+        for call in calls
     )
+    return rows, {symbol: flow(read, made) for symbol, (read, made) in ends.items()}
 
 
 def _operators(func: relay.Function) -> list[relay.Call]:
@@ -98,20 +121,22 @@ def _operators(func: relay.Function) -> list[relay.Call]:
 class _Dissolved(Source):
     """Source expressions of a partitioned function as if there were no regions and composites.
 
-    ``notes`` collects the region's symbol of each call that a region holds.
+    ``notes`` collects the region's symbol of each call that a region holds, ``ends`` what a region
+    reads and makes, by its symbol.
     """
 
     def __init__(
         self,
         inside: Mapping[str, relay.Function],
         notes: dict[Expr, str],
+        ends: dict[str, tuple[Sequence[Expr], Expr]],
         symbol: str = "",
         bound: dict[relay.Expr, Expr] | None = None,
         compiler: str = COMPILER,
     ) -> None:
         super().__init__(bound)
         self._inside, self._notes, self._symbol = inside, notes, symbol
-        self._compiler = compiler
+        self._ends, self._compiler = ends, compiler
 
     def result(self, root: relay.Expr) -> Expr:
         """``root`` as a source expression; what it depends on comes first, to recurse no deeper."""
@@ -124,8 +149,11 @@ class _Dissolved(Source):
             symbol, func = self._callee(expr.op)
             if func is not None:
                 bound = dict(zip(func.params, map(self, expr.args), strict=True))
-                inner = _Dissolved(self._inside, self._notes, symbol, bound, self._compiler)
-                return inner.result(func.body)
+                more = self._inside, self._notes, self._ends, symbol, bound, self._compiler
+                result = _Dissolved(*more).result(func.body)
+                if isinstance(expr.op, tvm.ir.GlobalVar):
+                    self._ends[symbol] = (list(bound.values()), result)
+                return result
         made = super()._make(expr)
         if self._symbol and isinstance(made, Call):
             self._notes[made] = self._symbol

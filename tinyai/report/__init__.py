@@ -9,90 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tinyai.dropped import NOTHING, Dropped
+from tinyai.dropped import Dropped
+from tinyai.report.page import Page
+from tinyai.report.rows import HostRow, Reason, RegionRow
+from tinyai.report.text import VALUE, safe
+
+__all__ = ["SCHEMA", "HostRow", "Reason", "RegionRow", "Report", "safe"]
 
 SCHEMA = "tinyai.report/2"
-_NAME, _VALUE = 60, 120  # longest name and value that text and table show, in characters
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Which row of ``tinyai/patterns.py`` came nearest, and which of its conditions failed.
-
-    ``row_kind`` is "composite" or "operator", or "none" where no row knows the operator; then
-    ``row`` is "". ``calls`` is how many operators of the model the row fits, this one included.
-    ``clause`` is the condition that failed, ``found`` and ``allowed`` are its two sides; ``at`` is
-    the operator that it is about, where that is another one of the composite.
-    """
-
-    row_kind: str
-    row: str
-    calls: int
-    clause: str
-    found: str
-    allowed: str
-    at: str = ""
-
-
-@dataclass(frozen=True)
-class HostRow:
-    """An operator that stayed on the host.
-
-    ``name`` is the source model's ("" where none is known), ``type`` the result's. ``computes`` is
-    False for operators that only cast, reshape or mark a place. ``macs`` are multiply-accumulates
-    of one run, None where they are not defined or not known (no product of matrices, a dynamic
-    shape). ``boundary_bytes`` go from regions to this operator and from it to regions in one run,
-    None where a shape is dynamic. ``hint`` says what to change.
-    """
-
-    name: str
-    operator: str
-    type: str
-    reason: Reason
-    computes: bool
-    macs: int | None
-    boundary_bytes: int | None
-    hint: str
-
-
-@dataclass(frozen=True)
-class RegionRow:
-    """A region, as it is compiled under its options; sizes in bytes.
-
-    ``composites`` and ``operators`` count the composites, and the single operators beside them, by
-    name, sorted. ``weight_bytes`` are those of the emitted C. ``arena_lower_bound`` is the largest
-    sum of what lives at once: no plan is smaller. ``layers`` are the steps of the emitted code.
-    ``arena_limit`` and ``weight_limit`` are the target's, 0 for none.
-    ``dropped`` is what the source model has and the C does without. ``state_bytes`` are those of
-    the values that are kept from one call to the next, apart from the arena.
-    """
-
-    symbol: str
-    composites: tuple[tuple[str, int], ...]
-    operators: tuple[tuple[str, int], ...]
-    macs: int
-    weight_bytes: int
-    arena_bytes: int
-    arena_lower_bound: int
-    layers: int
-    arena_limit: int = 0
-    weight_limit: int = 0
-    dropped: Dropped = NOTHING
-    state_bytes: int = 0
-
-    @property
-    def exceeds(self) -> tuple[str, ...]:
-        """The limits that the region is above: it cannot be built under them."""
-        sizes = {"arena_limit": self.arena_bytes, "weight_limit": self.weight_bytes}
-        return tuple(name for name, size in sizes.items() if 0 < getattr(self, name) < size)
+_NAME = 60  # the longest name that text and table show, in characters
 
 
 @dataclass(frozen=True)
@@ -120,14 +55,17 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, in the schema of ``json``."""
         regions = [
-            dataclasses.asdict(row)
+            dataclasses.asdict(replace(row, anatomy=None))
             | {"composites": dict(row.composites), "operators": dict(row.operators)}
             for row in self.regions
         ]
         for region in regions:
+            del region["anatomy"], region["flow"]
             if not region["state_bytes"]:
                 del region["state_bytes"]
         host = [dataclasses.asdict(row) for row in self.host]
+        for row in host:
+            del row["flow"]
         return {"schema": SCHEMA, "host": host, "regions": regions}
 
     def json(self) -> str:
@@ -152,6 +90,20 @@ class Report:
         host = (HostRow(**row | {"reason": Reason(**row["reason"])}) for row in data["host"])
         return cls(tuple(host), tuple(map(_region_from, data["regions"])))
 
+    def page(
+        self, title: str = "", made_by: str = "", facts: tuple[tuple[str, str], ...] = ()
+    ) -> Page:
+        """The report as a page of HTML, with the arguments of ``Page``; the title is by default
+        that of the first region."""
+        title = title or next((row.symbol for row in self.regions), "model")
+        return Page(title, made_by, facts, self.host, self.regions)
+
+    def html(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report as a page of HTML: one file, which needs no network, whole or not at
+        all. Of a report that ``from_json`` made it has no layers. Raises ``OptionError`` where no
+        file can be written."""
+        return self.page().write(path)
+
     def table(self) -> Group:
         """The report for a terminal, by rich: a table of the host's operators, one of regions."""
         host = [_host_table(self.shown)] if self.shown else []
@@ -171,30 +123,6 @@ class Report:
 def _region_from(data: Mapping[str, Any]) -> RegionRow:
     counts = {key: tuple(sorted(data[key].items())) for key in ("composites", "operators")}
     return RegionRow(**{**data, **counts, "dropped": Dropped(**data["dropped"])})
-
-
-# --- Showing what is not trusted ---------------------------------------------------------------
-
-
-def safe(text: str, most: int = _VALUE) -> str:
-    """``text`` on one line, in at most ``most`` characters: what is not printable (control and
-    format characters, line ends, lone surrogates) as an escape, a long text without its middle."""
-    if len(text) > most:  # before escaping, so that a huge text costs no more than a long one
-        text = _shorten(text, most)
-    return _shorten("".join(map(_escape, text)), most)
-
-
-def _shorten(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    tail = most // 3
-    return f"{text[: most - tail - 1]}…{text[-tail:]}"
-
-
-def _escape(character: str) -> str:
-    if character.isprintable() and character != "\\":
-        return character
-    return character.encode("unicode_escape").decode()
 
 
 def _number(value: int | None, unit: str) -> str:
@@ -250,7 +178,7 @@ def _host_lines(row: HostRow) -> list[str]:
         ("found", safe(row.reason.found)),
         ("allowed", safe(row.reason.allowed)),
         ("cost", ", ".join(_cost(row))),
-        ("try", safe(row.hint, 2 * _VALUE)),
+        ("try", safe(row.hint, 2 * VALUE)),
     )
     head = f"host: {safe(row.operator, _NAME)}{name} -> {safe(row.type)}"
     return [head, *(f"  {label + ':':<13}{value}" for label, value in facts)]
@@ -291,7 +219,7 @@ def _host_table(rows: Iterable[HostRow]) -> Table:
                 f"allowed: {safe(row.reason.allowed)}",
             ),
             _cell("", *_cost(row)),
-            Text(safe(row.hint, 2 * _VALUE)),
+            Text(safe(row.hint, 2 * VALUE)),
         )
     return table
 

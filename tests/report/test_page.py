@@ -1,0 +1,287 @@
+"""The page of a report, without a browser: what is in it, and what cannot get out of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import tinyai
+from benchmarks.page import renew_dagre
+from tests.support.example_graphs import branching_network, small_network, tiled_network
+from tests.support.pages import HOSTILE, Parts, data_of, host_row, hostile_page, named, page_of
+from tests.support.paths import MODELS
+from tinyai.backend import compile_graph
+from tinyai.backend.anatomy import anatomy_of
+from tinyai.backend.pipeline import compile_once
+from tinyai.cli import main
+from tinyai.dropped import Dropped
+from tinyai.errors import OptionError
+from tinyai.ir import Builder, DType, Graph, Operand, Type
+from tinyai.network import network_of_graph
+from tinyai.ops import Elementwise, MaxPool2d
+from tinyai.ops.steps import Maximum
+from tinyai.ops.window import Window
+from tinyai.package import package_of
+from tinyai.report import RegionRow, Report
+from tinyai.report.page import json_in_html
+from tinyai.target import Target
+
+KWS = MODELS / "kws_ref_model.tflite"
+# Windows with results of one size.
+POOLS = (Window((3, 3), padding=(1, 1, 1, 1)), Window((1, 1)))
+GRAPHS: dict[str, Callable[[], Graph]] = {
+    "small": small_network,
+    "tiled": tiled_network,
+    "branching": lambda: branching_network("NHWC"),
+}
+
+
+# --- What is in it --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_a_page_has_every_layer_with_its_c_and_every_tensor_with_its_place(graph) -> None:
+    compiled = compile_graph(graph(), Target())
+    data = data_of(page_of(graph()).html())
+    (region,) = data["regions"]
+    layers, tensors = region["anatomy"]["layers"], region["anatomy"]["tensors"]
+    assert len(layers) == len(compiled.graph.nodes)
+    for layer, node in zip(layers, compiled.graph.nodes, strict=True):
+        assert tuple(layer["sources"]) == node.sources
+        for serving in layer["servings"]:
+            if serving["kernel"]:
+                name = data["code"][serving["call"]].partition("(")[0]
+                assert name in data["code"][serving["function"]] in compiled.source.text
+    assert sum(layer["weight_bytes"] for layer in layers) == region["weight_bytes"]
+    in_arena = [tensor for tensor in tensors if tensor["space"] == "arena"]
+    assert max(each["offset"] + each["bytes"] for each in in_arena) <= region["arena_bytes"]
+    own = {each["name"] for each in in_arena if not each["shares"]}
+    assert len(own) >= len({each["offset"] for each in in_arena if each["name"] in own})
+    aligned = compiled.graph.alignment * len(in_arena)
+    assert region["arena_lower_bound"] - aligned <= max(region["live"])
+    assert max(region["live"]) <= region["arena_lower_bound"]
+
+
+def shared(graph: Graph) -> dict[str, tuple[str, str]]:
+    tensors = anatomy_of(compile_graph(graph, Target())).tensors
+    places = {each.name: (each.space, each.offset) for each in tensors}
+    found = {each.name: (each.how, each.shares) for each in tensors if each.shares}
+    for name, (how, other) in found.items():
+        assert places[name] == places[other] or how == "part"
+    return found
+
+
+def test_tensors_that_take_over_the_memory_of_others_say_of_which() -> None:
+    """A reshape, and what a concatenation joins; then a maximum of two pools."""
+    found = shared(branching_network("NHWC"))
+    assert found["result 11"] == ("alias", "result 10")
+    assert found["result 3"] == found["result 4"] == ("part", "result 5")
+    assert "result 5" not in found
+    b = Builder("pools")
+    image = b.input(Type((1, 6, 6, 4), DType.INT8))
+    first, second = (b.add(MaxPool2d(window), [image]) for window in POOLS)
+    steps = (Maximum(operand=Operand(second)),)
+    both = b.add(Elementwise(b.type(first).shape), [first], steps)
+    last = b.add(MaxPool2d(Window((2, 2), (2, 2))), [both])
+    assert ("in place", "result 0") in shared(b.graph([last])).values()
+
+
+def test_what_is_read_and_made_leads_from_layer_to_layer() -> None:
+    anatomy = anatomy_of(compile_graph(branching_network("NHWC"), Target()))
+    names = {each.name for each in anatomy.tensors}
+    for layer in anatomy.layers:
+        assert names.issuperset(layer.reads)
+        before = [name for name in layer.reads if name.startswith("result ")]
+        assert all(int(name.removeprefix("result ")) < layer.number for name in before)
+    assert len(anatomy.outputs) == 2
+    assert names.issuperset(anatomy.outputs)
+
+
+def test_states_are_told_from_inputs() -> None:
+    anatomy = anatomy_of(compile_graph(branching_network("NHWC"), Target()), states=1)
+    assert [each.name for each in anatomy.tensors[:2]] == ["input 0", "state 0"]
+
+
+def test_c_of_an_equal_graph_is_shown_under_the_names_of_this_one() -> None:
+    first, second = (named(small_network(), name) for name in ("alpha", "omega"))
+    target = Target(isa="scalar")
+    compile_once(first, target)
+    compiled = compile_once(second, target, named=False)
+    assert {layer.sources for layer in anatomy_of(compiled).layers} == {("omega",)}
+    assert "alpha" not in repr(anatomy_of(compiled))
+
+
+def test_a_page_of_many_instruction_sets_has_the_c_of_each() -> None:
+    data = data_of(page_of(tiled_network(), arch="x86_64").html())
+    isas = [each["isa"] for each in data["regions"][0]["anatomy"]["layers"][0]["servings"]]
+    assert len(isas) == len(set(isas)) > 1
+
+
+# --- The three things to know ---------------------------------------------------------------------
+
+
+def test_highlights_are_the_fullest_layer_the_most_work_and_what_is_on_the_host() -> None:
+    page = page_of(tiled_network(), isa="scalar")
+    memory, work, host = page.highlights
+    (row,) = page.regions
+    live = row.anatomy.live_bytes
+    assert memory.link == f"layer=0.{live.index(max(live))}"
+    macs = [layer.macs for layer in row.anatomy.layers]
+    assert work.link == f"layer=0.{macs.index(max(macs))}"
+    assert (host.figure, host.link) == ("none", "")
+
+
+def test_where_layers_were_timed_time_is_told_instead_of_work() -> None:
+    page = page_of(tiled_network(), isa="scalar")
+    (row,) = page.regions
+    layers = [replace(each, microseconds=1.0 + each.number) for each in row.anatomy.layers]
+    timed = replace(row, anatomy=replace(row.anatomy, layers=tuple(layers)))
+    highlight = replace(page, regions=(timed,)).highlights[1]
+    assert (highlight.about, highlight.figure, highlight.link) == ("time", "6.0 µs", "layer=0.2")
+
+
+def test_the_host_is_told_by_its_dearest_operator() -> None:
+    report = Report((host_row("cheap", 3), host_row("dear", 5), host_row("moves", 9, False)), ())
+    (host,) = report.page().highlights
+    assert (host.figure, host.link) == ("2 operators", "host=1")
+    assert "dear" in host.text
+
+
+# --- What cannot get out of it --------------------------------------------------------------------
+
+
+def test_names_that_would_end_a_script_stay_data() -> None:
+    html = hostile_page().html()
+    plain = page_of(small_network()).html()
+    tags = [tag for tag, _ in Parts(html).elements]
+    assert tags == [tag for tag, _ in Parts(plain).elements]
+    data = data_of(html)
+    assert data["title"] == data["made_by"] == data["facts"][0][0] == HOSTILE
+    assert data["host"][0]["name"] == HOSTILE
+    assert data["regions"][0]["anatomy"]["layers"][0]["sources"] == [HOSTILE]
+    assert "\u2028" not in html
+    assert "\u202e" not in html
+
+
+def test_json_in_html_has_nothing_that_html_understands() -> None:
+    text = json_in_html([HOSTILE])
+    assert json.loads(text) == [HOSTILE]
+    assert not re.search("[<>&\u2028\u2029]", text)
+    assert text.isascii()
+
+
+def test_a_page_asks_no_one_for_anything() -> None:
+    html = page_of(small_network()).html()
+    parts = Parts(html)
+    for tag, attributes in parts.elements:
+        assert not {"src", "href", "srcset", "action", "data"} & attributes.keys(), tag
+    urls = set(re.findall(r"https?://[^\s\"']+", html))
+    assert urls == {"http://www.w3.org/2000/svg"}  # which is no address, but a name
+    assert "url(" not in html.replace("url(#", "")
+    assert "@import" not in html
+
+
+def test_only_the_scripts_and_the_style_of_the_page_may_run() -> None:
+    parts = Parts(page_of(small_network()).html())
+    (policy,) = (
+        each["content"] for tag, each in parts.elements if each.get("http-equiv") and tag == "meta"
+    )
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules.pop("default-src") == rules.pop("base-uri") == rules.pop("form-action") == "'none'"
+    for kind in ("script", "style"):
+        digests = {
+            f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+            for name, text in parts.texts
+            if name == kind
+        }
+        assert set(rules[f"{kind}-src"].split()) == digests
+
+
+@pytest.mark.parametrize("name", ["basics", "graph", "arena", "layers", "details", "page"])
+def test_scripts_set_text_and_parse_no_html(name) -> None:
+    script = (renew_dagre.ASSETS / f"{name}.js").read_text()
+    assert script.startswith('// @ts-check\n"use strict";\n')
+    for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert sink not in script
+
+
+def test_the_script_that_lays_out_graphs_is_the_one_of_its_package() -> None:
+    assert renew_dagre.digest(renew_dagre.ASSETS / "dagre.min.js") == renew_dagre.DIGEST
+    assert "Permission is hereby granted" in page_of(small_network()).html()
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    assert page_of(tiled_network()).html() == page_of(tiled_network()).html()
+
+
+def test_a_report_writes_itself_as_a_page(tmp_path) -> None:
+    (row,) = page_of(small_network()).regions
+    report = Report((host_row("erf"),), (row,))
+    written = report.html(tmp_path / "page.html")
+    assert data_of(written.read_text())["host"][0]["name"] == "erf"
+    again = Report.from_json(report.json())
+    assert again == report
+    assert data_of(again.page().html())["regions"][0]["anatomy"] is None
+
+
+def test_a_page_that_cannot_be_written_is_an_error(tmp_path) -> None:
+    with pytest.raises(OptionError, match="no folder"):
+        Report((), ()).html(tmp_path / "none" / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_region_of_another_back_end_has_a_page_without_layers() -> None:
+    row = RegionRow("own", (), (), 1, 2, 0, 0, 3, dropped=Dropped())
+    data = data_of(Report((), (row,)).page().html())
+    assert data["regions"][0]["symbol"] == "own"
+    assert [each["about"] for each in data["highlights"]] == ["host"]
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def test_explain_and_compile_write_the_page_of_a_file(tmp_path) -> None:
+    for command, output in (
+        ("explain", ()),
+        ("compile", ("-o", tmp_path / "net.so")),
+        ("compile", ("-o", tmp_path / "folder", "--isa", "scalar")),
+    ):
+        page = tmp_path / "page.html"
+        done = run(command, KWS, *output, "--html", page)
+        assert done.exit_code == 0, done.output
+        data = data_of(page.read_text())
+        assert data["title"] == KWS.name
+        assert data["made_by"] == f"tinyai {command}"
+        assert data["regions"][0]["anatomy"]["layers"]
+        page.unlink()
+
+
+@pytest.mark.parametrize("command", ["explain", "compile"])
+def test_a_page_that_cannot_be_written_ends_a_command_before_its_work(tmp_path, command) -> None:
+    output = ["-o", tmp_path / "net.so"] if command == "compile" else []
+    done = run(command, KWS, *output, "--html", tmp_path / "none" / "page.html")
+    assert done.exit_code == 2
+    assert "no folder" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_and_a_library_have_pages(tmp_path) -> None:
+    network = network_of_graph(tiled_network())
+    package = package_of(network, Target(isa="scalar"))
+    written = package.page.write(tmp_path / "package.html").read_text()
+    assert len(data_of(written)["regions"][0]["anatomy"]["layers"]) == len(package.report.layers)
+    page = tmp_path / "library.html"
+    tinyai.compile(network, tmp_path / "net.so", Target(isa="scalar"), html=page)
+    assert data_of(page.read_text())["title"] == "tiled_network"

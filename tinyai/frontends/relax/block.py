@@ -11,6 +11,7 @@ from tvm import relax
 from tinyai.frontends.relax.operators import READERS
 from tinyai.frontends.relax.reader import (
     Reading,
+    called_function,
     free_variables,
     is_operator,
     operator_of,
@@ -50,6 +51,8 @@ class Block(Reading, Model[relax.Var]):
             self.bind(variable, self.value(variable), self._names[variable])
             if self._is_seen_through(variable, binding):
                 self.seen_through.add(variable)
+            if function := called_function(self.value(variable)):
+                self.refused[variable] = Refusal("operator", function, "an operator of Relax's")
         own = [each for each in self.bindings if each not in self.seen_through]
         self._reads = {
             each: list(dict.fromkeys(free_variables(self.resolved(self.value(each)))))
@@ -132,14 +135,17 @@ class Block(Reading, Model[relax.Var]):
         return self._names.get(item) or name_of(item)
 
     def operator(self, item: relax.Var) -> str:
-        return operator_of(self.value(item)) if item in self.bindings else "input"
+        if item not in self.bindings:
+            return "input"
+        return called_function(self.value(item)) or operator_of(self.value(item))
 
     def kind(self, item: relax.Var) -> str:
         value = self.value(item) if item in self.bindings else None
         if isinstance(value, relax.TupleGetItem):
             (whole,) = self.reads(item)
-            return "part" if self.kind(whole) != "input" else "input"
-        if value is None or not is_operator(value):
+            is_made = whole in self.bindings and is_operator(self.value(whole))
+            return "part" if is_made else "input"
+        if value is None or not (is_operator(value) or called_function(value)):
             return "input"
         if operator_of(value) in PAIRS:
             return operator_of(value).removeprefix("relax.")

@@ -13,7 +13,8 @@ import tvm
 from tvm import relax
 
 from tinyai.errors import OptionError
-from tinyai.frontends.relax.block import Block
+from tinyai.frontends.relax.block import Block, with_value
+from tinyai.frontends.relax.from_tir import read_back
 from tinyai.frontends.relax.names import names_in
 from tinyai.frontends.relax.versions import require_known_version
 from tinyai.network import c_name
@@ -95,7 +96,7 @@ def _blocks(mod: tvm.IRModule) -> Iterator[tuple[Any, int, list[Any], list[relax
             continue
         for number, block in enumerate(function.body.blocks):
             if isinstance(block, relax.DataflowBlock):
-                bindings = list(block.bindings)
+                bindings = [with_value(b, read_back(b.value, mod)) for b in block.bindings]
                 results = [b.var for b in bindings if not isinstance(b.var, relax.DataflowVar)]
                 yield variable, number, bindings, results
 

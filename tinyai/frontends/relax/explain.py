@@ -81,6 +81,12 @@ def hint(reason: Reason) -> str:
 
 _HINTS: Hints = (
     (
+        lambda reason: reason.found.startswith("relax.call_tir"),
+        "partition before LegalizeOps. Of ONNX's operators, TVM's importer writes Pad, Tile, Clip, "
+        "Einsum, CumSum in reverse and Resize of one or three dimensions so; the first three "
+        "are read, where shapes are fixed: export the model without the others",
+    ),
+    (
         about("operator"),
         f"write it with operators that tinyai reads: {len(READERS)} of relax.op, the keys of "
         "tinyai.frontends.relax.operators.READERS",

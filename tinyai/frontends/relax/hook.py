@@ -71,8 +71,8 @@ def graph_of(function: relax.Function) -> Graph:
     result = function.body.body
     rounding = Rounding(target_of(function).rounding)
     block = Block(bindings, [*free_variables(result)], rounding)
-    strange = [item for item in block.bindings if block.kind(item) == "input"]
-    strange = [item for item in strange if item not in block.seen_through]
+    unread = [i for i in block.bindings if block.kind(i) == "input" or i in block.refused]
+    strange = [item for item in unread if item not in block.seen_through]
     if strange:
         raise OptionError(
             f"region {symbol}",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyai.frontends.moves import padded, sliced
 from tinyai.frontends.relax.reader import Read, Site
 from tinyai.source import Call, Constant, Expr, SourceType, Tuple, require
 from tinyai.vocabulary import constant
@@ -351,8 +352,7 @@ def _strided_slice(site: Site) -> Expr:
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         at = axis % len(shape)
         begin[at], _, strides[at] = slice(start, end, step).indices(shape[at])
-    attrs = {"begin": tuple(begin), "strides": tuple(strides), "axes": None, "slice_mode": "end"}
-    return site.call("strided_slice", site[0], **attrs)
+    return sliced(site.call, site[0], begin, strides, _dims(site.type))
 
 
 @reads("nn.dropout")
@@ -361,21 +361,21 @@ def _dropout(site: Site) -> Expr:
     return site.tuple(site[0], Expr(site.types[1:]))
 
 
+# What numpy calls the values that a border takes from inside.
+_BORDERS = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
 @reads("nn.pad")
 def _pad(site: Site) -> Expr:
-    attrs = site.attrs
-    require(str(attrs.pad_mode) == "constant", "mode", attrs.pad_mode, "constant")
-    widths = _ints(attrs.pad_width)
-    pairs = tuple(zip(widths[::2], widths[1::2], strict=True))
-    value = constant(float(attrs.pad_value), site.type.dtype)
-    return site.call("pad", site[0], value, mode="constant", widths=pairs)
+    attrs, widths = site.attrs, _ints(site.attrs.pad_width)
+    mode, pairs = str(attrs.pad_mode), list(zip(widths[::2], widths[1::2], strict=True))
+    return padded(site.call, site[0], pairs, _BORDERS.get(mode, mode), float(attrs.pad_value))
 
 
 @reads("image.resize2d")
 def _resize(site: Site) -> Expr:
-    attrs = site.attrs
-    same = not str(attrs.out_dtype) or str(attrs.out_dtype) == site.type.dtype
-    require(same, "dtype", attrs.out_dtype, site.type.dtype)
+    attrs, dtype = site.attrs, site[0].type.dtype
+    require(site.type.dtype == dtype, "dtype", site.type.dtype, dtype)
     return site.call(
         "resize2d",
         site[0],

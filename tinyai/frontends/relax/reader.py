@@ -30,9 +30,18 @@ def operator_of(value: relax.Expr) -> str:
 def is_operator(value: relax.Expr) -> bool:
     """Whether it is a call of an operator that computes tensors of tensors, no call of a function
     by one."""
-    return operator_of(value).startswith("relax.") and not operator_of(value).startswith(
-        ("relax.call_", "relax.invoke_", "relax.builtin.", "relax.vm.", "relax.memory.")
-    )
+    others = ("relax.call_", "relax.invoke_", "relax.builtin.", "relax.vm.", "relax.memory.")
+    name = operator_of(value)
+    return name.startswith("relax.") and not name.startswith(others)
+
+
+def called_function(value: relax.Expr) -> str:
+    """The operator of a call of a TIR or packed function, and that function; of others nothing."""
+    if not operator_of(value).startswith("relax.call_"):
+        return ""
+    function = value.args[0]
+    name = getattr(function, "name_hint", None) or getattr(function, "global_symbol", "")
+    return f"{operator_of(value)} of {name or 'a function'}"
 
 
 def free_variables(expr: relax.Expr) -> Iterator[relax.Var]:

@@ -11,6 +11,7 @@ import torch
 
 from tinyai.frontends.executorch.operators.rows import rank_of, reads
 from tinyai.frontends.executorch.reader import Site
+from tinyai.frontends.moves import taken
 from tinyai.ir import Array
 from tinyai.source import Expr, SourceType, Tuple, require
 from tinyai.vocabulary import constant
@@ -206,9 +207,9 @@ def _bilinear(site: Site) -> Expr:
     total: Expr | None = None
     for row, from_row in rows:
         for column, from_column in columns:
-            taken = _taken(site, _taken(site, value, row, 2), column, 3)
+            pixels = taken(site.call, taken(site.call, value, row, 2), column, 3)
             weights = constant(np.outer(from_row, from_column), "float32")
-            term = site.call("multiply", taken, weights)
+            term = site.call("multiply", pixels, weights)
             total = term if total is None else site.call("add", total, term)
     assert total is not None
     return total
@@ -227,13 +228,6 @@ def _neighbours(site: Site, value: Expr, axis: int) -> list[tuple[Array, Array]]
     before = np.minimum(np.argmax(weights != 0, 0), max(size - 2, 0))
     places = np.arange(weights.shape[1])
     return [(at, weights[at, places]) for at in (before, before + 1)[:size]]
-
-
-def _taken(site: Site, value: Expr, places: Array, axis: int) -> Expr:
-    shape = (*value.type.shape[:axis], len(places), *value.type.shape[axis + 1 :])
-    of = replace(value.type, shape=shape)
-    indices = constant(places, "int32")
-    return site.call("take", value, indices, of=of, axis=axis, batch_dims=0, mode="clip")
 
 
 @reads("pixel_shuffle", whole=[torch.ops.aten.pixel_shuffle.default])

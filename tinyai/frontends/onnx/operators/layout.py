@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from tinyai.frontends.moves import padded, sliced, taken
 from tinyai.frontends.onnx import resizing
 from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
-from tinyai.ir import Array
 from tinyai.source import Expr, Tuple, require
-from tinyai.vocabulary import call, constant
+from tinyai.vocabulary import call
 
 
 @reads("Identity")
@@ -71,20 +71,6 @@ def _axis(site: Site, rank: int) -> int:
     return axis % rank
 
 
-def sliced(
-    site: Site, value: Expr, begin: Sequence[int], steps: Sequence[int], shape: Sequence[int]
-) -> Expr:
-    return site.call(
-        "strided_slice",
-        value,
-        of=replace(value.type, shape=tuple(shape)),
-        begin=tuple(begin),
-        strides=tuple(steps),
-        axes=None,
-        slice_mode="end",
-    )
-
-
 @reads("Slice")
 def _slice(site: Site) -> Expr:
     value = site.expr(0)
@@ -101,7 +87,7 @@ def _slice(site: Site) -> Expr:
         size = shape[axis]
         begin[axis], shape[axis] = _extent(start, end, step, size)
         strides[axis] = step
-    return sliced(site, value, begin, strides, shape)
+    return sliced(site.call, value, begin, strides, shape)
 
 
 def _extent(start: int, end: int, step: int, size: int) -> tuple[int, int]:
@@ -151,13 +137,6 @@ def _concat(site: Site) -> Expr:
     return site.call("concatenate", whole, of=replace(parts[0].type, shape=shape), axis=axis)
 
 
-def _taken(site: Site, value: Expr, indices: Array, axis: int) -> Expr:
-    sizes = value.type.shape
-    of = replace(value.type, shape=(*sizes[:axis], *indices.shape, *sizes[axis + 1 :]))
-    places = constant(indices, "int32")
-    return site.call("take", value, places, of=of, axis=axis, batch_dims=0, mode="clip")
-
-
 @reads("Gather")
 def _gather(site: Site) -> Expr:
     value, indices = site.expr(0), site.value(1, "indices").astype(np.int64)
@@ -166,7 +145,7 @@ def _gather(site: Site) -> Expr:
     size = sizes[axis]
     inside = bool(((indices >= -size) & (indices < size)).all())
     require(inside, "indices", indices.reshape(-1)[:8], f"within {size} places")
-    return _taken(site, value, np.where(indices < 0, indices + size, indices), axis)
+    return taken(site.call, value, np.where(indices < 0, indices + size, indices), axis)
 
 
 # --- More of the same ----------------------------------------------------------------------------
@@ -184,27 +163,14 @@ def _pad(site: Site) -> Expr:
     widths = [(0, 0)] * rank
     for place, axis in enumerate(axes):
         widths[axis] = pads[place], pads[place + len(axes)]
-    if any(min(width) < 0 for width in widths):
-        require(mode == "constant", "mode of negative pads", mode, "constant")
-        begin = [max(-before, 0) for before, _ in widths]
-        kept = [
-            size + min(before, 0) + min(after, 0)
-            for size, (before, after) in zip(sizes, widths, strict=True)
-        ]
-        value = sliced(site, value, begin, [1] * rank, kept)
-    widths = [(max(before, 0), max(after, 0)) for before, after in widths]
-    if mode == "constant":
-        shape = tuple(n + sum(width) for n, width in zip(fixed_sizes(value), widths, strict=True))
-        number = site.value(2, "padding").reshape(()) if site.has(2) else site.attr("value", 0)
-        padding, of = constant(number, value.type.dtype), replace(value.type, shape=shape)
-        return site.call("pad", value, padding, of=of, mode="constant", widths=tuple(widths))
-    site.operand(2)
-    require(mode in ("edge", "reflect", "wrap"), "mode", mode, "constant, edge, reflect or wrap")
-    for axis, width in enumerate(widths):
-        if any(width):
-            places = np.pad(np.arange(sizes[axis]), width, mode=mode)  # type: ignore[call-overload]
-            value = _taken(site, value, places, axis)
-    return value
+    number: Any = 0
+    if mode != "constant":
+        site.operand(2)
+    elif site.has(2):
+        number = site.value(2, "padding").reshape(())
+    else:
+        number = site.attr("value", 0)
+    return padded(site.call, value, widths, mode, number)
 
 
 @reads("Expand")
@@ -263,5 +229,5 @@ def _resize(site: Site) -> Expr:
         )
     for axis, places in enumerate(plan.indices):
         if places != tuple(range(plan.input_sizes[axis])):
-            value = _taken(site, value, np.array(places), axis)
+            value = taken(site.call, value, np.array(places), axis)
     return value

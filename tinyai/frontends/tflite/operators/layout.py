@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tinyai.frontends.moves import taken
 from tinyai.frontends.tflite.operators.rows import reads
 from tinyai.frontends.tflite.operators.scaled import (
     Attributes,
@@ -103,19 +104,11 @@ def _mirror_pad(site: Site) -> Expr:
         places = np.where(wide < 0, -wide - mode, wide)
         places = np.where(places >= size, 2 * size - 2 + mode - places, places)
         if before or after:
-            value = taken(site, value, places, axis)
+            value = taken(site.call, value, places, axis)
     return value
 
 
 reads("MIRROR_PAD", options="MirrorPadOptions", inputs=2)(_moved(_mirror_pad))
-
-
-def taken(site: Site, value: Expr, places: Array, axis: int) -> Expr:
-    """The elements of these places along an axis."""
-    shape = value.type.shape
-    of = replace(value.type, shape=(*shape[:axis], len(places), *shape[axis + 1 :]))
-    attrs = {"axis": axis, "batch_dims": 0, "mode": "clip"}
-    return site.call("take", value, constant(places, "int32"), of=of, **attrs)
 
 
 # --- Parts ---------------------------------------------------------------------------------------
@@ -271,7 +264,7 @@ def _gather(site: Site) -> Expr:
     shape = (*data[:axis], places.size, *data[axis + 1 :])
     whole = (*data[:axis], *places.shape, *data[axis + 1 :])
     require(whole == site.shape, "result", list(whole), list(site.shape))
-    value = taken(site, site.value(0), places.reshape(-1), axis)
+    value = taken(site.call, site.value(0), places.reshape(-1), axis)
     assert value.type.shape == shape
     return site.reshaped(value, site.shape)
 
@@ -376,7 +369,7 @@ def rows_and_columns(site: Site, image: Expr, rows: Array, columns: Array) -> Ex
 def _lines(site: Site, value: Expr, shape: tuple[int, int, int], places: Array) -> Expr:
     """In another shape the lines of these numbers along the middle."""
     before, count, inner = shape
-    return taken(site, site.reshaped(value, (before, count, 1, inner)), places, 1)
+    return taken(site.call, site.reshaped(value, (before, count, 1, inner)), places, 1)
 
 
 reads("RESIZE_NEAREST_NEIGHBOR", options="ResizeNearestNeighborOptions", inputs=2)(

@@ -1,0 +1,58 @@
+"""What moves values, as several front ends write it: ``call`` makes a call of their operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tinyai.ir import Array
+from tinyai.source import Call, Expr, require
+from tinyai.vocabulary import constant
+
+Make: TypeAlias = "Callable[..., Call]"
+
+
+def taken(call: Make, value: Expr, places: Array, axis: int) -> Call:
+    """The elements of these places along an axis."""
+    sizes = value.type.shape
+    of = replace(value.type, shape=(*sizes[:axis], *places.shape, *sizes[axis + 1 :]))
+    indices = constant(places, "int32")
+    return call("take", value, indices, of=of, axis=axis, batch_dims=0, mode="clip")
+
+
+def sliced(
+    call: Make, value: Expr, begin: Sequence[int], steps: Sequence[int], shape: Sequence[int]
+) -> Call:
+    """From ``begin`` on, by ``steps``, as many elements as ``shape`` has."""
+    of, attrs = replace(value.type, shape=tuple(shape)), {"axes": None, "slice_mode": "end"}
+    return call("strided_slice", value, of=of, begin=tuple(begin), strides=tuple(steps), **attrs)
+
+
+def padded(
+    call: Make, value: Expr, widths: Sequence[tuple[int, int]], mode: str, number: Any = 0
+) -> Expr:
+    """With ``number`` around it, or in one of numpy's modes with its own values: "edge", "reflect",
+    "wrap". Negative widths take away."""
+    sizes = [int(dim or 0) for dim in value.type.shape]
+    if any(min(width) < 0 for width in widths):
+        require(mode == "constant", "mode of negative pads", mode, "constant")
+        pairs = list(zip(sizes, widths, strict=True))
+        kept = [size + min(before, 0) + min(after, 0) for size, (before, after) in pairs]
+        begin = [max(-before, 0) for before, _ in widths]
+        value = sliced(call, value, begin, [1] * len(sizes), kept)
+        sizes, widths = kept, [(max(before, 0), max(after, 0)) for before, after in widths]
+    if mode == "constant":
+        shape = tuple(size + sum(width) for size, width in zip(sizes, widths, strict=True))
+        of, padding = replace(value.type, shape=shape), constant(number, value.type.dtype)
+        return call("pad", value, padding, of=of, mode="constant", widths=tuple(widths))
+    require(mode in ("edge", "reflect", "wrap"), "mode", mode, "constant, edge, reflect or wrap")
+    for axis, (size, width) in enumerate(zip(sizes, widths, strict=True)):
+        if any(width):
+            inner = mode != "reflect" or max(width) < size
+            require(inner, "widths of a reflection", width, f"less than {size}")
+            places = np.pad(np.arange(size), width, mode=mode)  # type: ignore[call-overload]
+            value = taken(call, value, places, axis)
+    return value

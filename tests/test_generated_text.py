@@ -53,7 +53,6 @@ SEARCHED = {
         "tile": "a tuning file",
     },
     "codegen/steps.py": {"self.params": LISTS},
-    "backend/library.py": {"str(file)": FILES},
     "backend/sharing.py": {"APART": "the macro's own lines", "key": "names of named data"},
     "backend/tinyai_backend.py": {"name": OPTIONS},
     "runtime/bundle.py": {"data": "whether bytes are a library, by the first four of them"},
@@ -64,6 +63,8 @@ SEARCHED = {
         "known": LISTS,
         "os.path": FILES,
     },
+    "runtime/headers.py": {"identity": COMPILER, "word": COMPILER, "words[0]": COMPILER},
+    "runtime/kept.py": {"path.stem": FILES},
     "runtime/link.py": {"facts": LISTS},
     "runtime/manifest.py": {"facts": LISTS},
     "runtime/package.py": {
@@ -75,6 +76,7 @@ SEARCHED = {
     },
     "runtime/toolchain.py": {
         "arguments": LISTS,
+        "flag": COMPILER,
         "names[0]": COMPILER,
         "shlex": COMPILER,
         "triple": COMPILER,

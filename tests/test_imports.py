@@ -63,6 +63,7 @@ RANKS = {
     "tinyai.network": 6,
     "tinyai.runtime": 7,
     "tinyai.runtime.toolchain": 2,
+    "tinyai.runtime.assembler": 2,
     "tinyai.runtime.timing": 0,
     "tinyai.frontends.executorch": 11,
     "tinyai.frontends": 9,

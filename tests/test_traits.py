@@ -24,6 +24,7 @@ from tinyai.traits import NONE, Dims
 
 CHANNELS = 5
 OPERAND = Operand("c")
+INTERPOLATIONS = ("interpolate", "float_interpolate")
 STEPS: dict[str, tuple[Step, ...]] = {
     **{
         kind.name: (kind(operand=OPERAND),)
@@ -204,7 +205,7 @@ def test_images_are_the_same_in_another_layout() -> None:
                 whole = outcome(op, data, *weights).transpose(dims)
                 assert same_bits(outcome(turned, data.transpose(dims), *weights), whole)
     pools = {"max_pool2d", "avg_pool2d", "float_avg_pool2d", "adaptive_pool2d"}
-    assert found == {"conv2d", *pools}
+    assert found == {"conv2d", *INTERPOLATIONS, *pools}
 
 
 def test_what_is_contracted_meets_weights_in_any_order() -> None:
@@ -254,7 +255,7 @@ def test_a_channel_is_made_of_the_channels_that_the_map_names() -> None:
                 assert set(place) <= {NONE, *range(inputs[number].shape[-1])}
     moves = {"elementwise", "reshape", "transpose", "concatenate", "strided_slice", "pad", "resize"}
     pools = {"max_pool2d", "avg_pool2d", "float_avg_pool2d", "adaptive_pool2d"}
-    assert found == {"conv2d", "sum", *moves, *pools}
+    assert found == {"conv2d", "sum", *INTERPOLATIONS, *moves, *pools}
 
 
 def test_data_that_is_larger_gives_what_a_shifted_operator_says() -> None:
@@ -271,7 +272,7 @@ def test_data_that_is_larger_gives_what_a_shifted_operator_says() -> None:
         expected = result if not more else (result + np.int64(more)).astype(result.dtype)
         assert same_bits(outcome(other, larger, *rest), expected), op
     pools = {"avg_pool2d", "float_avg_pool2d", "adaptive_pool2d"}
-    assert found == {"conv2d", "dense", "sum", *pools}
+    assert found == {"conv2d", "dense", "sum", *INTERPOLATIONS, *pools}
 
 
 def test_an_operator_pads_as_a_pad_in_front_of_it() -> None:

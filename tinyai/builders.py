@@ -91,6 +91,8 @@ class Arithmetic(abc.ABC):
     rounds_averages: ClassVar[bool] = False
     # Whether averages of windows stay float, because they depend on the order of the sums.
     averages_in_float: ClassVar[bool] = False
+    # Whether images of floats are made larger or smaller in an order of sums that is known.
+    interpolates_floats: ClassVar[bool] = False
     has_log_softmax: ClassVar[bool] = True
     # Whether both factors of a product of matrices may be computed at run time.
     multiplies_values: ClassVar[bool] = True

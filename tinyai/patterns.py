@@ -127,6 +127,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
     pools = [name for name in OPERATORS if "pool2d" in name]
     scaled = op("multiply", OneOf((op("pad", ANY, CONSTANT), ANY)), CONSTANT)
     pooled = OneOf(tuple(op(name, ANY) for name in pools))
+    averages = tuple(op(name, DEQUANTIZE) for name in ("avg_pool2d", "interpolate2d"))
     # The constants of a qnn accumulator: weights, zero points, scales.
     weighed = (CONSTANT, *SCALE, *SCALE)
     return (
@@ -167,7 +168,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         # ONNX Runtime's, which adds up floats.
         PatternRow(
             "average",
-            op("quantize", Chain(op("avg_pool2d", DEQUANTIZE), BOUNDS, 4), *SCALE),
+            op("quantize", Chain(OneOf(averages), BOUNDS, 4), *SCALE),
             floats=True,
         ),
         PatternRow(

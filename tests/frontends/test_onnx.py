@@ -194,7 +194,7 @@ def test_what_importers_misread_is_read_right(case: str, tmp_path: Path) -> None
     assert_same(result, expected, f"{case}, and ONNX Runtime")
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", [c for c in REFUSED if c != "a rounded size between rows"])
 def test_what_has_no_integers_is_refused_by_name(case: str, tmp_path: Path) -> None:
     proto, _ = REFUSED[case][0]()
     with pytest.raises(TinyAIError, match="'it'"):
@@ -202,6 +202,26 @@ def test_what_has_no_integers_is_refused_by_name(case: str, tmp_path: Path) -> N
 
 
 F32 = np.float32
+RESIZINGS = {
+    mode: {"coordinate_transformation_mode": mode}
+    for mode in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+} | {"opset 10": {"opset": 10}, "opset 19": {"opset": 19}}
+
+
+@pytest.mark.parametrize("scales", [(2, 2), (1.5, 0.7), (1, 3), (0.2, 4), (1.1, 1)], ids=str)
+@pytest.mark.parametrize("case", RESIZINGS)
+def test_a_linear_resizing_gives_onnx_runtime_s_integers(
+    case: str, scales: tuple[float, float], tmp_path: Path
+) -> None:
+    attributes = RESIZINGS[case]
+    first = [] if attributes.get("opset") == 10 else [None]
+    operands = ("Resize", (2, 17, 7, 9), *first, F32([1, 1, *scales]))
+    proto, inputs = model_of(*operands, mode="linear", **attributes)
+    (expected,) = run(proto, inputs)
+    read = network(proto, tmp_path)
+    assert_same(*computed(read, inputs), expected, "the reference, and ONNX Runtime")
+    (found,) = Runner(read.graph, Target(isa="native", threads=2, rounding="onnx"))(inputs["x"])
+    assert_same(found, expected, "the C, and ONNX Runtime")
 
 
 @pytest.mark.parametrize(

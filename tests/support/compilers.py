@@ -30,7 +30,7 @@ LIMIT_BYTES = 1 << 30
 _NAMES = re.compile(r"(\w+-linux-gnu-)?(cc|gcc|g\+\+|clang|clang\+\+)$")
 # Options that read and write no other file than the arguments name.
 _OPTIONS = re.compile(
-    r"-(c|shared|static|fPIC|lm|l?pthread|fsyntax-only|fno-omit-frame-pointer|xc\+\+|std=[\w+]+|O\w?|g"
+    r"-(c|shared|static|fPIC|ffunction-sections|Wl,--gc-sections|lm|l?pthread|fsyntax-only|fno-omit-frame-pointer|xc\+\+|std=[\w+]+|O\w?|g"
     r"|W[\w=-]*|[DU][^\s]+|f(no-)?sanitize(-[\w-]+)?=[\w,-]+)$"
 )
 _OWN_HEADER = re.compile(rb"^\s*#\s*(include|include_next|embed)\s*[^<\s]", re.MULTILINE)

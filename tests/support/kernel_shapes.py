@@ -32,10 +32,13 @@ from tinyai.ops import (
     Dense,
     Elementwise,
     FloatAvgPool2d,
+    FloatInterpolate,
+    Interpolate,
     MaxPool2d,
     Sum,
     Transpose,
 )
+from tinyai.ops.interpolate import Taps
 from tinyai.ops.window import Window
 from tinyai.passes import optimize
 from tinyai.source import Refusal
@@ -55,6 +58,7 @@ MIXED = (
     "residual",
     "fixed point",
     "exit",
+    "floats",
     "small types",
     "branches",
     "tflite",
@@ -171,6 +175,32 @@ def float_avg_pool(rng: Rng) -> Example:
     return op, (image(rng, (DType.INT8, DType.UINT8)),)
 
 
+def interpolation(rng: Rng, whole: float) -> tuple[Taps, Taps, Type]:
+    """Rows and columns of an image, with weights that add up to ``whole``."""
+    of = image(rng, (DType.INT8, DType.UINT8))
+
+    def taps(size: int) -> Taps:
+        parts = rng.integers(0, 257, int(rng.integers(1, 9))) * whole / 256
+        ends = rng.integers(0, size, (len(parts), 2)).tolist()
+        return tuple(
+            (*end, whole - part, part) for end, part in zip(ends, parts.tolist(), strict=True)
+        )
+
+    return taps(of.shape[1]), taps(of.shape[2]), of
+
+
+def interpolate(rng: Rng) -> Example:
+    rows, columns, of = interpolation(rng, 1024)
+    zero_point = int(rng.integers(*(0, 256) if of.dtype is DType.UINT8 else (-128, 128)))
+    return Interpolate(rows, columns, "NHWC", zero_point), (of,)
+
+
+def float_interpolate(rng: Rng) -> Example:
+    rows, columns, of = interpolation(rng, 1)
+    scale = float(np.float32(rng.random()))
+    return FloatInterpolate(rows, columns, "NHWC", int(rng.integers(-128, 256)), scale), (of,)
+
+
 def adaptive_pool(rng: Rng) -> Example:
     kind = "avg" if rng.random() < 0.5 else "max"
     size = pick(rng, (1, 1, 2, 3)), pick(rng, (1, 1, 2, 3))
@@ -201,6 +231,8 @@ DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
     MaxPool2d: max_pool,
     AvgPool2d: avg_pool,
     FloatAvgPool2d: float_avg_pool,
+    FloatInterpolate: float_interpolate,
+    Interpolate: interpolate,
     AdaptivePool2d: adaptive_pool,
     Elementwise: elementwise,
     Sum: total,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from tinyai.ir import Array, Builder, DType, Graph, Operand, Step, Type, broadcasts, verify
+from tinyai.ir import NARROW, Array, Builder, DType, Graph, Operand, Step, Type, broadcasts, verify
 from tinyai.ops import (
     AdaptivePool2d,
     AvgPool2d,
@@ -21,6 +21,7 @@ from tinyai.ops import (
     Conv2d,
     Dense,
     Elementwise,
+    Interpolate,
     MaxPool2d,
     Pad,
     Reshape,
@@ -178,6 +179,9 @@ def _move(make: Maker, x: str, of: Type) -> str:
             return make.builder.add(Transpose(order), [x])
         case "resize":
             rows, columns = (tuple(reversed(range(size))) for size in of.shape[1:3])
+            if of.dtype in NARROW and make.draw(st.booleans()):
+                taps = [tuple((at, 0, 3, 1) for at in places) for places in (rows, columns)]
+                return make.builder.add(Interpolate(*taps), [x])
             return make.builder.add(Resize(rows, columns), [x])
         case "concatenate":
             others = [name for name in make.pool if make.builder.type(name) == of]

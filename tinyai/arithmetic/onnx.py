@@ -28,6 +28,7 @@ from tinyai.source import Call, sources
 class OnnxArithmetic(Float32Arithmetic):
     whose: ClassVar[str] = "ONNX Runtime's"
     averages_in_float: ClassVar[bool] = True
+    interpolates_floats: ClassVar[bool] = True
     has_log_softmax: ClassVar[bool] = False
     functions: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"sigmoid": "mlas_logistic", "tanh": "mlas_tanh"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tinyai.backend.named_data import NamedData
 from tinyai.backend.sharing import is_code
+from tinyai.runtime.assembler import assembled
 from tinyai.runtime.toolchain import Toolchain
 
 
@@ -47,26 +48,12 @@ def write_library(
         for key in filter(is_code, data):
             (folder / key).write_bytes(data[key])
         if not all(map(is_code, data)):
-            sources.append(_assembled(data, folder))
+            sources.append(assembled(_arrays(data), folder))
         Toolchain.of(toolchain).shared_library(output, sources, here=here)
 
 
-def _assembled(data: NamedData, folder: Path) -> Path:
-    """An assembler's file that defines each key as a name of its bytes: no compiler reads them."""
-    lines = []
+def _arrays(data: NamedData) -> Iterator[tuple[list[str], bytes, int]]:
     for index, buffer in enumerate(data.buffers):
         keys = sorted(k for k, number in data.keys.items() if number == index and not is_code(k))
-        if not keys:
-            continue
-        file = folder / f"data_{index}.bin"
-        file.write_bytes(buffer.data)
-        path = str(file).replace("\\", "\\\\").replace('"', '\\"')
-        lines += ['.section .rodata,"a",%progbits', f".balign {buffer.alignment}"]
-        for key in keys:
-            lines += [f".globl {key}", f".hidden {key}", f".type {key}, %object"]
-            lines += [f".size {key}, {len(buffer.data)}", f"{key}:"]
-        lines.append(f'.incbin "{path}"')
-    lines.append('.section .note.GNU-stack,"",%progbits')  # the stack is not to be executed
-    source = folder / "data.s"
-    source.write_text("\n".join(lines) + "\n")
-    return source
+        if keys:
+            yield keys, buffer.data, buffer.alignment

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from tinyai.runtime.layers import LayerTime
 
 
-@command("bench", "tinyai bench model.tflite", "tinyai bench --layers --threads 2 model.tflite")
+@command(
+    "bench",
+    "tinyai bench model.tflite",
+    "tinyai bench --layers --threads 2 model.tflite",
+    short_help="Time the layers of a model, or the model beside other programs.",
+)
 @click.argument("file", type=click.Path())
 @target_options
 @file_options

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     "tinyai check model.onnx --against tvm --samples 100",
     "tinyai check model.tflite --with net.so",
     "tinyai check model.tflite --input images.npz --json",
+    short_help="Compare a model's integers with its framework's.",
 )
 @click.argument("file", type=click.Path())
 @click.option(

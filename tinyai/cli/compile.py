@@ -15,6 +15,8 @@ from tinyai.cli.shared import (
     file_options,
     html_option,
     json_option,
+    next_steps,
+    note,
     print_json,
     relay_for,
     target_options,
@@ -22,7 +24,9 @@ from tinyai.cli.shared import (
 )
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
+from tinyai.model_file import AS_IT_IS
 from tinyai.stages import OWN_IMPORTS, stage
+from tinyai.target import this_architecture
 
 if TYPE_CHECKING:
     from tinyai.frontends.whole import SourceModel
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from tinyai.model_file import FileOptions
     from tinyai.network import Network
     from tinyai.runtime.toolchain import Toolchain
+
+_PACKAGE = "C package"
 
 
 @command(
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
     "tinyai compile model.tflite -o folder --isa scalar --sample x.npy",
     "tinyai compile model.onnx --calibrate samples.npz -o net.so",
     "tinyai compile model.onnx -o net.relay.so --target 'tinyai -threads=2, llvm'",
+    short_help="Turn a model file into a library or a C package.",
 )
 @click.argument("model", type=click.Path())
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path))
@@ -164,8 +171,11 @@ def compile(
     if as_json:
         print_json(facts)
     else:
-        click.echo("\n".join(_lines(facts)))
+        note("\n".join(_lines(facts)))
         tell_rounding(source, asked, aside=False)
+        compared = model if calibrate is None and reading == AS_IT_IS else None
+        if not for_relay and asked.target.architecture == this_architecture():
+            next_steps(*_next(facts, compared))
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -175,14 +185,28 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     lines = [f"{facts['output']}: {facts['kind']}, {facts['size']:,} bytes"]
     sizes = {"weight_bytes": "weights", "arena_bytes": "arena", "state_bytes": "state"}
     for key, what in sizes.items():
-        lines += [f"  {what}: {facts[key]:,} bytes"] if key in facts else []
+        lines += [f"  {what + ':':<8} {facts[key]:,} bytes"] if key in facts else []
     for kind in ("inputs", "outputs"):
         for each in facts.get(kind, ()):
             sign, zero = "+" if (each["zero_point"] or 0) < 0 else "-", abs(each["zero_point"] or 0)
             scale = f", {each['scale']:.6g} * (q {sign} {zero})" if each["scale"] else ""
             shape = ",".join(map(str, each["shape"]))
-            lines.append(f"  {kind[:-1]}: {safe(each['name'], 60)} {each['dtype']}[{shape}]{scale}")
+            lines.append(
+                f"  {kind[:-1] + ':':<8} {safe(each['name'], 60)} {each['dtype']}[{shape}]{scale}"
+            )
     return lines
+
+
+def _next(facts: dict[str, Any], model: str | None) -> list[tuple[object, ...]]:
+    """Commands that use what was made. ``model`` is what it can be compared with, if anything."""
+    output = facts["output"]
+    file = "x.npz" if len(facts["inputs"]) > 1 else "x.npy"
+    steps: list[tuple[object, ...]] = [("tinyai", "run", output, "--input", file)]
+    if model is not None:
+        steps.insert(0, ("tinyai", "check", model, "--with", output))
+    if facts["kind"] == _PACKAGE and Path(output).is_dir():
+        steps.append(("make", "-C", output, "test"))
+    return steps
 
 
 def _library(
@@ -262,7 +286,7 @@ def _package(
             port["dtype"] = port["c_type"].removesuffix("_t")
             port["scale"] = scale[0] if len(scale) == 1 else None
     size = sum(map(len, package.files.values()))
-    return {"output": str(output), "kind": "C package", "size": size, **report}
+    return {"output": str(output), "kind": _PACKAGE, "size": size, **report}
 
 
 def _sample(network: Network, file: Path) -> list[Array]:

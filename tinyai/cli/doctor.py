@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from tinyai import doctor as doctor_
 
 
-@command("doctor", "tinyai doctor")
+@command(
+    "doctor", "tinyai doctor", short_help="Tell what the environment offers, and what is missing."
+)
 @json_option
 @click.pass_context
 def doctor(context: click.Context, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from tinyai.cli.shared import (
     MODEL,
     Asked,
     command,
+    console,
     file_options,
     html_option,
     json_option,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     "tinyai explain model.tflite",
     "tinyai explain model.tflite --html model.html",
     "tinyai explain model.onnx --strict --json",
+    short_help="Say which operators stay on the host, and why.",
 )
 @click.argument("file", type=click.Path())
 @target_options
@@ -76,9 +78,7 @@ def explain(
         report.page(Path(file).name, "tinyai explain", facts).write(html)
     tell_rounding(file, asked, aside=as_json or style == "json")
     if style == "table" and not as_json:
-        from rich.console import Console
-
-        Console(highlight=False).print(report.table())
+        console().print(report.table())
     else:
         click.echo(str(report) if style == "text" and not as_json else report.json())
     context.exit(MODEL if report.exceeding or (strict and report.computing) else 0)

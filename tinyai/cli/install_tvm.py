@@ -9,7 +9,9 @@ import click
 from tinyai.cli.shared import command
 
 
-@command("install-tvm", "tinyai install-tvm")
+@command(
+    "install-tvm", "tinyai install-tvm", short_help="Bring a TVM with Relay into an environment."
+)
 @click.option("--python", default=sys.executable, help="Of which environment.  [default: this one]")
 @click.option("--no-deps", is_flag=True, help="Without the packages that TVM needs.")
 def install_tvm(python: str, no_deps: bool) -> None:

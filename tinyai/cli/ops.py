@@ -129,7 +129,13 @@ def _found(languages: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-@command("ops", "tinyai ops", "tinyai ops --json", "tinyai ops --of tflite")
+@command(
+    "ops",
+    "tinyai ops",
+    "tinyai ops --json",
+    "tinyai ops --of tflite",
+    short_help="List the operators that are taken.",
+)
 @click.option(
     "--of",
     "language",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tinyai.cli.shared import command, console, file_options, json_option, relay_for
+from tinyai.cli.shared import command, console, file_options, json_option, next_steps, relay_for
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.files import check_place, written_whole
 from tinyai.model_file import AS_IT_IS, IMPORTED, RELAY_TEXT, FileOptions, check_model
@@ -132,6 +132,7 @@ _GOAL = (
     "tinyai quantize model.onnx --calibrate pictures --rank --plot report.png",
     "tinyai quantize model.onnx --calibrate pictures -o model_int8.onnx --mixed-sqnr 30",
     "tinyai quantize model.onnx --calibrate samples.npz -o model.relay",
+    short_help="Quantize a float model by samples of its input.",
 )
 @click.argument("model", type=click.Path())
 @click.option(
@@ -197,6 +198,8 @@ def quantize(
         click.echo(str(report))
     if differences:
         click.echo(differences, err=as_json)
+    if output is not None and not as_json:
+        next_steps(("tinyai", "compile", output, "-o", output.with_suffix(".so")))
 
 
 def _differences(file: Path, calibrate: str, count: int) -> str:

@@ -39,6 +39,7 @@ _PRINTED = 16  # values of an output
     "tinyai run net.so --input x.npz --scaled -o outputs.npz",
     "tinyai run net.tar --input x.npy",
     "tinyai run model.tflite --input x.npy --top 3 --labels labels.txt",
+    short_help="Run a model, a library or a C package on inputs.",
 )
 @click.argument("model", type=click.Path())
 @click.option(

@@ -12,14 +12,17 @@ import errno
 import functools
 import json
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from tinyai.cli.progress import Bar, is_terminal
 from tinyai.errors import (
     BoundaryError,
     DefectError,
@@ -47,6 +50,7 @@ _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _LINES, _COLUMNS = 20, 400  # of a message: it fits a screen
 _HELP = {"help_option_names": ["-h", "--help"]}
 
+_QUIET = ContextVar("_QUIET", default=False)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -71,20 +75,28 @@ def command(
     name: str, *examples: str, **settings: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A function as the command ``name`` whose help ends with ``examples``. What is foreseen to
-    fail ends with a message and an exit code, without a traceback; ``-v`` tells stages and
-    times."""
+    fail ends with a message and an exit code, without a traceback. A bar shows the stages on a
+    terminal; ``-v`` tells them with their times, ``-q`` leaves out what is no result."""
 
     def made(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
-        def run(*args: Any, verbose: bool = False, **kwargs: Any) -> Any:
-            with _messages(verbose):
-                return function(*args, **kwargs)
+        def run(*args: Any, verbose: bool = False, quiet: bool = False, **kwargs: Any) -> Any:
+            if verbose and quiet:
+                raise click.UsageError("--verbose and --quiet say the opposite of one another")
+            token = _QUIET.set(quiet)
+            try:
+                with _messages(verbose), _watched(verbose, quiet):
+                    return function(*args, **kwargs)
+            finally:
+                _QUIET.reset(token)
 
         settings.setdefault("context_settings", _HELP)
         whole = click.command(name, cls=Command, examples=examples, **settings)(run)
         if not settings["context_settings"].get("ignore_unknown_options"):
             told = "Tell stages and times, and where an error arose."
             whole.params.append(click.Option(["-v", "--verbose"], is_flag=True, help=told))
+            told = "Print the result alone: no bar, no notes, no next steps."
+            whole.params.append(click.Option(["-q", "--quiet"], is_flag=True, help=told))
         return whole
 
     return made
@@ -158,7 +170,7 @@ def tell_rounding(model: object, asked: Asked, *, aside: bool) -> None:
     rounding, own = asked.options["rounding"], default_rounding(model)
     told = f"rounding: {rounding} ({FRAMEWORKS[rounding]}'s integers"
     told += "" if own == rounding else f"; --rounding {own} gives {FRAMEWORKS[own]}'s"
-    click.echo(f"{told})", err=aside)
+    note(f"{told})", aside=aside)
 
 
 def target_options(function: F) -> F:
@@ -187,6 +199,18 @@ def target_options(function: F) -> F:
 # --- What is printed -----------------------------------------------------------------------------
 
 
+def note(text: str, *, aside: bool = False) -> None:
+    """Print what is no result, unless ``--quiet`` leaves it out; ``aside`` on the error output."""
+    if not _QUIET.get():
+        click.echo(text, err=aside)
+
+
+def next_steps(*commands: Sequence[object]) -> None:
+    """Print commands that a user may want next, to be copied into a shell."""
+    if commands:
+        note("next:\n" + "\n".join(f"  {shlex.join(map(str, words))}" for words in commands))
+
+
 def print_json(value: object) -> None:
     """JSON on the standard output: ASCII, two spaces deep."""
     click.echo(json.dumps(value, indent=2))
@@ -200,18 +224,6 @@ def console() -> Console:
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 180
     return made
-
-
-@contextlib.contextmanager
-def progress() -> Iterator[Any]:
-    """A bar on the error output, where that is a terminal: ``track`` of rich's ``Progress``."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress
-
-    shown = Console(stderr=True)
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-    with Progress(*columns, console=shown, disable=not shown.is_terminal) as bar:
-        yield bar.track
 
 
 # --- Errors --------------------------------------------------------------------------------------
@@ -243,8 +255,7 @@ def exit_code(error: BaseException) -> int:
 @contextlib.contextmanager
 def _messages(verbose: bool) -> Iterator[None]:
     try:
-        with watched(_tell_stage, STARTED) if verbose else contextlib.nullcontext():
-            yield
+        yield
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except OSError as error:
@@ -260,6 +271,15 @@ def _messages(verbose: bool) -> Iterator[None]:
         _fail(error, error, verbose)
     except Exception as error:
         _fail(error, _fault(error), verbose)
+
+
+def _watched(verbose: bool, quiet: bool) -> contextlib.AbstractContextManager[None]:
+    """Stages told or shown, within the block."""
+    if verbose:
+        return watched(_tell_stage, STARTED)
+    if quiet or not is_terminal():
+        return contextlib.nullcontext()
+    return watched(lambda *_: None, display=Bar())
 
 
 def _tell_stage(name: str, seconds: float) -> None:

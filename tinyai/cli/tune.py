@@ -14,13 +14,14 @@ from tinyai.cli.shared import (
     console,
     file_options,
     json_option,
+    next_steps,
+    note,
     print_json,
-    progress,
     relay_for,
     target_options,
     tell_rounding,
 )
-from tinyai.stages import stage
+from tinyai.stages import stage, tracked
 
 if TYPE_CHECKING:
     from tinyai.ir import Graph
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
     from tinyai.target import Target
 
 
-@command("tune", "tinyai tune model.tflite -o tuning.json --seconds 0.01")
+@command(
+    "tune",
+    "tinyai tune model.tflite -o tuning.json --seconds 0.01",
+    short_help="Measure how layers run best on this machine.",
+)
 @click.argument("file", type=click.Path())
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False))
 @target_options
@@ -61,7 +66,9 @@ def tune(
 
         console().print(tuning_table(measured))
     else:
-        click.echo(f"{output} has every layer that leaves a choice")
+        note(f"{output} has every layer that leaves a choice")
+    if not as_json:
+        next_steps(("tinyai", "compile", file, "--tuning", output, "-o", "net.so"))
 
 
 def _measured(
@@ -70,8 +77,8 @@ def _measured(
     graphs = _graphs(file, asked, reading)
     from tinyai.runtime.tuner import tune_layers
 
-    with stage("measure"), progress() as track:
-        return tune_layers(graphs, output, seconds=seconds, track=track)
+    with stage("measure"):
+        return tune_layers(graphs, output, seconds=seconds, track=tracked)
 
 
 def _graphs(file: str, asked: Asked, reading: FileOptions) -> list[tuple[Graph, Target]]:

@@ -11,6 +11,7 @@ from tinyai.cli.shared import command, relay_for
     "tvmc",
     'tinyai tvmc compile --target "tinyai -isa=scalar, llvm" --output net.tar model.tflite',
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    short_help="TVM's own command line, with tinyai among its targets.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context

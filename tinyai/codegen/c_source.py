@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tinyai.c_head import Head
 from tinyai.codegen.constants import Constant
+from tinyai.codegen.definitions import Definition
 from tinyai.codegen.isa.variant import IsaVariant
 
 
@@ -32,6 +33,15 @@ class Piece:
     """A function or definition, which several files may have."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class Microkernel(Piece):
+    """A function that may be compiled apart: its definition, and the instruction set of the
+    variant that has it."""
+
+    definition: Definition
+    isa: IsaVariant
 
 
 # What stands in a file in its place: a piece, a constant, or text that is of this file alone.

@@ -18,13 +18,22 @@ class _Nothing:
 
 
 @dataclass(frozen=True)
+class Storage:
+    """How microkernels are declared: as functions of their file, or of a library (``apart.py``)."""
+
+    storage: str = "static"
+
+
+@dataclass(frozen=True)
 class Definition:
     """C that is known by ``name``: the text of a template, which also gets the name, or of one
     ``macro`` of it. Its arguments are the fields of a frozen dataclass. What it ``needs`` is in
     front of it.
 
     ``portable`` ones are in the file once; others in the variant of each instruction set that
-    needs them, for it is compiled to that set's instructions.
+    needs them, for it is compiled to that set's instructions. A microkernel that may be compiled
+    apart has ``parameters``, in C; its storage is that of a definition whose arguments are a
+    ``Storage``, among its needs.
     """
 
     name: str
@@ -33,6 +42,7 @@ class Definition:
     macro: str = ""
     arguments: object = _Nothing()
     portable: bool = False
+    parameters: str = ""
 
     @property
     def text(self) -> str:

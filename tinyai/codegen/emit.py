@@ -10,7 +10,7 @@ from typing import Any
 
 from tinyai.c_head import Head
 from tinyai.codegen.c import C_TYPES, comment_text, identifier
-from tinyai.codegen.c_source import CSource, Part, Piece, Served
+from tinyai.codegen.c_source import CSource, Microkernel, Part, Piece, Served
 from tinyai.codegen.constants import Constant
 from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
@@ -257,7 +257,11 @@ class _Variant:
         # First of all, for the calls say which functions there are.
         body = text(self._network(values), INDENT)
         suffix = f"_{self.isa.name}" if values["units"] > 1 else ""
-        definitions = [Piece(each.text) for each in self.definitions if not each.portable]
+        definitions = [
+            Microkernel(each.text, each, self.isa) if each.parameters else Piece(each.text)
+            for each in self.definitions
+            if not each.portable
+        ]
         functions = [Piece(function) for _, function in self.functions.values()]
         network = render("network.c.j2", **values, suffix=suffix, body=body)
         return [

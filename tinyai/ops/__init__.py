@@ -19,6 +19,7 @@ from tinyai.ir import Op
 from tinyai.ops.conv2d import Conv2d
 from tinyai.ops.dense import Dense
 from tinyai.ops.elementwise import Elementwise
+from tinyai.ops.interpolate import FloatInterpolate, Interpolate
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
 from tinyai.ops.matmul import BatchMatmul
 from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d
@@ -37,7 +38,9 @@ __all__ = [
     "Dense",
     "Elementwise",
     "FloatAvgPool2d",
+    "FloatInterpolate",
     "IntegerSoftmax",
+    "Interpolate",
     "MaxPool2d",
     "Pad",
     "Reshape",

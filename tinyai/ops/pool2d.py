@@ -12,9 +12,9 @@ import numpy as np
 from tinyai.builders import Lower, Lowering, OperatorRow
 from tinyai.ir import NARROW, Array, DType, Example, Op, Type
 from tinyai.ops.reduce import INTEGERS
-from tinyai.ops.scales import scale_of
+from tinyai.ops.scales import dequantize_below
 from tinyai.ops.window import NHWC, ImageOp, Pair, Window, axes, to_nhwc
-from tinyai.source import Call, Refusal, require, sources
+from tinyai.source import Call, require, sources
 from tinyai.traits import Range
 
 
@@ -380,12 +380,7 @@ def lower_avg_pool2d(call: Call, lowering: Lowering) -> str:
 def add_average_of_floats(call: Call, lowering: Lowering, *, by_columns: bool) -> str:
     """The average pooling ``call`` of a dequantized tensor, whose floats are added up
     ``by_columns`` or row by row."""
-    below = call["data"]
-    if not isinstance(below, Call) or below.op != "dequantize":
-        raise Refusal("average of floats", "of a computed float", "of a dequantize")
-    source = scale_of(below, "input")
-    data = lowering.type(below["data"]).dtype
-    require(data in NARROW, "dtype of an average", data, ", ".join(NARROW))
+    below, source = dequantize_below(call, lowering)
     window = _pooling_window(call)
     require(window.dilation == (1, 1), "dilation of an average", window.dilation, "(1, 1)")
     op = FloatAvgPool2d(

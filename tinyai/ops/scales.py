@@ -14,7 +14,7 @@ import numpy as np
 from tinyai.builders import Lowering, Scale, Sides, Steps
 from tinyai.ir import NARROW, Array, Builder, DType, Operand
 from tinyai.ops import steps
-from tinyai.source import Call, Constant, Expr, constant_of, one_number, require
+from tinyai.source import Call, Constant, Expr, Refusal, constant_of, one_number, require
 
 ACCUMULATORS = (
     *("quantized_conv2d", "quantized_conv2d_transpose"),
@@ -48,6 +48,16 @@ def require_compared(lowering: Lowering, *dtypes: DType) -> None:
         compared = how.compares_wide or dtype not in (DType.INT16, DType.INT64)
         found = f"{dtype}, not compared"
         require(compared, f"{how.whose} arithmetic of", found, ", ".join(NARROW))
+
+
+def dequantize_below(call: Call, lowering: Lowering) -> tuple[Call, Scale]:
+    """The dequantize of 8 bits whose floats an operator is of, and its scale."""
+    below = call["data"]
+    if not isinstance(below, Call) or below.op != "dequantize":
+        raise Refusal(f"floats of {call.spelled}", "computed ones", "those of a dequantize")
+    data = lowering.type(below["data"]).dtype
+    require(data in NARROW, f"dtype of {call.spelled}", data, ", ".join(NARROW))
+    return below, scale_of(below, "input")
 
 
 def require_factors(product: Call) -> None:

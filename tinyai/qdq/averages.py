@@ -19,6 +19,7 @@ from tinyai.qdq.operands import (
     Integers,
     Rule,
     View,
+    again,
     dequantize,
     is_call,
     of,
@@ -143,6 +144,13 @@ def average_of_floats(view: View, call: Call, grid: Grid, limits: list[Call]) ->
     return result if added is None else without_height(result, added, call.name)
 
 
+def _interpolation(view: View, call: Call, grid: Grid) -> Expr:
+    """Of float32, between a dequantize and a quantize of its own."""
+    view.alone(call)
+    floats = dequantize(view.integers(call["data"]), call.name)
+    return quantize(again(call, floats, dtype="float32"), grid, call.name)
+
+
 def _require_int32(largest: int) -> None:
     require(largest <= INT32.max, "sum of the average", f"up to {largest}", "an int32")
 
@@ -170,4 +178,5 @@ AVERAGE_RULES: dict[str, Rule] = {
     **dict.fromkeys(AVERAGES, _avg_pool),
     **dict.fromkeys(("global_avg_pool2d", "adaptive_avg_pool1d"), _reduced),
     **dict.fromkeys(("mean", "sum"), _reduced),
+    "interpolate2d": _interpolation,
 }

@@ -21,6 +21,7 @@ import numpy as np
 from tinyai.errors import EnvironmentProblem, OptionError, TinyAIError
 from tinyai.pictures import is_picture, pixels
 from tinyai.quantizer.params import Array
+from tinyai.stages import display, tracked
 from tinyai.tensor_spec import TensorSpec
 
 Sample = Mapping[str, Array]
@@ -264,7 +265,10 @@ def _read(file: Path, inputs: tuple[TensorSpec, ...]) -> Sample:
 @contextmanager
 def bar(samples: Iterable[Any], count: int | None, progress: bool) -> Iterator[Iterable[Any]]:
     """The samples, or parts of them, with a progress bar on standard error where that is a
-    terminal."""
+    terminal: that of the stages, or one of its own."""
+    if display() is not None:
+        yield tracked(samples, count)
+        return
     from rich.console import Console
     from rich.progress import track
 

@@ -1,7 +1,7 @@
-"""Libraries that were compiled for this machine and are found again, in the user's cache.
+"""Libraries and objects that were compiled before and are found again, in the user's cache.
 
-They are code that runs in the user's process. So the folder is his alone, and the name of a library
-has the SHA-256 of its bytes, which are compared with it before they are loaded.
+They are code that runs in the user's process. So the folder is his alone, and the name of a file
+has the SHA-256 of its bytes, which are compared with it before they are used.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import os
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-MOST_KEPT = 64  # of a kind
+MOST_KEPT = 64  # libraries of a kind
+MOST_OBJECTS = 2048  # names; an object of some 100 kB has the names of all that is in it
 
 
 def kept_folder(kind: str) -> Path | None:
@@ -42,32 +43,37 @@ def kept_folder(kind: str) -> Path | None:
 
 
 def kept_library(
-    kind: str, key: str, make: Callable[[Path], None], stack: contextlib.ExitStack
+    kind: str,
+    key: str,
+    make: Callable[[Path], None],
+    stack: contextlib.ExitStack,
+    suffix: str = ".so",
+    most: int | None = None,
 ) -> Path:
     """The library that is kept under ``key``, or what ``make`` writes at a path. Where the folder
     of the ``kind`` does not take it, it is gone when ``stack`` is closed."""
     folder = kept_folder(kind)
-    found = _whole(folder, key) if folder else None
+    found = _whole(folder, key, suffix) if folder else None
     if found:
         return found
     made = tempfile.TemporaryDirectory(prefix=".tinyai-" if folder else "tinyai-", dir=folder)
-    library = Path(stack.enter_context(made)) / f"{key}.so"
+    library = Path(stack.enter_context(made)) / f"{key}{suffix}"
     make(library)
     if folder is None:
         return library
     place = folder / _name(key, library)
     os.replace(library, place)
-    drop_old(folder)
+    drop_old(folder, suffix, most)
     return place
 
 
 def _name(key: str, library: Path) -> str:
-    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()}.so"
+    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()}{library.suffix}"
 
 
-def _whole(folder: Path, key: str) -> Path | None:
+def _whole(folder: Path, key: str, suffix: str) -> Path | None:
     """The library of a key, whose bytes are those that its name tells; others go."""
-    for path in folder.glob(f"{key}-*.so"):
+    for path in folder.glob(f"{key}-*{suffix}"):
         with contextlib.suppress(FileNotFoundError):  # others may drop it meanwhile
             if path.name == _name(key, path):
                 return path
@@ -75,9 +81,42 @@ def _whole(folder: Path, key: str) -> Path | None:
     return None
 
 
-def drop_old(folder: Path) -> None:
-    """Only the newest libraries are kept. Others may do the same meanwhile."""
+def drop_old(folder: Path, suffix: str = ".so", most: int | None = None) -> None:
+    """Only the newest files are kept. Others may do the same meanwhile."""
     with contextlib.suppress(OSError):
-        found = [(path.stat().st_mtime_ns, path) for path in folder.glob("*.so")]
-        for _, path in sorted(found)[:-MOST_KEPT]:
+        found = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"*{suffix}")]
+        for _, path in sorted(found)[: -(most or MOST_KEPT)]:
             path.unlink()
+
+
+def kept_objects(kind: str, keys: Collection[str]) -> dict[str, bytes]:
+    """The objects that are kept under some of these keys, and are as they were written; of one
+    that has several keys there is one copy."""
+    folder = kept_folder(kind)
+    found, contents = dict[str, bytes](), dict[str, bytes]()
+    for path in folder.glob("*.o") if folder else ():
+        key, _, digest = path.stem.partition("-")
+        if key not in keys:
+            continue
+        with contextlib.suppress(OSError):  # others may drop it meanwhile
+            content = contents[digest] if digest in contents else path.read_bytes()
+            if hashlib.sha256(content).hexdigest() == digest:
+                found[key] = contents[digest] = content
+            else:
+                path.unlink()
+    return found
+
+
+def keep_object(kind: str, keys: Iterable[str], content: bytes) -> None:
+    """Keep an object under each of the keys: one file of many names. What the folder does not take
+    is left out."""
+    folder, digest = kept_folder(kind), hashlib.sha256(content).hexdigest()
+    if folder is None:
+        return
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=folder) as own:
+        whole = Path(own) / "whole"
+        whole.write_bytes(content)
+        for key in keys:
+            with contextlib.suppress(FileExistsError):
+                os.link(whole, folder / f"{key}-{digest}.o")
+    drop_old(folder, ".o", MOST_OBJECTS)

@@ -6,16 +6,23 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tinyai._version import __version__
 from tinyai.backend import Compiled, compile_graph
-from tinyai.codegen.c_source import CSource
+from tinyai.codegen.apart import body_of, constants_of, microkernels_of
+from tinyai.codegen.c_source import CSource, Microkernel
+from tinyai.codegen.isa import variants_of
+from tinyai.codegen.lowered import ALIGNMENT
 from tinyai.files import check_place
 from tinyai.network import Network
+from tinyai.runtime.assembler import assembled
+from tinyai.runtime.headers import first_header
 from tinyai.runtime.library import CONSTANT, FORMAT, FORMAT_WITH_STATE
-from tinyai.runtime.toolchain import Toolchain
+from tinyai.runtime.microkernels import objects_of
+from tinyai.runtime.toolchain import Toolchain, unit_here
 from tinyai.runtime.watch import HOOK_FLAG
 from tinyai.stages import stage
 from tinyai.target import Target, this_architecture
@@ -39,21 +46,51 @@ def write_library(
     toolchain = toolchain_for(target, toolchain)
     toolchain.command()  # raises, before the work begins, where there is none
     check_place(path)
-    with stage("graph to C"):
-        compiled = compile_graph(
-            network.graph,
-            target,
-            abi="plain",
-            hooked=True,
-            kernels=network.kernels,
-            states=[state.value for state in network.states],
-        )
-    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder, stage("C compiler"):
-        code, facts = Path(folder) / "network.c", Path(folder) / "facts.c"
-        code.write_text(compiled.source.text)
-        facts.write_text(facts_in_c(network, compiled.source, target))
-        toolchain.shared_library(path, [code, facts], HOOK_FLAG, here=here)
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as name, ThreadPoolExecutor() as pool:
+        folder = Path(name)
+        header = pool.submit(_first_header, target, toolchain, folder)  # beside what follows
+        with stage("graph to C"):
+            compiled = compile_graph(
+                network.graph,
+                target,
+                abi="plain",
+                hooked=True,
+                kernels=network.kernels,
+                states=[state.value for state in network.states],
+            )
+        source = compiled.source
+        with stage("C compiler"):
+            facts = folder / "facts.c"
+            facts.write_text(facts_in_c(network, source, target))
+            microkernels = _microkernels(source, here=here)
+            objects = objects_of(microkernels, toolchain, header.result(), folder, pool)
+            code = folder / "network.c"
+            code.write_text(body_of(source))
+            constants = (([name], data, ALIGNMENT) for name, data in constants_of(source).items())
+            for more in (facts, assembled(constants, folder)):
+                objects.append(pool.submit(_object, more, toolchain))
+            options = HOOK_FLAG, *header.result()
+            toolchain.shared_library(path, [code], *options, here=here, objects=objects)
     return compiled
+
+
+def _object(source: Path, toolchain: Toolchain) -> Path:
+    made = source.with_suffix(".o")
+    toolchain.run(["-fPIC", "-c", "-o", str(made), str(source)])
+    return made
+
+
+def _first_header(target: Target, toolchain: Toolchain, folder: Path) -> list[str]:
+    """Options that make C for a target begin with its intrinsics."""
+    architecture = variants_of(target)[0].architecture
+    return first_header(toolchain, architecture.header, folder) if architecture else []
+
+
+def _microkernels(source: CSource, *, here: bool) -> list[Microkernel]:
+    """Those that may be compiled apart; ``here``: of what this machine's CPU runs."""
+    units = source.head.units
+    isa = units[unit_here(units)] if here and units else None
+    return [each for each in microkernels_of(source) if isa in (None, each.isa.name)]
 
 
 def toolchain_for(target: Target, given: Toolchain | None) -> Toolchain:

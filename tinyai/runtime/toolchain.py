@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,14 @@ from tinyai.files import written_whole
 
 DEFAULT_COMPILERS = ("cc", "gcc", "clang", "g++")
 _LONGEST_MESSAGE = 4000
+# What compilers look at in the environment when they look for headers and for parts of themselves.
+_COMPILERS_OWN = (
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "GCC_EXEC_PREFIX",
+    "COMPILER_PATH",
+)
 
 # Objects of C files of ours, by a digest of the command and the text.
 Objects = MutableMapping[bytes, bytes]
@@ -92,6 +100,19 @@ class Toolchain:
             )
         return [*words, *self.flags]
 
+    def identity(self) -> str | None:
+        """Which compiler it is, of which version, with which flags: what it makes of a text depends
+        on nothing else. None where that cannot be told."""
+        program, *flags = words = self.command()
+        if not all(map(_is_plain, flags)):
+            return None
+        told = subprocess.run([*words, "--version"], capture_output=True, check=False)
+        file = Path(shutil.which(program) or program).resolve()
+        if told.returncode != 0 or not file.is_file():
+            return None
+        facts, environment = file.stat(), [os.environ.get(name) for name in _COMPILERS_OWN]
+        return repr((words, file, facts.st_size, facts.st_mtime_ns, told.stdout, environment))
+
     def run(self, arguments: Sequence[str]) -> None:
         """Call the compiler, to write what ``-o`` names. Raises ``ToolchainError`` with what it
         said."""
@@ -136,21 +157,27 @@ class Toolchain:
         *options: str,
         here: bool = False,
         kept: Objects | None = None,
+        objects: Sequence[Future[Path]] = (),
     ) -> None:
         """Compile and link ``sources`` (C files, objects) to ``output``, whole or not at all.
 
         ``here``: for this machine alone, so that of a file for every machine only what its CPU
         runs is compiled. ``kept`` holds objects that need not be compiled again, and takes new
-        ones.
+        ones. Of ``objects``, which others make meanwhile, only the functions that are needed are
+        linked.
         """
         with written_whole(output) as beside:
-            files = self._files(sources, beside.parent, options, here, kept)
-            self.run(["-shared", "-fPIC", "-o", str(beside), *files, *options, "-lm", "-pthread"])
+            apart = kept is not None or bool(objects)
+            files = self._files(sources, beside.parent, options, here, kept, apart=apart)
+            files += [str(each.result()) for each in objects]
+            needed = ["-Wl,--gc-sections"] if objects else []
+            linked = [*files, *options, *needed, "-lm", "-pthread"]
+            self.run(["-shared", "-fPIC", "-o", str(beside), *linked])
 
     def object_file(self, output: Path, source: Path) -> None:
         """Compile a C file to one object, whole or not at all; units are joined."""
         with written_whole(output) as beside:
-            files = self._files([source], beside.parent, (), here=False, kept={})
+            files = self._files([source], beside.parent, (), here=False, kept={}, apart=True)
             self.run(["-r", "-nostdlib", "-o", str(beside), *files])
 
     def _files(
@@ -160,15 +187,17 @@ class Toolchain:
         options: Sequence[str],
         here: bool,
         kept: Objects | None,
+        *,
+        apart: bool,
     ) -> list[str]:
-        """What to link: the sources, or the objects of what is compiled in units or to be kept.
+        """What to link: the sources, or the objects of what is compiled in units or ``apart``.
         Objects are made side by side."""
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        cpus = cpus_here()
         files: list[str] = []
         with ThreadPoolExecutor(cpus) as pool:
             running = []
             for source in sources:
-                units = _compiled_apart(source, here, cpus > 1, kept is not None)
+                units = _compiled_apart(source, here, cpus > 1, apart)
                 files += [] if units else [str(source)]
                 for defines in units:
                     file = folder / f"{len(files)}.o"
@@ -193,8 +222,26 @@ class Toolchain:
         file.write_bytes(kept[key.digest()])
 
 
+def unit_here(units: Sequence[str]) -> int:
+    """The strongest of instruction sets that this CPU has; the last one every CPU has."""
+    runs = instruction_sets(cpu_description())
+    return next((n for n, isa in enumerate(units) if isa in runs), len(units) - 1)
+
+
+def _is_plain(flag: str) -> bool:
+    """Whether what a flag does depends on itself alone: on no file, and on no CPU."""
+    known = flag.startswith(("-O", "-g", "-m", "-std=", "-D", "-U", "-W", "-f", "-pedantic"))
+    named = flag.startswith("-f") and "=" in flag and not flag.startswith("-fsanitize=")
+    return known and not named and not any(word in flag for word in (",", "/", "native", "prof"))
+
+
+def cpus_here() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
 def _compiled_apart(
-    source: Path, here: bool, side_by_side: bool, keep: bool
+    source: Path, here: bool, side_by_side: bool, apart: bool
 ) -> list[tuple[str, ...]]:
     """What is defined for each object that a source is compiled to; nothing for one that the
     linking call compiles.
@@ -206,11 +253,10 @@ def _compiled_apart(
     if head is None:
         return []
     if not head.units:
-        return [()] if keep else []
+        return [()] if apart else []
     entry = len(head.units)
     if here:
-        runs = instruction_sets(cpu_description())
-        variant = next((n for n, isa in enumerate(head.units) if isa in runs), entry - 1)
+        variant = unit_here(head.units)
         whole = (f"-DTINYAI_UNIT={entry}", f"-DTINYAI_ONLY={variant}")
         return [(f"-DTINYAI_UNIT={variant}",), whole]
-    return [(f"-DTINYAI_UNIT={n}",) for n in range(entry + 1)] if side_by_side or keep else []
+    return [(f"-DTINYAI_UNIT={n}",) for n in range(entry + 1)] if side_by_side or apart else []

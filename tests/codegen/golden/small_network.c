@@ -28,7 +28,7 @@ const type name[count]
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
 /* TVM compiles C sources without -O; the kernels are written for the vectorizer. */
-#pragma GCC optimize("O3", "fp-contract=off")
+#pragma GCC optimize("O3", "fp-contract=off", "no-trapping-math")
 #endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
@@ -70,15 +70,15 @@ static void tinyai_dot_patches(const int16_t *patch, const int8_t *weight, ptrdi
     }
 }
 
-/* Nearest integer, halves away from zero. A float beyond 2^23 has no fraction. */
+/* Nearest integer, halves away from zero. A float beyond 2^23 has no fraction. Without a branch, so
+   that compilers make vectors of it. */
 TINYAI_INLINE float tinyai_round_away(float x) {
-    if (!(x > -8388608.0f && x < 8388608.0f)) {
-        return x;
-    }
-    const int32_t whole = (int32_t)x;
-    const float rest = x - (float)whole;
+    const int fits = x > -8388608.0f && x < 8388608.0f;
+    const int32_t whole = (int32_t)(fits ? x : 0.0f);
+    const float rest = x - (float)whole, zero = x * 0.0f; /* which has the sign of x */
     const float nearest = (float)(whole + (rest >= 0.5f) - (rest <= -0.5f));
-    return nearest == 0.0f ? x * 0.0f : nearest; /* keeps the sign of a zero */
+    const float rounded = nearest == 0.0f ? zero : nearest;
+    return fits ? rounded : x;
 }
 
 /* elementwise(shape=(1, 4, 4, 2)): float32[1,4,4,2] -> int8[1,4,4,2] */

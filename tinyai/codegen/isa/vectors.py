@@ -59,7 +59,7 @@ class Vectors(Protocol):
         ...
 
     def apply(
-        self, operator: Literal["+", "-", "*", "/", "max"], a: str, b: str, dtype: DType
+        self, operator: Literal["+", "-", "*", "/", ">>", "max"], a: str, b: str, dtype: DType
     ) -> str: ...
 
     def real(self, value: str) -> str:

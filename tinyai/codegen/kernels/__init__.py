@@ -11,6 +11,7 @@ from tinyai.codegen.kernels import (
     conv2d,
     depthwise,
     elementwise,
+    interpolate,
     lanes,
     layout,
     lookup,
@@ -42,6 +43,7 @@ KERNELS: tuple[Kernel, ...] = (
     *transpose.KERNELS,
     *layout.KERNELS,
     *resize.KERNELS,
+    *interpolate.KERNELS,
 )
 
 

@@ -17,7 +17,7 @@ from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.pool2d import Pooling
 from tinyai.codegen.kernels.reduce import SumLoops
 from tinyai.codegen.kernels.work_stealing import CACHE_LINE, axis_share, cut, share
-from tinyai.codegen.lowered import Kernel, Lowered, any_kind, at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, any_kind, at_strides, no_scratch
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, DType, Node, Op
@@ -240,13 +240,14 @@ def _max_pool_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -
     )
 
 
-def _row(
+def vector_row(
     micro: Microkernels,
     op: type[Op],
     code: Callable[[Lowered, Node, Epilogue, Vectors], Code],
     *,
     takes: Callable[[Lowered, Node, str], bool] = at_strides,
     what: str = "lanes",
+    scratch: Callable[[Lowered, Node, int], int] = no_scratch,
     kind: Callable[[Lowered, Node], bool] = any_kind,
 ) -> Kernel:
     assert micro.vectors is not None
@@ -269,6 +270,7 @@ def _row(
         rejection=rejection,
         kind=kind,
         code=written,
+        scratch=scratch,
         takes=takes,
         split=True,
     )
@@ -277,17 +279,17 @@ def _row(
 def _rows(micro: Microkernels) -> tuple[Kernel, ...]:
     """The rows of an instruction set."""
     return (
-        _row(micro, Elementwise, _code, takes=elementwise.takes),
-        _row(micro, Sum, _code),
-        _row(
+        vector_row(micro, Elementwise, _code, takes=elementwise.takes),
+        vector_row(micro, Sum, _code),
+        vector_row(
             micro,
             MaxPool2d,
             _max_pool_code,
             what="bytes",
             kind=lambda graph, node: graph.type(node.inputs[0]).dtype in NARROW,
         ),
-        *(_row(micro, op, _pool_code) for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)),
-        _row(micro, FloatAvgPool2d, _float_pool_code),
+        *(vector_row(micro, op, _pool_code) for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)),
+        vector_row(micro, FloatAvgPool2d, _float_pool_code),
     )
 
 

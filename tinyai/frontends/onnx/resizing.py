@@ -13,6 +13,7 @@ import numpy as np
 
 from tinyai.frontends.onnx.site import NodeView
 from tinyai.ir import Array
+from tinyai.ops.interpolate import Tap, Taps
 from tinyai.ops.resize import nearest
 
 
@@ -24,6 +25,8 @@ class Plan:
     mode: str
     input_sizes: tuple[int, ...]
     sizes: tuple[int, ...]
+    scales: tuple[np.float32, ...]
+    coordinates: str
     indices: tuple[tuple[int, ...], ...]
     why: str
     allowed: str
@@ -32,6 +35,21 @@ class Plan:
     def is_read_right(self) -> bool:
         return not self.why
 
+    def taps(self, axis: int) -> Taps:
+        """Of the linear mode: neighbours and weights in float32, as ONNX Runtime has them."""
+        before, after = self.input_sizes[axis], self.sizes[axis]
+        position = np.arange(after, dtype=np.float32)
+        if self.scales[axis] != 1:
+            position = POSITIONS[self.coordinates](position, self.scales[axis], before, after)
+        taps: list[Tap] = []
+        for place in np.clip(position, np.float32(0), np.float32(before - 1)):
+            first, last = int(place), min(int(place) + 1, before - 1)
+            upper, lower = (abs(place - np.float32(end)) for end in (last, first))
+            taps.append((first, last, float(upper), float(lower)))
+            if first == last:
+                taps[-1] = first, last, 0.5, 0.5
+        return tuple(taps)
+
 
 def plan_of(site: NodeView) -> Plan:
     rank = site.rank()
@@ -39,6 +57,8 @@ def plan_of(site: NodeView) -> Plan:
     batch = [size or 1 for size in (site.facts.shape(site.operand(0)) or ())[:2]]
     inputs = batch + site.sizes(0, range(2, rank))
     scales, sizes = _scales(site, inputs)
+    if sizes == tuple(inputs):  # whatever the scales are, ONNX Runtime copies the image
+        scales = [np.float32(1)] * rank
     mode = str(site.attr("mode", "nearest"))
     old = site.facts.opset < 11
     coordinates = (
@@ -69,7 +89,7 @@ def plan_of(site: NodeView) -> Plan:
         )
         if theirs != indices[2:]:
             why, allowed = f"{coordinates} with {rounding}", "rows that TVM takes as well"
-    return Plan(mode, tuple(inputs), tuple(sizes), indices, why, allowed)
+    return Plan(mode, tuple(inputs), sizes, tuple(scales), coordinates, indices, why, allowed)
 
 
 def _scales(site: NodeView, inputs: list[int]) -> tuple[list[np.float32], tuple[int, ...]]:

@@ -65,7 +65,7 @@ def spelled(operator: str) -> str:
 
 
 # What Relay has no name for.
-UNSPELLED = ("function",)
+UNSPELLED = ("function", "interpolate2d")
 
 
 def supported() -> dict[str, str]:

@@ -3,10 +3,11 @@ indices, the order of operators, quantization."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from tinyai.frontends.faults import Fault, check_shape, shown
 from tinyai.ir import QParams
@@ -98,7 +99,7 @@ def shape_of(tensor: Any) -> list[int]:
 
 def _indices(values: Any, low: int, end: int, what: str) -> list[int]:
     """``values`` as numbers from ``low`` up to ``end``; the readers give 0 for an absent list."""
-    found = [] if isinstance(values, int) else [int(value) for value in values]
+    found = [] if isinstance(values, int) else np.asarray(values).tolist()
     bad = [value for value in found if not low <= value < end]
     if bad:
         raise Fault(f"{what}: number {bad[0]}", f"{low} to {end - 1}")
@@ -146,9 +147,9 @@ def _check_quantization(quant: Any, kind: int, shape: Sequence[int], what: str) 
     if quant is None or quant.ScaleLength() == 0:
         return
     scales, zeros = quant.ScaleAsNumpy(), quant.ZeroPointAsNumpy()
-    bad = [float(scale) for scale in scales if not (math.isfinite(scale) and scale >= 0)]
-    if bad:
-        raise Fault(f"{what}: scale {bad[0]}", "finite numbers of 0 and more")
+    bad = scales[~(np.isfinite(scales) & (scales >= 0))]
+    if bad.size:
+        raise Fault(f"{what}: scale {float(bad[0])}", "finite numbers of 0 and more")
     low, high = RANGES.get(kind, (-(2**31), 2**31 - 1))
     if not isinstance(zeros, int):
         _indices(zeros, low, high + 1, f"the zero point of {what}")

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tinyai.codegen.definitions import Definition
+from tinyai.codegen.definitions import Definition, Storage
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums, name_of
 from tinyai.codegen.isa.variant import IsaVariant
@@ -19,7 +19,7 @@ from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
-SIMD = Definition("simd_256", "simd_256.c.j2")
+SIMD = Definition("simd_256", "simd_256.c.j2", arguments=Storage())
 
 
 def _ending(name: str, *needs: Definition) -> Definition:
@@ -151,12 +151,15 @@ def _either(
 ) -> Definition:
     """The function ``name`` of the template; of ``isa`` "either" the one of both that suits the
     CPU. ``parameters`` are the types in C of its parameters, by their names."""
+    declared = ", ".join(f"{c_type} {name}" for name, c_type in parameters.items())
+    defined = functools.partial(Definition, template=template, needs=needs, parameters=declared)
     vnni = replace(text, vnni=True)
     if isa != "either":
-        return Definition(name, template, needs, arguments=vnni if isa == "avxvnni" else text)
-    old = Definition(f"{name}_avx2", template, needs, arguments=text)
-    new = Definition(f"{name}_avxvnni", template, needs, arguments=vnni)
-    wrapped = Definition(new.name, "avxvnni.c.j2", (*needs, ASK), arguments=Wrapped(new.text))
-    declared = ", ".join(f"{c_type} {name}" for name, c_type in parameters.items())
+        return defined(name, arguments=vnni if isa == "avxvnni" else text)
+    old = defined(f"{name}_avx2", arguments=text)
+    new = defined(f"{name}_avxvnni", arguments=vnni)
+    wrapped = replace(
+        new, template="avxvnni.c.j2", needs=(*needs, ASK), arguments=Wrapped(new.text)
+    )
     either = EitherText(declared, ", ".join(parameters), old.name, new.name)
     return Definition(name, "either.c.j2", (old, wrapped), arguments=either)

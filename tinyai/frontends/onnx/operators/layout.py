@@ -214,7 +214,15 @@ def _resize(site: Site) -> Expr:
         site.attr(name)  # of other modes
     if site.facts.opset >= 11:
         site.operand(1)  # of a mode that is refused
-    require(plan.mode == "nearest", "mode", plan.mode, "nearest")
+    if plan.mode == "linear":
+        image = len(plan.sizes) == 4 and plan.sizes[:2] == plan.input_sizes[:2]
+        require(
+            image, "linear resizing", plan.sizes, "of height and width alone, in four dimensions"
+        )
+        of = replace(value.type, shape=plan.sizes)
+        taps = {"rows": plan.taps(2), "columns": plan.taps(3)}
+        return site.call("interpolate2d", value, of=of, layout="NCHW", **taps)
+    require(plan.mode == "nearest", "mode", plan.mode, "nearest, linear")
     if plan.is_read_right and len(plan.sizes) == 4:
         of = replace(value.type, shape=plan.sizes)
         old = site.facts.opset < 11

@@ -18,6 +18,7 @@ from tinyai.frontends.tflite.operators.scaled import (
 )
 from tinyai.frontends.tflite.reader import Read, Site
 from tinyai.ir import Array
+from tinyai.ops.interpolate import Taps
 from tinyai.ops.resize import nearest
 from tinyai.source import Expr, SourceType, Tuple, require
 from tinyai.vocabulary import constant
@@ -379,52 +380,27 @@ reads("RESIZE_NEAREST_NEIGHBOR", options="ResizeNearestNeighborOptions", inputs=
 
 @reads("RESIZE_BILINEAR", options="ResizeBilinearOptions", inputs=2)
 def _resize_bilinear(site: Site) -> Expr:
-    """Of integers a weighted sum of four neighbours with weights of 10 bits each way, rounded once,
-    halves away from zero."""
     sizes, corners, centres = _resized(site)
     require(site.output.dtype == "int8", "type", site.output.dtype, "int8")
     site.require_same_scale()
     rows, columns = (
-        _neighbours(size, count, corners, centres)
+        _taps(size, count, corners, centres)
         for size, count in zip(sizes, site.shape[1:3], strict=True)
     )
-    image = site.value(0)
-    batch, height, width, channels = (dim or 0 for dim in image.type.shape)
-    mixed = _mixed(site, image, (batch, height, width * channels), rows)
-    total = _mixed(site, mixed, (batch * len(rows[0]), width, channels), columns)
-    half = constant(1 << 19, "int32")
-    sign = site.call("right_shift", total, constant(31, "int32"), of=total.type)
-    moved = site.call("add", site.call("add", total, half, of=total.type), sign, of=total.type)
-    shifted = site.call("right_shift", moved, constant(20, "int32"), of=total.type)
-    narrow = site.call("cast", shifted, of=replace(total.type, dtype="int8"), dtype="int8")
-    return site.reshaped(narrow, site.shape)
+    return site.call("interpolate2d", site.value(0), rows=rows, columns=columns, layout="NHWC")
 
 
-# Numbers of the neighbours before and after, and their weights.
-Neighbours = tuple[Array, Array, Array, Array]
-
-
-def _neighbours(size: int, count: int, corners: bool, centres: bool) -> Neighbours:
-    """With 10 bits behind the point."""
+def _taps(size: int, count: int, corners: bool, centres: bool) -> Taps:
+    """With weights of 10 bits, as TFLite's kernel has it."""
     scale = ((size << 10) + count // 2) // count
     if corners and count > 1:
         scale = (((size - 1) << 10) + (count - 1) // 2) // (count - 1)
-    at = np.arange(count, dtype=np.int64) * scale
-    if centres:
-        at += (scale >> 1) - (1 << 9)
-    before = np.maximum(at >> 10, 0)
-    after = np.minimum(-(-at >> 10), size - 1)
-    rest = at - (before << 10)
-    return before, after, 1024 - rest, rest
-
-
-def _mixed(site: Site, value: Expr, shape: tuple[int, int, int], by: Neighbours) -> Expr:
-    """In another shape weighted sums, in int32, of neighbours along the middle."""
-    parts = []
-    for places, weights in zip(by[:2], by[2:], strict=True):
-        part = _lines(site, value, shape, places)
-        of = replace(part.type, dtype="int32")
-        wide = part if part.type == of else site.call("cast", part, of=of, dtype="int32")
-        along = constant(weights.reshape(-1, 1, 1), "int32")
-        parts.append(site.call("multiply", wide, along, of=of))
-    return site.call("add", *parts, of=parts[0].type)
+    places = [place * scale + centres * ((scale >> 1) - (1 << 9)) for place in range(count)]
+    within = places[-1] >> 10 < size
+    require(within, "size", f"{count} of {size}, where TFLite reads beyond the image", "another")
+    taps = []
+    for place in places:
+        before, after = max(place >> 10, 0), min(-(-place >> 10), size - 1)
+        rest = place - (before << 10) if before < after else 0
+        taps.append((before, max(after, 0), 1024 - rest, rest))
+    return tuple(taps)

@@ -73,7 +73,10 @@ def depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Opti
         groups=s.groups,
     )
     template = "depthwise_avx512vnni.c.j2"
-    return epilogue.need(Definition(name, template, tuple(needs), arguments=text))
+    parameters = "const tinyai_depthwise_args *const p"
+    return epilogue.need(
+        Definition(name, template, tuple(needs), arguments=text, parameters=parameters)
+    )
 
 
 def _lines(s: ChannelBlocks) -> tuple[int, int]:

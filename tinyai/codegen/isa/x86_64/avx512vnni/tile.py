@@ -64,7 +64,10 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
         turn=turn,
     )
     template = "tile_avx512vnni.c.j2"
-    return epilogue.need(Definition(name, template, tuple(needs), arguments=text))
+    parameters = f"{'' if options.ahead else 'const '}tinyai_tile_args *const p"
+    return epilogue.need(
+        Definition(name, template, tuple(needs), arguments=text, parameters=parameters)
+    )
 
 
 def _products(blocks: int, *, flipped: bool) -> Definition:

@@ -57,6 +57,10 @@ _FLOAT: dict[type[Step], Callable[[str, str], str]] = {
     steps.Divide: lambda a, b: f"_mm512_div_ps({a}, {b})",
     steps.Maximum: lambda a, b: f"_mm512_max_ps({a}, {b})",
     steps.Minimum: lambda a, b: f"_mm512_min_ps({a}, {b})",
+    steps.Prelu: lambda a, b: (
+        f"_mm512_mask_mul_ps({a}, "
+        f"_mm512_cmp_ps_mask({a}, _mm512_setzero_ps(), _CMP_NGT_UQ), {a}, {b})"
+    ),
 }
 _ROUND = {
     "even": "_mm512_roundscale_ps({}, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)",

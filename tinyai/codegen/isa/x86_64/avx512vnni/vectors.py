@@ -19,6 +19,8 @@ _ENDS = {DType.INT32: "epi32", DType.FLOAT32: "ps", DType.INT8: "epi8", DType.UI
 _NAMES = {
     ("+", DType.INT32): "add",
     ("-", DType.INT32): "sub",
+    ("*", DType.INT32): "mullo",
+    (">>", DType.INT32): "srav",
     ("max", DType.INT32): "max",
     ("+", DType.FLOAT32): "add",
     ("*", DType.FLOAT32): "mul",
@@ -64,7 +66,7 @@ class Vectors512:
         return f"_mm512_set1_{end}({number})"
 
     def apply(
-        self, operator: Literal["+", "-", "*", "/", "max"], a: str, b: str, dtype: DType
+        self, operator: Literal["+", "-", "*", "/", ">>", "max"], a: str, b: str, dtype: DType
     ) -> str:
         if (operator, dtype) not in _NAMES:
             raise NoVector(f"{operator} of {dtype}")

@@ -1,0 +1,71 @@
+"""Objects of microkernels: compiled once for many networks, and kept in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
+from pathlib import Path
+
+from tinyai.codegen.apart import digest, file_of
+from tinyai.codegen.c_source import Microkernel
+from tinyai.runtime.kept import keep_object, kept_objects
+from tinyai.runtime.toolchain import Toolchain, cpus_here
+
+KIND = "functions"
+# A linker takes of an object only the functions that are needed, if each has a section.
+_FLAGS = ("-fPIC", "-ffunction-sections")
+
+
+def objects_of(
+    microkernels: Sequence[Microkernel],
+    toolchain: Toolchain,
+    header: Sequence[str],
+    folder: Path,
+    pool: Executor,
+) -> list[Future[Path]]:
+    """Objects in ``folder`` that hold the microkernels, each perhaps with others. What is not kept
+    is compiled, in a part for each CPU, with options that make the ``header`` be read faster."""
+    identity = toolchain.identity()
+    keys = {_key(each, identity or ""): each for each in microkernels}
+    kept = kept_objects(KIND, keys) if identity else {}
+    objects = list[Future[Path]]()
+    for number, content in enumerate(dict.fromkeys(kept.values())):
+        objects.append(pool.submit(_written, folder / f"kept_{number}.o", content))
+    missing = {key: each for key, each in keys.items() if key not in kept}
+    for number, part in enumerate(_parts(missing, cpus_here())):
+        file = folder / f"microkernels_{number}.c"
+
+        def compiled(file: Path = file, part: dict[str, Microkernel] = part) -> Path:
+            made = file.with_suffix(".o")
+            file.write_text(file_of(part.values()))
+            toolchain.run([*_FLAGS, *header, "-c", "-o", str(made), str(file)])
+            if identity:
+                keep_object(KIND, part, made.read_bytes())
+            return made
+
+        objects.append(pool.submit(compiled))
+    return objects
+
+
+def _key(microkernel: Microkernel, identity: str) -> str:
+    return hashlib.sha256(repr((identity, _FLAGS, digest(microkernel))).encode()).hexdigest()
+
+
+def _written(file: Path, content: bytes) -> Path:
+    file.write_bytes(content)
+    return file
+
+
+def _parts(microkernels: dict[str, Microkernel], parts: int) -> Iterator[dict[str, Microkernel]]:
+    """Parts that are about as long as one another, in the order in which they are given."""
+    whole = sum(len(each.text) for each in microkernels.values())
+    part, length = dict[str, Microkernel](), 0
+    for key, each in microkernels.items():
+        part[key] = each
+        length += len(each.text)
+        if length * parts >= whole:
+            yield part
+            part, length = {}, 0
+    if part:
+        yield part

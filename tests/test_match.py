@@ -366,6 +366,21 @@ EXAMPLES: dict[str, Call] = {
         "mean", var("int32[2,3]"), to="int32[2,1]", axis=(1,), keepdims=True, exclude=False
     ),
     **{
+        name: call(name, var("int8[2,3]"), to="int8[2]", axis=(1,), keepdims=False, exclude=False)
+        for name in ("max", "min")
+    },
+    **{
+        name: call(
+            *(name, var("int8[2,3]")),
+            to="int32[2]",
+            axis=(1,),
+            keepdims=False,
+            exclude=False,
+            select_last_index=False,
+        )
+        for name in ("argmax", "argmin")
+    },
+    **{
         name: call(name, var("float32[2,3]"), to="float32[2,3]", axis=-1)
         for name in ("nn.softmax", "nn.log_softmax")
     },

@@ -33,7 +33,6 @@ class Signature:
         return cls(tuple(operands.split()), tuple(attributes.split()))
 
 
-_REDUCTION = Signature.of("data", "axis keepdims exclude")
 FLOATS: Mapping[str, Signature] = MappingProxyType(
     {
         "conv1d": Signature.of("data weight", CONVOLUTION),
@@ -44,8 +43,6 @@ FLOATS: Mapping[str, Signature] = MappingProxyType(
         "adaptive_max_pool1d": Signature.of("data", "output_size layout"),
         "adaptive_avg_pool1d": Signature.of("data", "output_size layout"),
         "broadcast_to_like": Signature.of("data like"),
-        "max": _REDUCTION,
-        "min": _REDUCTION,
     }
 )
 

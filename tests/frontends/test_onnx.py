@@ -389,6 +389,34 @@ def test_a_choice_between_quantized_values_by_a_constant(tmp_path: Path) -> None
     assert_same(result, expected, "QLinearWhere, and ONNX Runtime")
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_places_of_extremes_are_onnx_runtime_s(seed: int, tmp_path: Path) -> None:
+    """Of integers, and of what is dequantized from them; many are as large as others. In C too."""
+    rng = np.random.default_rng(seed)
+    shape = [(2, 5, 6, 7), (3, 33), (1, 21, 9, 8), (1, 1, 3)][seed % 4]
+    dtype = np.dtype(["uint8", "int8"][seed // 4 % 2])
+    of_floats = dtype == "int8" or bool(rng.integers(2))  # ONNX Runtime has none of int8
+    attrs = {name: int(rng.integers(2)) for name in ("keepdims", "select_last_index")}
+    attrs["axis"] = int(rng.integers(-len(shape), len(shape)))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"], "floats"),
+        helper.make_node(
+            ["ArgMax", "ArgMin"][seed % 2], ["f" if of_floats else "x"], ["y"], "place", **attrs
+        ),
+    ][not of_floats :]
+    ends = {"x": (helper.np_dtype_to_tensor_dtype(dtype), shape)}
+    constants = {"s": F32(0.1), "z": np.array(3, dtype)}
+    named = [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
+    proto = _proto(nodes, ends, "y", named)
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    limits = np.iinfo(dtype)
+    values = rng.integers(limits.min, limits.max, shape, endpoint=True) // 32 * 32
+    inputs = {"x": values.astype(dtype)}
+    (expected,), read = run(proto, inputs), network(proto, tmp_path)
+    for result in (computed(read, inputs)[0], Runner(read.graph)(inputs["x"])[0]):
+        assert_same(result, expected, "places, and ONNX Runtime")
+
+
 def test_quantize_and_dequantize_of_onnx_runtime_own(tmp_path: Path) -> None:
     proto, inputs = model_of("Sigmoid", IMAGE)
     for node in proto.graph.node:

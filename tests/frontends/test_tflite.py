@@ -130,6 +130,33 @@ def test_options_of_another_operator_are_refused(tmp_path: Path) -> None:
     assert (row.reason.clause, row.reason.found) == ("options", "SoftmaxOptions")
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("LOG_SOFTMAX", "TFLite's arithmetic of: LOG_SOFTMAX"),
+        ("RSQRT", "zero point of RSQRT's input: 3"),
+        ("DENSIFY", "weights: sparse"),
+        ("NEG", "type: int8"),
+    ],
+)
+def test_an_operator_that_is_not_compared_is_refused_by_name(
+    kind: str, words: str, tmp_path: Path
+) -> None:
+    content = one_operator(kind, [Tensor((4, 3), 0.5, 3)], Tensor((4, 3), 0.5))
+    error = refused(written(tmp_path, content))
+    assert words in str(error)
+    assert (error.report.host[-1].operator, error.hint != "") == (kind, True)
+
+
+def test_a_sum_of_integers_leads_to_another_rounding(tmp_path: Path) -> None:
+    """LiteRT's reference kernel of it does not set all of its results."""
+    options = schema.ReducerOptionsT()
+    content = one_operator("SUM", [Tensor((5, 40), 0.25)], Tensor((5,), 0.5), options, [1])
+    error = refused(written(tmp_path, content))
+    assert "compute in two ways" in str(error)
+    assert error.hint.startswith("--rounding upward")
+
+
 def test_another_kind_of_quantization_is_refused(tmp_path: Path) -> None:
     w = Writer(np.random.default_rng(0))
     x, y = w.value([1, 4]), w.value([1, 4])

@@ -376,10 +376,12 @@ def reduction(site: Site, x: Value) -> Value:
 def batch_norm(site: Site, x: Value) -> Value:
     need(x.rank >= 2)
     count = x.shape[1]
-    operands = [
+    operands: list[Value | str] = [
         site.constant(site.rng.uniform(*limits, count))
         for limits in ((0.3, 2), (-1, 1), (-1, 1), (0.3, 2))
     ]
+    if site.chance(0.4):  # as ONNX Runtime's quantizer writes it without its preprocessing
+        operands[0] = site.weights((count,), None)
     attrs = {"epsilon": 1e-3} if site.chance(0.5) else {}
     return site.call("BatchNormalization", x, *operands, **attrs)
 

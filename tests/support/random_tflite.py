@@ -141,7 +141,8 @@ def _extent(size: int, taps: int, stride: int, padding: int) -> int:
 
 
 # Of which nothing was compared with LiteRT's integers: they are refused.
-RARE = ("squared_difference", "log_softmax")
+RARE = ("log_softmax",)
+ENDS = ("places",)  # of which the results are no values: nothing reads them
 Make = Callable[[Writer, Value], Value | None]
 OPERATORS: dict[str, Make] = {}
 
@@ -338,8 +339,11 @@ def arithmetic(w: Writer, x: Value) -> Value | None:
 
 @makes
 def squared_difference(w: Writer, x: Value) -> Value | None:
-    out = w.value(x.shape)
-    w.add("SQUARED_DIFFERENCE", [x.index, w.constant(x.shape).index], [out.index])
+    other = w.constant(x.shape if w.rng.integers(2) else x.shape[-1:])
+    least = 4 * max(x.scale, other.scale) ** 2 / 2**14  # which the kernel demands
+    out = w.value(x.shape, max(0, least * 1.01) * float(w.rng.choice([1, 10, 1000, 0])))
+    inputs = [x.index, x.index if w.rng.integers(8) == 0 else other.index]
+    w.add("SQUARED_DIFFERENCE", inputs[:: int(w.rng.choice([1, -1]))], [out.index])
     return out
 
 
@@ -594,6 +598,46 @@ def reduced(w: Writer, x: Value) -> Value | None:
 
 
 @makes
+def places(w: Writer, x: Value) -> Value | None:
+    if not x.rank or x.rank > 4:
+        return None
+    kind, axis = str(w.rng.choice(["Max", "Min"])), w.axis(x)
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    dtype = str(w.rng.choice(["INT32", "INT64"]))
+    out = w.tensor(shape, dtype)
+    given = w.numbers(axis - x.rank * int(w.rng.integers(2)))
+    fields = {"outputType": getattr(_TYPES, dtype)}
+    w.add(f"ARG_{kind.upper()}", [x.index, given], [out], f"Arg{kind}", **fields)
+    return Value(out, shape, 0, 0)
+
+
+@makes
+def batches(w: Writer, x: Value) -> Value | None:
+    """Images apart, and most often together again, as TensorFlow writes a dilated convolution."""
+    if x.rank not in (3, 4):
+        return None
+    count = x.rank - 2
+    block = [int(n) for n in w.rng.integers(1, 4, count)]
+    around = w.rng.integers(0, 3, (count, 2))
+    inner = [n + int(a.sum()) for n, a in zip(x.shape[1:-1], around, strict=True)]
+    around[:, 1] += [-n % b for n, b in zip(inner, block, strict=True)]
+    sizes = [n + int(a.sum()) for n, a in zip(x.shape[1:-1], around, strict=True)]
+    small = [n // b for n, b in zip(sizes, block, strict=True)]
+    apart = w.like(x, (x.shape[0] * math.prod(block), *small, x.shape[-1]))
+    w.add("SPACE_TO_BATCH_ND", [x.index, w.numbers(block), w.numbers(around)], [apart.index])
+    if w.rng.integers(4) == 0:
+        return apart
+    value = OPERATORS["conv2d"](w, apart) if w.rng.integers(2) else apart
+    value = value or apart
+    sizes = [n * b for n, b in zip(value.shape[1:-1], block, strict=True)]
+    cut = np.array([[int(w.rng.integers(0, (n + 1) // 2)) for _ in range(2)] for n in sizes])
+    left = [n - int(c.sum()) for n, c in zip(sizes, cut, strict=True)]
+    together = w.like(value, (x.shape[0], *left, value.shape[-1]))
+    w.add("BATCH_TO_SPACE_ND", [value.index, w.numbers(block), w.numbers(cut)], [together.index])
+    return together
+
+
+@makes
 def softmax(w: Writer, x: Value) -> Value | None:
     if not x.rank or x.scale > 0.1:  # LiteRT's kernel aborts for large ones
         return None
@@ -623,6 +667,10 @@ def function(w: Writer, x: Value) -> Value | None:
             ]
         )
     )
+    if kind == "RSQRT" and w.rng.integers(4):  # of integers above zero
+        above = w.value(x.shape, zero=-128)
+        w.add("QUANTIZE", [x.index], [above.index])
+        x = above
     out = w.value(x.shape, *{"LOGISTIC": LOGISTIC, "TANH": TANH}.get(kind, ()))
     table, fields = "", {}
     if kind == "LEAKY_RELU":
@@ -744,7 +792,7 @@ def random_file(seed: int, only: str = "", most: int = 5) -> Writer:
         if result is None or math.prod(result.shape) > 20_000:
             del w.graph.operators[mark:], w.kinds[mark:]
             continue
-        value, left = result, left - 1
+        value, left = result, 0 if name in ENDS else left - 1
         if not left:
             break
     w.graph.outputs = [value.index]

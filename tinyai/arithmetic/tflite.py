@@ -51,8 +51,10 @@ class TfliteArithmetic(Arithmetic):
     ) -> Steps:
         require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
         _require_one_zero_point(source)
-        # LiteRT's own sum of int8 leaves its result unset for some scales.
-        require(source.maker != "sum", "TFLite's arithmetic of", "a requantized sum", "a mean")
+        # LiteRT 2.3's reference kernel gives other integers than its optimized one, some of them
+        # unset memory.
+        sums = "SUM of integers, which LiteRT's own kernels compute in two ways"
+        require(source.maker != "sum", "TFLite's arithmetic of", sums, "a MEAN")
         factors = [factor.astype(np.float64) for factor in source.factors or (source.scale,)]
         ratios = np.asarray(math.prod(factors[1:], start=factors[0]) / np.float64(target.scale))
         axis = source.axis if ratios.size > 1 else None

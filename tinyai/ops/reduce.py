@@ -82,7 +82,8 @@ class Sum(Op):
         yield Sum((1,)), (Type((3, 4, 5), DType.INT32),)
 
 
-def _axes(call: Call, rank: int) -> tuple[int, ...]:
+def axes_of(call: Call, rank: int) -> tuple[int, ...]:
+    """The dimensions that a reduction is over, in order."""
     axes = call.attrs.get("axis")
     named = range(rank) if axes is None else axes if isinstance(axes, tuple) else (axes,)
     found = {int(axis) % rank for axis in named}
@@ -93,7 +94,7 @@ def add_sum(call: Call, lowering: Lowering, epilogue: tuple[Step, ...] = ()) -> 
     """The node that sums the call's argument over its axes, and how many elements each sum has."""
     data = lowering.type(call["data"])
     require(data.dtype is DType.INT32, f"dtype of {call.spelled}", data.dtype, "int32")
-    axes = _axes(call, len(data.shape))
+    axes = axes_of(call, len(data.shape))
     require(bool(axes), "axes", "none", "at least one")
     op = Sum(axes, bool(call.attrs.get("keepdims")))
     inputs = [lowering.tensor(call["data"])]
@@ -108,7 +109,7 @@ def lower_sum(call: Call, lowering: Lowering) -> str:
 def lower_mean(call: Call, lowering: Lowering) -> str:
     """mean of int32: the sum divided by the count, cut towards zero."""
     data = lowering.type(call["data"])
-    count = math.prod(data.shape[axis] for axis in _axes(call, len(data.shape)))
+    count = math.prod(data.shape[axis] for axis in axes_of(call, len(data.shape)))
     divisor = Operand(lowering.builder.constant(np.array(count, np.int32)))
     return add_sum(call, lowering, (steps.Divide(operand=divisor),) if count > 1 else ())[0]
 

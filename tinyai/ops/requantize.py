@@ -14,6 +14,7 @@ from tinyai.ops.layout import Concatenate
 from tinyai.ops.scales import (
     axis_scale_of,
     dequantize,
+    fixed_point_step,
     multiply_step,
     require_compared,
     require_positive,
@@ -48,6 +49,13 @@ def lower_fixed_point_multiply(call: Call, lowering: Lowering) -> str:
         require(multiplier != 2**30, "multiplier of an int64", "2**30", "another")
     chain = multiply_step(lowering.builder, multiplier, shift)
     return apply(call, lowering, call["data"], *chain)
+
+
+def lower_rescale(call: Call, lowering: Lowering) -> str:
+    """rescale of int32 by a number, in fixed point as TFLite's kernels do it."""
+    _require_dtype("dtype", lowering.type(call["data"]).dtype, (DType.INT32,))
+    step = fixed_point_step(np.asarray(float(call.attrs["ratio"])), None, "twice")
+    return apply(call, lowering, call["data"], step)
 
 
 def lower_requantize(call: Call, lowering: Lowering) -> str:
@@ -214,5 +222,6 @@ OPERATORS = {
     "quantized_concatenate": OperatorRow(
         lower_quantized_concatenate, f"parts scales zero_points {OUTPUT}", "axis"
     ),
+    "rescale": OperatorRow(lower_rescale, "data", "ratio"),
     "fixed_point_multiply": OperatorRow(lower_fixed_point_multiply, "data", "multiplier shift"),
 }

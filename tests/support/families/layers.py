@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -204,11 +205,37 @@ def adaptive_family() -> Family:
     return family
 
 
+def extreme_family() -> Family:
+    family = Family()
+    operators = ("max", "min", "argmax", "argmin")
+    shape = (2, 5, 4, 7)
+    for (name, dtype), axes in itertools.product(
+        itertools.product(operators, ("int8", "uint8")), ((1,), (3,), (0,), (1, 2), (0, 3), None)
+    ):
+        is_place = name.startswith("arg")
+        if is_place and (axes is None or len(axes) > 1):
+            continue
+        for keep in (False, True):
+            family.add(
+                f"{name} {dtype} over {axes}" + " kept" * keep,
+                Input(shape, dtype, 100, 106) if is_place else Input(shape, dtype),
+                lambda x, f=name, a=axes, k=keep: getattr(relay, f)(x, axis=a, keepdims=k),
+            )
+    for name in ("argmax", "argmin"):
+        family.add(
+            f"{name} of the last",
+            Input(shape, "int8", 3, 6),
+            lambda x, f=name: getattr(relay, f)(x, axis=1, select_last_index=True),
+        )
+    return family
+
+
 SUITE = Suite(
     {
         "conv": conv_family,
         "dense": dense_family,
         "pool": pool_family,
         "adaptive": adaptive_family,
+        "extreme": extreme_family,
     }
 )

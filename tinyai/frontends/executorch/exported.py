@@ -22,8 +22,8 @@ from tinyai.qdq.operands import is_call
 from tinyai.source import Call, Constant, Expr, SourceType, Tuple, children, ordered, require
 from tinyai.vocabulary import call
 
-# What moves values and does more than that: it picks the largest.
-PICKING = ("max_pool1d", "max_pool2d", "global_max_pool2d")
+# What moves values and does more than that: it picks some.
+PICKING = ("max_pool1d", "max_pool2d", "global_max_pool2d", "max", "min")
 
 
 class Exported(Reading):

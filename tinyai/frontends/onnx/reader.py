@@ -101,6 +101,12 @@ class Site(NodeView):
             raise Refusal(what, how, "a constant: fold constants before, with onnxslim")
         return value
 
+    def real(self, place: int, what: str) -> Array:
+        """The numbers of a constant operand, or of one that is dequantized."""
+        name = self.operand(place)
+        value = self.reading.real_value(name) if name else None
+        return self.value(place, what) if value is None else value
+
     def require_all_read(self) -> None:
         """Refuse a node with an attribute that its reader did not look at, and that is not its
         default, or with such an operand."""

@@ -65,7 +65,7 @@ def spelled(operator: str) -> str:
 
 
 # What Relay has no name for.
-UNSPELLED = ("function", "interpolate2d")
+UNSPELLED = ("function", "interpolate2d", "rescale")
 
 
 def supported() -> dict[str, str]:

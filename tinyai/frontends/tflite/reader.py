@@ -108,6 +108,12 @@ class Site:
         require(sizes[0] == sizes[1], "elements", f"{value.type}", f"as many as in {of}")
         return value if of == value.type else self.call("reshape", value, of=of)
 
+    def transposed(self, value: Expr, axes: tuple[int, ...]) -> Expr:
+        of = replace(value.type, shape=tuple(value.type.shape[axis] for axis in axes))
+        return (
+            value if axes == (*sorted(axes),) else self.call("transpose", value, of=of, axes=axes)
+        )
+
     def is_quantized(self, *places: int) -> bool:
         """Whether an operator works on integers with scales, and not on float32.
 

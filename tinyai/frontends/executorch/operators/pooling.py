@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -144,21 +142,9 @@ for _name in ("mean", "sum"):
 
 @reads("amax")
 def _amax(site: Site) -> Expr:
-    """The pooling of whole images; of anything else as an image whose rows are what is reduced."""
     data = site.value("self")
-    rank = len(data.type.shape)
-    axes = _axes(site.args["dim"], rank)
-    if (rank, axes) != (4, (2, 3)):
-        order = (*(dim for dim in range(rank) if dim not in axes), *axes)
-        sizes = tuple(int(data.type.shape[dim] or 0) for dim in order)
-        if order != tuple(range(rank)):
-            turned = replace(data.type, shape=sizes)
-            data = site.call("transpose", data, of=turned, axes=order)
-        kept, reduced = (math.prod(each) for each in (sizes[: -len(axes)], sizes[-len(axes) :]))
-        data = site.call("reshape", data, of=replace(data.type, shape=(1, kept, 1, reduced)))
-    of = replace(data.type, shape=(*data.type.shape[:2], 1, 1))
-    pooled = site.call("global_max_pool2d", data, of=of, layout="NCHW", out_layout="")
-    return pooled if of == site.type else site.call("reshape", pooled)
+    axes, keep = _axes(site.args["dim"], len(data.type.shape)), bool(site.args["keepdim"])
+    return site.call("max", data, axis=axes, keepdims=keep, exclude=False)
 
 
 def _axes(given: Any, rank: int) -> tuple[int, ...]:

@@ -82,9 +82,7 @@ def _leaky_relu(site: Site) -> Expr:
 @reads("PRelu")
 def _prelu(site: Site) -> Expr:
     """With a slope for all, or for each element along one dimension."""
-    value, slope = site.expr(0), site.reading.real_value(site.operand(1))
-    require(slope is not None, "slope", "computed at run time", "a constant")
-    assert slope is not None
+    value, slope = site.expr(0), site.real(1, "slope")
     rank = len(value.type.shape)
     if slope.size == 1:
         return site.call("leaky_relu", value, of=value.type, alpha=float(slope.reshape(())))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,20 +77,11 @@ def _global_max(site: Site) -> Expr:
     data = site.expr(0)
     sizes = fixed_sizes(data)
     require(len(sizes) > 2, "dimensions of the data", len(sizes), "3 and more")
-    return _largest(site, data, tuple(range(2, len(sizes))), (*sizes[:2], *[1] * (len(sizes) - 2)))
-
-
-def _largest(site: Site, data: Expr, axes: tuple[int, ...], shape: Sequence[int]) -> Expr:
-    """The pooling of whole images; of other axes as an image whose columns are what is reduced."""
-    sizes, rank = fixed_sizes(data), len(data.type.shape)
-    if (rank, axes) != (4, (2, 3)):
-        order = (*(axis for axis in range(rank) if axis not in axes), *axes)
-        data = data if order == tuple(range(rank)) else site.transposed(data, order)
-        reduced = math.prod(sizes[axis] for axis in axes)
-        data = site.reshaped(data, (1, math.prod(sizes) // max(reduced, 1), 1, reduced))
-    of = replace(data.type, shape=(*data.type.shape[:2], 1, 1))
-    largest = site.call("global_max_pool2d", data, of=of, layout="NCHW", out_layout="")
-    return site.reshaped(largest, shape)
+    of = replace(data.type, shape=(*sizes[:2], *[1] * (len(sizes) - 2)))
+    if len(sizes) == 4:
+        return site.call("global_max_pool2d", data, of=of, layout="NCHW", out_layout="")
+    axes = tuple(range(2, len(sizes)))
+    return site.call("max", data, of=of, axis=axes, keepdims=True, exclude=False)
 
 
 def _reduction(operator: str) -> Read:
@@ -110,8 +99,6 @@ def _reduction(operator: str) -> Read:
         along = along or tuple(range(rank))
         whole = [1 if d in along else n for d, n in enumerate(sizes)]
         shape = whole if keep else [n for d, n in enumerate(sizes) if d not in along]
-        if operator == "max":
-            return _largest(site, data, along, shape)
         attrs: dict[str, Any] = {"axis": along, "keepdims": keep, "exclude": False}
         return site.call(operator, data, of=replace(data.type, shape=tuple(shape)), **attrs)
 
@@ -120,3 +107,24 @@ def _reduction(operator: str) -> Read:
 
 for _name, _ours in (("Mean", "mean"), ("Sum", "sum"), ("Max", "max"), ("Min", "min")):
     reads(f"Reduce{_name}")(_reduction(_ours))
+
+
+def _place(operator: str) -> Read:
+    def read(site: Site) -> Expr:
+        data, axis = site.expr(0), int(site.attr("axis"))
+        rank = len(fixed_sizes(data))
+        require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
+        return site.call(
+            operator,
+            data,
+            axis=(axis % rank,),
+            keepdims=bool(site.attr("keepdims")),
+            exclude=False,
+            select_last_index=bool(site.attr("select_last_index")),
+        )
+
+    return read
+
+
+for _name in ("Max", "Min"):
+    reads(f"Arg{_name}")(_place(f"arg{_name.lower()}"))

@@ -277,7 +277,7 @@ def _batch_norm(site: Site) -> Expr:
     require(spatial == 1, "spatial", spatial, 1)
     data = site.expr(0)
     names = ("scale", "bias", "mean", "variance")
-    scale, bias, mean, variance = (site.value(1 + n, name) for n, name in enumerate(names))
+    scale, bias, mean, variance = (site.real(1 + n, name) for n, name in enumerate(names))
     factor = scale / np.sqrt(variance + np.float32(site.attr("epsilon")))
     along = (-1, *[1] * (len(data.type.shape) - 2))
     scaled = site.call("multiply", data, constant(factor.reshape(along), "float32"), of=data.type)

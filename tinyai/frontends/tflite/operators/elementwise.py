@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import numpy as np
 
 from tinyai.frontends.tflite.operators.rows import reads
 from tinyai.frontends.tflite.operators.scaled import (
@@ -13,7 +16,7 @@ from tinyai.frontends.tflite.operators.scaled import (
     to_scale,
 )
 from tinyai.frontends.tflite.reader import Read, Site
-from tinyai.source import Constant, Expr, SourceType, require
+from tinyai.source import Constant, Expr, Refusal, SourceType, require
 from tinyai.vocabulary import constant
 
 _PLAIN = ("int32", "int64")
@@ -39,6 +42,42 @@ def _binary(operator: str) -> Read:
 reads("ADD", options="AddOptions", inputs=2)(_binary("add"))
 reads("SUB", options="SubOptions", inputs=2)(_binary("subtract"))
 reads("MUL", options="MulOptions", inputs=2)(_binary("multiply"))
+
+
+@reads("SQUARED_DIFFERENCE", options="SquaredDifferenceOptions", inputs=2)
+def _squared_difference(site: Site) -> Expr:
+    """Of integers both sides, 7 places up, at twice the larger scale; their squared difference at
+    the output's."""
+    site.require_broadcast()
+    if not site.is_quantized(0, 1):
+        difference = site.call("subtract", site.value(0), site.value(1))
+        return site.call("multiply", difference, difference)
+    wide, output = site.typed(site.shape, "int32"), site.output
+    scales = [site.tensor(place).scale for place in (0, 1)]
+    twice = 2 * float(max(scales))
+    ratio = twice * twice / float(np.float32(2**14) * output.scale)
+    require(ratio < 1, "ratio of the scales", ratio, "below 1, as TFLite's kernel has it")
+    left, right = (
+        _raised(site, place, 7, float(scale) / twice) for place, scale in enumerate(scales)
+    )
+    difference = site.call("subtract", left, right, of=wide)
+    square = site.call("multiply", difference, difference, of=wide)
+    result = site.call("rescale", square, of=wide, ratio=ratio)
+    result = site.call("add", result, constant(output.zero_point, "int32"), of=wide)
+    ends = np.iinfo(output.dtype)
+    result = site.call("clip", result, of=wide, low=float(ends.min), high=float(ends.max))
+    return site.call("cast", result, dtype=output.dtype)
+
+
+def _raised(site: Site, place: int, places: int, ratio: float) -> Expr:
+    """An input less its zero point, as int32, so many places up and times ``ratio``."""
+    value = site.value(place)
+    of = replace(value.type, dtype="int32")
+    value = site.call("cast", value, of=of, dtype="int32")
+    zero = constant(site.tensor(place).zero_point, "int32")
+    value = site.call("subtract", value, zero, of=of)
+    value = site.call("left_shift", value, constant(places, "int32"), of=of)
+    return site.call("rescale", value, of=of, ratio=ratio)
 
 
 def _picked(operator: str) -> Read:
@@ -139,6 +178,12 @@ def _dequantize(site: Site) -> Expr:
     scales = tensor.along(tensor.axis)
     zeros = constant(tensor.zero_point, "int32")
     return site.call("dequantize", value, constant(scales), zeros, axis=tensor.axis)
+
+
+@reads("DENSIFY", options="DensifyOptions")
+def _densify(site: Site) -> Expr:
+    hint = "dense: convert the model again without Optimize.EXPERIMENTAL_SPARSITY"
+    raise Refusal("weights", "sparse", hint)
 
 
 @reads("CAST", options="CastOptions")

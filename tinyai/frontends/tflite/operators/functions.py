@@ -9,7 +9,6 @@ import numpy as np
 from tinyai.frontends.tflite.operators.rows import reads
 from tinyai.frontends.tflite.operators.scaled import (
     by_element,
-    dequantized,
     float_type,
     of_floats,
     pair,
@@ -169,25 +168,55 @@ def _read_log(site: Site) -> Expr:
     return _tabulated(site, "log(x)", _log)
 
 
+def _of_steps(site: Site, label: str, function: Callable[[Array], Array]) -> Expr:
+    """A table that TFLite's kernel fills in integers: ``function`` of int32 steps above the zero
+    point, in steps of the output's scale."""
+    of, to = site.tensor(0).scale, site.output.scale
+
+    def compute(x: Array) -> Array:
+        return np.asarray(function(np.rint(x / of).astype(np.int32)) * to, np.float32)
+
+    label = f"{label} from {of!r} to {to!r}"
+    return of_floats(
+        site,
+        lambda x: site.call("function", x, of=float_type(site), label=label, compute=compute),
+    )
+
+
+def _fixed(site: Site, ratio: float, shift: int = 0) -> FixedPointMultiply:
+    """A product in fixed point, less so many places."""
+    multiplier, places = fixed_point(ratio)
+    fits = -31 <= places - shift <= 30
+    require(fits, "ratio of the scales", f"2**{places}", f"2**{shift - 31} .. 2**{shift + 30}")
+    return FixedPointMultiply((multiplier,), (places - shift,), None, "twice")
+
+
 @reads("ABS", options="AbsOptions")
 @by_element
 def _read_abs(site: Site) -> Expr:
     """Of integers a product in fixed point, but where the scales are the same."""
     if not site.is_quantized():
         return site.call("abs", site.value(0))
-    of, to = site.tensor(0), site.output
-    multiplier, shift = fixed_point(float(of.scale / to.scale))
-    require(shift <= 30, "ratio of the scales", f"2**{shift}", "at most 2**30")
-    step = FixedPointMultiply((multiplier,), (shift,), None, "twice")
+    of, to = site.tensor(0).scale, site.output.scale
+    if of == to:
+        return _of_steps(site, "abs(x)", np.abs)
+    step = _fixed(site, float(of / to))
+    return _of_steps(site, "abs(x)", lambda steps: step.reference(np.abs(steps), None))
 
-    def compute(x: Array) -> Array:
-        steps = np.abs(np.rint(x / of.scale)).astype(np.int32)
-        if of.scale != to.scale:
-            steps = step.reference(steps, None)
-        return np.asarray(steps * to.scale, np.float32)
 
-    label = f"abs(x) from {of.scale!r} to {to.scale!r}"
-    result = site.call(
-        "function", dequantized(site), of=float_type(site), label=label, compute=compute
-    )
-    return site.call("quantize", result, *pair(to), axis=-1)
+@reads("RSQRT")
+@by_element
+def _read_rsqrt(site: Site) -> Expr:
+    """Of integers 1 / sqrt with 20 bits behind the point; of 0 the largest integer."""
+    if not site.is_quantized():
+        return site.call("rsqrt", site.value(0))
+    zero = site.tensor(0).zero_point
+    require(zero == -128, "zero point of RSQRT's input", zero, "-128: there is no root below zero")
+    ratio = 1 / float(np.sqrt(site.tensor(0).scale) * site.output.scale)
+    step = _fixed(site, ratio, 20)
+
+    def function(steps: Array) -> Array:
+        roots = np.rint(2**20 / np.sqrt(np.maximum(steps, 1))).astype(np.int32)
+        return np.where(steps > 0, step.reference(roots, None), 255)
+
+    return _of_steps(site, "1 / sqrt(x)", function)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -317,6 +318,66 @@ for _kind, _table in (
     ("SPACE_TO_DEPTH", "SpaceToDepthOptions"),
 ):
     reads(_kind, options=_table)(_moved(_depth_to_space))
+
+
+def _blocks(site: Site, rank: int) -> tuple[list[int], Array]:
+    """The sizes of blocks along the dimensions behind the first, and what is added or cut off
+    around each."""
+    sizes, around = ints(site.known(1, "block size")), site.known(2, "widths")
+    fits = 0 < len(sizes) < rank and min(sizes) > 0 and around.shape == (len(sizes), 2)
+    require(fits and around.min() >= 0, "blocks", (sizes, around.tolist()), "as many as dimensions")
+    return sizes, around
+
+
+def _space_to_batch(site: Site) -> Expr:
+    """Images with a border, of which each takes the elements at one place of all blocks."""
+    data = site.tensor(0)
+    sizes, around = _blocks(site, len(data.shape))
+    rest = len(data.shape) - 1 - len(sizes)
+    widths = ((0, 0), *map(tuple, around.tolist()), *[(0, 0)] * rest)
+    whole = tuple(size + sum(width) for size, width in zip(data.shape, widths, strict=True))
+    value, border = site.value(0), constant(data.zero_point, data.dtype)
+    attrs: Attributes = {"mode": "constant", "widths": widths}
+    value = site.call("pad", value, border, of=site.typed(whole), **attrs)
+    inner = whole[1 : len(sizes) + 1]
+    fits = all(size % block == 0 for size, block in zip(inner, sizes, strict=True))
+    require(fits, "size of images", inner, f"multiples of {sizes}")
+    pairs = [n for size, block in zip(inner, sizes, strict=True) for n in (size // block, block)]
+    value = site.reshaped(value, (whole[0], *pairs, *whole[len(sizes) + 1 :]))
+    places = range(2, 2 * len(sizes) + 1, 2)
+    order = (
+        *places,
+        0,
+        *(place - 1 for place in places),
+        *range(2 * len(sizes) + 1, 2 * len(sizes) + 1 + rest),
+    )
+    return site.reshaped(site.transposed(value, order), site.shape)
+
+
+def _batch_to_space(site: Site) -> Expr:
+    """The inverse: what was put apart goes together, and borders are cut off."""
+    shape = site.tensor(0).shape
+    sizes, around = _blocks(site, len(shape))
+    blocks = math.prod(sizes)
+    require(shape[0] % blocks == 0, "images", shape[0], f"a multiple of {blocks}")
+    count, rest = len(sizes), shape[len(sizes) + 1 :]
+    value = site.reshaped(site.value(0), (*sizes, shape[0] // blocks, *shape[1:]))
+    pairs = (axis for place in range(count) for axis in (count + 1 + place, place))
+    value = site.transposed(
+        value, (count, *pairs, *range(2 * count + 1, 2 * count + 1 + len(rest)))
+    )
+    inner = [size * block for size, block in zip(shape[1:], sizes, strict=False)]
+    value = site.reshaped(value, (shape[0] // blocks, *inner, *rest))
+    begin = (0, *around[:, 0].tolist(), *[0] * len(rest))
+    left = tuple(size - int(cut.sum()) for size, cut in zip(inner, around, strict=True))
+    found = (shape[0] // blocks, *left, *rest)
+    require(found == site.shape, "result", found, site.shape)
+    attrs: Attributes = {"begin": begin, "strides": (1,) * len(found), "axes": None}
+    return site.call("strided_slice", value, **attrs, slice_mode="end")
+
+
+reads("SPACE_TO_BATCH_ND", options="SpaceToBatchNDOptions", inputs=3)(_moved(_space_to_batch))
+reads("BATCH_TO_SPACE_ND", options="BatchToSpaceNDOptions", inputs=3)(_moved(_batch_to_space))
 
 
 # --- Images of another size ----------------------------------------------------------------------

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from tinyai.frontends.tflite.operators.rows import reads
 from tinyai.frontends.tflite.operators.scaled import (
     Attributes,
@@ -17,8 +15,7 @@ from tinyai.frontends.tflite.operators.scaled import (
     windows,
 )
 from tinyai.frontends.tflite.reader import Read, Site
-from tinyai.source import Expr, SourceType, require
-from tinyai.vocabulary import constant
+from tinyai.source import Expr, require
 
 
 def _window(site: Site) -> Attributes:
@@ -86,39 +83,33 @@ for _kind in ("MEAN", "SUM"):
 
 def _extreme(operator: str) -> Read:
     def read(site: Site) -> Expr:
-        """The pooling of a whole image, whose rows are what is reduced. The smallest integer is the
-        largest of -1 - x."""
         axes, keep = _axes(site), bool(site.options("KeepDims"))
         require(bool(axes), "axes", "none", "at least one")
-        if not site.is_quantized() and operator == "min":
-            attrs: Attributes = {"axis": axes, "keepdims": keep, "exclude": False}
-            return site.call(operator, site.value(0), **attrs)
-        site.require_same_scale()
-        data = site.value(0)
-        shape = site.tensor(0).shape
-        order = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
-        sizes = tuple(shape[axis] for axis in order)
-        if order != tuple(range(len(shape))):
-            data = site.call("transpose", data, of=replace(data.type, shape=sizes), axes=order)
-        kept, reduced = math.prod(sizes[: -len(axes)]), math.prod(sizes[-len(axes) :])
-        data = site.reshaped(data, (1, kept, 1, reduced))
-        if operator == "min":
-            data = _reversed(site, data)
-        of = SourceType((1, kept, 1, 1), data.type.dtype)
-        data = site.call("global_max_pool2d", data, of=of, layout="NCHW", out_layout="")
-        if operator == "min":
-            data = _reversed(site, data)
-        return site.reshaped(data, site.shape)
+        if site.is_quantized():
+            site.require_same_scale()
+        return site.call(operator, site.value(0), axis=axes, keepdims=keep, exclude=False)
 
     return read
 
 
-def _reversed(site: Site, value: Expr) -> Expr:
-    """Integers in the opposite order: -1 - x, or 255 - x of uint8."""
-    ends = np.iinfo(value.type.dtype)
-    top = constant(int(ends.min) + int(ends.max), value.type.dtype)
-    return site.call("subtract", top, value, of=value.type)
+for _kind in ("MAX", "MIN"):
+    reads(f"REDUCE_{_kind}", options="ReducerOptions", inputs=2)(_extreme(_kind.lower()))
+
+
+def _place(operator: str) -> Read:
+    """The place of the first of the largest, or of the smallest, along one axis."""
+
+    def read(site: Site) -> Expr:
+        axes = _axes(site)
+        require(len(axes) == 1, "axes", axes, "one")
+        site.options("OutputType")  # which the result says too
+        attrs: Attributes = {"axis": axes, "keepdims": False, "exclude": False}
+        return site.call(operator, site.value(0), **attrs, select_last_index=False)
+
+    return read
 
 
 for _kind in ("MAX", "MIN"):
-    reads(f"REDUCE_{_kind}", options="ReducerOptions", inputs=2)(_extreme(_kind.lower()))
+    reads(f"ARG_{_kind}", options=f"Arg{_kind.title()}Options", inputs=2)(
+        _place(f"arg{_kind.lower()}")
+    )

@@ -48,7 +48,7 @@ class FileOptions:
 
 _MEANT = {
     "input_shapes": "they are for files that leave shapes open",
-    "signature": "it is for .tflite files in their own shapes, which are read without TVM",
+    "signature": "it is for .tflite files, which are read without TVM",
     "state": "it is for .onnx files, which are read without TVM",
 }
 AS_IT_IS = FileOptions()

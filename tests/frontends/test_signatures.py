@@ -141,9 +141,9 @@ def test_every_command_takes_a_signature(
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("more", [["--input-shapes", "t0:[1,6]"], ["--against", "tvm"]])
-def test_what_tvm_reads_has_no_signature(more: list[str], file: Path) -> None:
-    done = CliRunner().invoke(main, ["check", str(file), "--signature", "wide", *more])
+def test_what_tvm_reads_has_no_signature(file: Path) -> None:
+    words = ["check", str(file), "--signature", "wide", "--against", "tvm"]
+    done = CliRunner().invoke(main, words)
     assert (done.exit_code, "none beside what TVM" in done.output) == (2, True)
 
 

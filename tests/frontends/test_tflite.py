@@ -16,16 +16,18 @@ from ai_edge_litert import schema_py_generated as schema
 
 from tests.support.paths import ROOT
 from tests.support.prequantized import TFLITE, tflite_path, without_softmax
-from tests.support.random_tflite import Writer
+from tests.support.random_tflite import Writer, random_file
 from tests.support.tflite_models import Tensor, one_operator
+from tinyai.checking.check import check as check_code
 from tinyai.checking.litert import LiteRT
-from tinyai.errors import BoundaryError, ModelError
+from tinyai.errors import BoundaryError, ModelError, OptionError
 from tinyai.frontends.files import network_of_file
 from tinyai.frontends.relay import whole as relay
 from tinyai.frontends.tflite.load import read_model
 from tinyai.frontends.tflite.operators import READERS
 from tinyai.frontends.whole import network_of
 from tinyai.ir import Array, Graph
+from tinyai.model_file import FileOptions
 from tinyai.network import Network
 from tinyai.passes import optimize
 from tinyai.reference import run_graph
@@ -89,6 +91,58 @@ def test_networks_give_litert_s_integers(name: str, tmp_path: Path) -> None:
         content = without_softmax(content)
     (tmp_path / "net.tflite").write_bytes(content)
     check(content, network_of_file(tmp_path / "net.tflite", OURS))
+
+
+# --- Another batch -------------------------------------------------------------------------------
+
+
+def network_of_batch(content: bytes, folder: Path, shapes: str) -> Network:
+    file = written(folder, content)
+    return network_of_file(file, OURS, options=FileOptions(input_shapes=shapes))
+
+
+def test_another_batch_gives_the_integers_of_each_alone(tmp_path: Path) -> None:
+    """Or is refused where an operator mixes images, or has a shape of its own."""
+    equal = 0
+    for seed in range(60):
+        content = random_file(seed, most=3).content()
+        try:
+            one = network_of_batch(content, tmp_path, "")
+        except BoundaryError:
+            continue
+        batch, *rest = one.inputs[0].type.shape
+        try:
+            several = network_of_batch(content, tmp_path, f"t0:{'x'.join(map(str, (4, *rest)))}")
+        except (BoundaryError, OptionError) as error:
+            assert (batch == 1) == isinstance(error, BoundaryError)  # noqa: PT017
+            continue
+        x = np.random.default_rng(seed).integers(-128, 128, (4, *rest)).astype(np.int8)
+        (found,) = run_graph(several.graph, [x])
+        alone = [run_graph(one.graph, [x[n : n + 1]])[0] for n in range(4)]
+        np.testing.assert_array_equal(found, np.concatenate(alone), f"file {seed}")
+        equal += 1
+    assert equal > 15
+
+
+def test_check_compares_another_batch_with_litert() -> None:
+    file = tflite_path("kws_ref_model")
+    shapes = "input_1:3x49x10x1"
+    result = check_code(file, "tinyai -isa=scalar", samples=2, input_shapes=shapes)
+    assert result.equal
+    assert result.outputs[0].elements == 2 * 3 * 12
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ("input_1:1x50x10x1", "allowed: .*of the file, with another batch"),
+        ("input_1:49x10x1", "as many dimensions"),
+        ("other:3x49x10x1", "allowed: the model's inputs"),
+    ],
+)
+def test_other_shapes_than_the_batch_are_refused(shapes: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        read_model(tflite_path("kws_ref_model"), input_shapes=shapes)
 
 
 # --- What stays out is named ---------------------------------------------------------------------

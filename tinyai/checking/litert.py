@@ -115,8 +115,13 @@ def _work(folder: Path, samples: int, *, tensors: bool) -> None:
         experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
         experimental_preserve_all_tensors=tensors,
     )
-    interpreter.allocate_tensors()
     inputs = [each["index"] for each in interpreter.get_input_details()]
+    if samples:  # of another batch than the file's
+        with np.load(folder / "in0.npz", allow_pickle=False) as arrays:
+            for place, each in enumerate(interpreter.get_input_details()):
+                if (shape := arrays[f"arr_{place}"].shape) != tuple(each["shape"]):
+                    interpreter.resize_tensor_input(each["index"], shape)
+    interpreter.allocate_tensors()
     details = interpreter.get_output_details()
     for number in range(samples):
         with np.load(folder / f"in{number}.npz", allow_pickle=False) as arrays:

@@ -91,7 +91,7 @@ def _times(
 ) -> dict[str, tuple[LayerTime, ...]]:
     from tinyai.frontends.files import is_read, network_of_file
 
-    if is_read(file, reading):
+    if is_read(file):
         from tinyai.runtime.layers import time_layers
 
         network = network_of_file(file, asked.target, options=reading)
@@ -118,10 +118,11 @@ def _print_beside(
     from tinyai.checking.beside import beside_table, time_beside
     from tinyai.frontends.files import is_read, network_of_file
 
-    if not is_read(file, reading):
+    shapes = reading.input_shapes and Path(file).suffix.lower() == ".tflite"
+    if shapes or not is_read(file):
         raise OptionError(
             "--peers",
-            found=f"{file}{' with --input-shapes' if reading.input_shapes else ''}",
+            found=f"{file}{' with --input-shapes' if shapes else ''}",
             allowed=".tflite files as they are, and .onnx files: what other programs run",
         )
     network = network_of_file(file, asked.target, options=reading)

@@ -88,7 +88,7 @@ def _report(file: str, asked: Asked, reading: FileOptions) -> Report:
     if asked.is_of_target:
         from tinyai.frontends.files import explain_file, is_read
 
-        if is_read(file, reading):
+        if is_read(file):
             return explain_file(file, asked.target, reading)
     with relay_for("explain"):
         from tinyai.frontends.relay.explain import explain

@@ -84,7 +84,7 @@ def _measured(
 def _graphs(file: str, asked: Asked, reading: FileOptions) -> list[tuple[Graph, Target]]:
     from tinyai.frontends.files import is_read, network_of_file
 
-    if is_read(file, reading):
+    if is_read(file):
         network = network_of_file(file, asked.target, options=reading)
         return [(network.graph, asked.target)]
     with relay_for("tune"):

@@ -46,7 +46,7 @@ def explain(
     if isinstance(mod, str | os.PathLike):
         check_path(mod)
         check_no_params(params)
-        if is_read(mod, reading) and _OF_PARTITION.isdisjoint(said):
+        if is_read(mod) and _OF_PARTITION.isdisjoint(said):
             check_model(mod)
             return explain_file(mod, Target.from_options(said), reading)
     if shapes := reading.shapes_for_tvm():

@@ -22,13 +22,9 @@ from tinyai.target import Target
 READ = (".onnx", ".tflite")  # how the names of such files end
 
 
-def is_read(model: object, options: FileOptions = AS_IT_IS) -> bool:
-    """Whether a model is a file that is read here. Of a .tflite file other shapes than its own are
-    for TVM."""
-    if not isinstance(model, str | os.PathLike):
-        return False
-    kind = Path(model).suffix.lower()
-    return kind in READ and not (options.input_shapes and kind == ".tflite")
+def is_read(model: object) -> bool:
+    """Whether a model is a file that is read here."""
+    return isinstance(model, str | os.PathLike) and Path(model).suffix.lower() in READ
 
 
 def read_file(file: str | os.PathLike[str], options: FileOptions = AS_IT_IS) -> SourceModel:
@@ -40,8 +36,8 @@ def read_file(file: str | os.PathLike[str], options: FileOptions = AS_IT_IS) -> 
         return closed(load.read_model(file, options.input_shapes), options.state)
     from tinyai.frontends.tflite.load import read_model
 
-    options.require_only(("signature",), "a .tflite file")
-    return read_model(file, options.signature)
+    options.require_only(("input_shapes", "signature"), "a .tflite file")
+    return read_model(file, options.signature, options.input_shapes)
 
 
 def network_of_file(

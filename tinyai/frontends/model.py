@@ -178,7 +178,7 @@ def network_of(
     if isinstance(model, str | os.PathLike):
         check_model(model)
         check_no_params(params)
-    if is_read(model, options):
+    if is_read(model):
         return network_of_file(model, Target.of(target), name, ends, options, own)
     input_shapes = options.shapes_for_tvm()
     try:

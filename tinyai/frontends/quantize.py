@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import written_whole
-from tinyai.frontends.files import READ, is_read, read_file
+from tinyai.frontends.files import is_read, read_file
 from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import FileOptions, check_model
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
@@ -114,11 +114,11 @@ def _model_of(
 ) -> tuple[FileModel, OnnxFile | None]:
     """The float model of a file, and what was read of an .onnx file."""
     kind = check_model(file)
-    if not is_read(file, options):
+    if not is_read(file):
         raise OptionError(
             "float file to quantize without TVM",
-            found=f"{kind} and input shapes" if kind in READ else kind,
-            allowed="an .onnx file, or a .tflite file in its own shapes",
+            found=kind,
+            allowed="an .onnx or a .tflite file",
             hint="tinyai.quantize, with a TVM with Relay",
         )
     for package in ("onnx", "onnxruntime"):

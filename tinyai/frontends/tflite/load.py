@@ -8,27 +8,33 @@ from pathlib import Path
 
 from tinyai.errors import owning_faults
 from tinyai.frontends.faults import faults_of, missing
+from tinyai.frontends.shapes import parse_shapes
 from tinyai.frontends.tflite import checks
 from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import check_model
 from tinyai.stages import READERS_IMPORTS, stage
 
 
-def read_model(file: str | os.PathLike[str], signature: str = "") -> SourceModel:
+def read_model(
+    file: str | os.PathLike[str], signature: str = "", input_shapes: str = ""
+) -> SourceModel:
     """The model of a .tflite file: that of a ``signature``, which is named where it has several.
+    ``input_shapes``, as in ``"data:8x32x32x3"``, are those of another batch.
 
-    Raises ``OptionError`` where there is no such file or signature, ``ModelError`` for a file that
+    Raises ``OptionError`` where there is no such file or signature, and for shapes that its inputs
+    cannot have; ``ModelError`` for a file that
     contradicts itself or cannot be read, ``EnvironmentProblem`` where tflite is missing.
     """
     from tinyai.report import safe
 
-    path = Path(file)
+    path, shapes = Path(file), parse_shapes(input_shapes)
     check_model(path, ".tflite")
     if find_spec("tflite") is None:
         raise missing("tflite")
     with stage(READERS_IMPORTS):
         import tflite
 
+        from tinyai.frontends.tflite.batch import set_shapes
         from tinyai.frontends.tflite.file import File
         from tinyai.frontends.tflite.operators import READERS
         from tinyai.frontends.tflite.reader import Reading
@@ -41,5 +47,6 @@ def read_model(file: str | os.PathLike[str], signature: str = "") -> SourceModel
             model = tflite.Model.GetRootAsModel(content, 0)
             checks.check_model(model, content, by_tvm=False)
             plain = File(model, content)
+            set_shapes(plain, shapes)
         with owning_faults(f"the reading of {safe(path.name, 60)}"):
             return Reading(plain, READERS).read()

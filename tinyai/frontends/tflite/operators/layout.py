@@ -245,6 +245,10 @@ def _pack(site: Site) -> Expr:
 def _concatenation(site: Site) -> Expr:
     """TFLite takes parts of int8 at the scale of the whole alone."""
     (axis,) = axes_of(np.array(site.options("Axis")), len(site.shape))
+    shapes = [site.tensor(place).shape for place in _all(site)]
+    rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
+    fits = rest == {(*site.shape[:axis], *site.shape[axis + 1 :])}
+    require(fits, "shapes of the parts", shapes, f"those of {site.shape} but for the axis")
     whole = _tuple([site.value(place) for place in _all(site)])
     if site.output.dtype not in ("uint8", "int16"):
         site.require_same_scale(*_all(site))

@@ -24,13 +24,12 @@ from tests.support.example_graphs import (
     random_inputs,
     step_kinds,
 )
-from tests.support.kernel_shapes import ALONE, assert_equal, force_kernel, serves
+from tests.support.kernel_shapes import ALONE, assert_equal, force_kernel, serves, tiling_of
 from tests.support.machines import Emulated, is_foreign, require_isa, runner
 from tinyai.backend import pipeline
 from tinyai.codegen import borders
 from tinyai.codegen.isa.portable.scalar import VARIANT as ISA_SCALAR
 from tinyai.codegen.kernels import KERNELS, Kernel, choose, choose_kernels
-from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.plan import Space
 from tinyai.errors import DefectError, UnsupportedError
@@ -207,7 +206,7 @@ def test_a_fault_while_a_layer_gets_its_code_names_the_layer(
     def rejection(*_: object) -> str:
         raise KeyError("nothing here")
 
-    rows = tuple(replace(row, rejection=rejection) for row in KERNELS)
+    rows = tuple(replace(row, prepare=rejection) for row in KERNELS)
     monkeypatch.setattr("tinyai.codegen.kernels.KERNELS", rows)
     with pytest.raises(DefectError, match="the kernel for transpose of layer 'turned'"):
         choose_kernels(builder.graph(["t1"]), Target())
@@ -218,7 +217,7 @@ def test_a_node_that_no_row_takes_is_an_error_with_each_complaint(
 ) -> None:
     graph = examples_graph(list(Conv2d.examples())[:1], "nothing")
     rows = (
-        replace(BY_NAME["conv2d_patches_scalar"], rejection=lambda graph, node: "too small"),
+        replace(BY_NAME["conv2d_patches_scalar"], prepare=lambda graph, node: "too small"),
         BY_NAME["conv2d_depthwise_scalar"],
     )
     monkeypatch.setattr("tinyai.codegen.kernels.KERNELS", rows)

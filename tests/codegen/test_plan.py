@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 from itertools import pairwise
 from random import Random
 from unittest import mock
@@ -22,8 +22,14 @@ from tests.support.random_graphs import graphs, random_inputs
 from tinyai.codegen import concatenate_in_place
 from tinyai.codegen.concatenate_in_place import in_place
 from tinyai.codegen.isa.variant import IsaVariant
-from tinyai.codegen.kernels import KERNELS
-from tinyai.codegen.lowered import ALIGNMENT, Choice, Lowered, verify_lowered
+from tinyai.codegen.lowered import (
+    ALIGNMENT,
+    Choice,
+    Kernel,
+    Lowered,
+    verify_lowered,
+    written,
+)
 from tinyai.codegen.plan import (
     Block,
     Location,
@@ -243,8 +249,9 @@ def joined(graph: Graph, scratch: Mapping[str, int] | None = None) -> Lowered:
     def takes(_: Lowered, node: Node, name: str) -> bool:
         return not isinstance(node.op, Reshape) and name not in operand_tensors(node.epilogue)
 
+    prepare = written(lambda *_: None, takes)
     rows = {
-        node.output: Choice(replace(KERNELS[-1], isa="scalar", op=type(node.op), takes=takes))
+        node.output: Choice(Kernel("numpy", type(node.op), prepare), prepare(graph, node))
         for node in graph.nodes
     }
     return in_place(Lowered.of(graph, {IsaVariant("numpy", ("scalar",)): rows}), scratch or {})

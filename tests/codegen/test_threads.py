@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.c_checks import assert_warning_free, build_with, run_command
 from tests.support.example_graphs import Network, random_inputs
-from tests.support.kernel_shapes import SIMD, force_kernel, served_graph
+from tests.support.kernel_shapes import SIMD, force_kernel, served_graph, tiling_of
 from tests.support.machines import Emulated, require_isa, runner
 from tests.support.paths import DRIVERS, ROOT
 from tests.support.prequantized import from_tflite, tflite_file
@@ -28,7 +28,6 @@ from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, pipeline, with_useful_threads
 from tinyai.codegen.helpers import COVER
 from tinyai.codegen.kernels import Kernel, tile, tiling, work_stealing
-from tinyai.codegen.kernels.tile import tiling_of
 from tinyai.codegen.kernels.tiling import shares_panels
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.geometry import Geometry

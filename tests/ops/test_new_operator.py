@@ -24,7 +24,7 @@ from tinyai.builders import Lowering, OperatorRow
 from tinyai.codegen import kernels
 from tinyai.codegen.ctree import Assign, Code, Declare, For, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.lowered import Kernel, Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.frontends.relay import regions, register_operators
 from tinyai.frontends.relay.source import graph_from_region
@@ -123,7 +123,7 @@ def code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     )
 
 
-KERNEL = Kernel(name="cumulative_sum_scalar", op=CumulativeSum, code=code)
+KERNEL = Kernel(name="cumulative_sum_scalar", op=CumulativeSum, prepare=written(code))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ epilogues."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,10 +20,11 @@ from tests.support.example_graphs import (
     tflite_branches,
     tflite_relu,
 )
-from tinyai.backend import pipeline
-from tinyai.codegen.isa import variants_of
+from tinyai.codegen import kernels
 from tinyai.codegen.kernels import KERNELS, Kernel
-from tinyai.codegen.lowered import Choice, Lowered
+from tinyai.codegen.kernels.tile import Tiled
+from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Op, Type, verify
 from tinyai.ops import (
     AdaptivePool2d,
@@ -42,7 +43,7 @@ from tinyai.ops.interpolate import Taps
 from tinyai.ops.window import Window
 from tinyai.passes import optimize
 from tinyai.source import Refusal
-from tinyai.target import ISAS, Target
+from tinyai.target import ISAS
 
 # Shapes in one C file; a row meets one file in `make test`, four in `make test-all`.
 A_FILE = 50
@@ -83,17 +84,21 @@ SIMD = [kernel for kernel in ALONE if kernel.isa != "scalar"]
 
 
 def serves(kernel: Kernel, graph: Graph, node: Node) -> bool:
-    return kernel.op is type(node.op) and kernel.rejection(Lowered.of(graph), node) is None
+    return kernel.op is type(node.op) and not isinstance(
+        kernel.prepare(Lowered.of(graph), node), str
+    )
 
 
 def force_kernel(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
     """Every node gets this row."""
+    monkeypatch.setattr(kernels, "KERNELS", (kernel,))
 
-    def forced(graph: Graph, target: Target, own: Sequence[Kernel] = ()) -> Lowered:
-        choices = {node.output: Choice(kernel) for node in graph.nodes}
-        return Lowered.of(graph, dict.fromkeys(variants_of(target), choices), target.threads)
 
-    monkeypatch.setattr(pipeline, "choose_kernels", forced)
+def tiling_of(graph: Lowered, node: Node) -> Tiling:
+    """How a convolution is cut up."""
+    kernel = next(graph.kernels(node))
+    assert isinstance(kernel, Tiled)
+    return kernel.tiling(graph)
 
 
 def assert_equal(found: Array, expected: Array, what: object) -> None:

@@ -78,9 +78,7 @@ def _like(graph: Lowered, node: Node, known: Schedule) -> Schedule | None:
     )
 
     def fits(schedule: Schedule) -> bool:
-        return all(
-            each.schedule_rejection(graph, node, schedule) is None for each in graph.kernels(node)
-        )
+        return all(each.schedule_rejection(graph, schedule) is None for each in graph.kernels(node))
 
     return next(filter(fits, tries), None)
 

@@ -213,7 +213,7 @@ class _Variant:
             return [self._comment(number, node), Comment("The same memory: nothing to do.")]
         shared = kernel.split and threads > 1
         epilogue = Epilogue(self.graph, node, threads if shared else 1)
-        body = text(kernel.code(self.graph, node, epilogue), INDENT)
+        body = text(choice.prepared.code(self.graph, epilogue), INDENT)
         slower = (*choice.rejected, *epilogue.slower)
         math = MATH in in_order(epilogue.needs.values())
         known = self.constants.bytes
@@ -225,11 +225,10 @@ class _Variant:
         name, function = self._function(
             kernel, node, epilogue, body, storage=storage, scratch=scratch
         )
+        packed = choice.prepared.weights(self.graph)
         arguments = [
-            self._packed(node, kernel, position)
-            if position in kernel.pack
-            else self._read(node.inputs[position])
-            for position in range(len(node.inputs))
+            self._read(tensor) if packed is None or position != 1 else self.constants.add(packed)
+            for position, tensor in enumerate(node.inputs)
         ]
         arguments += [self._read(tensor) for tensor in epilogue.params]
         arguments += [self.constants.add(value) for value in epilogue.arrays]
@@ -387,11 +386,6 @@ class _Variant:
         if tensor in self.graph.inputs:
             return f"in{self.graph.inputs.index(tensor)}"
         return f"result {list(self.graph.makers).index(tensor)}"
-
-    def _packed(self, node: Node, kernel: Kernel, position: int) -> str:
-        """A constant in the order in which the kernel reads it."""
-        value = self.graph.constants[node.inputs[position]]
-        return self.constants.add(kernel.pack[position](self.graph, node, value))
 
     def _read(self, tensor: str) -> str:
         location = self.plan.locations[tensor]

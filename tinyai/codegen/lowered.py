@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from tinyai.codegen.ctree import Code
 from tinyai.codegen.isa.variant import IsaVariant
@@ -29,24 +29,51 @@ from tinyai.traits import Border
 ALIGNMENT, LEAST_ALIGNMENT = 64, 8
 
 
-def never_rejects(graph: Lowered, node: Node) -> str | None:
-    return None
+@dataclass(frozen=True)
+class Prepared:
+    """A kernel at one node: the facts of the layer, computed once when the kernel is chosen, and
+    the answers that follow from them for a graph that says more of the node: its schedule, and how
+    tensors are stored.
+
+    This one takes tensors whose elements follow one another, needs no working memory, reads
+    constants as they are and leaves no choice of schedules.
+    """
+
+    node: Node
+    # Whether the kernel leaves a choice of schedules.
+    scheduled: ClassVar[bool] = False
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        """The function's body, which reads ``in0``, ``in1`` … and writes ``out``. What else it
+        needs the epilogue collects: operands, arrays, definitions."""
+        raise NotImplementedError
+
+    def scratch(self, graph: Lowered) -> int:
+        """Bytes of working memory, aligned to 64, for the graph's threads."""
+        return 0
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        """Whether the kernel writes its result, or reads the tensor, of this name as the graph says
+        that it is stored; asked where that is not one element after the other."""
+        return False
+
+    def weights(self, graph: Lowered) -> Array | None:
+        """The constant that is the second input as the kernel reads it, rearranged at
+        code-generation time; None where it reads it as it is."""
+        return None
+
+    def candidates(self, graph: Lowered) -> Iterable[Schedule]:
+        """The schedules that the node may have for the graph's threads, the best by the kernel's
+        own cost model first. They are the same for all kernels that read the same packed
+        weights."""
+        return ()
+
+    def schedule_rejection(self, graph: Lowered, schedule: Schedule) -> str | None:
+        """Why a schedule does not fit the node, or None."""
+        return None
 
 
-def any_kind(graph: Lowered, node: Node) -> bool:
-    return True
-
-
-def no_scratch(graph: Lowered, node: Node, threads: int) -> int:
-    return 0
-
-
-def no_candidates(graph: Lowered, node: Node, threads: int) -> Iterable[Schedule]:
-    return ()
-
-
-def never_rejects_schedule(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
-    return None
+Takes: TypeAlias = "Callable[[Lowered, Node, str], bool]"
 
 
 def densely(graph: Lowered, node: Node, name: str) -> bool:
@@ -62,53 +89,68 @@ def result_at_strides(graph: Lowered, node: Node, name: str) -> bool:
     return name == node.output and at_strides(graph, node, name)
 
 
+def no_scratch(graph: Lowered, node: Node) -> int:
+    return 0
+
+
+def any_kind(graph: Lowered, node: Node) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class _Written(Prepared):
+    """A kernel that serves every node and has no facts to compute."""
+
+    writer: Callable[[Lowered, Node, Epilogue], Code]
+    placement: Takes
+    memory: Callable[[Lowered, Node], int]
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        return self.writer(graph, self.node, epilogue)
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        return self.placement(graph, self.node, name)
+
+    def scratch(self, graph: Lowered) -> int:
+        return self.memory(graph, self.node)
+
+
+def written(
+    code: Callable[[Lowered, Node, Epilogue], Code],
+    takes: Takes = densely,
+    scratch: Callable[[Lowered, Node], int] = no_scratch,
+) -> Callable[[Lowered, Node], Prepared]:
+    """``Kernel.prepare`` for a kernel that serves every node and has no facts to compute."""
+    return lambda graph, node: _Written(node, code, takes, scratch)
+
+
 @dataclass(frozen=True)
 class Kernel:
     """C code for one operator.
 
-    - ``rejection`` says what a node lacks for this kernel, or None; the first row that does not
-      reject it serves.
+    - ``prepare`` makes the kernel ready for a node, or says what the node lacks for it; the first
+      row that does not reject a node serves it.
     - ``kind``: whether a node is what the kernel is for, such as a sum of two tensors. Where it is
       not, the report does not say that the kernel rejects it.
-    - ``code`` is the function's body, which reads ``in0``, ``in1`` … and writes ``out``. What else
-      it needs the epilogue collects: operands, arrays, definitions.
-    - ``scratch`` is the bytes of working memory, aligned to 64, for a number of threads.
     - ``split``: whether threads share a node; the epilogue then says how many, and where these are
       several, C has a ``thread``. Of other kernels one thread computes all.
-    - ``takes``: whether it writes its result, or reads the tensor, of this name as the graph says
-      that it is stored; asked where that is not one element after the other.
-    - ``pack`` rearranges the constant at an input's position at code-generation time.
-    - ``candidates`` are the schedules that a node may have for a number of threads, the best by
-      the kernel's own cost model first; none where there is no choice. They are the same for all
-      kernels that read the same packed weights. ``schedule_rejection`` says why one does
-      not fit, or None.
     """
 
     name: str
     op: type[Op]
-    code: Callable[[Lowered, Node, Epilogue], Code]
+    prepare: Callable[[Lowered, Node], Prepared | str]
     isa: str = "scalar"
-    rejection: Callable[[Lowered, Node], str | None] = never_rejects
     kind: Callable[[Lowered, Node], bool] = any_kind
-    scratch: Callable[[Lowered, Node, int], int] = no_scratch
-    takes: Callable[[Lowered, Node, str], bool] = densely
     split: bool = False
-    pack: Mapping[int, Callable[[Lowered, Node, Array], Array]] = field(default_factory=dict)
-    candidates: Callable[[Lowered, Node, int], Iterable[Schedule]] = no_candidates
-    schedule_rejection: Callable[[Lowered, Node, Schedule], str | None] = never_rejects_schedule
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether it leaves a choice of schedules."""
-        return self.candidates is not no_candidates
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The row of the kernel table that serves a node, and the better ones that were ``rejected``,
-    each with the reason."""
+    """The row of the kernel table that serves a node, ``prepared`` for it, and the better ones that
+    were ``rejected``, each with the reason."""
 
     kernel: Kernel
+    prepared: Prepared
     rejected: tuple[str, ...] = ()
 
 
@@ -152,16 +194,16 @@ class Lowered(Placed):
         unsigned = next((isa.unsigned for isa in self.variants), True)
         return DType.UINT8 if unsigned else DType.INT8
 
-    def kernels(self, node: Node) -> Iterator[Kernel]:
+    def kernels(self, node: Node) -> Iterator[Prepared]:
         """The node's kernel in each variant."""
-        return (rows[node.output].kernel for rows in self.variants.values())
+        return (rows[node.output].prepared for rows in self.variants.values())
 
     def takes(self, node: Node, name: str) -> bool:
         """Whether all of the node's kernels write their result, or read the tensor, of this name as
         it is stored."""
         if self.stored(name).plain:
             return True
-        return all(kernel.takes(self, node, name) for kernel in self.kernels(node))
+        return all(kernel.takes(self, name) for kernel in self.kernels(node))
 
     def has_choice(self, node: Node) -> bool:
         """Whether a kernel of the node leaves a choice of schedules."""
@@ -170,9 +212,7 @@ class Lowered(Placed):
     def scratch_bytes(self) -> dict[str, int]:
         """Working memory that each node's kernels ask for at most, by the node's output."""
         return {
-            node.output: max(
-                kernel.scratch(self, node, self.threads) for kernel in self.kernels(node)
-            )
+            node.output: max(kernel.scratch(self) for kernel in self.kernels(node))
             for node in self.nodes
         }
 
@@ -286,7 +326,8 @@ def _wrong(graph: Lowered, name: str, storage: Storage) -> Iterator[tuple[object
         yield from _wrong_with_subview(graph, name, storage, storage.subview)
     for node in (maker, *graph.readers[name]):
         if not graph.takes(node, name):
-            names = ", ".join(dict.fromkeys(kernel.name for kernel in graph.kernels(node)))
+            rows = (choices[node.output].kernel.name for choices in graph.variants.values())
+            names = ", ".join(dict.fromkeys(rows))
             what = "written" if node is maker else "read"
             yield f"{what} by %{node.output}: {names}", "kernels that take it so"
 

@@ -51,7 +51,7 @@ def candidates_of(graph: Lowered, node: Node) -> Iterator[Schedule]:
     """The schedules that a node with a choice may have, the cheapest first. The variants of a file
     share the packed weights, so what serves one serves all."""
     kernel = next(each for each in graph.kernels(node) if each.scheduled)
-    return iter(kernel.candidates(graph, node, graph.threads))
+    return iter(kernel.candidates(graph))
 
 
 def layer_key(graph: Graph, node: Node, threads: int) -> str:
@@ -68,7 +68,7 @@ def _check_fits(
     graph: Lowered, node: Node, key: str, schedule: Schedule, example: Schedule
 ) -> None:
     for kernel in graph.kernels(node):
-        rejection = kernel.schedule_rejection(graph, node, schedule)
+        rejection = kernel.schedule_rejection(graph, schedule)
         if rejection is not None:
             raise OptionError(
                 f"schedule of {key}",

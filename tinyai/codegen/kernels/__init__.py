@@ -23,7 +23,7 @@ from tinyai.codegen.kernels import (
     tile,
     transpose,
 )
-from tinyai.codegen.lowered import Choice, Kernel, Lowered
+from tinyai.codegen.lowered import Choice, Kernel, Lowered, Prepared, written
 from tinyai.errors import UnsupportedError, owning_faults
 from tinyai.ir import Graph, Node, format_node
 from tinyai.target import Target
@@ -50,10 +50,10 @@ KERNELS: tuple[Kernel, ...] = (
 def choose_kernels(graph: Graph, target: Target, own: Sequence[Kernel] = ()) -> Lowered:
     """The graph with the kernel of each node for each instruction set of the target, and the
     threads that there is work for. Rows of another back end's ``own`` go before all others."""
-    dense = Lowered.of(graph)
+    isas = variants_of(target)
+    dense = Lowered.of(graph, {isa: {} for isa in isas})
     variants = {
-        isa: {node.output: choose(dense, node, isa, own) for node in graph.nodes}
-        for isa in variants_of(target)
+        isa: {node.output: choose(dense, node, isa, own) for node in graph.nodes} for isa in isas
     }
     return Lowered.of(graph, variants, target.threads)
 
@@ -68,12 +68,12 @@ def choose(graph: Lowered, node: Node, isa: IsaVariant, own: Sequence[Kernel] = 
     rejected: list[str] = []
     with owning_faults(f"the kernel for {node.named}"):
         for kernel in _rows(node, isa, own):
-            rejection = kernel.rejection(graph, node)
-            if rejection is None:
-                return Choice(kernel, tuple(rejected))
-            all_rows.append(f"{kernel.name}: {rejection}")
+            prepared = kernel.prepare(graph, node)
+            if isinstance(prepared, Prepared):
+                return Choice(kernel, prepared, tuple(rejected))
+            all_rows.append(f"{kernel.name}: {prepared}")
             if kernel.kind(graph, node):
-                rejected.append(f"{kernel.name} rejected: {rejection}")
+                rejected.append(f"{kernel.name} rejected: {prepared}")
     raise UnsupportedError(
         f"no kernel for {node.named}\n  at {format_node(graph, node)}",
         found="; ".join(all_rows) or f"no row for {node.op.name}",
@@ -89,4 +89,4 @@ def _rows(node: Node, isa: IsaVariant, own: Sequence[Kernel]) -> Iterator[Kernel
             yield from (each for each in table if each.op is type(node.op) and each.isa == row)
 
 
-__all__ = ["KERNELS", "Kernel", "choose", "choose_kernels"]
+__all__ = ["KERNELS", "Kernel", "choose", "choose_kernels", "written"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tinyai.codegen.ctree import Code, Statement
 from tinyai.codegen.float_add import FloatAdd, float_add_of
@@ -11,7 +12,7 @@ from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Sums
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import Row, one_call
-from tinyai.codegen.lowered import Kernel, Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.quantized_add import QuantizedAdd, quantized_add_of
 from tinyai.codegen.steps import Epilogue
@@ -32,21 +33,6 @@ def add_of(
     return f"{add}; {floats}" if isinstance(floats, str) else floats
 
 
-def _add(graph: Lowered, node: Node, sums: Sums) -> QuantizedAdd | FloatAdd | str:
-    return add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype, sums)
-
-
-def _rejection(graph: Lowered, node: Node, *, sums: Sums) -> str | None:
-    add = _add(graph, node, sums)
-    if isinstance(add, str):
-        return add
-    axes, _ = elementwise.loops(graph, node)
-    shapes = [graph.type(tensor).shape for tensor in (node.inputs[0], add.operand)]
-    if not elementwise.in_rows(axes, *shapes):
-        return "a tensor that is broadcast along the last loop"
-    return None
-
-
 def _is_sum(graph: Lowered, node: Node) -> bool:
     """Whether a tensor that is computed is added."""
     return any(
@@ -55,16 +41,34 @@ def _is_sum(graph: Lowered, node: Node) -> bool:
     )
 
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, sums: Sums) -> Code:
-    add = _add(graph, node, sums)
-    assert not isinstance(add, str)
-    second = f"{epilogue.param(add.operand)} + "
+@dataclass(frozen=True)
+class SumOfTwo(Prepared):
+    add: QuantizedAdd | FloatAdd
+    sums: Sums
 
-    def call(at: Row) -> Statement:
-        operand = second + stored_index(graph.stored(add.operand), at.axes)
-        return sums.call(epilogue, add, at.source, operand, at.out, at.count)
+    def takes(self, graph: Lowered, name: str) -> bool:
+        return elementwise.takes(graph, self.node, name)
 
-    return one_call(graph, node, epilogue, call)
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        add = self.add
+        second = f"{epilogue.param(add.operand)} + "
+
+        def call(at: Row) -> Statement:
+            operand = second + stored_index(graph.stored(add.operand), at.axes)
+            return self.sums.call(epilogue, add, at.source, operand, at.out, at.count)
+
+        return one_call(graph, self.node, epilogue, call)
+
+
+def _prepared(graph: Lowered, node: Node, *, sums: Sums) -> SumOfTwo | str:
+    add = add_of(graph, node.epilogue, graph.type(node.inputs[0]).dtype, sums)
+    if isinstance(add, str):
+        return add
+    axes, _ = elementwise.loops(graph, node)
+    shapes = [graph.type(tensor).shape for tensor in (node.inputs[0], add.operand)]
+    if not elementwise.in_rows(axes, *shapes):
+        return "a tensor that is broadcast along the last loop"
+    return SumOfTwo(node, add, sums)
 
 
 KERNELS = tuple(
@@ -72,10 +76,8 @@ KERNELS = tuple(
         name=f"elementwise_add_{micro.name}",
         op=Elementwise,
         isa=micro.name,
-        rejection=functools.partial(_rejection, sums=micro.sums),
+        prepare=functools.partial(_prepared, sums=micro.sums),
         kind=_is_sum,
-        code=functools.partial(_code, sums=micro.sums),
-        takes=elementwise.takes,
         split=True,
     )
     for micro in MICROKERNELS

@@ -17,9 +17,17 @@ from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops.steps import Cast
+from tinyai.ops.window import NHWC
 
 # Of a requantization, one a channel.
 NUMBERS = ("left", "multiplier", "offset", "right")
+
+
+def no_bytes(g: Geometry) -> str | None:
+    """Why an input is not pixels of bytes, which SIMD kernels read; None where it is."""
+    if g.layout != NHWC:
+        return f"layout {g.layout}"
+    return None if g.data in NARROW else f"data of {g.data}"
 
 
 @dataclass(frozen=True, eq=False)

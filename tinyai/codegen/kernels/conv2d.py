@@ -12,48 +12,68 @@ from tinyai.codegen.ctree import Assign, Call, Code, Comment, Declare, For, If, 
 from tinyai.codegen.helpers import PATCHES, dot_patches
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.image import image_axes, output_axes
-from tinyai.codegen.lowered import Kernel, Lowered, result_at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared, result_at_strides
 from tinyai.codegen.shapes.geometry import VECTOR, Geometry
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import Array, DType, Node, Op
+from tinyai.ir import Array, DType, Node
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC, Window
 
 
-def _patch_pack(graph: Lowered, node: Node, weight: Array) -> Array:
-    """[out, kernel…, in] -> [out, k], rows padded with zeros to ``VECTOR``."""
-    rows = weight.reshape(weight.shape[0], -1)
-    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % VECTOR)))
+@dataclass(frozen=True)
+class Portable(Prepared):
+    """A convolution or dense layer in portable C."""
 
+    g: Geometry
 
-def _patch_scratch(graph: Lowered, node: Node, threads: int) -> int:
-    g = Geometry.of(graph, node)
-    return patches_of(g) * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
-
-
-def patches_of(g: Geometry) -> int:
-    """Patches of a pass. A layer of fewer pixels, as a dense one of one row, has no more."""
-    return min(PATCHES, g.oh * g.ow)
+    def takes(self, graph: Lowered, name: str) -> bool:
+        """Results whose pixels are all as far apart as neighbours are."""
+        if not result_at_strides(graph, self.node, name):
+            return False
+        if isinstance(self.node.op, Dense):
+            return True
+        places = dict(zip(self.g.layout, graph.stored(self.node.output).strides, strict=True))
+        return self.g.oh == 1 or places["H"] == self.g.ow * places["W"]
 
 
 @dataclass(frozen=True)
-class Patches:
+class Patches(Portable):
     """A convolution that gathers what a few output pixels see: their *patches*, widened to int16,
     less the zero point, zero outside of the image. Each row of weights then meets all of them."""
 
-    g: Geometry
-    op: Op
-    dot: str
+    @classmethod
+    def of(cls, graph: Lowered, node: Node) -> Patches:
+        return cls(node, Geometry.of(graph, node))
+
+    @property
+    def count(self) -> int:
+        """Patches of a pass. A layer of fewer pixels, as a dense one of one row, has no more."""
+        return min(PATCHES, self.g.oh * self.g.ow)
+
+    def scratch(self, graph: Lowered) -> int:
+        g = self.g
+        return self.count * (g.k * DType.INT16.bytes + g.group_out * g.sums.bytes)
+
+    def weights(self, graph: Lowered) -> Array:
+        """[out, kernel…, in] -> [out, k], rows padded with zeros to ``VECTOR``."""
+        weight = graph.constants[self.node.inputs[1]]
+        rows = weight.reshape(weight.shape[0], -1)
+        return np.pad(rows, ((0, 0), (0, -rows.shape[1] % VECTOR)))
+
+    def dot(self, epilogue: Epilogue) -> str:
+        """Name of what takes the patches to sums."""
+        g = self.g
+        return epilogue.need(dot_patches(C_TYPES[g.weight], C_TYPES[g.sums], self.count))
 
     @property
     def direct(self) -> bool:
         """Whether a patch is one pixel of the input."""
         return self.g.window == Window((1, 1)) and self.g.groups == 1
 
-    def code(self, epilogue: Epilogue) -> Code:
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
         g = self.g
         groups = For("g", 0, g.groups, self._pixels(epilogue)) if g.groups > 1 else None
-        offset = patches_of(g) * g.k * DType.INT16.bytes
+        offset = self.count * g.k * DType.INT16.bytes
         acc = f"({C_TYPES[g.sums]} *)(void *)((char *)scratch + {offset})"
         return [
             Declare("int16_t *const", "patch", "(int16_t *)scratch"),
@@ -62,7 +82,7 @@ class Patches:
         ]
 
     def _pixels(self, epilogue: Epilogue) -> Code:
-        g, pixels, patches = self.g, self.g.oh * self.g.ow, patches_of(self.g)
+        g, pixels, patches = self.g, self.g.oh * self.g.ow, self.count
         group = f" + g * {g.group_out * g.k}" if g.groups > 1 else ""
         return For(
             *("q", 0, pixels),
@@ -77,7 +97,7 @@ class Patches:
                 if (tail := g.k - g.group_in * math.prod(g.window.kernel))
                 else None,
             ),
-            Call(self.dot, "patch", f"in1{group}", g.k, g.group_out, "acc"),
+            Call(self.dot(epilogue), "patch", f"in1{group}", g.k, g.group_out, "acc"),
             Comment("Epilogue and store."),
             self.results(epilogue),
             step=patches,
@@ -135,28 +155,11 @@ class Patches:
         """What takes the sums of ``count`` patches through the steps."""
         g = self.g
         channel = "c" if g.groups == 1 else f"(g * {g.group_out} + c)"
-        axes = output_axes(g, self.op, "(q + p)", channel)
+        axes = output_axes(g, self.node.op, "(q + p)", channel)
         steps = epilogue.write(f"acc[p * {g.group_out} + c]", g.sums, axes)
         if g.layout == NHWC:
             return For("p", 0, "count", For("c", 0, g.group_out, steps))
         return For("c", 0, g.group_out, For("p", 0, "count", steps))
-
-
-def _patch_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    g = Geometry.of(graph, node)
-    dot = epilogue.need(dot_patches(C_TYPES[g.weight], C_TYPES[g.sums], patches_of(g)))
-    return Patches(g, node.op, dot).code(epilogue)
-
-
-def _takes(graph: Lowered, node: Node, name: str) -> bool:
-    """Results whose pixels are all as far apart as neighbours are."""
-    if not result_at_strides(graph, node, name):
-        return False
-    g = Geometry.of(graph, node)
-    if isinstance(node.op, Dense):
-        return True
-    places = dict(zip(g.layout, graph.stored(node.output).strides, strict=True))
-    return g.oh == 1 or places["H"] == g.ow * places["W"]
 
 
 def is_depthwise(graph: Lowered, node: Node) -> bool:
@@ -164,25 +167,28 @@ def is_depthwise(graph: Lowered, node: Node) -> bool:
     return g.group_in == 1 < g.groups
 
 
-def _depthwise_rejection(graph: Lowered, node: Node) -> str | None:
-    if not is_depthwise(graph, node):
-        return "more than one input channel a group"
-    return "spread data" if Geometry.of(graph, node).window.upsample != (1, 1) else None
-
-
-def _depthwise_pack(graph: Lowered, node: Node, weight: Array) -> Array:
-    """[out, kernel…, 1] -> [kernel…, out]: channels are neighbours, as in NHWC."""
-    return np.ascontiguousarray(weight[..., 0].transpose(1, 2, 0))
-
-
 @dataclass(frozen=True)
-class Rows:
+class Rows(Portable):
     """A depthwise convolution with one row of accumulators: the channels of a pixel (NHWC), or the
     pixels of a row (NCHW), so that neighbours in memory are neighbours in the loop."""
 
-    g: Geometry
+    @classmethod
+    def of(cls, graph: Lowered, node: Node) -> Rows | str:
+        g = Geometry.of(graph, node)
+        if not is_depthwise(graph, node):
+            return "more than one input channel a group"
+        return "spread data" if g.window.upsample != (1, 1) else cls(node, g)
 
-    def code(self, epilogue: Epilogue) -> Code:
+    def scratch(self, graph: Lowered) -> int:
+        g = self.g
+        return (g.oc if g.layout == NHWC else g.ow) * g.sums.bytes
+
+    def weights(self, graph: Lowered) -> Array:
+        """[out, kernel…, 1] -> [kernel…, out]: channels are neighbours, as in NHWC."""
+        weight = graph.constants[self.node.inputs[1]]
+        return np.ascontiguousarray(weight[..., 0].transpose(1, 2, 0))
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
         g = self.g
         acc = Declare(f"{C_TYPES[g.sums]} *const", "acc", f"({C_TYPES[g.sums]} *)scratch")
         return [acc, self._pixels(epilogue) if g.layout == NHWC else self._planes(epilogue)]
@@ -255,36 +261,10 @@ class Rows:
         )
 
 
-def _depthwise_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    return Rows(Geometry.of(graph, node)).code(epilogue)
-
-
-def _depthwise_scratch(graph: Lowered, node: Node, threads: int) -> int:
-    g = Geometry.of(graph, node)
-    return (g.oc if g.layout == NHWC else g.ow) * g.sums.bytes
-
-
-PATCH_KERNELS = tuple(
-    Kernel(
-        name=f"{op.name}_patches_scalar",
-        op=op,
-        code=_patch_code,
-        takes=_takes,
-        scratch=_patch_scratch,
-        pack={1: _patch_pack},
-    )
-    for op in (Conv2d, Dense)
-)
 KERNELS = (
-    Kernel(
-        name="conv2d_depthwise_scalar",
-        op=Conv2d,
-        rejection=_depthwise_rejection,
-        kind=is_depthwise,
-        code=_depthwise_code,
-        takes=_takes,
-        scratch=_depthwise_scratch,
-        pack={1: _depthwise_pack},
+    Kernel(name="conv2d_depthwise_scalar", op=Conv2d, prepare=Rows.of, kind=is_depthwise),
+    *(
+        Kernel(name=f"{op.name}_patches_scalar", op=op, prepare=Patches.of)
+        for op in (Conv2d, Dense)
     ),
-    *PATCH_KERNELS,
 )

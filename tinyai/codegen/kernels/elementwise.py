@@ -9,7 +9,7 @@ from tinyai.codegen.ctree import Code, Statement, let, nest
 from tinyai.codegen.index import Axis, merge_dims
 from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.work_stealing import axis_share, cut
-from tinyai.codegen.lowered import Kernel, Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, written
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node, operand_tensors
@@ -78,4 +78,4 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     return [border_of(graph.stored(node.output), epilogue), nest(axes, steps)]
 
 
-KERNELS = (Kernel(name="elementwise_scalar", op=Elementwise, code=_code, takes=takes),)
+KERNELS = (Kernel(name="elementwise_scalar", op=Elementwise, prepare=written(_code, takes)),)

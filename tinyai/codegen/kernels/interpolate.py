@@ -17,7 +17,14 @@ from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.vectors import NoVector, Vectors
 from tinyai.codegen.kernels.lanes import vector_row
 from tinyai.codegen.kernels.work_stealing import share
-from tinyai.codegen.lowered import ALIGNMENT, Kernel, Lowered, at_strides, result_at_strides
+from tinyai.codegen.lowered import (
+    ALIGNMENT,
+    Kernel,
+    Lowered,
+    at_strides,
+    result_at_strides,
+    written,
+)
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
@@ -108,8 +115,8 @@ def _row_bytes(graph: Lowered, node: Node) -> int:
     return -(-Loops.of(graph, node).row.count * INT32.bytes // ALIGNMENT) * ALIGNMENT
 
 
-def _scratch(graph: Lowered, node: Node, threads: int) -> int:
-    return _row_bytes(graph, node) * threads
+def _scratch(graph: Lowered, node: Node) -> int:
+    return _row_bytes(graph, node) * graph.threads
 
 
 def _row_of(graph: Lowered, node: Node, epilogue: Epilogue) -> Declare:
@@ -255,16 +262,13 @@ KERNELS = (
     Kernel(
         name="interpolate_scalar",
         op=Interpolate,
-        code=_code,
-        scratch=_scratch,
-        takes=result_at_strides,
+        prepare=written(_code, result_at_strides, _scratch),
         split=True,
     ),
     Kernel(
         name="float_interpolate_scalar",
         op=FloatInterpolate,
-        code=_float_code,
-        takes=at_strides,
+        prepare=written(_float_code, at_strides),
         split=True,
     ),
 )

@@ -17,7 +17,16 @@ from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.pool2d import Pooling
 from tinyai.codegen.kernels.reduce import SumLoops
 from tinyai.codegen.kernels.work_stealing import CACHE_LINE, axis_share, cut, share
-from tinyai.codegen.lowered import Kernel, Lowered, any_kind, at_strides, no_scratch
+from tinyai.codegen.lowered import (
+    Kernel,
+    Lowered,
+    Prepared,
+    Takes,
+    any_kind,
+    at_strides,
+    no_scratch,
+    written,
+)
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, DType, Node, Op
@@ -245,35 +254,27 @@ def vector_row(
     op: type[Op],
     code: Callable[[Lowered, Node, Epilogue, Vectors], Code],
     *,
-    takes: Callable[[Lowered, Node, str], bool] = at_strides,
+    takes: Takes = at_strides,
     what: str = "lanes",
-    scratch: Callable[[Lowered, Node, int], int] = no_scratch,
+    scratch: Callable[[Lowered, Node], int] = no_scratch,
     kind: Callable[[Lowered, Node], bool] = any_kind,
 ) -> Kernel:
     assert micro.vectors is not None
     vectors = micro.vectors
+    prepared = written(
+        lambda graph, node, epilogue: code(graph, node, epilogue, vectors), takes, scratch
+    )
 
-    def written(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-        return code(graph, node, epilogue, vectors)
-
-    def rejection(graph: Lowered, node: Node) -> str | None:
+    def prepare(graph: Lowered, node: Node) -> Prepared | str:
+        kernel = prepared(graph, node)
         try:
-            written(graph, node, Epilogue(graph, node))
+            kernel.code(graph, Epilogue(graph, node))
         except NoVector as reason:
             return str(reason)
-        return None
+        return kernel
 
-    return Kernel(
-        name=f"{op.name}_{what}_{micro.name}",
-        op=op,
-        isa=micro.name,
-        rejection=rejection,
-        kind=kind,
-        code=written,
-        scratch=scratch,
-        takes=takes,
-        split=True,
-    )
+    name = f"{op.name}_{what}_{micro.name}"
+    return Kernel(name, op, prepare, isa=micro.name, kind=kind, split=True)
 
 
 def _rows(micro: Microkernels) -> tuple[Kernel, ...]:

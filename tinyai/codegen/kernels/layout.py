@@ -9,7 +9,7 @@ from tinyai.codegen.c import literal
 from tinyai.codegen.ctree import Assign, Code, For, nest
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.image import border_of
-from tinyai.codegen.lowered import Kernel, Lowered, at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
 from tinyai.ops import Concatenate, Pad, Reshape, Slice, Transpose
@@ -135,8 +135,7 @@ KERNELS = tuple(
     Kernel(
         name=f"{op.name}_scalar",
         op=op,
-        code=_code,
-        takes=_takes,
+        prepare=written(_code, _takes),
     )
     for op in (Transpose, Slice, Pad, Concatenate, Reshape)
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tinyai.codegen.ctree import Call, Code
 from tinyai.codegen.isa import MICROKERNELS
@@ -10,9 +12,9 @@ from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.isa.vectors import table_bytes
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import one_call
-from tinyai.codegen.lowered import Kernel, Lowered
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import NARROW, Node
+from tinyai.ir import NARROW, DType, Node
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Lookup
 
@@ -28,29 +30,41 @@ def _is_lookup(graph: Lowered, node: Node) -> bool:
     return False
 
 
-def _rejection(graph: Lowered, node: Node) -> str | None:
-    if not _is_lookup(graph, node):
-        return "anything but one table of bytes"
-    axes, _ = elementwise.loops(graph, node)
-    if not elementwise.in_rows(axes, graph.type(node.inputs[0]).shape):
-        return "an input that is broadcast along the last loop"
-    return f"rows of less than {SHORT} bytes" if _is_short(graph, node) else None
-
-
 def _is_short(graph: Lowered, node: Node) -> bool:
     axes, _ = elementwise.loops(graph, node)
     return len(axes) > 1 and axes[-1].count < SHORT
 
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels) -> Code:
+@dataclass(frozen=True)
+class TableOfBytes(Prepared):
+    step: Lookup
+    start: DType
+    microkernel: Callable[[Epilogue], str]
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        return elementwise.takes(graph, self.node, name)
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        table = epilogue.array(table_bytes(self.step, self.start))
+        name = self.microkernel(epilogue)
+        return one_call(
+            graph, self.node, epilogue, lambda at: Call(name, at.source, at.out, at.count, table)
+        )
+
+
+def _prepared(graph: Lowered, node: Node, *, micro: Microkernels) -> TableOfBytes | str:
+    if not _is_lookup(graph, node):
+        return "anything but one table of bytes"
+    axes, _ = elementwise.loops(graph, node)
+    data = graph.type(node.inputs[0])
+    if not elementwise.in_rows(axes, data.shape):
+        return "an input that is broadcast along the last loop"
+    if _is_short(graph, node):
+        return f"rows of less than {SHORT} bytes"
     (step,) = node.epilogue
     assert isinstance(step, Lookup)
     assert micro.lookup is not None
-    table = epilogue.array(table_bytes(step, graph.type(node.inputs[0]).dtype))
-    microkernel = micro.lookup(epilogue)
-    return one_call(
-        graph, node, epilogue, lambda at: Call(microkernel, at.source, at.out, at.count, table)
-    )
+    return TableOfBytes(node, step, data.dtype, micro.lookup)
 
 
 KERNELS = tuple(
@@ -58,10 +72,8 @@ KERNELS = tuple(
         name=f"elementwise_lookup_{micro.name}",
         op=Elementwise,
         isa=micro.name,
-        rejection=_rejection,
+        prepare=functools.partial(_prepared, micro=micro),
         kind=lambda graph, node: _is_lookup(graph, node) and not _is_short(graph, node),
-        code=functools.partial(_code, micro=micro),
-        takes=elementwise.takes,
         split=True,
     )
     for micro in MICROKERNELS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinyai.codegen.c import less
 from tinyai.codegen.ctree import Assign, Code, Declare, For, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.lowered import Kernel, Lowered, result_at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, result_at_strides, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import BatchMatmul
@@ -32,7 +32,6 @@ KERNELS = (
     Kernel(
         name="batch_matmul_scalar",
         op=BatchMatmul,
-        code=_code,
-        takes=result_at_strides,
+        prepare=written(_code, result_at_strides),
     ),
 )

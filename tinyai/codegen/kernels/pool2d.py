@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tinyai.codegen.c import C_TYPES, less, literal
 from tinyai.codegen.ctree import Assign, Code, Declare, For, If, let, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.lowered import Kernel, Lowered, at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides, written
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
@@ -187,6 +187,6 @@ _WRITERS: dict[type[Pool], Callable[[Lowered, Node, Epilogue], Code]] = {
     AdaptivePool2d: _code,
 }
 KERNELS = tuple(
-    Kernel(name=f"{op.name}_scalar", op=op, code=code, takes=at_strides)
+    Kernel(name=f"{op.name}_scalar", op=op, prepare=written(code, at_strides))
     for op, code in _WRITERS.items()
 )

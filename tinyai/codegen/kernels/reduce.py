@@ -10,9 +10,9 @@ from tinyai.codegen.c import C_TYPES, literal
 from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, nest
 from tinyai.codegen.helpers import MATH, SOFTMAX
 from tinyai.codegen.index import Axis
-from tinyai.codegen.lowered import Kernel, Lowered, at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared, at_strides, written
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import DType, Node, Type
+from tinyai.ir import DType, Node
 from tinyai.ops import IntegerSoftmax, Softmax, Sum, TableSoftmax
 
 
@@ -75,10 +75,11 @@ class AlongAxis:
     inner: Axis
 
     @classmethod
-    def of(cls, of: Type, axis: int) -> AlongAxis:
-        shape = of.shape
-        outer, inner = Axis("o", shape[:axis]), Axis("n", shape[axis + 1 :])
-        return cls(of.dtype, outer, Axis("i", (shape[axis],)), inner)
+    def of(cls, graph: Lowered, node: Node) -> AlongAxis:
+        assert isinstance(node.op, Softmax | IntegerSoftmax | TableSoftmax)
+        (data,), axis = graph.types(node.inputs), node.op.axis
+        outer, inner = Axis("o", data.shape[:axis]), Axis("n", data.shape[axis + 1 :])
+        return cls(data.dtype, outer, Axis("i", (data.shape[axis],)), inner)
 
     @property
     def in_index(self) -> str:
@@ -110,47 +111,52 @@ class AlongAxis:
         return epilogue.write("acc", dtype, axes, at)
 
 
-def _softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    op = node.op
-    assert isinstance(op, Softmax)
-    rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
-    epilogue.need(MATH)
-    above = f"{rows.in_index} - highest"
-    if op.log:
-        return rows.nest(
-            Declare("float", "total", "0.0f"),
-            rows.each(Assign("total", f"TINYAI_EXPF({above})", "+=")),
-            Declare("const float", "log_total", "TINYAI_LOGF(total)"),
-            rows.each(
-                Declare("const float", "acc", f"{above} - log_total"),
-                rows.write(epilogue, DType.FLOAT32),
-            ),
-        )
-    return [
-        Declare("float *const", "powers", "(float *)scratch"),
-        rows.nest(
-            Declare("float", "total", "0.0f"),
-            rows.each(
-                Assign("powers[i]", f"TINYAI_EXPF({above})"), Assign("total", "powers[i]", "+=")
-            ),
-            rows.each(
-                Declare("const float", "acc", "powers[i] / total"),
-                rows.write(epilogue, DType.FLOAT32),
-            ),
-        ),
-    ]
+@dataclass(frozen=True)
+class FloatSoftmax(Prepared):
+    """Softmax of floats, whose powers wait in the working memory, or its logarithm."""
 
+    rows: AlongAxis
+    log: bool
 
-def _softmax_scratch(graph: Lowered, node: Node, threads: int) -> int:
-    op = node.op
-    assert isinstance(op, Softmax)
-    return 0 if op.log else graph.type(node.inputs[0]).shape[op.axis] * DType.FLOAT32.bytes
+    @classmethod
+    def of(cls, graph: Lowered, node: Node) -> FloatSoftmax:
+        assert isinstance(node.op, Softmax)
+        return cls(node, AlongAxis.of(graph, node), node.op.log)
+
+    def scratch(self, graph: Lowered) -> int:
+        return 0 if self.log else self.rows.axis.count * DType.FLOAT32.bytes
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        rows, above = self.rows, f"{self.rows.in_index} - highest"
+        epilogue.need(MATH)
+        if self.log:
+            return rows.nest(
+                Declare("float", "total", "0.0f"),
+                rows.each(Assign("total", f"TINYAI_EXPF({above})", "+=")),
+                Declare("const float", "log_total", "TINYAI_LOGF(total)"),
+                rows.each(
+                    Declare("const float", "acc", f"{above} - log_total"),
+                    rows.write(epilogue, DType.FLOAT32),
+                ),
+            )
+        power = Assign("powers[i]", f"TINYAI_EXPF({above})")
+        return [
+            Declare("float *const", "powers", "(float *)scratch"),
+            rows.nest(
+                Declare("float", "total", "0.0f"),
+                rows.each(power, Assign("total", "powers[i]", "+=")),
+                rows.each(
+                    Declare("const float", "acc", "powers[i] / total"),
+                    rows.write(epilogue, DType.FLOAT32),
+                ),
+            ),
+        ]
 
 
 def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, IntegerSoftmax)
-    rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
+    rows = AlongAxis.of(graph, node)
     epilogue.need(SOFTMAX)
     power = f"{epilogue.array(np.array(op.powers, np.int32))}[255 + {rows.in_index} - highest]"
     one = "((int64_t)1 << 31)"
@@ -174,7 +180,7 @@ def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Cod
 def _table_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     op = node.op
     assert isinstance(op, TableSoftmax)
-    rows = AlongAxis.of(graph.type(node.inputs[0]), op.axis)
+    rows = AlongAxis.of(graph, node)
     power = f"{epilogue.array(np.array(op.powers, np.float32))}[255 + {rows.in_index} - highest]"
     factor = literal(np.float32(op.factor), DType.FLOAT32)
     return rows.nest(
@@ -188,26 +194,10 @@ def _table_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 
 KERNELS = (
+    Kernel(name="sum_scalar", op=Sum, prepare=written(_sum_code, at_strides)),
+    Kernel(name="softmax_scalar", op=Softmax, prepare=FloatSoftmax.of),
     Kernel(
-        name="sum_scalar",
-        op=Sum,
-        code=_sum_code,
-        takes=at_strides,
+        name="integer_softmax_scalar", op=IntegerSoftmax, prepare=written(_integer_softmax_code)
     ),
-    Kernel(
-        name="softmax_scalar",
-        op=Softmax,
-        code=_softmax_code,
-        scratch=_softmax_scratch,
-    ),
-    Kernel(
-        name="integer_softmax_scalar",
-        op=IntegerSoftmax,
-        code=_integer_softmax_code,
-    ),
-    Kernel(
-        name="table_softmax_scalar",
-        op=TableSoftmax,
-        code=_table_softmax_code,
-    ),
+    Kernel(name="table_softmax_scalar", op=TableSoftmax, prepare=written(_table_softmax_code)),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyai.codegen.ctree import Assign, Code, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.lowered import Kernel, Lowered, at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, at_strides, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
 from tinyai.ops import Resize
@@ -50,7 +50,6 @@ KERNELS = (
     Kernel(
         name="resize_scalar",
         op=Resize,
-        code=_code,
-        takes=at_strides,
+        prepare=written(_code, at_strides),
     ),
 )

@@ -18,17 +18,18 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from tinyai.codegen.ctree import Code
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa import MICROKERNELS
-from tinyai.codegen.isa.microkernels import Microkernels, Options
+from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums
 from tinyai.codegen.isa.vectors import write_lanes
 from tinyai.codegen.kernels.add import add_of
-from tinyai.codegen.kernels.channels import Channels
+from tinyai.codegen.kernels.channels import Channels, no_bytes
 from tinyai.codegen.kernels.image import (
     Image,
     Images,
@@ -41,15 +42,14 @@ from tinyai.codegen.kernels.image import (
 from tinyai.codegen.kernels.tile_loops import Rest, TileLoops, WeightPanelCall, looped
 from tinyai.codegen.kernels.tiling import FAR_BYTES, schedules, shares_panels
 from tinyai.codegen.kernels.work_stealing import pieces
-from tinyai.codegen.lowered import Kernel, Lowered, at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared, at_strides
 from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.codegen.shapes.tiling import LANES, Tiling, cover
-from tinyai.codegen.steps import Chain, Epilogue, write_scalar
-from tinyai.ir import NARROW, Array, DType, Node
+from tinyai.codegen.steps import Epilogue, write_scalar
+from tinyai.ir import Array, DType, Node
 from tinyai.ops import Conv2d, Dense
-from tinyai.ops.window import NHWC
 
 # Weights that do not stay in a core's caches from call to call are fetched in time: while one panel
 # is computed, the next one and, as far as there is time, so many bytes after it.
@@ -60,97 +60,6 @@ TOGETHER_BYTES = 16 * 1024
 OTHERS = 4
 # Every piece of a share reads the weights again: it is so many outputs at least.
 PIECE, MACS_A_CYCLE = 48, 64
-
-
-def tiling_of(graph: Lowered, node: Node) -> Tiling:
-    """How the node is cut up, as its schedule says."""
-    return _tiling(graph, node, graph.schedules[node.output])
-
-
-def _tiling(graph: Lowered, node: Node, schedule: Schedule) -> Tiling:
-    numbers = _together(graph, node)
-    number = schedule.together if schedule.together in numbers else numbers[0]
-    return Tiling(_geometry(graph, node, number), schedule)
-
-
-def _geometry(graph: Lowered, node: Node, number: int) -> Geometry:
-    """The numbers of the node, or of so many outputs as one."""
-    g = Geometry.of(graph, node)
-    return g if number == 1 else g.together(number)
-
-
-def _together(graph: Lowered, node: Node) -> tuple[int, ...]:
-    """How many neighbouring outputs can be computed as one, the most first."""
-    g = Geometry.of(graph, node)
-    few = isinstance(node.op, Conv2d) and g.groups == 1 and 2 * g.oc <= LANES
-    side_by_side = image_of(graph.stored(node.output)).pixel == g.oc
-    if not few or not side_by_side or g.window.dilation[1] > 1:
-        return (1,)
-    if Channels.of(graph, node, g).stepped:
-        return (1,)
-    numbers = (n for n in range(LANES // g.oc, 1, -1) if g.ow % n == 0)
-    return *(n for n in numbers if g.together(n).k * LANES <= TOGETHER_BYTES), 1
-
-
-def _channels(graph: Lowered, node: Node, *, rounds: bool = False) -> Channels:
-    """Those of one output."""
-    return Channels.of(graph, node, Geometry.of(graph, node), rounds=rounds)
-
-
-def candidates(graph: Lowered, node: Node, threads: int) -> Iterator[Schedule]:
-    """The schedules to choose from: the cheapest by the cost model, some that threads share in the
-    other way, or with other numbers of outputs as one, and the rest of the model's."""
-    waiting = _waiting(_channels(graph, node))
-    most, *fewer = _together(graph, node)
-    first, *rest = schedules(_geometry(graph, node, most), waiting=waiting, threads=threads)
-    yield first
-    tilings = (_tiling(graph, node, each) for each in (first, *rest))
-    shared = (t for t in tilings if len(t.panels) * t.g.groups >= threads > 1)
-    for t in itertools.islice(shared, OTHERS):
-        yield replace(t.schedule, by_panels=not shares_panels(t, threads))
-    for number in fewer:
-        several = schedules(_geometry(graph, node, number), waiting=waiting, threads=threads)
-        yield from (replace(each, together=number) for each in several[:OTHERS])
-    yield from rest
-
-
-def schedule_rejection(graph: Lowered, node: Node, schedule: Schedule) -> str | None:
-    """Why a schedule does not fit the node, or None."""
-    numbers = _together(graph, node)
-    if schedule.together not in (None, *numbers):
-        return f"{schedule.together} outputs as one, not {' or '.join(map(str, numbers))}"
-    t = _tiling(graph, node, schedule)
-    panels = len(t.panels) * t.g.groups
-    if schedule.by_panels and panels < graph.threads:
-        return f"{panels} panels for {graph.threads} threads"
-    return t.rejection()
-
-
-def _waiting(channels: Channels) -> int:
-    """Bytes of each result of a microkernel that waits for steps; 0 where none does."""
-    return channels.rest.start.bytes if channels.stepped else 0
-
-
-def pack(graph: Lowered, node: Node, weight: Array, *, words: int = 1) -> Array:
-    """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up. Of a row
-    of the window so many ``words`` of four bytes are neighbours, and what is left at its end
-    follows word by word."""
-    t = tiling_of(graph, node)
-    number = t.g.oc // weight.shape[0]
-    if number > 1:  # the windows of outputs that are computed as one
-        along = t.g.window.strides[1] // number
-        ends = [(i * along, (number - 1 - i) * along) for i in range(number)]
-        weight = np.concatenate([np.pad(weight, ((0, 0), (0, 0), each, (0, 0))) for each in ends])
-    rows, columns = t.g.window.kernel[0], t.columns
-    taps = weight.reshape(t.g.groups, t.g.group_out, rows * columns, -1)
-    filled = (0, t.channels - t.g.group_out), (0, 0), (0, t.bytes - taps.shape[-1])
-    taps = np.pad(taps, ((0, 0), *filled))
-    parts = [
-        _panel(taps[group, panel.channel : panel.channel + LANES * panel.blocks], 4 * words)
-        for group in range(t.g.groups)
-        for panel in t.panels
-    ]
-    return np.concatenate(parts)
 
 
 def _panel(taps: Array, together: int) -> Array:
@@ -170,29 +79,6 @@ def _by_block(t: Tiling, values: Array) -> Array:
     """One number a channel -> the channels of every group filled up to whole blocks by zeros."""
     grouped = np.tile(values, t.g.oc // values.size).reshape(t.g.groups, t.g.group_out)
     return np.pad(grouped, ((0, 0), (0, t.channels - t.g.group_out))).reshape(-1)
-
-
-def rejection(graph: Lowered, node: Node) -> str | None:
-    g = Geometry.of(graph, node)
-    if g.layout != NHWC:
-        return f"layout {g.layout}"
-    if g.data not in NARROW:
-        return f"data of {g.data}"
-    if node.inputs[1] not in graph.constants:
-        return "weights that are not constant"
-    if g.weight is not DType.INT8:
-        return f"weights of {g.weight}"
-    if g.groups > 1 and g.group_in < 4:
-        return f"{g.group_in} input channels a group"
-    return None
-
-
-def scratch(graph: Lowered, node: Node, threads: int) -> int:
-    t = tiling_of(graph, node)
-    channels = _channels(graph, node)
-    source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
-    areas = 1 if shares_panels(t, threads) else threads
-    return source.copy_bytes + areas * t.waiting_bytes(_waiting(channels))
 
 
 def _calls(
@@ -235,52 +121,6 @@ def _calls(
     return looped(calls)
 
 
-def _options(graph: Lowered, micro: Microkernels, channels: Channels, *, flipped: bool) -> Options:
-    """What the texts of the microkernels may depend on."""
-    streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
-    return replace(
-        channels.options,
-        flipped=flipped,
-        # What waits for steps has room for whole blocks.
-        masked=not channels.stepped,
-        ahead=AHEAD if micro.fetches and streamed else 0,
-    )
-
-
-def _rest(
-    graph: Lowered,
-    node: Node,
-    epilogue: Epilogue,
-    t: Tiling,
-    channels: Channels,
-    micro: Microkernels,
-) -> Rest:
-    """What takes the results of a microkernel through the rest of the steps."""
-    g, out, chain = t.g, image_of(graph.stored(node.output)), channels.rest
-    acc_index, out_index = f"(q - first) * {t.channels}", _at_pixel(out, g)
-    add = _add(graph, node, chain, micro) if g.groups == 1 else None
-    if add and micro.sums:
-        other = image_of(graph.stored(add.operand))
-        dense = t.channels == g.oc == out.pixel
-        count = f"count * {g.oc}" if dense else str(g.oc)
-        operand = f"{epilogue.param(add.operand)} + {_at_pixel(other, g)}"
-        call = micro.sums.call(
-            epilogue, add, f"acc + {acc_index}", operand, f"out + {out_index}", count
-        )
-        if not dense:
-            return Rest(call)
-        return Rest(call, "all" if _in_line(out, g) and _in_line(other, g) else "row")
-    channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
-    axes = output_axes(g, node.op, "q", channel)
-    acc_index, out_index = f"{acc_index} + c", f"{out_index} + {channel}"
-    lanes: Code = None
-    if g.groups == 1 and micro.vectors:
-        lanes = write_lanes(micro.vectors, epilogue, chain, acc_index, out_index, axes)
-    elif micro.vectors:
-        epilogue.slower.append("steps one element at a time: groups of channels")
-    return Rest(lanes or write_scalar(epilogue, chain, acc_index, out_index, axes, g.group_out))
-
-
 def _in_line(of: Image, g: Geometry) -> bool:
     """Whether the rows of a result's images follow one another like its pixels."""
     return of.row == g.ow * of.pixel
@@ -292,75 +132,219 @@ def _at_pixel(of: Image, g: Geometry) -> str:
     return f"n * {of.image} + {of.first} + " + (f"q * {of.pixel}" if _in_line(of, g) else rows)
 
 
-def _add(
-    graph: Lowered, node: Node, chain: Chain, micro: Microkernels
-) -> QuantizedAdd | FloatAdd | None:
-    """The sum with another tensor that a microkernel's results wait for, if they wait for one."""
-    if micro.sums is None:
-        return None
-    add = add_of(graph, chain.steps, chain.start, micro.sums)
-    if isinstance(add, str) or graph.type(add.operand).shape != graph.type(node.output).shape:
-        return None
-    return add
+@dataclass(frozen=True)
+class Tiled(Prepared):
+    """A convolution or dense layer in tiles, by the microkernels of ``micro``; ``g`` and
+    ``channels`` are those of each output alone."""
 
+    micro: Microkernels
+    g: Geometry
+    channels: Channels
+    scheduled: ClassVar[bool] = True
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels) -> Code:
-    return _loops(graph, node, epilogue, micro).code(epilogue)
+    @classmethod
+    def of(cls, graph: Lowered, node: Node, micro: Microkernels) -> Tiled | str:
+        g = Geometry.of(graph, node)
+        if rejection := no_bytes(g):
+            return rejection
+        if node.inputs[1] not in graph.constants:
+            return "weights that are not constant"
+        if g.weight is not DType.INT8:
+            return f"weights of {g.weight}"
+        if g.groups > 1 and g.group_in < 4:
+            return f"{g.group_in} input channels a group"
+        return cls(node, micro, g, Channels.of(graph, node, g, rounds=micro.rounds))
 
+    # --- How the layer is cut up ------------------------------------------------------------------
 
-def _loops(graph: Lowered, node: Node, epilogue: Epilogue, micro: Microkernels) -> TileLoops:
-    t = tiling_of(graph, node)
-    g = t.g
-    channels = _channels(graph, node, rounds=micro.rounds)
-    epilogue.slower += channels.slower(node)
-    epilogue.calls_only = not channels.stepped
-    source = image_in(graph, node, g, reaches_behind=t.reaches_behind)
-    out = image_of(graph.stored(node.output))
-    data = graph.type(node.inputs[0]).dtype
-    flipped = data is not graph.bytes_are and not source.copy_bytes
-    options = _options(graph, micro, channels, flipped=flipped)
-    by_panels = shares_panels(t, epilogue.threads)
-    # What threads deal out among them: panels, of all groups and in each stripe where the results
-    # do not wait for steps after them.
-    panels, stripes = len(t.panels) * g.groups, -(-t.outputs // t.schedule.stripe)
-    things = panels * stripes if by_panels else t.outputs // PIECE
-    cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE
-    rest = _rest(graph, node, epilogue, t, channels, micro) if channels.stepped else None
-    # Where all pixels are as far apart as neighbours are, the image is one long row.
-    in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
-    written = replace(out, pixel=out.pixel * (g.oc // channels.start.size))
-    out_line = channels.stepped or _in_line(written, g)
-    ranges = epilogue.threads > 1 and not by_panels
-    signs = Signs.of(data, g.zero_point, graph.bytes_are, copied=source.copy_bytes > 0)
-    return TileLoops(
-        t,
-        Images(g, source, out, signs),
-        channels,
-        calls=_calls(t, epilogue, micro, options, ranges=ranges),
-        width=t.outputs if in_line and out_line else g.ow,
-        out_column=written.pixel,
-        arrays=channels.arrays(epilogue, functools.partial(_by_block, t)),
-        rest=rest,
-        ahead=options.ahead,
-        by_panels=by_panels,
-        dealt=(len(t.panels), 1) if channels.stepped else (panels, stripes),
-        pieces=pieces(cycles, things, epilogue.threads),
-        threads=epilogue.threads,
-    )
+    @functools.cached_property
+    def _numbers(self) -> tuple[int, ...]:
+        """How many neighbouring outputs can be computed as one, the most first."""
+        g = self.g
+        few = isinstance(self.node.op, Conv2d) and g.groups == 1 and 2 * g.oc <= LANES
+        if not few or g.window.dilation[1] > 1 or self.channels.stepped:
+            return (1,)
+        numbers = (n for n in range(LANES // g.oc, 1, -1) if g.ow % n == 0)
+        return *(n for n in numbers if g.together(n).k * LANES <= TOGETHER_BYTES), 1
 
+    def _together(self, graph: Lowered) -> tuple[int, ...]:
+        """The same for the result as it is stored: neighbours side by side."""
+        side_by_side = image_of(graph.stored(self.node.output)).pixel == self.g.oc
+        return self._numbers if side_by_side else (1,)
 
-def _takes(graph: Lowered, node: Node, name: str) -> bool:
-    """Images with a border; results at any strides; an input at strides where windows are single
-    pixels of it, however far apart."""
-    if graph.stored(name).border:
-        return takes_image(graph, node, name)
-    if name == node.output:
-        return True
-    if not at_strides(graph, node, name) or not isinstance(node.op, Conv2d):
-        return False
-    t = tiling_of(graph, node)
-    source = image_in(graph, node, t.g, reaches_behind=t.reaches_behind)
-    return t.g.window.kernel[1] == 1 and not source.copy_bytes
+    def tiling(self, graph: Lowered) -> Tiling:
+        """How the node is cut up, as its schedule says."""
+        return self._tiling(graph.schedules[self.node.output], self._together(graph))
+
+    def _tiling(self, schedule: Schedule, numbers: tuple[int, ...]) -> Tiling:
+        number = schedule.together if schedule.together in numbers else numbers[0]
+        return Tiling(self.g.together(number), schedule)
+
+    @property
+    def _waiting(self) -> int:
+        """Bytes of each result of a microkernel that waits for steps; 0 where none does."""
+        return self.channels.rest.start.bytes if self.channels.stepped else 0
+
+    def candidates(self, graph: Lowered) -> Iterator[Schedule]:
+        """The cheapest by the cost model, some that threads share in the other way, or with other
+        numbers of outputs as one, and the rest of the model's."""
+        waiting, threads, numbers = self._waiting, graph.threads, self._together(graph)
+        most, *fewer = numbers
+        first, *rest = schedules(self.g.together(most), waiting=waiting, threads=threads)
+        yield first
+        tilings = (self._tiling(each, numbers) for each in (first, *rest))
+        shared = (t for t in tilings if len(t.panels) * t.g.groups >= threads > 1)
+        for t in itertools.islice(shared, OTHERS):
+            yield replace(t.schedule, by_panels=not shares_panels(t, threads))
+        for number in fewer:
+            several = schedules(self.g.together(number), waiting=waiting, threads=threads)
+            yield from (replace(each, together=number) for each in several[:OTHERS])
+        yield from rest
+
+    def schedule_rejection(self, graph: Lowered, schedule: Schedule) -> str | None:
+        numbers = self._together(graph)
+        if schedule.together not in (None, *numbers):
+            return f"{schedule.together} outputs as one, not {' or '.join(map(str, numbers))}"
+        t = self._tiling(schedule, numbers)
+        panels = len(t.panels) * t.g.groups
+        if schedule.by_panels and panels < graph.threads:
+            return f"{panels} panels for {graph.threads} threads"
+        return t.rejection()
+
+    # --- Where its tensors are --------------------------------------------------------------------
+
+    def _source(self, graph: Lowered, t: Tiling) -> Image:
+        return image_in(graph, self.node, t.g, reaches_behind=t.reaches_behind)
+
+    def scratch(self, graph: Lowered) -> int:
+        t = self.tiling(graph)
+        areas = 1 if shares_panels(t, graph.threads) else graph.threads
+        return self._source(graph, t).copy_bytes + areas * t.waiting_bytes(self._waiting)
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        """Images with a border; results at any strides; an input at strides where windows are
+        single pixels of it, however far apart."""
+        if graph.stored(name).border:
+            return takes_image(graph, self.node, name)
+        if name == self.node.output:
+            return True
+        if not at_strides(graph, self.node, name) or not isinstance(self.node.op, Conv2d):
+            return False
+        t = self.tiling(graph)
+        return t.g.window.kernel[1] == 1 and not self._source(graph, t).copy_bytes
+
+    def weights(self, graph: Lowered) -> Array:
+        """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up. Of a
+        row of the window as many words of four bytes are neighbours as the microkernels read, and
+        what is left at its end follows word by word."""
+        t, weight = self.tiling(graph), graph.constants[self.node.inputs[1]]
+        number = t.g.oc // weight.shape[0]
+        if number > 1:  # the windows of outputs that are computed as one
+            along = t.g.window.strides[1] // number
+            ends = [(i * along, (number - 1 - i) * along) for i in range(number)]
+            copies = (np.pad(weight, ((0, 0), (0, 0), each, (0, 0))) for each in ends)
+            weight = np.concatenate(list(copies))
+        rows, columns = t.g.window.kernel[0], t.columns
+        taps = weight.reshape(t.g.groups, t.g.group_out, rows * columns, -1)
+        filled = (0, t.channels - t.g.group_out), (0, 0), (0, t.bytes - taps.shape[-1])
+        taps = np.pad(taps, ((0, 0), *filled))
+        together = 4 * self.micro.words
+        parts = [
+            _panel(taps[group, panel.channel : panel.channel + LANES * panel.blocks], together)
+            for group in range(t.g.groups)
+            for panel in t.panels
+        ]
+        return np.concatenate(parts)
+
+    # --- Its code ---------------------------------------------------------------------------------
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        return self._loops(graph, epilogue).code(epilogue)
+
+    def _loops(self, graph: Lowered, epilogue: Epilogue) -> TileLoops:
+        t, channels = self.tiling(graph), self.channels
+        g = t.g
+        epilogue.slower += channels.slower(self.node)
+        epilogue.calls_only = not channels.stepped
+        source, out = self._source(graph, t), image_of(graph.stored(self.node.output))
+        flipped = g.data is not graph.bytes_are and not source.copy_bytes
+        options = self._options(graph, flipped=flipped)
+        by_panels = shares_panels(t, epilogue.threads)
+        # What threads deal out among them: panels, of all groups and in each stripe where the
+        # results do not wait for steps after them.
+        panels, stripes = len(t.panels) * g.groups, -(-t.outputs // t.schedule.stripe)
+        things = panels * stripes if by_panels else t.outputs // PIECE
+        cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE
+        rest = self._rest(graph, epilogue, t) if channels.stepped else None
+        # Where all pixels are as far apart as neighbours are, the image is one long row.
+        in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
+        written = replace(out, pixel=out.pixel * (g.oc // self.g.oc))
+        out_line = channels.stepped or _in_line(written, g)
+        ranges = epilogue.threads > 1 and not by_panels
+        signs = Signs.of(g.data, g.zero_point, graph.bytes_are, copied=source.copy_bytes > 0)
+        return TileLoops(
+            t,
+            Images(g, source, out, signs),
+            channels,
+            calls=_calls(t, epilogue, self.micro, options, ranges=ranges),
+            width=t.outputs if in_line and out_line else g.ow,
+            out_column=written.pixel,
+            arrays=channels.arrays(epilogue, functools.partial(_by_block, t)),
+            rest=rest,
+            ahead=options.ahead,
+            by_panels=by_panels,
+            dealt=(len(t.panels), 1) if channels.stepped else (panels, stripes),
+            pieces=pieces(cycles, things, epilogue.threads),
+            threads=epilogue.threads,
+        )
+
+    def _options(self, graph: Lowered, *, flipped: bool) -> Options:
+        """What the texts of the microkernels may depend on."""
+        streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
+        return replace(
+            self.channels.options,
+            flipped=flipped,
+            # What waits for steps has room for whole blocks.
+            masked=not self.channels.stepped,
+            ahead=AHEAD if self.micro.fetches and streamed else 0,
+        )
+
+    def _rest(self, graph: Lowered, epilogue: Epilogue, t: Tiling) -> Rest:
+        """What takes the results of a microkernel through the rest of the steps."""
+        g, chain, out = t.g, self.channels.rest, image_of(graph.stored(self.node.output))
+        vectors, sums = self.micro.vectors, self.micro.sums
+        acc_index, out_index = f"(q - first) * {t.channels}", _at_pixel(out, g)
+        add = self._add(graph, sums) if sums and g.groups == 1 else None
+        if add and sums:
+            other = image_of(graph.stored(add.operand))
+            dense = t.channels == g.oc == out.pixel
+            count = f"count * {g.oc}" if dense else str(g.oc)
+            operand = f"{epilogue.param(add.operand)} + {_at_pixel(other, g)}"
+            call = sums.call(
+                epilogue, add, f"acc + {acc_index}", operand, f"out + {out_index}", count
+            )
+            if not dense:
+                return Rest(call)
+            return Rest(call, "all" if _in_line(out, g) and _in_line(other, g) else "row")
+        channel = "c" if g.groups == 1 else f"(group * {g.group_out} + c)"
+        axes = output_axes(g, self.node.op, "q", channel)
+        acc_index, out_index = f"{acc_index} + c", f"{out_index} + {channel}"
+        lanes: Code = None
+        if g.groups == 1 and vectors:
+            lanes = write_lanes(vectors, epilogue, chain, acc_index, out_index, axes)
+        elif vectors:
+            epilogue.slower.append("steps one element at a time: groups of channels")
+        return Rest(lanes or write_scalar(epilogue, chain, acc_index, out_index, axes, g.group_out))
+
+    def _add(self, graph: Lowered, sums: Sums) -> QuantizedAdd | FloatAdd | None:
+        """The sum with another tensor that a microkernel's results wait for, if they wait for
+        one."""
+        chain = self.channels.rest
+        add = add_of(graph, chain.steps, chain.start, sums)
+        if isinstance(add, str):
+            return None
+        whole = graph.type(add.operand).shape == graph.type(self.node.output).shape
+        return add if whole else None
 
 
 KERNELS = tuple(
@@ -368,14 +352,8 @@ KERNELS = tuple(
         name=f"{op.name}_tile_{micro.name}",
         op=op,
         isa=micro.name,
-        rejection=rejection,
-        code=functools.partial(_code, micro=micro),
-        scratch=scratch,
-        takes=_takes,
+        prepare=functools.partial(Tiled.of, micro=micro),
         split=True,
-        pack={1: functools.partial(pack, words=micro.words)},
-        candidates=candidates,
-        schedule_rejection=schedule_rejection,
     )
     for micro in MICROKERNELS
     for op in (Conv2d, Dense)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinyai.codegen.ctree import Call, Code, nest
@@ -10,7 +11,7 @@ from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.layout import Copy, copies_of
 from tinyai.codegen.kernels.work_stealing import share
-from tinyai.codegen.lowered import Kernel, Lowered, at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared, at_strides
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
 from tinyai.ops import Transpose
@@ -49,29 +50,37 @@ def _matrices(graph: Lowered, node: Node) -> Matrices | str:
     )
 
 
-def _rejection(graph: Lowered, node: Node) -> str | None:
-    found = _matrices(graph, node)
-    return found if isinstance(found, str) else None
+@dataclass(frozen=True)
+class Turned(Prepared):
+    """A transposition by a microkernel that turns squares. Threads share columns."""
+
+    microkernel: Callable[[Epilogue, int, int], str]
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        return at_strides(graph, self.node, name)
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        matrices = _matrices(graph, self.node)
+        assert isinstance(matrices, Matrices)
+        size = graph.type(self.node.output).dtype.bytes
+        side = REGISTER // size
+        outer, shared = matrices.outer, epilogue.threads > 1
+        call = Call(
+            self.microkernel(epilogue, side, size),
+            f"in0 + {outer.read}",
+            matrices.row_step,
+            f"out + {outer.write}",
+            matrices.column_step,
+            matrices.rows,
+            *(("begin", "end") if shared else (0, matrices.columns)),
+        )
+        return [share(matrices.columns, side) if shared else None, nest(outer.axes, call)]
 
 
-def _code(graph: Lowered, node: Node, epilogue: Epilogue, *, micro: Microkernels) -> Code:
-    """Threads share columns."""
-    matrices = _matrices(graph, node)
-    assert isinstance(matrices, Matrices)
+def _prepared(graph: Lowered, node: Node, *, micro: Microkernels) -> Turned | str:
     assert micro.transpose is not None
-    size = graph.type(node.output).dtype.bytes
-    side = REGISTER // size
-    outer, shared = matrices.outer, epilogue.threads > 1
-    call = Call(
-        micro.transpose(epilogue, side, size),
-        f"in0 + {outer.read}",
-        matrices.row_step,
-        f"out + {outer.write}",
-        matrices.column_step,
-        matrices.rows,
-        *(("begin", "end") if shared else (0, matrices.columns)),
-    )
-    return [share(matrices.columns, side) if shared else None, nest(outer.axes, call)]
+    matrices = _matrices(graph, node)
+    return matrices if isinstance(matrices, str) else Turned(node, micro.transpose)
 
 
 KERNELS = tuple(
@@ -79,9 +88,7 @@ KERNELS = tuple(
         name=f"transpose_{micro.name}",
         op=Transpose,
         isa=micro.name,
-        rejection=_rejection,
-        code=functools.partial(_code, micro=micro),
-        takes=at_strides,
+        prepare=functools.partial(_prepared, micro=micro),
         split=True,
     )
     for micro in MICROKERNELS

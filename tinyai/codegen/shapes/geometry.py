@@ -53,6 +53,8 @@ class Geometry:
         """The geometry that computes ``number`` neighbouring outputs of a row as one, with that
         many times the channels, by a window that is wider by their distance. It reads and writes
         the same elements."""
+        if number == 1:
+            return self
         (rows, columns), (down, along) = self.window.kernel, self.window.strides
         columns += (number - 1) * along
         window = replace(self.window, kernel=(rows, columns), strides=(down, number * along))

@@ -49,7 +49,7 @@ from tinyai.codegen.c import comment_text, identifier, literal
 from tinyai.codegen.constants import Constant
 from tinyai.codegen.index import Axis, element, merge_dims
 from tinyai.codegen.isa import MICROKERNELS
-from tinyai.codegen.isa.vectors import NoVector
+from tinyai.codegen.lowered import Lowered
 from tinyai.errors import OptionError
 from tinyai.ir import (
     Array,
@@ -65,7 +65,15 @@ from tinyai.ir import (
     strides,
 )
 from tinyai.ops import Conv2d, Elementwise, MaxPool2d
-from tinyai.ops.steps import Add, Cast, Clip, FixedPointMultiply
+from tinyai.ops.steps import (
+    Add,
+    Cast,
+    Clip,
+    FixedPointMultiply,
+    LeakyRelu,
+    Lookup,
+    Relu,
+)
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
 from tinyai.target import ARCHITECTURES, PORTABLE, Target
@@ -443,13 +451,35 @@ def test_the_comment_of_a_layer_says_why_a_better_row_was_rejected() -> None:
     ]
 
 
-def test_what_vectors_do_not_do_has_no_form() -> None:
+@pytest.mark.parametrize(
+    ("start", "chain", "lacking"),
+    [
+        (DType.INT32, (Relu(), Cast(DType.INT8)), None),
+        (DType.INT64, (), "elements of int64"),
+        (DType.INT32, (Cast(DType.INT64), Relu()), "int64"),
+        (DType.FLOAT32, (LeakyRelu(0.5),), "leaky_relu of float32"),
+        (DType.INT8, (Lookup((0,) * 256, DType.INT32),), "a table of int32"),
+        (DType.INT32, (FixedPointMultiply((1, 2), (0, 0), axis=0),), "numbers along axis 0"),
+        (
+            DType.INT32,
+            (Add(operand=Operand("in1")),),
+            "an operand of int32[2,1] that is broadcast inside",
+        ),
+        (DType.INT64, (Add(operand=Operand("in2")),), "elements of int64"),
+    ],
+)
+def test_the_first_step_without_a_vector_form_is_told(
+    start: DType, chain: tuple[Step, ...], lacking: str | None
+) -> None:
+    b = Builder("g")
+    for shape, dtype in (((2, 3), start), ((2, 1), DType.INT32), ((2, 3), DType.INT64)):
+        b.input(Type(shape, dtype))
+    graph = Lowered.of(b.graph([]))
+    flat = [Axis("i", (2, 3))]
     every = [each.vectors for each in MICROKERNELS if each.vectors]
     assert every
     for vectors in every:
-        assert "total" in vectors.apply("+", "total", "value", DType.INT32)
-        with pytest.raises(NoVector, match="no vector form of / of int64"):
-            vectors.apply("/", "total", "count", DType.INT64)
+        assert str(vectors.lacks(graph, flat, start, chain)).startswith(str(lacking))
 
 
 def test_the_comment_of_a_layer_says_why_its_steps_are_not_done_in_registers() -> None:

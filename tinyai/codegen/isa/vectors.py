@@ -9,16 +9,15 @@ import numpy as np
 
 from tinyai.codegen.ctree import Code, Declare, For, Statement
 from tinyai.codegen.index import Axis
+from tinyai.codegen.placed import Placed
 from tinyai.codegen.steps import Chain, Epilogue
 from tinyai.ir import Array, DType, Step
 from tinyai.ops.steps import Lookup
 
 
-class NoVector(Exception):
-    """A step, type or place that has no vector form."""
-
-    def __str__(self) -> str:
-        return f"no vector form of {super().__str__()}"
+def no_vector(what: str) -> str:
+    """Why a kernel of vectors rejects a node: a step, type or place that has no vector form."""
+    return f"no vector form of {what}"
 
 
 class Vectors(Protocol):
@@ -27,7 +26,7 @@ class Vectors(Protocol):
     A vector has ``lanes`` of 32 bits, each an integer of any type or a float, or as many lanes as
     it has ``bytes``. The type that methods ask for is that of the lanes: int32, float32, or int8
     and uint8 for bytes. Which lanes of a vector count, the variable ``lanes`` says in C.
-    Methods raise ``NoVector`` with the reason for what has no form.
+    What ``lacks`` names has no form; the other methods are not asked for it.
     """
 
     @property
@@ -35,6 +34,13 @@ class Vectors(Protocol):
 
     @property
     def bytes(self) -> int: ...
+
+    def lacks(
+        self, graph: Placed, axes: Sequence[Axis], dtype: DType, chain: Sequence[Step]
+    ) -> str | None:
+        """What has no vector form of lanes of ``dtype``, which run along the last of ``axes``, a
+        chain of steps from them, and its results; None where all have one."""
+        ...
 
     def mask(self, axis: Axis, lanes: int) -> Declare:
         """The variable ``lanes`` at the axis' position: all, but for those after its end."""
@@ -95,14 +101,11 @@ def write_lanes(
     """A loop over the last axis, many lanes at a time, that takes ``acc[acc_index]`` through the
     steps of a chain to ``out[out_index]``; None where a step has no vector form."""
     last = axes[-1]
-    before = (list(epilogue.params), list(epilogue.arrays))
-    try:
-        value = vectors.load(f"acc + {acc_index}", chain.start)
-        steps = vectors.steps(epilogue, axes, value, chain.start, f"out + {out_index}", chain.steps)
-    except NoVector as reason:
-        epilogue.params, epilogue.arrays = before
-        epilogue.slower.append(f"steps one element at a time: {reason}")
+    if lacking := vectors.lacks(epilogue.graph, axes, chain.start, chain.steps):
+        epilogue.slower.append(f"steps one element at a time: {no_vector(lacking)}")
         return None
+    value = vectors.load(f"acc + {acc_index}", chain.start)
+    steps = vectors.steps(epilogue, axes, value, chain.start, f"out + {out_index}", chain.steps)
     mask = vectors.mask(last, vectors.lanes)
     return For(last.var, 0, last.count, mask, steps, step=vectors.lanes)
 

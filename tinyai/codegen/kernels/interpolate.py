@@ -14,7 +14,7 @@ from tinyai.codegen.c import C_TYPES, less, literal
 from tinyai.codegen.ctree import Assign, Code, Declare, For, let, nest
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
-from tinyai.codegen.isa.vectors import NoVector, Vectors
+from tinyai.codegen.isa.vectors import Vectors
 from tinyai.codegen.kernels.lanes import vector_row
 from tinyai.codegen.kernels.work_stealing import share
 from tinyai.codegen.lowered import (
@@ -158,7 +158,7 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 def _vector_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
     op, loops = node.op, Loops.of(graph, node)
     assert isinstance(op, Interpolate)
-    channels, acc = _channels(loops), graph.type(node.inputs[0]).dtype
+    channels, acc = loops.inner[0], graph.type(node.inputs[0]).dtype
     weights = [[f"{name}_weight" for name in names] for names in (ROWS, COLUMNS)]
     rows = [v.load(f"in0 + {loops.place} + {name} + i", acc) for name in ROWS]
     columns = [v.load(f"row + {name} + c", INT32) for name in COLUMNS]
@@ -191,10 +191,12 @@ def _vector_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> 
     ]
 
 
-def _channels(loops: Loops) -> Axis:
+def _lacking(graph: Lowered, node: Node, v: Vectors) -> str | None:
+    """Why the lanes of either operator are no channels, or what of its steps has no form."""
+    loops, (data,) = Loops.of(graph, node), graph.types(node.inputs)
     if loops.op.layout != NHWC:
-        raise NoVector(f"layout {loops.op.layout}")
-    return loops.inner[0]
+        return f"layout {loops.op.layout}"
+    return v.lacks(graph, loops.axes, loops.op.infer(data).dtype, node.epilogue)
 
 
 # --- In floats -----------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ def _float_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 def _float_vector_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
     op, loops = node.op, Loops.of(graph, node)
     assert isinstance(op, FloatInterpolate)
-    channels, data = _channels(loops), graph.type(node.inputs[0]).dtype
+    channels, data = loops.inner[0], graph.type(node.inputs[0]).dtype
     zero, scale = (
         v.all_lanes(op.zero_point, INT32),
         v.all_lanes(literal(op.scale, FLOAT32), FLOAT32),
@@ -255,8 +257,15 @@ KERNELS = (
         for micro in MICROKERNELS
         if micro.vectors
         for row in (
-            vector_row(micro, Interpolate, _vector_code, takes=result_at_strides, scratch=_scratch),
-            vector_row(micro, FloatInterpolate, _float_vector_code),
+            vector_row(
+                micro,
+                Interpolate,
+                _vector_code,
+                _lacking,
+                takes=result_at_strides,
+                scratch=_scratch,
+            ),
+            vector_row(micro, FloatInterpolate, _float_vector_code, _lacking),
         )
     ),
     Kernel(

@@ -11,7 +11,7 @@ from tinyai.codegen.ctree import Assign, Code, Declare, For, let, nest
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
-from tinyai.codegen.isa.vectors import NoVector, Vectors
+from tinyai.codegen.isa.vectors import Vectors, no_vector
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.pool2d import Pooling
@@ -47,20 +47,11 @@ class Loops:
 
 
 def _elementwise(graph: Lowered, node: Node) -> Loops:
-    (source,) = graph.types(node.inputs)
     axes, at = elementwise.loops(graph, node)
-    if not axes:
-        raise NoVector("a scalar")
-    if not elementwise.in_rows(axes, source.shape):
-        raise NoVector("an input that is broadcast inside of the lanes")
     return Loops(axes, axes, (), at)
 
 
 def _sum(graph: Lowered, node: Node) -> Loops:
-    assert isinstance(node.op, Sum)
-    (source,) = graph.types(node.inputs)
-    if len(source.shape) - 1 in node.op.axes:
-        raise NoVector("a sum over the last axis")
     loops = SumLoops.of(graph, node)
     return Loops(loops.kept, loops.places, loops.reduced, loops.in_index)
 
@@ -68,15 +59,25 @@ def _sum(graph: Lowered, node: Node) -> Loops:
 KINDS: dict[type[Op], Callable[[Lowered, Node], Loops]] = {Elementwise: _elementwise, Sum: _sum}
 
 
+def _lacking(graph: Lowered, node: Node, v: Vectors) -> str | None:
+    """What has no vector form, of a sum or an elementwise node."""
+    (source,) = graph.types(node.inputs)
+    if isinstance(node.op, Sum) and len(source.shape) - 1 in node.op.axes:
+        return "a sum over the last axis"
+    loops = KINDS[type(node.op)](graph, node)
+    if not loops.axes:
+        return "a scalar"
+    if isinstance(node.op, Elementwise) and not elementwise.in_rows(loops.axes, source.shape):
+        return "an input that is broadcast inside of the lanes"
+    return v.lacks(graph, loops.places, node.op.infer(source).dtype, node.epilogue)
+
+
 def _code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
     """Reads a vector of elements before it writes the same ones, so that the output may take the
-    place of an operand of the same type. Raises ``NoVector`` with the reason where the node is none
-    for these kernels."""
+    place of an operand of the same type."""
     (source,) = graph.types(node.inputs)
     loops = KINDS[type(node.op)](graph, node)
     out, last = graph.stored(node.output), loops.axes[-1]
-    if loops.inner and source.dtype.is_float:
-        raise NoVector("a sum of floats")
     value = v.load(f"in0 + {loops.in_index}", source.dtype)
     start, to = node.op.infer(source).dtype, f"out + {stored_index(out, loops.places)}"
     steps = v.steps(epilogue, loops.places, "total" if loops.inner else value, start, to)
@@ -111,13 +112,7 @@ class LanePooling:
     def of(
         cls, graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors, lanes: int
     ) -> LanePooling:
-        """Raises ``NoVector`` with the reason where lanes are no channels, or a window is
-        dilated."""
         p = Pooling.of(graph, node)
-        if p.layout != NHWC:
-            raise NoVector(f"layout {p.layout}")
-        if p.window and p.window.dilation != (1, 1):
-            raise NoVector("a dilated window")
         to = f"out + {stored_index(graph.stored(node.output), p.loops)}"
         return cls(v, p, epilogue.threads, f"in0 + {p.in_index}", to, lanes)
 
@@ -170,11 +165,30 @@ def _over_window(*body: Code) -> Code:
     return For("row", "top", "bottom", For("column", "left", "right", *body))
 
 
+def _lacking_channels(p: Pooling) -> str | None:
+    """Why the lanes of a pooling are no channels."""
+    if p.layout != NHWC:
+        return f"layout {p.layout}"
+    return "a dilated window" if p.window and p.window.dilation != (1, 1) else None
+
+
+def _lacking_pool(graph: Lowered, node: Node, v: Vectors) -> str | None:
+    p = Pooling.of(graph, node)
+    if p.data not in (DType.INT8, DType.UINT8, DType.INT16, DType.INT32):
+        return f"pooling of {p.data}"
+    return _lacking_channels(p) or v.lacks(graph, p.loops, p.total, node.epilogue)
+
+
+def _lacking_max_pool(graph: Lowered, node: Node, v: Vectors) -> str | None:
+    p = Pooling.of(graph, node)
+    if p.data not in NARROW:
+        return f"pooling of {p.data}"
+    return "steps after the pooling" if node.epilogue else _lacking_channels(p)
+
+
 def _pool_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
     """The same for pooling."""
     (source,) = graph.types(node.inputs)
-    if source.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.INT32):
-        raise NoVector(f"pooling of {source.dtype}")
     lanes = LanePooling.of(graph, node, epilogue, v, v.lanes)
     p = lanes.pooling
     steps = v.steps(epilogue, p.loops, "total", p.total, lanes.to)
@@ -236,10 +250,6 @@ def _float_pool_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors)
 def _max_pool_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
     """The largest of bytes, a vector of them at a time."""
     (source,) = graph.types(node.inputs)
-    if source.dtype not in NARROW:
-        raise NoVector(f"pooling of {source.dtype}")
-    if node.epilogue:
-        raise NoVector("steps after the pooling")
     lanes = LanePooling.of(graph, node, epilogue, v, v.bytes)
     joined = v.apply("max", "total", v.load_bytes(lanes.in_index), source.dtype)
     return lanes.code(
@@ -253,6 +263,7 @@ def vector_row(
     micro: Microkernels,
     op: type[Op],
     code: Callable[[Lowered, Node, Epilogue, Vectors], Code],
+    lacking: Callable[[Lowered, Node, Vectors], str | None],
     *,
     takes: Takes = at_strides,
     what: str = "lanes",
@@ -266,12 +277,8 @@ def vector_row(
     )
 
     def prepare(graph: Lowered, node: Node) -> Prepared | str:
-        kernel = prepared(graph, node)
-        try:
-            kernel.code(graph, Epilogue(graph, node))
-        except NoVector as reason:
-            return str(reason)
-        return kernel
+        reason = lacking(graph, node, vectors)
+        return no_vector(reason) if reason else prepared(graph, node)
 
     name = f"{op.name}_{what}_{micro.name}"
     return Kernel(name, op, prepare, isa=micro.name, kind=kind, split=True)
@@ -280,17 +287,21 @@ def vector_row(
 def _rows(micro: Microkernels) -> tuple[Kernel, ...]:
     """The rows of an instruction set."""
     return (
-        vector_row(micro, Elementwise, _code, takes=elementwise.takes),
-        vector_row(micro, Sum, _code),
+        vector_row(micro, Elementwise, _code, _lacking, takes=elementwise.takes),
+        vector_row(micro, Sum, _code, _lacking),
         vector_row(
             micro,
             MaxPool2d,
             _max_pool_code,
+            _lacking_max_pool,
             what="bytes",
             kind=lambda graph, node: graph.type(node.inputs[0]).dtype in NARROW,
         ),
-        *(vector_row(micro, op, _pool_code) for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)),
-        vector_row(micro, FloatAvgPool2d, _float_pool_code),
+        *(
+            vector_row(micro, op, _pool_code, _lacking_pool)
+            for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
+        ),
+        vector_row(micro, FloatAvgPool2d, _float_pool_code, _lacking_pool),
     )
 
 

@@ -1,12 +1,12 @@
 """Epilogues as AVX-512 code: 16 elements at a time, each a 32-bit lane, one statement a step.
 
-A lane holds an integer of any type exactly, or a float. Steps that have no form here make the
-writer answer with a reason; the kernel then writes the scalar steps (``tinyai/codegen/steps.py``).
+A lane holds an integer of any type exactly, or a float. Where a step ``lacks`` a form here, the
+kernel writes the scalar steps (``tinyai/codegen/steps.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from tinyai.codegen.c import literal
 from tinyai.codegen.ctree import Code, Declare
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.index import Axis
-from tinyai.codegen.isa.vectors import NoVector, table_bytes
+from tinyai.codegen.isa.vectors import table_bytes
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
     DIVIDE,
     FIXED_POINT,
@@ -27,9 +27,9 @@ from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
     scale,
 )
 from tinyai.codegen.line import line_of
-from tinyai.codegen.placed import stored_index
+from tinyai.codegen.placed import Placed, stored_index
 from tinyai.codegen.steps import Epilogue
-from tinyai.ir import NARROW, DType, Operand, Step
+from tinyai.ir import NARROW, DType, Operand, Step, Type
 from tinyai.ops import steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
@@ -94,10 +94,81 @@ _SATURATE = {
 }
 
 
+def lacks(graph: Placed, axes: Sequence[Axis], dtype: DType, chain: Sequence[Step]) -> str | None:
+    """``Vectors.lacks``: the first of what has no form, in the order in which it is written."""
+    return next(_lacking(graph, axes, dtype, chain), None)
+
+
+def _lacking(
+    graph: Placed, axes: Sequence[Axis], dtype: DType, chain: Sequence[Step]
+) -> Iterator[str]:
+    if dtype not in _LOAD:
+        yield f"elements of {dtype}"
+    result = yield from _of_steps(graph, axes, dtype, chain)
+    if result not in _STORE:
+        yield f"results of {result}"
+
+
+def _of_steps(
+    graph: Placed, axes: Sequence[Axis], dtype: DType, chain: Sequence[Step]
+) -> Generator[str, None, DType]:
+    if line := line_of(graph, chain, dtype):
+        chain, dtype = chain[line.steps :], DType.INT32
+    for step in chain:
+        if step.operand:
+            of = graph.type(step.operand.tensor)
+            yield from _of_operand(graph, axes[-1], step.operand.tensor)
+            yield from _of_steps(graph, axes, of.dtype, step.operand.steps)
+        yield from _of_step(axes, step, dtype)
+        dtype = step.result(dtype)
+    return dtype
+
+
+def _of_operand(graph: Placed, last: Axis, tensor: str) -> Iterator[str]:
+    of, constant = graph.type(tensor), graph.number(tensor) is not None
+    along = _along(last, of)
+    if constant or (set(along) == {1} and along != last.sizes):
+        if of.dtype is DType.INT64:
+            yield "numbers of int64"
+    elif along != last.sizes:
+        yield f"an operand of {of} that is broadcast inside of the lanes"
+    elif of.dtype not in _LOAD:
+        yield f"elements of {of.dtype}"
+
+
+def _of_step(axes: Sequence[Axis], step: Step, dtype: DType) -> Iterator[str]:
+    match step:
+        case steps.Cast(to):
+            if DType.INT64 in (dtype, to):
+                yield "int64"
+        case steps.Lookup(_, to):
+            if to not in NARROW:
+                yield f"a table of {to}"
+        case steps.FixedPointMultiply():
+            last = sum(len(axis.sizes) for axis in axes) - 1
+            one_number = all(len(set(n)) == 1 for n in (step.multiplier, step.left, step.right))
+            if not one_number and (step.axis != last or len(axes[-1].sizes) != 1):
+                yield f"numbers along axis {step.axis}"
+        case steps.Round() | steps.Clip() | steps.Relu():
+            pass
+        case steps.MultiplyAdd() if dtype.is_float:
+            pass
+        case steps.Divide() if dtype is DType.INT32:
+            pass
+        case _:
+            integer = _CHOICE | _INTEGER if dtype is DType.INT32 else _CHOICE
+            if type(step) not in (_FLOAT if dtype.is_float else integer):
+                yield f"{step.name} of {dtype}"
+
+
+def _along(last: Axis, of: Type) -> tuple[int, ...]:
+    """A tensor's sizes in the dimensions of the lanes' axis."""
+    sizes = of.shape[-len(last.sizes) :] if of.shape else ()
+    return (1,) * (len(last.sizes) - len(sizes)) + tuple(sizes)
+
+
 def load(address: str, dtype: DType) -> str:
     """The elements at an address, where the mask ``lanes`` says so, as lanes."""
-    if dtype not in _LOAD:
-        raise NoVector(f"elements of {dtype}")
     return _LOAD[dtype].format(address)
 
 
@@ -119,10 +190,7 @@ class VectorSteps:
         self, value: str, dtype: DType, address: str, chain: Sequence[Step] | None = None
     ) -> Code:
         """Statements that take lanes of ``dtype`` through all steps, or those of ``chain``, and
-        store the result at an address.
-
-        Raises ``NoVector`` with the reason where a step has no form.
-        """
+        store the result at an address."""
         chain = self.epilogue.node.epilogue if chain is None else chain
         stored = self._stored(value, dtype, address, chain)
         if self.needs:
@@ -137,8 +205,6 @@ class VectorSteps:
             dtype = chain[-1].result(dtype)
             return _SATURATE[dtype].format(address, value) + ";"
         value, dtype = self._chain(chain[-2:] if saturates else (), value, dtype)
-        if dtype not in _STORE:
-            raise NoVector(f"results of {dtype}")
         return _STORE[dtype].format(address, value) + ";"
 
     def _chain(self, chain: Sequence[Step], value: str, dtype: DType) -> tuple[str, DType]:
@@ -210,28 +276,18 @@ class VectorSteps:
         of = self.epilogue.graph.type(tensor)
         at = stored_index(self.epilogue.graph.stored(tensor), self.axes)
         pointer = self.epilogue.param(tensor)
-        last = self.axes[-1]
-        have = of.shape[-len(last.sizes) :] if of.shape else ()
-        have = (1,) * (len(last.sizes) - len(have)) + tuple(have)
-        if have == last.sizes:
+        if _along(self.axes[-1], of) == self.axes[-1].sizes:
             return load(f"{pointer} + {at}", of.dtype)
-        if set(have) == {1}:
-            return _all_lanes(f"{pointer}[{at}]", of.dtype)
-        raise NoVector(f"an operand of {of} that is broadcast inside of the lanes")
+        return _all_lanes(f"{pointer}[{at}]", of.dtype)
 
-    def _numbers(self, values: tuple[int, ...], axis: int | None) -> str:
+    def _numbers(self, values: tuple[int, ...]) -> str:
         """One number of a step, or those of the lanes' channels."""
         if len(set(values)) == 1:
             return f"_mm512_set1_epi32({literal(values[0], DType.INT32)})"
-        rank = sum(len(each.sizes) for each in self.axes)
-        if axis != rank - 1 or len(self.axes[-1].sizes) != 1:
-            raise NoVector(f"numbers along axis {axis}")
         name = self.epilogue.array(np.array(values, np.int32))
         return f"_mm512_maskz_loadu_epi32(lanes, {name} + {self.axes[-1].var})"
 
     def _lookup(self, step: steps.Lookup, value: str, dtype: DType) -> str:
-        if step.to not in NARROW:
-            raise NoVector(f"a table of {step.to}")
         table = self.epilogue.array(table_bytes(step, dtype))
         found = f"{self.need(LOOKUP)}({value}, {table})"
         return _cast(found, DType.INT32, step.to)
@@ -246,11 +302,7 @@ class VectorSteps:
         if isinstance(step, steps.Lookup):
             return self._lookup(step, value, dtype)
         if isinstance(step, steps.FixedPointMultiply):
-            if dtype is not DType.INT32:
-                raise NoVector(f"{step.name} of {dtype}")
-            numbers = [
-                self._numbers(n, step.axis) for n in (step.multiplier, step.left, step.right)
-            ]
+            numbers = [self._numbers(n) for n in (step.multiplier, step.left, step.right)]
             if step.ties == "upward" and not any(step.left):
                 return f"{self.need(FIXED_POINT_RIGHT)}({value}, {numbers[0]}, {numbers[2]})"
             return f"{self.need(FIXED_POINT[step.ties])}({', '.join((value, *numbers))})"
@@ -258,7 +310,7 @@ class VectorSteps:
             return _float(step, value, operand)
         if isinstance(step, steps.Divide) and dtype is DType.INT32:
             return f"{self.need(DIVIDE)}({value}, {operand})"
-        return _integer(step, value, operand, dtype)
+        return _integer(step, value, operand)
 
 
 def _saturates(chain: Sequence[Step]) -> bool:
@@ -277,14 +329,10 @@ def _holds(dtype: DType, bounds: tuple[float, float] | None) -> bool:
 
 
 def _all_lanes(value: str, dtype: DType) -> str:
-    if dtype is DType.INT64:
-        raise NoVector("numbers of int64")
     return f"_mm512_set1_ps({value})" if dtype.is_float else f"_mm512_set1_epi32({value})"
 
 
 def _cast(value: str, dtype: DType, to: DType) -> str:
-    if DType.INT64 in (dtype, to):
-        raise NoVector("int64")
     if dtype.is_float:
         if to.is_float:
             return value
@@ -317,20 +365,16 @@ def _float(step: Step, value: str, operand: str | None) -> str:
                 (operand, value) if isinstance(step, steps.AddProduct) else (value, operand)
             )
             return f"_mm512_fmadd_ps({times}, {number}, {plus})"
-    if type(step) in _FLOAT and operand is not None:
-        return _FLOAT[type(step)](value, operand)
-    raise NoVector(f"{step.name} of float32")
+    assert operand is not None, step
+    return _FLOAT[type(step)](value, operand)
 
 
-def _integer(step: Step, value: str, operand: str | None, dtype: DType) -> str:
+def _integer(step: Step, value: str, operand: str | None) -> str:
     match step:
         case steps.Clip(low, high):
             bounds = [f"_mm512_set1_epi32({literal(b, DType.INT32)})" for b in (high, low)]
             return f"_mm512_max_epi32(_mm512_min_epi32({value}, {bounds[0]}), {bounds[1]})"
         case steps.Relu():
             return f"_mm512_max_epi32({value}, _mm512_setzero_si512())"
-    if operand is not None and type(step) in _CHOICE:
-        return _CHOICE[type(step)](value, operand)
-    if operand is not None and type(step) in _INTEGER and dtype is DType.INT32:
-        return _INTEGER[type(step)](value, operand)
-    raise NoVector(f"{step.name} of {dtype}")
+    assert operand is not None, step
+    return (_CHOICE | _INTEGER)[type(step)](value, operand)

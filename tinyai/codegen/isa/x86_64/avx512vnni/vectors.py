@@ -8,9 +8,9 @@ from typing import Literal
 
 from tinyai.codegen.ctree import Call, Code, Declare
 from tinyai.codegen.index import Axis
-from tinyai.codegen.isa.vectors import NoVector
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN
-from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES, VectorSteps, load
+from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES, VectorSteps, lacks, load
+from tinyai.codegen.placed import Placed
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Step
 
@@ -36,6 +36,11 @@ class Vectors512:
 
     lanes: int = LANES
     bytes: int = 64
+
+    def lacks(
+        self, graph: Placed, axes: Sequence[Axis], dtype: DType, chain: Sequence[Step]
+    ) -> str | None:
+        return lacks(graph, axes, dtype, chain)
 
     def mask(self, axis: Axis, lanes: int) -> Declare:
         suffix = "ULL" if lanes == 64 else ""
@@ -68,8 +73,6 @@ class Vectors512:
     def apply(
         self, operator: Literal["+", "-", "*", "/", ">>", "max"], a: str, b: str, dtype: DType
     ) -> str:
-        if (operator, dtype) not in _NAMES:
-            raise NoVector(f"{operator} of {dtype}")
         return f"_mm512_{_NAMES[operator, dtype]}_{_ENDS[dtype]}({a}, {b})"
 
     def real(self, value: str) -> str:

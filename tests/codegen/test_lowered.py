@@ -196,7 +196,6 @@ def test_a_lowered_graph_cannot_be_changed() -> None:
 # --- What the verifier refuses -------------------------------------------------------------------
 
 AROUND = Border(1, 1, 1, 1, 0)
-SCHEDULE = Schedule((Tile(8, 16),), 16, unrolled=True)
 
 
 def rows(kernel: str, *outputs: str) -> Callable[[Lowered], Lowered]:
@@ -238,8 +237,13 @@ def without_rows_of(name: str) -> Callable[[Lowered], Lowered]:
     return changed
 
 
-def without_schedule(name: str, graph: Lowered) -> Lowered:
-    return replace(graph, schedules={n: s for n, s in graph.schedules.items() if n != name})
+def without_schedule_of(name: str) -> Callable[[Lowered], Lowered]:
+    def changed(graph: Lowered) -> Lowered:
+        choice = graph.variants[GENERIC][name]
+        uncut = replace(choice, prepared=replace(choice.prepared, schedule=None))
+        return replace(graph, variants={GENERIC: graph.variants[GENERIC] | {name: uncut}})
+
+    return changed
 
 
 WRONG = {
@@ -254,21 +258,7 @@ WRONG = {
         "kernel of %t3 for generic",
         "conv2d_tile_avx2, for conv2d on avx2",
     ),
-    "a schedule without a choice": (
-        lambda graph: replace(graph, schedules=graph.schedules | {"t7": SCHEDULE}),
-        "schedule of %t7",
-        "one",
-    ),
-    "a choice without a schedule": (
-        lambda graph: replace(graph, schedules={"t3": SCHEDULE, "t6": SCHEDULE}),
-        "schedule of %t10",
-        "none",
-    ),
-    "a schedule of nothing": (
-        lambda graph: replace(graph, schedules=graph.schedules | {"t99": SCHEDULE}),
-        "schedule of %t99",
-        "no node makes it",
-    ),
+    "a choice without a schedule": (without_schedule_of("t10"), "schedule of %t10", "none"),
     "a border around an input": (bordered("in0"), "storage of %in0", "not made by a node"),
     "a border around an output": (bordered("t10"), "storage of %t10", "an output"),
     "storage of nothing": (
@@ -302,7 +292,7 @@ WRONG = {
         "read by %t7: concatenate_scalar",
     ),
     "a subview that its maker cannot write": (
-        lambda graph: without_schedule("t3", rows("conv2d_patches_scalar", "t3")(graph)),
+        rows("conv2d_patches_scalar", "t3"),
         "storage of %t3",
         "written by %t3: conv2d_patches_scalar",
     ),

@@ -16,6 +16,7 @@ from tinyai.backend import compile_graph
 from tinyai.codegen.kernels.tiling import cost, schedules, split
 from tinyai.codegen.schedules import layer_key, read_tuning, write_tuning
 from tinyai.codegen.shapes.geometry import Geometry
+from tinyai.codegen.shapes.machine import VECTORS
 from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.errors import OptionError
@@ -67,7 +68,7 @@ def tuning_file(folder: Path, change: Callable[[Schedule], Schedule]) -> Path:
     ids=["wide panels", "even panels", "few outputs", "one output"],
 )
 def test_the_cost_model_chooses(layer: Geometry, expected: str) -> None:
-    best = schedules(layer, waiting=0, threads=1)[0]
+    best = schedules(layer, VECTORS, waiting=0, threads=1)[0]
     tiles, stripe, loop = expected.split(", ")
     assert " ".join(map(str, best.panels)) == tiles
     assert f"stripes of {best.stripe}" == stripe
@@ -75,25 +76,26 @@ def test_the_cost_model_chooses(layer: Geometry, expected: str) -> None:
 
 
 def test_a_result_that_would_push_the_input_out_of_the_cache_is_computed_in_stripes() -> None:
-    best = schedules(geometry(112, 16, 96), waiting=0, threads=1)[0]
+    best = schedules(geometry(112, 16, 96), VECTORS, waiting=0, threads=1)[0]
     assert best.stripe < 112 * 112
-    assert schedules(geometry(28, 16, 96), waiting=0, threads=1)[0].stripe == 28 * 28
+    assert schedules(geometry(28, 16, 96), VECTORS, waiting=0, threads=1)[0].stripe == 28 * 28
 
 
 def test_sums_that_wait_for_steps_stay_in_the_nearest_cache() -> None:
     layer = geometry(64, 16, 128)
-    best = schedules(layer, waiting=4, threads=1)[0]
-    assert Tiling(layer, best).waiting_bytes(4) <= 48 * 1024
+    best = schedules(layer, VECTORS, waiting=4, threads=1)[0]
+    assert Tiling(layer, best, VECTORS).waiting_bytes(4) <= 48 * 1024
 
 
 @pytest.mark.parametrize("waiting", [0, 1, 4])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_candidate_fits_and_the_cheapest_is_the_first(waiting: int, threads: int) -> None:
     for layer in (geometry(7, 3, 100, 3), geometry(1, 40, 300), geometry(40, 16, 96, 3, 2)):
-        found = schedules(layer, waiting=waiting, threads=threads)
+        found = schedules(layer, VECTORS, waiting=waiting, threads=threads)
         assert len(set(found)) == len(found) > 1
-        assert [Tiling(layer, each).rejection() for each in found] == [None] * len(found)
-        costs = [cost(Tiling(layer, each), waiting=waiting, threads=threads) for each in found]
+        tilings = [Tiling(layer, each, VECTORS) for each in found]
+        assert [each.rejection() for each in tilings] == [None] * len(found)
+        costs = [cost(each, waiting=waiting, threads=threads) for each in tilings]
         assert costs == sorted(costs)
 
 

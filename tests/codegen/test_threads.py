@@ -12,7 +12,7 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +27,11 @@ from tests.support.prequantized import from_tflite, tflite_file
 from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
 from tinyai.backend import MACS_OF_A_THREAD, compile_graph, pipeline, with_useful_threads
 from tinyai.codegen.helpers import COVER
-from tinyai.codegen.kernels import Kernel, tile, tiling, work_stealing
+from tinyai.codegen.kernels import Kernel, tile, work_stealing
 from tinyai.codegen.kernels.tiling import shares_panels
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.geometry import Geometry
+from tinyai.codegen.shapes.machine import VECTORS
 from tinyai.codegen.shapes.tiling import cover
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.source import graph_from_region
@@ -59,12 +60,10 @@ def deep_runner(threads: int = 3) -> Runner:
 
 
 @pytest.fixture(autouse=True)
-def light(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights as few as those below are heavy enough to be read once, panel by panel."""
-    monkeypatch.setattr(tiling, "HEAVY_BYTES", 40_000)
-    tiling.schedules.cache_clear()
-    yield
-    tiling.schedules.cache_clear()
+    machine = replace(VECTORS, heavy_bytes=40_000)
+    monkeypatch.setattr(tile.Tiled, "machine", property(lambda _: machine))
 
 
 @pytest.fixture(params=["shares", "pieces"])
@@ -154,9 +153,10 @@ def test_only_weights_from_afar_make_threads_share_the_panels_of_many_outputs(
     net = Network(b, "NHWC", np.random.default_rng(8))
     x = net.conv(b.input(Type((1, 7, 7, 256), DType.INT8)), 256, 1, "panels")
     graph = compile_graph(b.graph([x]), Target(isa="generic")).graph
-    assert shares_panels(tiling_of(graph, graph.nodes[0]), 2)
-    monkeypatch.setattr(tiling, "HEAVY_BYTES", 256 * 256)
-    assert not shares_panels(tiling_of(graph, graph.nodes[0]), 2)
+    cut = tiling_of(graph, graph.nodes[0])
+    assert shares_panels(cut, 2)
+    near = replace(cut.machine, heavy_bytes=256 * 256)
+    assert not shares_panels(replace(cut, machine=near), 2)
 
 
 def test_outputs_are_covered_at_run_time_as_at_code_generation_time() -> None:

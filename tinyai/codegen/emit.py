@@ -356,7 +356,8 @@ class _Variant:
         lines = [f"{number}: {node.op.name}  {self._types(node)}"]
         lines += [f"then {format_steps(node.epilogue, self._show)}"] if node.epilogue else []
         lines += [f"from {', '.join(node.sources)}"] if node.sources else []
-        schedule, tensor = self.graph.schedules.get(node.output), self.graph.tensors[node.output]
+        tensor = self.graph.tensors[node.output]
+        schedule = self.choices[node.output].prepared.schedule
         lines += [f"cut into {schedule}"] if schedule else []
         lines += [f"quantized: {tensor.quant}"] if tensor.quant else []
         lines += [f"stored: {tensor.stored}"] if tensor.stored else []

@@ -40,7 +40,8 @@ class Prepared:
     """
 
     node: Node
-    # Whether the kernel leaves a choice of schedules.
+    # How the layer is cut up, once that is decided, and whether the kernel leaves a choice.
+    schedule: Schedule | None = field(default=None, kw_only=True)
     scheduled: ClassVar[bool] = False
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
@@ -64,8 +65,8 @@ class Prepared:
 
     def candidates(self, graph: Lowered) -> Iterable[Schedule]:
         """The schedules that the node may have for the graph's threads, the best by the kernel's
-        own cost model first. They are the same for all kernels that read the same packed
-        weights."""
+        own cost model first. They are the same for all kernels of equal machines, which read the
+        same packed weights."""
         return ()
 
     def schedule_rejection(self, graph: Lowered, schedule: Schedule) -> str | None:
@@ -163,21 +164,18 @@ class Lowered(Placed):
 
     - ``variants``: for each instruction set of the file the kernel of each node.
     - ``threads``: how many the code is written for; one where no kernel has work for more.
-    - ``schedules`` of the nodes whose kernels leave a choice.
     - ``alignment`` of the arena and of each tensor in it, in bytes.
     - ``ports_in_arena``: inputs and outputs live in the arena too, not with the caller.
     """
 
     variants: Variants = field(default_factory=dict)
     threads: int = 1
-    schedules: Mapping[str, Schedule] = field(default_factory=dict)
     alignment: int = ALIGNMENT
     ports_in_arena: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("variants", "schedules"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        object.__setattr__(self, "variants", MappingProxyType(dict(self.variants)))
 
     @classmethod
     def of(cls, graph: Graph, variants: Variants | None = None, threads: int = 1) -> Lowered:
@@ -208,6 +206,16 @@ class Lowered(Placed):
     def has_choice(self, node: Node) -> bool:
         """Whether a kernel of the node leaves a choice of schedules."""
         return any(kernel.scheduled for kernel in self.kernels(node))
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """How nodes are cut up whose kernels leave a choice: by the first variant that does."""
+        cut = ((n.output, kernel.schedule) for n in self.nodes for kernel in self.kernels(n))
+        schedules: dict[str, Schedule] = {}
+        for output, schedule in cut:
+            if schedule:
+                schedules.setdefault(output, schedule)
+        return schedules
 
     def scratch_bytes(self) -> dict[str, int]:
         """Working memory that each node's kernels ask for at most, by the node's output."""
@@ -243,12 +251,13 @@ class Lowered(Placed):
 def print_lowered(graph: Lowered) -> str:
     """The graph as text, and below it what was decided of each node and its result."""
     lines = [print_graph(graph), f"lowered for {graph.threads} thread(s) {{"]
+    schedules = graph.schedules
     for node in graph.nodes:
         rows = (
             f"{isa.name}: {rows[node.output].kernel.name}" for isa, rows in graph.variants.items()
         )
         facts = [", ".join(rows)]
-        if schedule := graph.schedules.get(node.output):
+        if schedule := schedules.get(node.output):
             facts.append(f"cut into {schedule}")
         if storage := graph.storage.get(node.output):
             facts.append(f"stored {storage}")
@@ -268,17 +277,13 @@ def verify_lowered(graph: Lowered) -> Lowered:
     """Return ``graph`` when its decisions obey the rules, else raise ``GraphError``.
 
     Rules: every variant has a row for each node, of the node's operator and of the variant's
-    instruction set; the nodes whose kernels leave a choice have a schedule, and no others; only
-    what a node makes and the region does not return has a border or is a subview; a border lies
-    around an image, and its value is one of the image's type; a subview lies in a concatenation's
-    result, where a reader expects it; whoever makes or reads a tensor takes it as it is stored.
+    instruction set, with a schedule where it leaves a choice; only what a node makes and the region
+    does not return has a border or is a subview; a border lies around an image, and its value is
+    one of the image's type; a subview lies in a concatenation's result, where a reader expects it;
+    whoever makes or reads a tensor takes it as it is stored.
     """
     for isa, rows in graph.variants.items():
         _check_rows(graph, isa, rows)
-    for node in graph.nodes:
-        _check_schedule(graph, node)
-    if unknown := set(graph.schedules) - set(graph.makers):
-        raise GraphError(f"schedule of %{min(unknown)}", found="no node makes it")
     for name, storage in graph.storage.items():
         for found, allowed in _wrong(graph, name, storage):
             raise GraphError(f"storage of %{name}: {storage}", found=found, allowed=allowed)
@@ -297,16 +302,12 @@ def _check_rows(graph: Lowered, isa: IsaVariant, rows: Mapping[str, Choice]) -> 
                 found=f"{kernel.name}, for {kernel.op.name} on {kernel.isa}",
                 allowed=f"a row for {op.name} on {' or '.join(isa.rows)}",
             )
-
-
-def _check_schedule(graph: Lowered, node: Node) -> None:
-    has = node.output in graph.schedules
-    if has != graph.has_choice(node):
-        raise GraphError(
-            f"schedule of %{node.output}",
-            found="one" if has else "none",
-            allowed="one where a kernel of the node leaves a choice, else none",
-        )
+        if choice.prepared.scheduled and choice.prepared.schedule is None:
+            raise GraphError(
+                f"schedule of %{output} for {isa.name}",
+                found="none",
+                allowed="one where the kernel leaves a choice",
+            )
 
 
 def _wrong(graph: Lowered, name: str, storage: Storage) -> Iterator[tuple[object, object]]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Lowered, Prepared
 from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.errors import OptionError
 from tinyai.files import written_whole
@@ -31,20 +31,38 @@ Tuning = Mapping[str, Schedule]
 def with_schedules(
     graph: Lowered, tuning: Tuning, schedules: Mapping[str, Schedule] | None = None
 ) -> Lowered:
-    """The graph with a schedule for each node whose kernels leave a choice: that of ``schedules``,
-    by the node's output, that of ``tuning``, or the cheapest candidate.
+    """The graph with a schedule for each node and variant whose kernel leaves a choice: that of
+    ``schedules``, by the node's output, that of ``tuning``, or the cheapest candidate. Variants
+    whose machines are equal get the same.
 
     Raises ``OptionError`` where a schedule does not fit its node.
     """
-    given = schedules or {}
-    found = {}
-    for node in filter(graph.has_choice, graph.nodes):
-        cheapest = next(candidates_of(graph, node))
-        key = layer_key(graph, node, graph.threads)
-        schedule = given.get(node.output) or tuning.get(key, cheapest)
-        _check_fits(graph, node, key, schedule, cheapest)
-        found[node.output] = schedule
-    return replace(graph, schedules=found)
+    given, variants = schedules or {}, {}
+    for isa, rows in graph.variants.items():
+        variants[isa] = dict(rows)
+        for node in graph.nodes:
+            choice = rows[node.output]
+            if choice.prepared.scheduled:
+                key = layer_key(graph, node, graph.threads)
+                known = given.get(node.output) or tuning.get(key)
+                prepared = _cut(graph, choice.prepared, key, known)
+                variants[isa][node.output] = replace(choice, prepared=prepared)
+    return replace(graph, variants=variants)
+
+
+def _cut(graph: Lowered, kernel: Prepared, key: str, known: Schedule | None) -> Prepared:
+    """A kernel with a schedule that is known, or the cheapest."""
+    cheapest = next(iter(kernel.candidates(graph)))
+    schedule = known or cheapest
+    rejection = kernel.schedule_rejection(graph, schedule)
+    if rejection is not None:
+        raise OptionError(
+            f"schedule of {key}",
+            found=rejection,
+            allowed=f"for example {cheapest}",
+            hint="measure the layer again: remove it from the file, and run tinyai tune",
+        )
+    return replace(kernel, schedule=schedule)
 
 
 def candidates_of(graph: Lowered, node: Node) -> Iterator[Schedule]:
@@ -62,20 +80,6 @@ def layer_key(graph: Graph, node: Node, threads: int) -> str:
     inputs = ", ".join(map(str, graph.types(node.inputs)))
     steps = "".join(f" >> {step.name}" for step in node.epilogue)
     return f"{op}: {inputs} -> {graph.type(node.output)}{steps}; threads {threads}"
-
-
-def _check_fits(
-    graph: Lowered, node: Node, key: str, schedule: Schedule, example: Schedule
-) -> None:
-    for kernel in graph.kernels(node):
-        rejection = kernel.schedule_rejection(graph, schedule)
-        if rejection is not None:
-            raise OptionError(
-                f"schedule of {key}",
-                found=rejection,
-                allowed=f"for example {example}",
-                hint="measure the layer again: remove it from the file, and run tinyai tune",
-            )
 
 
 def read_tuning(file: str | os.PathLike[str], machine: str | None = None) -> dict[str, Schedule]:

@@ -16,6 +16,7 @@ from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa.vectors import Vectors
 from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
+from tinyai.codegen.shapes.machine import VECTORS, Machine
 from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 
@@ -57,7 +58,7 @@ class Options:
 
 
 class TileMicrokernel(Protocol):
-    """Results of ``pixels`` neighbouring outputs by a weight panel, ``blocks`` of 16 channels."""
+    """Results of ``pixels`` neighbouring outputs by a weight panel of so many ``blocks``."""
 
     def __call__(
         self, epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options
@@ -100,7 +101,7 @@ class Microkernels:
     - ``name``: what rows of the kernel table that are made of them have as ``Kernel.isa``.
     - ``tall``: tile microkernels are for a number of outputs each; else one takes any number.
     - ``fetches``: tile microkernels fetch weights in time, where they are told how far ahead.
-    - ``words``: of four bytes of a channel's weights that are neighbours in a panel.
+    - ``machine``: the core that they are for, by which layers are cut up and weights packed.
     - ``rounds``: instructions round products and shifts.
     - ``fewest``: channels of which depthwise microkernels are worth their while; where there are
       fewer, neighbouring pixels fill the lanes.
@@ -118,7 +119,7 @@ class Microkernels:
     depthwise: DepthwiseMicrokernel
     tall: bool = False
     fetches: bool = False
-    words: int = 1
+    machine: Machine = VECTORS
     rounds: bool = False
     fewest: int = 64
     half: bool = False

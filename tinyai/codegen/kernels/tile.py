@@ -40,37 +40,40 @@ from tinyai.codegen.kernels.image import (
     takes_image,
 )
 from tinyai.codegen.kernels.tile_loops import Rest, TileLoops, WeightPanelCall, looped
-from tinyai.codegen.kernels.tiling import FAR_BYTES, schedules, shares_panels
+from tinyai.codegen.kernels.tiling import schedules, shares_panels
 from tinyai.codegen.kernels.work_stealing import pieces
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared, at_strides
 from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.shapes.geometry import Geometry
+from tinyai.codegen.shapes.machine import Machine
 from tinyai.codegen.shapes.schedule import Schedule, Tile
-from tinyai.codegen.shapes.tiling import LANES, Tiling, cover
+from tinyai.codegen.shapes.tiling import Tiling, cover
 from tinyai.codegen.steps import Epilogue, write_scalar
 from tinyai.ir import Array, DType, Node
 from tinyai.ops import Conv2d, Dense
 
-# Weights that do not stay in a core's caches from call to call are fetched in time: while one panel
-# is computed, the next one and, as far as there is time, so many bytes after it.
-AHEAD = 512 * 1024
 # The most bytes of weights of outputs that are computed as one.
 TOGETHER_BYTES = 16 * 1024
 # Schedules that are worth a try of each other way to share a layer or to see its outputs.
 OTHERS = 4
 # Every piece of a share reads the weights again: it is so many outputs at least.
-PIECE, MACS_A_CYCLE = 48, 64
+PIECE = 48
 
 
-def _panel(taps: Array, together: int) -> Array:
-    """[channels, rows, bytes] -> [rows][bytes / together, channels, together], and words of what is
-    left at the end of a row."""
+def _panel(taps: Array, machine: Machine) -> Array:
+    """[channels, rows, bytes] -> [rows][steps, blocks, words of a step, lanes, bytes of a word]:
+    the weights of a product after the other, and words of four bytes of what is left at the end of
+    a row."""
     channels, rows, count = taps.shape
-    whole = count - count % together
+    word = 4 * machine.words
+    step = max(machine.depth, word)
+    whole = count - count % step
     parts: list[Array] = []
-    for piece, size in ((taps[:, :, :whole], together), (taps[:, :, whole:], 4)):
-        words = piece.reshape(channels, rows, piece.shape[2] // size, size).transpose(1, 2, 0, 3)
-        parts.append(words.reshape(rows, -1))
+    for piece, size, bytes in ((taps[:, :, :whole], step, word), (taps[:, :, whole:], 4, 4)):
+        steps = piece.shape[2] // size
+        blocks = channels // machine.lanes, machine.lanes
+        words = piece.reshape(*blocks, rows, steps, size // bytes, bytes)
+        parts.append(words.transpose(2, 3, 0, 4, 1, 5).reshape(rows, -1))
     packed: Array = np.concatenate(parts, axis=1).reshape(-1)
     return packed
 
@@ -87,22 +90,22 @@ def _calls(
     """For each panel the microkernels that cover a stripe of outputs, and where its weights begin.
     ``ranges`` says that stripes of any length come, because threads share the outputs."""
     calls = []
-    stripe = t.schedule.stripe
+    stripe, lanes = t.schedule.stripe, t.machine.lanes
     at = 0
     for number, panel in enumerate(t.panels):
         pixels = panel.outputs if micro.tall else 1
         # Where windows overlap, one microkernel serves every length: it goes row by row.
-        lower = pixels > 1 and not t.overlap(Tile(pixels, LANES * panel.blocks))
+        lower = pixels > 1 and not t.overlap(Tile(pixels, lanes * panel.blocks))
         rest = t.outputs % stripe
         first, others = cover(stripe, pixels) if lower else (stripe, False)
         last_first, last_others = cover(rest, pixels) if lower and rest else (first, others)
-        valid = t.g.group_out - panel.channel - LANES * (panel.blocks - 1)
+        valid = t.g.group_out - panel.channel - lanes * (panel.blocks - 1)
         other = others or last_others or (ranges and lower)
-        masked = replace(options, masked=options.masked and valid < LANES)
+        masked = replace(options, masked=options.masked and valid < lanes)
         microkernel = functools.partial(
             micro.tile, epilogue, t, blocks=panel.blocks, options=masked
         )
-        size = t.k * LANES * panel.blocks
+        size = t.k * lanes * panel.blocks
         calls.append(
             WeightPanelCall(
                 number,
@@ -112,7 +115,7 @@ def _calls(
                 first=first,
                 last_first=last_first,
                 bytes=size,
-                last_block=(1 << min(valid, LANES)) - 1,
+                last_block=(1 << min(valid, lanes)) - 1,
                 weights=at,
                 channel=panel.channel,
             )
@@ -155,17 +158,21 @@ class Tiled(Prepared):
             return f"{g.group_in} input channels a group"
         return cls(node, micro, g, Channels.of(graph, node, g, rounds=micro.rounds))
 
+    @property
+    def machine(self) -> Machine:
+        return self.micro.machine
+
     # --- How the layer is cut up ------------------------------------------------------------------
 
     @functools.cached_property
     def _numbers(self) -> tuple[int, ...]:
         """How many neighbouring outputs can be computed as one, the most first."""
-        g = self.g
-        few = isinstance(self.node.op, Conv2d) and g.groups == 1 and 2 * g.oc <= LANES
+        g, lanes = self.g, self.machine.lanes
+        few = isinstance(self.node.op, Conv2d) and g.groups == 1 and 2 * g.oc <= lanes
         if not few or g.window.dilation[1] > 1 or self.channels.stepped:
             return (1,)
-        numbers = (n for n in range(LANES // g.oc, 1, -1) if g.ow % n == 0)
-        return *(n for n in numbers if g.together(n).k * LANES <= TOGETHER_BYTES), 1
+        numbers = (n for n in range(lanes // g.oc, 1, -1) if g.ow % n == 0)
+        return *(n for n in numbers if g.together(n).k * lanes <= TOGETHER_BYTES), 1
 
     def _together(self, graph: Lowered) -> tuple[int, ...]:
         """The same for the result as it is stored: neighbours side by side."""
@@ -174,11 +181,12 @@ class Tiled(Prepared):
 
     def tiling(self, graph: Lowered) -> Tiling:
         """How the node is cut up, as its schedule says."""
-        return self._tiling(graph.schedules[self.node.output], self._together(graph))
+        assert self.schedule is not None, self.node.output
+        return self._tiling(self.schedule, self._together(graph))
 
     def _tiling(self, schedule: Schedule, numbers: tuple[int, ...]) -> Tiling:
         number = schedule.together if schedule.together in numbers else numbers[0]
-        return Tiling(self.g.together(number), schedule)
+        return Tiling(self.g.together(number), schedule, self.machine)
 
     @property
     def _waiting(self) -> int:
@@ -188,17 +196,20 @@ class Tiled(Prepared):
     def candidates(self, graph: Lowered) -> Iterator[Schedule]:
         """The cheapest by the cost model, some that threads share in the other way, or with other
         numbers of outputs as one, and the rest of the model's."""
-        waiting, threads, numbers = self._waiting, graph.threads, self._together(graph)
+        threads, numbers = graph.threads, self._together(graph)
+        by_cost = functools.partial(
+            schedules, machine=self.machine, waiting=self._waiting, threads=threads
+        )
         most, *fewer = numbers
-        first, *rest = schedules(self.g.together(most), waiting=waiting, threads=threads)
+        first, *rest = by_cost(self.g.together(most))
         yield first
         tilings = (self._tiling(each, numbers) for each in (first, *rest))
         shared = (t for t in tilings if len(t.panels) * t.g.groups >= threads > 1)
         for t in itertools.islice(shared, OTHERS):
             yield replace(t.schedule, by_panels=not shares_panels(t, threads))
         for number in fewer:
-            several = schedules(self.g.together(number), waiting=waiting, threads=threads)
-            yield from (replace(each, together=number) for each in several[:OTHERS])
+            several = by_cost(self.g.together(number))[:OTHERS]
+            yield from (replace(each, together=number) for each in several)
         yield from rest
 
     def schedule_rejection(self, graph: Lowered, schedule: Schedule) -> str | None:
@@ -234,9 +245,7 @@ class Tiled(Prepared):
         return t.g.window.kernel[1] == 1 and not self._source(graph, t).copy_bytes
 
     def weights(self, graph: Lowered) -> Array:
-        """[out, kernel…, in] -> for each group and panel [k / 4, channels, 4]; zeros fill up. Of a
-        row of the window as many words of four bytes are neighbours as the microkernels read, and
-        what is left at its end follows word by word."""
+        """[out, kernel…, in] -> the panels of each group; zeros fill up."""
         t, weight = self.tiling(graph), graph.constants[self.node.inputs[1]]
         number = t.g.oc // weight.shape[0]
         if number > 1:  # the windows of outputs that are computed as one
@@ -248,9 +257,9 @@ class Tiled(Prepared):
         taps = weight.reshape(t.g.groups, t.g.group_out, rows * columns, -1)
         filled = (0, t.channels - t.g.group_out), (0, 0), (0, t.bytes - taps.shape[-1])
         taps = np.pad(taps, ((0, 0), *filled))
-        together = 4 * self.micro.words
+        lanes = t.machine.lanes
         parts = [
-            _panel(taps[group, panel.channel : panel.channel + LANES * panel.blocks], together)
+            _panel(taps[group, panel.channel : panel.channel + lanes * panel.blocks], t.machine)
             for group in range(t.g.groups)
             for panel in t.panels
         ]
@@ -274,7 +283,7 @@ class Tiled(Prepared):
         # results do not wait for steps after them.
         panels, stripes = len(t.panels) * g.groups, -(-t.outputs // t.schedule.stripe)
         things = panels * stripes if by_panels else t.outputs // PIECE
-        cycles = t.outputs * t.k * t.channels * g.groups / MACS_A_CYCLE
+        cycles = t.outputs * t.k * t.channels * g.groups / t.machine.macs
         rest = self._rest(graph, epilogue, t) if channels.stepped else None
         # Where all pixels are as far apart as neighbours are, the image is one long row.
         in_line = g.window.strides[0] * source.row == g.ow * g.window.strides[1] * source.pixel
@@ -300,13 +309,15 @@ class Tiled(Prepared):
 
     def _options(self, graph: Lowered, *, flipped: bool) -> Options:
         """What the texts of the microkernels may depend on."""
-        streamed = sum(value.nbytes for value in graph.constants.values()) > FAR_BYTES
+        machine = self.machine
+        # Weights that do not stay in a core's caches from call to call.
+        streamed = sum(value.nbytes for value in graph.constants.values()) > machine.far_bytes
         return replace(
             self.channels.options,
             flipped=flipped,
             # What waits for steps has room for whole blocks.
             masked=not self.channels.stepped,
-            ahead=AHEAD if self.micro.fetches and streamed else 0,
+            ahead=machine.ahead if self.micro.fetches and streamed else 0,
         )
 
     def _rest(self, graph: Lowered, epilogue: Epilogue, t: Tiling) -> Rest:

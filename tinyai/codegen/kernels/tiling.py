@@ -2,21 +2,16 @@
 
 A *schedule* cuts the channels of a layer into panels, says how many outputs meet a panel at a time,
 how many outputs are computed for all panels before the next ones, and whether the products of a
-window are written out. ``schedules`` lists those worth a try, the cheapest first by a model of a
-core with 32 registers of 64 bytes, in cycles. One model serves all instruction sets, whose variants
-in a file share schedules and packed weights:
+window are written out. ``schedules`` lists those worth a try, the cheapest first by a model of the
+``Machine``, in cycles:
 
-- A product of registers or a load takes ``SLOT``. For every four bytes of the window, a tile of p
-  outputs by b blocks of 16 channels loads b weights and p values and makes p · b products; but a
-  sum waits ``LATENCY`` for the one before it.
-- A tile is begun and stored in ``TILE`` + ``STORE`` · p · b. A loop over the window adds ``ROW``
-  for each row (or column, where these are no neighbours) and ``TURN`` for each turn.
+- For every step of the window, a tile of p registers of outputs by b blocks of channels loads b
+  weights and p values and makes p · b products; but a sum waits for the one before it.
 - Neighbouring outputs of a row whose windows overlap load a value once for all of them, in panels
   of one block, where loads would be half of the work.
-- A panel of a stripe is a ``CALL``.
 - Every panel but the first reads the input again, every stripe but the first the weights: free from
-  the first-level cache, and ``NEAR`` bytes a cycle from the second or ``FAR`` from beyond it where
-  the bytes in between push them out. So are results that wait for steps, written and read.
+  the first-level cache, slower where the bytes in between push them out. So are results that wait
+  for steps, written and read.
 
 Idle places count: the last tiles of a stripe are computed whole.
 """
@@ -29,38 +24,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tinyai.codegen.shapes.geometry import Geometry
+from tinyai.codegen.shapes.machine import Machine
 from tinyai.codegen.shapes.schedule import Schedule, Tile
-from tinyai.codegen.shapes.tiling import LANES, Tiling, cover, fits
+from tinyai.codegen.shapes.tiling import Tiling, cover
 
-# Candidates: blocks of the widest panel (more than four are for very few outputs), and the most
-# outputs of a tile. Tall tiles load less; low ones overlap better with their neighbours, which no
-# term here says.
-WIDTHS = (1, 2, 3, 4, 6, 8)
-HEIGHTS = (8, 5, 4)
 # Outputs of a tile where windows overlap: as many times those of others.
 TALLER = 2
 # Candidates that the model thinks much slower than the cheapest are dropped.
 WORTH = 1.25
 # Outputs of a stripe in layers with several panels; and the results of a stripe that wait for
-# steps, as shares of ``NEAR_BYTES``; and the most bytes of all results that may wait at once.
+# steps, as shares of what stays near.
 STRIPE = 192
 SHARES = (0.5, 1.0)
-WAITING_BYTES = 192 * 1024
-
-# Cycles.
-SLOT = 0.5
-LATENCY = 4.0
-TILE = 10.0
-STORE = 6.0
-ROW = 12.0
-TURN = 1.0
-CALL = 40.0
-# Bytes a cycle, and the bytes that stay in a core's caches beside what else is there.
-NEAR, FAR = 64.0, 16.0
-NEAR_BYTES = 48 * 1024
-FAR_BYTES = 512 * 1024
-# Weights that are better read once, by whichever thread, than an input from its own caches.
-HEAVY_BYTES = 1024 * 1024
 
 
 def shares_panels(t: Tiling, threads: int) -> bool:
@@ -76,7 +51,7 @@ def shares_panels(t: Tiling, threads: int) -> bool:
     for number, tile in enumerate(tiles):
         shares[number % threads] += _panel_cycles(t, tile, t.outputs)
     even = max(shares) <= 1.1 * sum(shares) / threads
-    heavy = t.k * t.channels * t.g.groups > HEAVY_BYTES
+    heavy = t.k * t.channels * t.g.groups > t.machine.heavy_bytes
     return t.outputs < 12 * threads or (heavy and even)
 
 
@@ -93,14 +68,14 @@ def cost(t: Tiling, *, waiting: int, threads: int) -> float:
         for tile, number in Counter(panels).items()
     )
     image, weights = t.g.h * t.g.w * t.g.group_in, t.k * t.channels
-    work += CALL * len(panels) * stripes
+    work += t.machine.call * len(panels) * stripes
     share = outputs / t.outputs
     written = min(stripe, outputs) * t.g.oc
     held = image * share / stripes
-    work += (len(panels) - 1) * image * share * _fetch(held, held + written)
-    work += (stripes - 1) * weights * _fetch(weights, weights)
+    work += (len(panels) - 1) * image * share * _fetch(t.machine, held, held + written)
+    work += (stripes - 1) * weights * _fetch(t.machine, weights, weights)
     results = waiting * outputs * t.channels
-    work += 2 * results * _fetch(results / stripes, results / stripes)
+    work += 2 * results * _fetch(t.machine, results / stripes, results / stripes)
     return work * t.g.groups / (threads if by_panels else 1)
 
 
@@ -119,20 +94,20 @@ def _panel_cycles(t: Tiling, tile: Tile, outputs: int) -> float:
 
 
 def _tile_cycles(t: Tiling, tile: Tile) -> float:
-    blocks, overlap = tile.channels // LANES, t.overlap(tile)
-    columns = overlap[0] if overlap else 1
-    steps = t.k // 4 * max(LATENCY, SLOT * _slots(tile, columns))
+    m, overlap = t.machine, t.overlap(tile)
+    blocks, columns = m.blocks(tile), overlap[0] if overlap else 1
+    steps = t.k // m.depth * max(m.latency, m.slot * _slots(m, tile, columns))
     rows = t.g.window.kernel[0] * t.columns
     turns = rows * (t.bytes // 4 // (columns if overlap else t.turn(blocks)))
-    loops = 0.0 if t.written_out(tile) else ROW * rows + TURN * turns
-    return TILE + steps + loops + STORE * tile.outputs * blocks
+    loops = 0.0 if t.written_out(tile) else m.row * rows + m.turn * turns
+    return m.tile + steps + loops + m.store * tile.outputs * blocks
 
 
-def _fetch(again: float, between: float) -> float:
+def _fetch(machine: Machine, again: float, between: float) -> float:
     """Cycles for a byte of ``again`` that is read once more after so many bytes ``between``."""
-    if between > FAR_BYTES:
-        return 1 / FAR
-    return 1 / NEAR if again > NEAR_BYTES else 0.0
+    if between > machine.far_bytes:
+        return 1 / machine.far
+    return 1 / machine.near if again > machine.near_bytes else 0.0
 
 
 def split(blocks: int, widest: int) -> tuple[int, ...]:
@@ -142,56 +117,61 @@ def split(blocks: int, widest: int) -> tuple[int, ...]:
     return tuple((blocks + number - 1 - i) // number for i in range(number))
 
 
-def _slots(tile: Tile, overlapping: int) -> float:
-    """Products and loads of a tile for four bytes of the window, of which so many columns overlap
-    with those of neighbouring outputs; one where none do."""
-    blocks = tile.channels // LANES
-    values = (tile.outputs + overlapping - 1) / overlapping
-    return tile.outputs * blocks + values + blocks
+def _slots(machine: Machine, tile: Tile, overlapping: int) -> float:
+    """Products and loads of a tile for a step of the window, of which so many columns overlap with
+    those of neighbouring outputs; one where none do."""
+    blocks, outputs = machine.blocks(tile), machine.sums(tile)
+    values = (outputs + overlapping - 1) / overlapping
+    return outputs * blocks + values + blocks
 
 
 @functools.cache
-def schedules(g: Geometry, *, waiting: int, threads: int) -> tuple[Schedule, ...]:
+def schedules(g: Geometry, machine: Machine, *, waiting: int, threads: int) -> tuple[Schedule, ...]:
     """Schedules worth a try, the cheapest first by the cost model."""
-    found = dict.fromkeys(_schedules(g, waiting=waiting))
-    cycles = {each: cost(Tiling(g, each), waiting=waiting, threads=threads) for each in found}
+    found = dict.fromkeys(_schedules(g, machine, waiting=waiting))
+    tilings = {each: Tiling(g, each, machine) for each in found}
+    cycles = {each: cost(t, waiting=waiting, threads=threads) for each, t in tilings.items()}
     bound = WORTH * min(cycles.values())
     return tuple(sorted((s for s in found if cycles[s] <= bound), key=cycles.__getitem__))
 
 
-def _schedules(g: Geometry, *, waiting: int) -> Iterator[Schedule]:
+def _schedules(g: Geometry, machine: Machine, *, waiting: int) -> Iterator[Schedule]:
     """Panels of every width by tiles of every height, stripes, with and without a loop."""
-    blocks = -(-g.group_out // LANES)
-    for widths in dict.fromkeys(split(blocks, widest) for widest in WIDTHS):
-        for most in HEIGHTS:
-            best = {width: _best_tile(g, width, most) for width in set(widths)}
+    blocks = -(-g.group_out // machine.lanes)
+    for widths in dict.fromkeys(split(blocks, widest) for widest in machine.widths):
+        for most in machine.heights:
+            best = {width: _best_tile(g, machine, width, most) for width in set(widths)}
             tiles = tuple(best[width] for width in widths)
-            for stripe in _stripes(g, tiles, waiting=waiting):
+            for stripe in _stripes(g, machine, tiles, waiting=waiting):
                 loop = Schedule(tiles, stripe, unrolled=False)
                 yield loop
-                if Tiling(g, loop).may_be_written_out:
+                if Tiling(g, loop, machine).may_be_written_out:
                     yield replace(loop, unrolled=True)
 
 
-def _best_tile(g: Geometry, width: int, most: int) -> Tile:
+def _best_tile(g: Geometry, machine: Machine, width: int, most: int) -> Tile:
     """The cheapest tile of so many blocks by at most so many outputs; of equals the tallest."""
-    whole = Tiling(g, Schedule((), g.oh * g.ow, unrolled=False))
+    whole = Tiling(g, Schedule((), g.oh * g.ow, unrolled=False), machine)
     heights = range(min(TALLER * most, whole.outputs), 0, -1)
-    tiles = [Tile(outputs, LANES * width) for outputs in heights]
+    tiles = [Tile(outputs, machine.lanes * width) for outputs in heights]
     tiles = [tile for tile in tiles if tile.outputs <= most or whole.overlap(tile)]
-    return min(filter(fits, tiles), key=lambda tile: _panel_cycles(whole, tile, whole.outputs))
+    return min(
+        filter(machine.fits, tiles), key=lambda tile: _panel_cycles(whole, tile, whole.outputs)
+    )
 
 
-def _stripes(g: Geometry, tiles: tuple[Tile, ...], *, waiting: int) -> Iterator[int]:
+def _stripes(
+    g: Geometry, machine: Machine, tiles: tuple[Tile, ...], *, waiting: int
+) -> Iterator[int]:
     outputs = g.oh * g.ow
     if waiting:
         row = waiting * sum(tile.channels for tile in tiles)
-        whole = Tiling(g, Schedule(tiles, outputs, unrolled=False))
+        whole = Tiling(g, Schedule(tiles, outputs, unrolled=False), machine)
         several = g.ow if any(map(whole.overlap, tiles)) else 24
         for share in SHARES:
-            number = int(share * NEAR_BYTES) // row // several
+            number = int(share * machine.near_bytes) // row // several
             yield min(outputs, several * max(1, number))
-        if g.k * g.group_out > FAR_BYTES and row * outputs <= WAITING_BYTES:
+        if g.k * g.group_out > machine.far_bytes and row * outputs <= machine.waiting_bytes:
             yield outputs  # weights that no cache holds are read once
     else:
         yield outputs

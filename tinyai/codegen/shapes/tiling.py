@@ -8,26 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.shapes.geometry import Geometry
+from tinyai.codegen.shapes.machine import Machine
 from tinyai.codegen.shapes.schedule import Schedule, Tile
-
-LANES = 16
-# Of 32 registers of 64 bytes: sums, weights, a value of the input; two are left for other things.
-REGISTERS = 30
-# The most columns of a window that overlaps with its neighbours: a statement of assembly takes 30
-# operands.
-COLUMNS = 7
-# Windows of at most so many words are written out, and in panels of at most so many blocks longer
-# ones too: narrow panels gain most, and what is written out more costs the compiler time.
-UNROLLED, NARROW, UNROLLED_NARROW = 16, 2, 48
-# Words in a turn of the loop over a window's row, and blocks of weights that it reads, at most. A
-# load of a turn finds its next weights so many blocks on; with larger strides the hardware fetches
-# nothing ahead (two thirds of the speed, where the weights lie in the second-level cache).
-TURN_WORDS, TURN_BLOCKS = 4, 8
 
 
 @dataclass(frozen=True)
 class WeightPanel:
-    """``blocks`` of 16 channels from ``channel`` on, by ``outputs`` at a time."""
+    """``blocks`` of channels from ``channel`` on, by ``outputs`` at a time."""
 
     channel: int
     blocks: int
@@ -36,10 +23,11 @@ class WeightPanel:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A convolution or dense layer that is cut up."""
+    """A convolution or dense layer that is cut up for a machine."""
 
     g: Geometry
     schedule: Schedule
+    machine: Machine
 
     @property
     def joined(self) -> bool:
@@ -52,9 +40,14 @@ class Tiling:
 
     @property
     def bytes(self) -> int:
-        """Bytes of a step's column, whole words."""
-        width = self.g.window.kernel[1] if self.joined else 1
-        return -(-width * self.g.group_in // 4) * 4
+        """Bytes of a step's column, as many as whole products take."""
+        depth = self.machine.depth
+        return -(-self._column // depth) * depth
+
+    @property
+    def _column(self) -> int:
+        """Values of a step's column."""
+        return (self.g.window.kernel[1] if self.joined else 1) * self.g.group_in
 
     @property
     def k(self) -> int:
@@ -63,17 +56,16 @@ class Tiling:
 
     @property
     def reaches_behind(self) -> bool:
-        """Whether the last word of a window may reach beyond the input."""
-        width = self.g.window.kernel[1] if self.joined else 1
-        return width * self.g.group_in % 4 != 0
+        """Whether the last product of a window may reach beyond the input."""
+        return self._column % self.machine.depth != 0
 
     def overlap(self, tile: Tile) -> tuple[int, int] | None:
         """Columns of a window and bytes of a column, where the outputs of such a tile are computed
         from windows that overlap: neighbours in one row."""
         columns, bytes = self.g.window.kernel[1], self.g.group_in
         whole = self.joined and self.g.window.strides[1] == 1 and bytes % 4 == 0
-        near = 1 < columns <= COLUMNS and 1 < tile.outputs <= self.g.ow
-        return (columns, bytes) if whole and near and tile.channels == LANES else None
+        near = 1 < columns <= self.machine.columns and 1 < tile.outputs <= self.g.ow
+        return (columns, bytes) if whole and near and tile.channels == self.machine.lanes else None
 
     def written_out(self, tile: Tile) -> tuple[int, int] | None:
         """Rows and words of a window that panels of such tiles write out."""
@@ -87,12 +79,16 @@ class Tiling:
         return self.columns == 1 and any(map(self._is_short, self.schedule.panels))
 
     def _is_short(self, tile: Tile) -> bool:
-        most = UNROLLED_NARROW if tile.channels <= NARROW * LANES else UNROLLED
+        machine = self.machine
+        narrow = machine.blocks(tile) <= machine.narrow
+        most = machine.unrolled_narrow if narrow else machine.unrolled
         return self.k // 4 <= most and not self.overlap(tile)
 
     def turn(self, blocks: int) -> int:
         """Words in one turn of the loop over the words of a window's row, for so many blocks."""
-        return math.gcd(self.bytes // 4, min(TURN_WORDS, TURN_BLOCKS // blocks))
+        return math.gcd(
+            self.bytes // 4, min(self.machine.turn_words, self.machine.turn_blocks // blocks)
+        )
 
     @property
     def outputs(self) -> int:
@@ -104,7 +100,7 @@ class Tiling:
         tiles = self.schedule.panels
         firsts = np.cumsum([0, *(tile.channels for tile in tiles)])[:-1]
         return tuple(
-            WeightPanel(int(first), tile.channels // LANES, tile.outputs)
+            WeightPanel(int(first), self.machine.blocks(tile), tile.outputs)
             for first, tile in zip(firsts, tiles, strict=True)
         )
 
@@ -119,12 +115,13 @@ class Tiling:
 
     def rejection(self) -> str | None:
         """Why the schedule does not fit the layer, or None."""
-        blocks = -(-self.g.group_out // LANES)
+        lanes = self.machine.lanes
+        channels = -(-self.g.group_out // lanes) * lanes
         for tile in self.schedule.panels:
-            if tile.channels < LANES or tile.channels % LANES or not fits(tile):
-                return f"a tile {tile}, where {LANES} channels a block by outputs fit registers"
-        if self.channels != LANES * blocks:
-            return f"panels of {self.channels} channels for {LANES * blocks}"
+            if not self.machine.fits(tile):
+                return f"a tile {tile}, where {lanes} channels a block by outputs fit registers"
+        if self.channels != channels:
+            return f"panels of {self.channels} channels for {channels}"
         if not 1 <= self.schedule.stripe <= self.outputs:
             return f"stripes of {self.schedule.stripe} outputs of {self.outputs}"
         if self.schedule.unrolled and not self.may_be_written_out:
@@ -141,9 +138,3 @@ def cover(outputs: int, pixels: int) -> tuple[int, bool]:
             rest = outputs - a * pixels
             return a * pixels, rest > 0
     return outputs, False
-
-
-def fits(tile: Tile) -> bool:
-    """Whether a tile's sums, and what they are made of, fit the registers."""
-    blocks = tile.channels // LANES
-    return tile.outputs >= 1 and (tile.outputs + 1) * blocks < REGISTERS

@@ -12,6 +12,7 @@ from tinyai.codegen.definitions import Definition
 from tinyai.codegen.isa.aarch64 import AARCH64, dotprod
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
+from tinyai.codegen.shapes.machine import VECTORS, Machine
 
 NAME, SHARED = "i8mm", "i8mm_shared"
 VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (dotprod.NAME, NAME))
@@ -21,12 +22,12 @@ _MICROKERNELS = Microkernels(
     NAME,
     partial(_TILE, template="tile_paired_i8mm.c.j2"),
     partial(dotprod.depthwise, isa=NAME),
-    words=2,
+    machine=Machine(words=2),
     rounds=True,
     fewest=8,
 )
 _SHARED = replace(
-    _MICROKERNELS, name=SHARED, tile=partial(_TILE, template="tile_i8mm.c.j2"), words=1
+    _MICROKERNELS, name=SHARED, tile=partial(_TILE, template="tile_i8mm.c.j2"), machine=VECTORS
 )
 SET = InstructionSet(
     alone=VARIANT,

@@ -21,6 +21,7 @@ from torch.fx import Node
 from benchmarks.torch_networks import NETWORKS, Network, quantized
 from tests.executorch.edge_programs import edge_of, program_of
 from tests.support.machines import runnable_isas
+from tests.support.structure import structure
 from tinyai.executorch import (
     TinyAIPartitioner,
     TinyAIQuantizer,
@@ -96,6 +97,14 @@ def test_a_network_is_one_delegate_with_the_reference_s_results_and_eager_torch_
         eager = exported.module()
         with torch.no_grad():
             assert list(map(top, found)) == [top(eager(sample)) for sample in samples]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_program_is_read_as_its_edge_program_is(name: str) -> None:
+    """So the Relax front end is held to what this one reads of the program, where there is no
+    ExecuTorch."""
+    exported = program(name)
+    assert structure(graph_of(exported).graph) == structure(graph_of(program_of(exported)).graph)
 
 
 def top(scores: Tensor) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import torch
-from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -63,7 +62,7 @@ class Program(Reading, Model[Node]):
         return operator_of(node)
 
     def kind(self, node: Node) -> str:
-        if node.op != "call_function" or node.target is executorch_call_delegate:
+        if node.op != "call_function" or operator_of(node) == "executorch_call_delegate":
             return "input"
         name = operator_of(node)
         if name.startswith(QUANTIZATION):

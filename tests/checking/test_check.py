@@ -345,6 +345,7 @@ def test_inputs_that_do_not_fit_are_refused(
         ("net.tflite", {"against": "onnxruntime"}, "model to compare with onnxruntime"),
         ("net.onnx", {"against": "litert"}, "model to compare with litert"),
         ("net.onnx", {"against": "tensorflow"}, "program to compare with"),
+        ("net.relay", {"against": "relax"}, "model to compare with relax"),
         ("net.onnx", {"samples": 0}, "samples"),
         ("net.onnx", {"samples": -1}, "samples"),
         ("net.tflite", {"target": Target(rounding="onnx")}, "rounding"),
@@ -363,6 +364,7 @@ def test_wrong_options_are_refused(model: str, options: dict[str, Any], what: st
     [
         ("litert", "ai_edge_litert", 'pip install "tinyai[check]"'),
         ("onnxruntime", "onnxruntime", 'pip install "tinyai[check]"'),
+        ("relax", "tvm_ffi", 'pip install "tinyai[relax]"'),
     ],
 )
 def test_a_program_that_is_missing_is_named_with_what_brings_it(
@@ -371,7 +373,8 @@ def test_a_program_that_is_missing_is_named_with_what_brings_it(
     absent = lambda name, *_: None if name == module_name else find_spec(name)  # noqa: E731
     monkeypatch.setattr(opponents_, "find_spec", absent)
     with pytest.raises(EnvironmentProblem, match=f"no module {module_name}") as caught:
-        tinyai.check(models(tmp_path)[against])
+        files = models(tmp_path)
+        tinyai.check(files.get(against, files["onnxruntime"]), against=against)
     assert caught.value.hint == hint
 
 

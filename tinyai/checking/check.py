@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tinyai.checking.difference import difference
 from tinyai.checking.ends import EndsOfCode
 from tinyai.checking.litert import AbortedError, LiteRT
 from tinyai.checking.onnxruntime import OnnxRuntime
-from tinyai.checking.opponents import Opponent, Sample, batches
+from tinyai.checking.opponents import Opponent, Sample, batches, need
 from tinyai.checking.result import Comparison, Layer, Line, Output
 from tinyai.checking.samples import drawn, given
 from tinyai.errors import OptionError
@@ -35,6 +35,8 @@ from tinyai.target import Target, split_target
 
 # Whose integers are compared, and the rounding that has them.
 ROUNDINGS = {"tvm": "upward", "litert": "tflite", "onnxruntime": "onnx"}
+# TVM's Relax VM with tinyai's regions, of a file that TVM imported: it has the file's integers.
+RELAX = "relax"
 # Who runs a file, by how its name ends.
 OWN = {".tflite": "litert", ".onnx": "onnxruntime"}
 SAMPLES = 10
@@ -62,8 +64,9 @@ def check(
     ``model`` is the path of a file, or a module of TVM's with its ``params``. ``built`` is code of
     it that is there already, which is compared instead: a library, or a C package as a folder or
     .tar, which is compiled by ``toolchain``. ``against`` is "tvm",
-    "litert" (TFLite files, in its reference kernels) or "onnxruntime" (ONNX files); without it a
-    file's own framework, else TVM. It sets the target's rounding. ``samples`` are drawn with a
+    "litert" (TFLite files, in its reference kernels), "onnxruntime" (ONNX files) or "relax" (what
+    ``tinyai.relax.build`` makes of either); without it a file's own framework, else TVM. It sets
+    the target's rounding. ``samples`` are drawn with a
     fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first.
     ``input_shapes``, ``signature`` and ``state`` are those of ``tinyai.compile``. Of a model with
     state each of ``samples`` is a row of ``CALLS`` calls from its initial state, and all of
@@ -74,7 +77,7 @@ def check(
     cannot run the model, ``BoundaryError`` where an operator has no code.
     """
     file = Path(model) if isinstance(model, str | os.PathLike) else None
-    against = opponent_of(file, against)
+    whose = opponent_of(file, against)
     if samples < 0 or (samples == 0 and not inputs):
         raise OptionError(
             "samples", found=samples, allowed="1 or more; 0 beside input files", hint=str(SAMPLES)
@@ -92,18 +95,18 @@ def check(
         network_of, model, params=params, **asdict(options)
     )
     if built is None:
-        target = _target(target, against)
+        target = _target(target, whose)
         network = code_network = read(target)
         with stage("compile"):
             code = compiled_code(network, target, toolchain)
     else:
         there = load_built(Path(built), toolchain)
-        target = _target_of_built(there.target, target, against)
+        target = _target_of_built(there.target, target, whose)
         network, code_network = _networks(there, read)
         code = there.code(code_network)
     first = given(network, [Path(each) for each in inputs])
     samples *= CALLS if network.states else 1
-    opponent = _opponent(against, model, network, params, options)
+    opponent = _opponent(whose.name, model, network, params, options)
     comparing = _Comparing(EndsOfCode(network, code_network), code, opponent)
     comparing.run(first, samples)
     return Comparison(
@@ -119,57 +122,67 @@ def check(
     )
 
 
-def target_of(options: Mapping[str, str], against: str) -> Target:
+@dataclass(frozen=True)
+class Whose:
+    """The program whose integers are compared, and the rounding that has them."""
+
+    name: str
+    rounding: str
+
+
+def target_of(options: Mapping[str, str], whose: Whose) -> Target:
     """The target of options by name, for this machine where they name no other. Raises
     ``OptionError`` for a rounding that is not the other program's."""
-    given = {**options, "rounding": options.get("rounding") or ROUNDINGS[against]}
+    given = {**options, "rounding": options.get("rounding") or whose.rounding}
     if not {"isa", "arch"} & set(given):
         given["isa"] = "native"
-    if given["rounding"] != ROUNDINGS[against]:
-        raise _other_rounding(given["rounding"], against)
+    if given["rounding"] != whose.rounding:
+        raise _other_rounding(given["rounding"], whose)
     return Target.from_options(given)
 
 
-def _target(target: str | Target | None, against: str) -> Target:
+def _target(target: str | Target | None, whose: Whose) -> Target:
     """With the rounding of the other program. Raises ``OptionError`` where it says another."""
     if isinstance(target, str):
-        return target_of(split_target(target)[0], against)
-    target, rounding = target or Target(isa="native"), ROUNDINGS[against]
-    if target.rounding not in ("", rounding):
-        raise _other_rounding(target.rounding, against)
-    return replace(target, rounding=rounding)
+        return target_of(split_target(target)[0], whose)
+    target = target or Target(isa="native")
+    if target.rounding not in ("", whose.rounding):
+        raise _other_rounding(target.rounding, whose)
+    return replace(target, rounding=whose.rounding)
 
 
-def _other_rounding(found: str, against: str) -> OptionError:
+def _other_rounding(found: str, whose: Whose) -> OptionError:
     return OptionError(
-        f"rounding of code to compare with {against}",
+        f"rounding of code to compare with {whose.name}",
         found=safe(found),
-        allowed=ROUNDINGS[against],
+        allowed=whose.rounding,
         hint="leave it out: the program that the code is compared with sets it",
     )
 
 
-def opponent_of(file: Path | None, against: str) -> str:
+def opponent_of(file: Path | None, against: str) -> Whose:
     """Whom to compare with. Raises ``OptionError`` for one that does not run the model."""
     kind = file.suffix.lower() if file else ""
     own = OWN.get(kind, "tvm")
     against = against or own
-    if against not in ROUNDINGS:
+    if against not in (*ROUNDINGS, RELAX):
         raise OptionError(
-            "program to compare with", found=repr(against), allowed=", ".join(ROUNDINGS)
+            "program to compare with",
+            found=repr(against),
+            allowed=", ".join((*ROUNDINGS, RELAX)),
         )
-    if against not in (own, "tvm"):
-        reads = next(suffix for suffix, name in OWN.items() if name == against)
+    if against not in (own, "tvm", RELAX if own != "tvm" else own):
+        reads = [suffix for suffix, name in OWN.items() if against in (name, RELAX)]
         raise OptionError(
             f"model to compare with {against}",
             found=safe(file.name) if file else "no file",
-            allowed=f"*{reads}",
+            allowed=" or ".join(f"*{suffix}" for suffix in reads),
             hint=f"--against {own}",
         )
-    return against
+    return Whose(against, ROUNDINGS[own if against == RELAX else against])
 
 
-def _target_of_built(own: Target, target: str | Target | None, against: str) -> Target:
+def _target_of_built(own: Target, target: str | Target | None, whose: Whose) -> Target:
     """The target that code was built for. Raises ``OptionError`` for another one, and for a
     rounding that is not the other program's."""
     if target is not None:
@@ -179,13 +192,13 @@ def _target_of_built(own: Target, target: str | Target | None, against: str) -> 
             allowed="none: it has its own",
             hint="leave them out, or leave out --with",
         )
-    if own.rounding != ROUNDINGS[against]:
+    if own.rounding != whose.rounding:
         fits = [f"--against {name}" for name, mode in ROUNDINGS.items() if mode == own.rounding]
         raise OptionError(
-            f"rounding of code to compare with {against}",
+            f"rounding of code to compare with {whose.name}",
             found=own.rounding,
-            allowed=ROUNDINGS[against],
-            hint=", or ".join([*fits, f"compile with --rounding {ROUNDINGS[against]}"]),
+            allowed=whose.rounding,
+            hint=", or ".join([*fits, f"compile with --rounding {whose.rounding}"]),
         )
     return own
 
@@ -221,6 +234,12 @@ def _opponent(
         return LiteRT(content_of(Path(model).read_bytes(), options.signature))
     if against == "onnxruntime":
         return OnnxRuntime(Path(model), names, options.state, list(states.values()))
+    if against == RELAX:
+        options.require_only((), "TVM's Relax")
+        need("tvm_ffi", "apache-tvm", "TVM with Relax", "relax")
+        from tinyai.frontends.relax.built import RelaxBuilt
+
+        return RelaxBuilt(Path(model))
     from tinyai.frontends.relay.load import load_model
     from tinyai.frontends.relay.modules import module_of
     from tinyai.frontends.relay.oracle import TvmOwn

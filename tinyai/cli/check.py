@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path())
 @click.option(
     "--against",
-    type=click.Choice(["tvm", "litert", "onnxruntime"]),
+    type=click.Choice(["tvm", "litert", "onnxruntime", "relax"]),
     help="With whom to compare.  [default: FILE's own framework]",
 )
 @click.option(
@@ -69,7 +69,9 @@ def check(
 
     The code is made anew, or is what --with names, of "tinyai compile". Where they differ, the
     first layer that does is shown under FILE's own name, with both values and the arithmetic of one
-    element. LiteRT runs its reference kernels. The program that is compared with sets the rounding.
+    element. LiteRT runs its reference kernels; relax is FILE in TVM's Relax VM, with tinyai's
+    regions and TVM's floats where there are none. The program that is compared with sets the
+    rounding.
 
     The exit code is 0 where all values are equal, 1 where one is not or FILE cannot be compiled, 2
     where an option is bad or the program is not installed.
@@ -77,12 +79,12 @@ def check(
     with stage(OWN_IMPORTS):
         from tinyai.checking import check as checking
 
-    against = checking.opponent_of(Path(file), against or "")
+    whose = checking.opponent_of(Path(file), against or "")
     compared = checking.check(
         file,
-        checking.target_of(asked.options, against) if asked.options or not built else None,
+        checking.target_of(asked.options, whose) if asked.options or not built else None,
         built=built,
-        against=against,
+        against=whose.name,
         samples=samples,
         inputs=inputs,
         **asdict(reading),

@@ -79,7 +79,8 @@ def assert_close(found: list[Array], allowed: list[Array]) -> None:
         assert np.abs(one.astype(int) - other).max() <= CLOSE
 
 
-def test_each_function_and_each_block_has_regions_of_its_own() -> None:
+@pytest.mark.parametrize("isa", [OPTIONS["isa"], "auto"])
+def test_each_function_and_each_block_has_regions_of_its_own(isa: str) -> None:
     builder = relax.BlockBuilder()
     params = [relax.Var("x", relax.TensorType(SHAPE, "int8"))]
     with builder.function("main", params):
@@ -94,7 +95,7 @@ def test_each_function_and_each_block_has_regions_of_its_own() -> None:
         builder.emit_func_output(second)
     function(builder, "other", diamond)
     mod, inputs = builder.get(), images()
-    made = partition_for_tinyai(mod, rounding="onnx", **OPTIONS)
+    made = partition_for_tinyai(mod, rounding="onnx", isa=isa)
     assert regions(made) == ["tinyai_main_0", "tinyai_main_1", "tinyai_other_0"]
     executable, plain = built(made), tvm.compile(mod, "llvm")
     for entry in ("main", "other"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tinyai._version import __version__
 from tinyai.backend import Compiled, compile_graph
-from tinyai.codegen.apart import body_of, constants_of, microkernels_of
+from tinyai.codegen.apart import body_of, constants_of, digest, microkernels_of
 from tinyai.codegen.c_source import CSource, Microkernel
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.lowered import ALIGNMENT
@@ -62,16 +62,55 @@ def write_library(
         with stage("C compiler"):
             facts = folder / "facts.c"
             facts.write_text(facts_in_c(network, source, target))
-            microkernels = _microkernels(source, here=here)
-            objects = objects_of(microkernels, toolchain, header.result(), folder, pool)
-            code = folder / "network.c"
-            code.write_text(body_of(source))
-            constants = (([name], data, ALIGNMENT) for name, data in constants_of(source).items())
-            for more in (facts, assembled(constants, folder)):
-                objects.append(pool.submit(_object, more, toolchain))
+            bodies, objects = _parts([source], toolchain, header.result(), folder, pool, here=here)
+            objects.append(pool.submit(_object, facts, toolchain))
             options = HOOK_FLAG, *header.result()
-            toolchain.shared_library(path, [code], *options, here=here, objects=objects)
+            toolchain.shared_library(path, bodies, *options, here=here, objects=objects)
     return compiled
+
+
+def write_object(
+    sources: Sequence[CSource],
+    file: Path,
+    target: Target,
+    toolchain: Toolchain | None = None,
+    *,
+    symbols: Sequence[str],
+) -> None:
+    """Compile C of one architecture, the target's, to one object at ``file``, whole or not at all:
+    the functions ``symbols`` and what they need.
+
+    Raises ``OptionError`` or ``ToolchainError`` as ``write_library``.
+    """
+    toolchain = toolchain_for(target, toolchain)
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as name, ThreadPoolExecutor() as pool:
+        folder = Path(name)
+        header = _first_header(target, toolchain, folder)
+        bodies, objects = _parts(sources, toolchain, header, folder, pool)
+        toolchain.object_file(file, bodies, *header, objects=objects, symbols=symbols)
+
+
+def _parts(
+    sources: Sequence[CSource],
+    toolchain: Toolchain,
+    header: Sequence[str],
+    folder: Path,
+    pool: ThreadPoolExecutor,
+    *,
+    here: bool = False,
+) -> tuple[list[Path], list[Future[Path]]]:
+    """C files in ``folder``, each without its constants and microkernels, and objects of these,
+    which are made meanwhile: of what several have, once."""
+    needed = [each for source in sources for each in _microkernels(source, here=here)]
+    once = list({digest(each): each for each in needed}.values())
+    objects = objects_of(once, toolchain, header, folder, pool)
+    data = {name: value for source in sources for name, value in constants_of(source).items()}
+    constants = (([name], value, ALIGNMENT) for name, value in data.items())
+    objects.append(pool.submit(_object, assembled(constants, folder), toolchain))
+    bodies = [folder / f"body_{number}.c" for number in range(len(sources))]
+    for body, source in zip(bodies, sources, strict=True):
+        body.write_text(body_of(source))
+    return bodies, objects
 
 
 def _object(source: Path, toolchain: Toolchain) -> Path:

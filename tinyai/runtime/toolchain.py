@@ -174,11 +174,22 @@ class Toolchain:
             linked = [*files, *options, *needed, "-lm", "-pthread"]
             self.run(["-shared", "-fPIC", "-o", str(beside), *linked])
 
-    def object_file(self, output: Path, source: Path) -> None:
-        """Compile a C file to one object, whole or not at all; units are joined."""
+    def object_file(
+        self,
+        output: Path,
+        sources: Sequence[Path],
+        *options: str,
+        objects: Sequence[Future[Path]] = (),
+        symbols: Sequence[str],
+    ) -> None:
+        """Compile C files to one object, whole or not at all, with what their functions ``symbols``
+        need of ``objects``, which others make meanwhile."""
         with written_whole(output) as beside:
-            files = self._files([source], beside.parent, (), here=False, kept={}, apart=True)
-            self.run(["-r", "-nostdlib", "-o", str(beside), *files])
+            files = self._files(sources, beside.parent, options, here=False, kept={}, apart=True)
+            files += [str(each.result()) for each in objects]
+            roots = [f"-Wl,-u,{symbol}" for symbol in symbols]
+            joined = ["-r", "-nostdlib", *roots, "-Wl,--gc-sections"]
+            self.run([*joined, "-o", str(beside), *files])
 
     def _files(
         self,

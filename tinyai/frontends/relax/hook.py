@@ -20,7 +20,7 @@ from tinyai.frontends.relax.reader import free_variables
 from tinyai.frontends.relax.seal import unsealed
 from tinyai.ir import Graph
 from tinyai.partition.model import Part
-from tinyai.runtime.link import toolchain_for
+from tinyai.runtime.link import write_object
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.source import Refusal, Rounding
 from tinyai.stages import stage
@@ -43,19 +43,21 @@ def compiled_by(toolchain: Toolchain | None) -> Iterator[None]:
 def compile_regions(
     functions: Sequence[relax.Function], options: Mapping[str, Any], constant_names: Any
 ) -> list[tvm.runtime.Module]:
-    """An object module for each region."""
-    with stage("machine code of all regions"):
-        return [_object_module(unsealed(function, last=True)) for function in functions]
-
-
-def _object_module(function: relax.Function) -> tvm.runtime.Module:
-    target, symbol = target_of(function), str(function.attrs["global_symbol"])
-    source = compile_graph(graph_of(function), target, abi="ffi").source
-    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
-        code, made = Path(folder) / "region.c", Path(folder) / "region.o"
-        code.write_text(source.text)
-        toolchain_for(target, _TOOLCHAIN.get()).object_file(made, code)
-        return tvm.runtime.load_static_library(str(made), [symbol])
+    """One object module of all regions."""
+    with (
+        stage("machine code of all regions"),
+        tempfile.TemporaryDirectory(prefix="tinyai-") as folder,
+    ):
+        regions = [unsealed(function, last=True) for function in functions]
+        targets, made = list(map(target_of, regions)), Path(folder) / "regions.o"
+        sources = [
+            compile_graph(graph_of(region), target, abi="ffi").source
+            for region, target in zip(regions, targets, strict=True)
+        ]
+        symbols = [str(region.attrs["global_symbol"]) for region in regions]
+        entries = [f"__tvm_ffi_{symbol}" for symbol in symbols]
+        write_object(sources, made, targets[0], _TOOLCHAIN.get(), symbols=entries)
+        return [tvm.runtime.load_static_library(str(made), symbols)]
 
 
 def target_of(function: relax.Function) -> Target:

@@ -372,9 +372,10 @@ def test_a_program_that_is_missing_is_named_with_what_brings_it(
 ) -> None:
     absent = lambda name, *_: None if name == module_name else find_spec(name)  # noqa: E731
     monkeypatch.setattr(opponents_, "find_spec", absent)
+    files = models(tmp_path)
+    model = files.get(against, files["onnxruntime"])
     with pytest.raises(EnvironmentProblem, match=f"no module {module_name}") as caught:
-        files = models(tmp_path)
-        tinyai.check(files.get(against, files["onnxruntime"]), against=against)
+        tinyai.check(model, against=against)
     assert caught.value.hint == hint
 
 

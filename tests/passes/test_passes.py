@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,13 +35,20 @@ from tinyai.ops.steps import (
 )
 from tinyai.passes import (
     PIPELINE,
+    RESULT,
+    RULES,
     drop_idle_steps,
+    fold_constants,
     fuse_epilogues,
+    make_tables,
     make_unsigned,
     optimize,
+    permute,
     remove_unused,
     sink_widening,
+    tabulate_functions,
 )
+from tinyai.passes.rules import check_order
 
 PASSES: tuple[Pass, ...] = (*dict.fromkeys(PIPELINE), make_unsigned, drop_idle_steps, optimize)
 
@@ -148,3 +156,51 @@ def test_optimize_tells_a_pass_that_breaks_a_rule(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tinyai.passes, "PIPELINE", (breaks, *PIPELINE))
     with pytest.raises(GraphError, match="output %t1 of graph g"):
         optimize(graph)
+
+
+# --- Their order ---------------------------------------------------------------------------------
+
+
+def moved(run: Pass, before: Pass) -> list[Pass]:
+    """The passes, one of them in front of another."""
+    passes = [each for each in PIPELINE if each is not run]
+    passes.insert(passes.index(before), run)
+    return passes
+
+
+@pytest.mark.parametrize(
+    ("passes", "found", "allowed"),
+    [
+        (
+            moved(fuse_epilogues, remove_unused),
+            "tabulate_functions ended it",
+            "for fuse_epilogues: an output",
+        ),
+        (moved(make_tables, sink_widening), "no pass before", "for make_tables: what is stored is"),
+        (
+            moved(permute, fuse_epilogues),
+            "no pass before",
+            "for permute: elementwise nodes are steps",
+        ),
+        (
+            moved(tabulate_functions, permute),
+            "no pass before",
+            "for fuse_epilogues: a function from",
+        ),
+        (moved(fold_constants, permute), "no pass", "for eliminate_common_subexpressions: what"),
+        (
+            PIPELINE[:-1],
+            "drop_channels ended it",
+            "for the result: an output depends on every node",
+        ),
+    ],
+    ids=["unused", "tables", "transpositions", "functions", "constants", "end"],
+)
+def test_a_wrong_order_of_passes_is_an_error_that_says_why(
+    passes: Sequence[Pass], found: str, allowed: str
+) -> None:
+    check_order(PIPELINE, RULES, RESULT)
+    with pytest.raises(GraphError, match="order of the passes") as raised:
+        check_order(passes, RULES, RESULT)
+    assert str(raised.value.found).startswith(found)
+    assert str(raised.value.allowed).startswith(allowed)

@@ -3,6 +3,8 @@ each of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tinyai.ir import Graph, verify
 from tinyai.passes.drop_channels import drop_channels
 from tinyai.passes.drop_copies import drop_copies
@@ -18,42 +20,75 @@ from tinyai.passes.narrow_steps import narrow_steps
 from tinyai.passes.narrow_transposes import narrow_transposes
 from tinyai.passes.permute import permute
 from tinyai.passes.remove_unused import remove_unused
+from tinyai.passes.rules import Fact, Pass, Rule, check_order
 from tinyai.passes.separate_phases import separate_phases
 from tinyai.passes.sink_widening import sink_widening
 from tinyai.passes.split_tables import split_tables
 from tinyai.passes.tabulate_functions import tabulate_functions
 
-PIPELINE = (
-    # Constants first: what is known needs no code, and equal constants make equal nodes.
+PIPELINE: tuple[Pass, ...] = (
     fold_constants,
-    # Before fusion, so that a value with two equal users has one user, and can be fused.
     eliminate_common_subexpressions,
-    # Before fusion, while a function stands between two tensors of 8 bits.
     tabulate_functions,
     remove_unused,
     fold_pads,
     fuse_epilogues,
-    # After fusion, for only what is stored can be transposed on the way. Before all that asks who
-    # reads a value: a transposition between two nodes hides the one from the other.
     permute,
     merge_permutes,
     narrow_transposes,
     # Again, for nodes that transpositions of the source model kept apart.
     fuse_epilogues,
-    # After fusion has shown which values have to be stored: store them narrow.
     sink_widening,
     drop_copies,
-    # With epilogues whole, so that it is seen that a wide value ends narrow.
     narrow_steps,
-    # With epilogues whole and channels last: before tables, which hide what steps do to a channel.
     drop_channels,
-    # After it, for it takes a spread image's channels apart as those of any other.
     separate_phases,
-    # Last of those that change steps: a table hides what it is made of.
     make_tables,
     split_tables,
     remove_unused,
 )
+# What has to hold of a graph before a pass, what holds after it, and what may hold no longer. What
+# is not named stays as it was; at first of what passes name only ``APART`` and ``OPEN`` hold.
+RULES: Mapping[Pass, Rule] = {
+    fold_constants: Rule(makes={Fact.KNOWN}, ends={Fact.USED}),
+    # Equal constants make equal nodes.
+    eliminate_common_subexpressions: Rule(
+        needs={Fact.KNOWN}, makes={Fact.UNIQUE}, ends={Fact.USED}
+    ),
+    tabulate_functions: Rule(needs={Fact.APART}, makes={Fact.TABULATED}, ends={Fact.USED}),
+    remove_unused: Rule(makes={Fact.USED}),
+    fold_pads: Rule(makes={Fact.PADDED}),
+    # A value with two equal users, or one that nobody asks for, would be stored for both.
+    fuse_epilogues: Rule(
+        needs={Fact.UNIQUE, Fact.USED, Fact.TABULATED}, makes={Fact.FUSED}, ends={Fact.APART}
+    ),
+    # Only what is stored can be transposed on the way; and a transposition between two nodes hides
+    # the one from the other.
+    permute: Rule(needs={Fact.FUSED, Fact.PADDED}, makes={Fact.PERMUTED}, ends={Fact.FUSED}),
+    merge_permutes: Rule(needs={Fact.PERMUTED}, makes={Fact.CHANNELS_LAST}),
+    narrow_transposes: Rule(needs={Fact.CHANNELS_LAST}),
+    # Fusion has shown which values have to be stored, and what is a copy then.
+    sink_widening: Rule(needs={Fact.FUSED, Fact.OPEN}, makes={Fact.NARROW}),
+    drop_copies: Rule(needs={Fact.FUSED, Fact.NARROW}),
+    # It is seen of whole epilogues that a wide value ends narrow.
+    narrow_steps: Rule(needs={Fact.FUSED, Fact.OPEN}, makes={Fact.NARROW_STEPS}),
+    drop_channels: Rule(
+        needs={Fact.FUSED, Fact.CHANNELS_LAST, Fact.OPEN},
+        makes={Fact.CHANNELS_DROPPED},
+        ends={Fact.USED},
+    ),
+    # A spread image's channels are taken apart as those of any other.
+    separate_phases: Rule(needs={Fact.CHANNELS_DROPPED}, makes={Fact.PHASES}),
+    make_tables: Rule(
+        needs={Fact.NARROW, Fact.NARROW_STEPS, Fact.CHANNELS_DROPPED, Fact.PHASES},
+        makes={Fact.TABLES},
+        ends={Fact.OPEN},
+    ),
+    split_tables: Rule(needs={Fact.TABLES}),
+}
+# What holds of a graph that is optimized.
+RESULT = {Fact.USED, Fact.FUSED, Fact.CHANNELS_LAST, Fact.TABLES}
+check_order(PIPELINE, RULES, RESULT)
 
 
 def optimize(graph: Graph) -> Graph:

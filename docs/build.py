@@ -24,6 +24,8 @@ SUFFIXES = {".md", ".svg", ".css", ".js"}
 LINK = re.compile(r"(\]\()([^)#\s:]+)(#[^)\s]+)?\)")
 # Of the repository outside of docs/, what the site has, and where.
 ELSEWHERE = {"README.md": "index.md", "LICENSE": "license.md"}
+# The page with which the site begins is the project's own.
+HOME = {"index.md": ROOT / "README.md"}
 # What a page may load: nothing from elsewhere.
 LOADED = re.compile(
     r"""<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=["']?([^"'\s>]+)"""
@@ -40,17 +42,18 @@ def pages() -> dict[str, Path]:
     found = {path.relative_to(DOCS).as_posix(): path for path in sorted(DOCS.rglob("*"))}
     chosen = {place: path for place, path in found.items() if path.suffix in SUFFIXES}
     tutorials = sorted((ROOT / "tutorials").glob("*.ipynb"))
-    return chosen | {f"tutorials/{path.stem}.md": path for path in tutorials}
+    return HOME | chosen | {f"tutorials/{path.stem}.md": path for path in tutorials}
 
 
 def staged(place: str, text: str) -> str:
-    """A page as the site has it: links out of docs/ lead to what the site has of it."""
+    """A page as the site has it: links lead to what the site has of the repository."""
+    folder = HOME.get(place, DOCS / place).parent
 
     def moved(match: re.Match[str]) -> str:
-        target = (DOCS / place).parent.joinpath(match[2]).resolve()
-        if target.is_relative_to(DOCS) or not target.is_relative_to(ROOT):
+        target = folder.joinpath(match[2]).resolve()
+        if not target.is_relative_to(ROOT) or (place not in HOME and target.is_relative_to(DOCS)):
             return match[0]
-        inside = target.relative_to(ROOT).as_posix().replace(".ipynb", ".md")
+        inside = target.relative_to(ROOT).as_posix().removeprefix("docs/").replace(".ipynb", ".md")
         up = "../" * place.count("/")
         return f"{match[1]}{up}{ELSEWHERE.get(inside, inside)}{match[3] or ''})"
 

@@ -23,9 +23,10 @@ from PIL import Image
 import tinyai
 from tests.support.paths import DIGITS, MODELS, ROOT
 from tinyai.cli import main
-from tinyai.cli.ops import markdown, support
+from tinyai.cli.ops import markdown, markdown_of_files, read_of, support
 from tinyai.cli.shared import Command
 from tinyai.errors import DefectError
+from tinyai.frontends.relay.spelling import supported
 
 KWS = MODELS / "kws_ref_model.tflite"
 
@@ -310,9 +311,14 @@ def test_tvm_looks_for_no_logs_on_the_network_unless_it_is_told_to(
     assert os.environ["TOPHUB_LOCATION"] == after
 
 
-def test_the_table_of_the_readme_is_that_of_the_command() -> None:
-    assert markdown(support()) in (ROOT / "README.md").read_text()
-    assert run("ops", "--format", "markdown").stdout.strip() == markdown(support())
+def test_the_tables_of_the_page_of_operators_are_those_of_the_command() -> None:
+    page = (ROOT / "docs" / "reference" / "operators.md").read_text()
+    tables = [markdown_of_files(form, read_of(form)) for form in ("tflite", "onnx")]
+    assert [table for table in (markdown(support()), *tables) if table not in page] == []
+    printed = run("ops", "--format", "markdown").stdout.strip()
+    assert printed == "\n\n".join([markdown(support()), *tables])
+    for name in supported():
+        assert f"`{name}`" in page
 
 
 def test_the_operators_of_files_are_listed_beside_relay_s() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.executorch.scripts import ROOT, run_script
+from tests.support.documents import EXECUTORCH, pages, run_page
 from tinyai.executorch import TinyAIPartitioner
 from tinyai.target import OPTIONS
 
@@ -42,3 +43,8 @@ def test_the_samples_of_the_page_run(tmp_path: Path) -> None:
 def test_the_page_has_every_option_of_the_partitioner(option: str) -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     assert any(f"`{option}`" in row.split("|")[1] for row in rows)
+
+
+def test_the_code_of_the_questions_about_executorch_runs(tmp_path: Path) -> None:
+    said = [run_page(pages()[place], tmp_path) for place in EXECUTORCH[1:]]
+    assert all("clause:      quantization of the result" in text for text in said)

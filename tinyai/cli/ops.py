@@ -74,10 +74,10 @@ def _takes_integers(name: str) -> bool:
 
 
 def markdown(rows: tuple[Support, ...]) -> str:
-    """The table of the README: a line for each family."""
+    """A line for each family of Relay's operators."""
     lines = ["| family | of integers | between `qnn.dequantize` and `qnn.quantize` alone |"]
     lines.append("|---|---|---|")
-    for family in dict.fromkeys(row.family for row in rows):
+    for family in dict.fromkeys(row.family for row in rows if row.relay):
         cells = [
             ", ".join(
                 f"`{name}`"
@@ -88,6 +88,14 @@ def markdown(rows: tuple[Support, ...]) -> str:
             for integers in (True, False)
         ]
         lines.append(f"| {family} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def markdown_of_files(form: str, families: dict[str, list[str]]) -> str:
+    """A line for each family of a format's operators."""
+    lines = [f"| family | operators of .{form} files |", "|---|---|"]
+    for family, names in families.items():
+        lines.append(f"| {family} | {', '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines)
 
 
@@ -154,12 +162,15 @@ def ops(language: str | None, style: str, as_json: bool) -> None:
     """List the operators that tinyai takes, from the code's own tables.
 
     Whether one of a model is taken depends on its types and attributes too: tinyai explain MODEL.
-    --format markdown has Relay's.
     """
-    if style == "markdown":
-        click.echo(markdown(support()))
-        return
     found = _found((language,) if language else _LANGUAGES)
+    if style == "markdown":
+        tables = [
+            markdown(rows) if name == "relay" else markdown_of_files(name, rows)
+            for name, rows in found.items()
+        ]
+        click.echo("\n\n".join(tables))
+        return
     if as_json:
         plain = {
             name: list(map(asdict, rows)) if name == "relay" else sorted(chain(*rows.values()))

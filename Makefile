@@ -23,7 +23,7 @@ export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo demo-full bench test test-all lint format mcu wheel clean pytest pytest-all
-.PHONY: executorch executorch-env relax relax-env docs docs-env docs-pictures pages
+.PHONY: executorch executorch-env relax relax-env docs docs-env docs-pictures pages notebooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -79,6 +79,10 @@ docs: docs-env ## write the documentation site, in build/site; any warning is an
 
 docs-pictures: docs ## pictures of six pages of it by Chromium, in build/pictures
 	@$(DOCS)/bin/python docs/pictures.py
+
+# Those of ExecuTorch need its environment.
+notebooks: env ## run the notebooks of tutorials/, and write what they show anew
+	$(BIN)/python -m tests.support.notebooks $(filter-out $(wildcard tutorials/*executorch*),$(wildcard tutorials/*.ipynb))
 
 test: lint pytest ## format, lint, types and the tests that are not slow
 

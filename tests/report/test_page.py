@@ -8,22 +8,28 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from tvm import relay
 
+import tests.support.relay_nets as nets
 import tinyai
 from benchmarks.page import renew_dagre
 from tests.support.example_graphs import branching_network, small_network, tiled_network
 from tests.support.pages import HOSTILE, Parts, data_of, host_row, hostile_page, named, page_of
-from tests.support.paths import MODELS
+from tests.support.paths import DIGITS, MODELS
+from tests.support.planted_faults import with_wrong_number
 from tinyai.backend import compile_graph
 from tinyai.backend.anatomy import anatomy_of
 from tinyai.backend.pipeline import compile_once
 from tinyai.cli import main
 from tinyai.dropped import Dropped
 from tinyai.errors import OptionError
+from tinyai.frontends.files import explain_file, network_of_file
 from tinyai.ir import Builder, DType, Graph, Operand, Type
 from tinyai.network import network_of_graph
 from tinyai.ops import Elementwise, MaxPool2d
@@ -285,3 +291,103 @@ def test_a_package_and_a_library_have_pages(tmp_path) -> None:
     page = tmp_path / "library.html"
     tinyai.compile(network, tmp_path / "net.so", Target(isa="scalar"), html=page)
     assert data_of(page.read_text())["title"] == "tiled_network"
+
+
+# --- What only some commands know -----------------------------------------------------------------
+
+
+def failed_check(tmp_path: Path) -> dict[str, Any]:
+    """The data of the page of a check that finds a wrong weight in the fifth layer."""
+    package = package_of(network_of_file(KWS, Target(rounding="tflite")), Target(isa="scalar"))
+    folder = package.write(tmp_path / "package")
+    weights = folder / f"{package.name}_weights.c"
+    weights.write_text(with_wrong_number(weights.read_text(), 4))
+    page = tmp_path / "check.html"
+    done = run("check", KWS, "--with", folder, "--html", page)
+    assert done.exit_code == 1, done.output
+    return data_of(page.read_text())
+
+
+def test_a_failed_check_leads_to_the_layer_with_the_arithmetic_of_its_element(tmp_path) -> None:
+    data = failed_check(tmp_path)
+    first = data["comparison"]["first"]
+    assert first["arithmetic"][-1]["value"] == first["expected"] != first["found"]
+    (about, *_) = data["highlights"]
+    assert (about["about"], about["figure"], about["link"]) == ("check", "different", "layer=0.4")
+    assert first["names"][0] in data["regions"][0]["anatomy"]["layers"][4]["sources"]
+    assert [each["about"] for each in data["highlights"]] == ["check", "memory", "work"]
+
+
+def test_a_check_that_finds_nothing_says_so(tmp_path) -> None:
+    page = tmp_path / "check.html"
+    assert run("check", KWS, "--samples", 1, "--html", page).exit_code == 0
+    data = data_of(page.read_text())
+    assert data["highlights"][0]["figure"] == "equal"
+    assert data["comparison"]["first"] is None
+
+
+def test_times_of_layers_are_on_the_page_of_a_measurement(tmp_path) -> None:
+    page = tmp_path / "times.html"
+    done = run("bench", KWS, "--layers", "--runs", 2, "--isa", "scalar", "--html", page)
+    assert done.exit_code == 0, done.output
+    data = data_of(page.read_text())
+    layers = data["regions"][0]["anatomy"]["layers"]
+    times = [layer["microseconds"] for layer in layers]
+    assert min(times) >= 0
+    assert max(times) > 0
+    assert data["peak"] > 0
+    assert data["highlights"][1]["link"] == f"layer=0.{times.index(max(times))}"
+    done = run("bench", KWS, "--peers", "--html", page)
+    assert done.exit_code == 2
+    assert "--html" in done.output
+
+
+def test_a_quantized_model_shows_noise_and_ranges_by_layer(tmp_path) -> None:
+    samples, page = tmp_path / "samples.npz", tmp_path / "quantized.html"
+    image = np.random.default_rng(0).random((4, 1, 8, 8)).astype(np.float32)
+    np.savez(samples, image=image)
+    done = run("quantize", DIGITS, "--calibrate", samples, "--rank", "--html", page)
+    assert done.exit_code == 0, done.output
+    data = data_of(page.read_text())
+    rows = data["quantization"]["layers"]
+    assert any(row["alone"] is not None for row in rows)
+    assert all(row["low"] <= row["high"] for row in rows)
+    assert [each["about"] for each in data["highlights"]] == ["results", "layers", "in float"]
+    noisy = [row for row in rows if isinstance(row["sqnr"], float)]
+    worst = min(noisy, key=lambda row: row["sqnr"])
+    assert worst["name"] in data["highlights"][1]["text"]
+
+
+@pytest.mark.parametrize("command", ["check", "bench", "quantize"])
+def test_such_a_command_ends_before_its_work_where_its_page_cannot_be_written(
+    tmp_path, command
+) -> None:
+    more = ["--calibrate", tmp_path / "samples.npz"] if command == "quantize" else []
+    done = run(command, KWS, *more, "--html", tmp_path / "none" / "page.html")
+    assert done.exit_code == 2
+    assert "no folder" in done.output
+
+
+def test_hosts_and_regions_are_joined_by_the_values_that_go_between_them() -> None:
+    """Two regions with the host between them: what one makes the other reads."""
+    report = explain_file(MODELS / "real" / "i8_nmp.tflite", Target(isa="scalar"))
+    makers = {value for row in (*report.host, *report.regions) for value in row.flow.makes}
+    for row in (*report.host, *report.regions):
+        assert row.flow.reads
+        assert row.flow.makes
+    for region in report.regions:
+        inputs = [each for each in region.anatomy.tensors if each.first < 0]
+        assert len(region.flow.reads) == len(inputs)
+        assert len(region.flow.makes) == len(region.anatomy.outputs)
+    from_outside = {value for row in (*report.host, *report.regions) for value in row.flow.reads}
+    assert len(from_outside - makers) == 1  # the model's own input
+
+
+def test_regions_of_relay_are_joined_by_values_too() -> None:
+    inner = relay.cast(nets.layers(2), "int32")
+    einsum = relay.einsum([relay.reshape(inner, (1, -1))] * 2, "ij,kj->ik")
+    report = tinyai.explain(nets.module(einsum), isa="scalar")
+    (region,) = report.regions
+    read = {value for row in report.host for value in row.flow.reads}
+    assert read.issuperset(region.flow.makes)
+    assert len(region.flow.makes) == len(region.anatomy.outputs) > 0

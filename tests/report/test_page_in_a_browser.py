@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,11 @@ from benchmarks.page.browser import NARROW, WIDE, Browser, browser, missing
 from tests.support.example_graphs import branching_network, tiled_network
 from tests.support.pages import HOSTILE, host_row, hostile_page, long_chain, page_of
 from tests.support.paths import MODELS
+from tinyai.checking.result import Comparison, Layer, Line, Output
 from tinyai.frontends.files import explain_file
+from tinyai.qdq import FloatOperator
+from tinyai.quantizer.layer_row import LayerRow
+from tinyai.quantizer.report import OutputRow, QuantReport
 from tinyai.report.page import Page
 from tinyai.target import Target
 
@@ -134,6 +140,34 @@ def test_hostile_names_are_text(shown, tmp_path) -> None:
     assert not any(c in text for text in shown.texts("body *:not(script)") for c in "\u202e\u2028")
 
 
+COMPARISON = json.loads(
+    Comparison(
+        model=HOSTILE,
+        checked=HOSTILE,
+        opponent="another",
+        rounding="onnx",
+        samples=2,
+        given=1,
+        outputs=(Output(HOSTILE, "int8[2]", 2, 1, 0, (1,), 3, 4), Output("equal", "int8[2]", 2)),
+        first=Layer(
+            *(3, 9, (HOSTILE,), "conv2d", "int8[2]", "code", "reference", (1,), 3, 4, 1, 2),
+            (Line("sum of 2 products", 7), Line(HOSTILE, 4, 1)),
+        ),
+        notes=(HOSTILE,),
+    ).json()
+)
+VALUES = LayerRow(HOSTILE, "Conv", "float32[2]", "int8", 0.1, 3, -1, 1, 0.5, 0.01, 20.0, 30.0)
+LEFT = FloatOperator(HOSTILE, "Erf", HOSTILE)
+QUANTIZATION = json.loads(
+    QuantReport(
+        *("mse", 2, 2, (VALUES, dataclasses.replace(VALUES, sqnr=None, alone=float("inf")))),
+        (OutputRow("float32[2]", 20.0, 1.0, 0.5),),
+        (LEFT,),
+        kept=(LEFT,),
+    ).json()
+)
+
+
 def pages() -> dict[str, Page]:
     regions = page_of(branching_network("NHWC")).regions
     host = (host_row("first", 3), host_row("second", 3), host_row("moves", 0, False))
@@ -142,12 +176,13 @@ def pages() -> dict[str, Page]:
         "parts": Page("parts", "tinyai explain", (("rounding", "onnx"),), host, regions * 2),
         "hostile": hostile_page(),
         "host": Page("host", host=host),
+        "found": Page("found", comparison=COMPARISON, quantization=QUANTIZATION),
     }
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("kind", ["whole", "parts", "hostile", "host"])
+@pytest.mark.parametrize("kind", ["whole", "parts", "hostile", "host", "found"])
 def test_everyone_can_read_a_page(shown, tmp_path, kind, size, theme) -> None:
     """No serious problem by axe-core, nothing wider than the screen, and no word of the console."""
     file = pages()[kind].write(tmp_path / "page.html")

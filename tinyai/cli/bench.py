@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from tinyai.cli.shared import (
     command,
     console,
     file_options,
+    html_option,
     json_option,
     print_json,
     relay_for,
@@ -20,11 +23,13 @@ from tinyai.cli.shared import (
     tell_rounding,
 )
 from tinyai.errors import OptionError
+from tinyai.files import check_place
 from tinyai.stages import stage
 from tinyai.target import Target
 
 if TYPE_CHECKING:
     from tinyai.model_file import FileOptions
+    from tinyai.report.page import Page
     from tinyai.runtime.layers import LayerTime
 
 
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     "bench",
     "tinyai bench model.tflite",
     "tinyai bench --layers --threads 2 model.tflite",
+    "tinyai bench --layers model.tflite --html times.html",
     short_help="Time the layers of a model, or the model beside other programs.",
 )
 @click.argument("file", type=click.Path())
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
     help="With --peers: time for each program. [default: 2]",
 )
 @json_option
+@html_option
 def bench(
     file: str,
     asked: Asked,
@@ -59,6 +66,7 @@ def bench(
     peers: bool,
     seconds: float | None,
     as_json: bool,
+    html: Path | None,
 ) -> None:
     """Time the regions of FILE on random input, by a clock after every layer.
 
@@ -66,12 +74,19 @@ def bench(
     --peers no layer is timed, but the whole call beside LiteRT or ONNX Runtime, and OpenVINO.
     """
     asked = asked.for_model(file)
-    _require_fitting({"--runs": runs, "--layers": layers or None}, peers, "without --peers")
+    alone = {"--runs": runs, "--layers": layers or None, "--html": html}
+    _require_fitting(alone, peers, "without --peers")
+    if html:
+        check_place(html)
     _require_fitting({"--seconds": seconds}, not peers, "with --peers")
     if peers:
         _print_beside(file, asked, reading, seconds or 2.0, as_json=as_json)
         return
-    times = _times(file, asked, reading, runs or 100)
+    page, times = _times(file, asked, reading, runs or 100)
+    if html:
+        from tinyai.frontends.page import with_times
+
+        with_times(page(), times, _peak(asked)).write(html)
     tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json(
@@ -79,33 +94,45 @@ def bench(
         )
         return
     from tinyai.runtime.layers import times_table
-    from tinyai.runtime.peak import product_peak
 
-    peak, _ = product_peak(Target.from_options(asked.options).threads)
+    peak = _peak(asked)
     for name, row in times.items():
         console().print(times_table(name, row, layers=layers, peak=peak))
 
 
+def _peak(asked: Asked) -> float | None:
+    from tinyai.runtime.peak import product_peak
+
+    return product_peak(Target.from_options(asked.options).threads)[0]
+
+
 def _times(
     file: str, asked: Asked, reading: FileOptions, runs: int
-) -> dict[str, tuple[LayerTime, ...]]:
+) -> tuple[Callable[[], Page], dict[str, tuple[LayerTime, ...]]]:
+    """What makes the page of the regions, and their times by symbol."""
     from tinyai.frontends.files import is_read, network_of_file
+    from tinyai.frontends.page import page_of_network
 
+    words = Path(file).name, "tinyai bench"
     if is_read(file):
-        from tinyai.runtime.layers import time_layers
+        from tinyai.runtime.layers import timed_layers
 
         network = network_of_file(file, asked.target, options=reading)
         with stage("compile and measure"):
-            return {network.name: time_layers(network.graph, asked.target, runs=runs)}
+            compiled, times = timed_layers(network.graph, asked.target, runs=runs)
+        page = functools.partial(page_of_network, network, compiled, asked.target, *words)
+        return page, {network.name: times}
     with relay_for("bench"):
         from tinyai.frontends.relay.bench import bench_layers
+        from tinyai.frontends.relay.explain import explain
         from tinyai.frontends.relay.load import load_model
     mod, params = load_model(file, reading.shapes_for_tvm())
     with stage("compile and measure"):
-        return bench_layers(mod, params, asked.options, runs=runs)
+        found = bench_layers(mod, params, asked.options, runs=runs)
+    return lambda: explain(mod, params, **asked.options).page(*words), found
 
 
-def _require_fitting(options: dict[str, object], wrong: bool, allowed: str) -> None:
+def _require_fitting(options: Mapping[str, object], wrong: bool, allowed: str) -> None:
     """Raises ``OptionError`` for an option that is given where it means nothing."""
     for name, value in options.items():
         if wrong and value is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,17 @@ from tinyai.cli.shared import (
     Asked,
     command,
     file_options,
+    html_option,
     json_option,
     target_options,
 )
+from tinyai.files import check_place
 from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
     from tinyai.model_file import FileOptions
+    from tinyai.report.page import Page
+    from tinyai.target import Target
 
 
 @command(
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     "tinyai check model.onnx --against tvm --samples 100",
     "tinyai check model.tflite --with net.so",
     "tinyai check model.tflite --input images.npz --json",
+    "tinyai check model.tflite --html check.html",
     short_help="Compare a model's integers with its framework's.",
 )
 @click.argument("file", type=click.Path())
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
 @target_options
 @file_options
 @json_option
+@html_option
 @click.pass_context
 def check(
     context: click.Context,
@@ -64,6 +71,7 @@ def check(
     asked: Asked,
     reading: FileOptions,
     as_json: bool,
+    html: Path | None,
 ) -> None:
     """Compare the integers of FILE's code with those of another program, bit for bit.
 
@@ -79,6 +87,8 @@ def check(
     with stage(OWN_IMPORTS):
         from tinyai.checking import check as checking
 
+    if html:
+        check_place(html)
     whose = checking.opponent_of(Path(file), against or "")
     compared = checking.check(
         file,
@@ -89,5 +99,19 @@ def check(
         inputs=inputs,
         **asdict(reading),
     )
+    if html:
+        target = checking.target_of(asked.options, whose)
+        _page(file, target, reading, compared.json()).write(html)
     click.echo(compared.json() if as_json else str(compared))
     context.exit(0 if compared.equal else MODEL)
+
+
+def _page(file: str, target: Target, reading: FileOptions, compared: str) -> Page:
+    """The page of what was compared, with the layers of a file that is read without a framework."""
+    from tinyai.frontends.files import explain_file, is_read
+    from tinyai.report import Report
+
+    report = explain_file(file, target, reading) if is_read(file) else Report((), ())
+    facts = (("target", str(target)),)
+    page = report.page(Path(file).name, "tinyai check", facts)
+    return replace(page, comparison=json.loads(compared))

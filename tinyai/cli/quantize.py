@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tinyai.cli.shared import command, console, file_options, json_option, next_steps, relay_for
+from tinyai.cli.shared import (
+    command,
+    console,
+    file_options,
+    html_option,
+    json_option,
+    next_steps,
+    relay_for,
+)
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.files import check_place, written_whole
 from tinyai.model_file import AS_IT_IS, IMPORTED, RELAY_TEXT, FileOptions, check_model
@@ -129,7 +137,7 @@ _GOAL = (
 @command(
     "quantize",
     "tinyai quantize model.onnx --calibrate samples.npz --observer percentile",
-    "tinyai quantize model.onnx --calibrate pictures --rank --plot report.png",
+    "tinyai quantize model.onnx --calibrate pictures --rank --plot report.png --html report.html",
     "tinyai quantize model.onnx --calibrate pictures -o model_int8.onnx --mixed-sqnr 30",
     "tinyai quantize model.onnx --calibrate samples.npz -o model.relay",
     short_help="Quantize a float model by samples of its input.",
@@ -147,6 +155,7 @@ _GOAL = (
 @quantizer_options
 @file_options
 @json_option
+@html_option
 def quantize(
     model: str,
     calibrate: str,
@@ -156,6 +165,7 @@ def quantize(
     quantizing: Quantizing,
     reading: FileOptions,
     as_json: bool,
+    html: Path | None,
 ) -> None:
     """Quantize the float MODEL (.onnx, .tflite, Relay's text) by the values on samples.
 
@@ -174,6 +184,8 @@ def quantize(
             found, names = str(output), " or ".join(allowed)
             raise OptionError("output", found=found, allowed=f"a name that ends with {names}")
         check_place(output)
+    if html is not None:
+        check_place(html)
     if plot is not None:
         from tinyai.quantizer.plot import require_place
 
@@ -191,6 +203,8 @@ def quantize(
             differences = _differences(output, calibrate, quantizing.compared)
     if plot is not None:
         report.plot(plot)
+    if html is not None:
+        report.page(Path(model).name, "tinyai quantize").write(html)
     if as_json:
         click.echo(report.json())
     else:

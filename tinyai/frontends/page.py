@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tinyai.backend.pipeline import Compiled
 from tinyai.network import Network
 from tinyai.partition.rows import region_row
+from tinyai.report import RegionRow
 from tinyai.report.page import Page
+from tinyai.runtime.layers import LayerTime
 from tinyai.target import Target
 
 
@@ -16,7 +19,13 @@ def facts_of(target: Target) -> tuple[tuple[str, str], ...]:
     return (("target", str(replace(target, tuning=""))), ("rounding", target.rounding))
 
 
-def page_of_network(network: Network, compiled: Compiled, target: Target, title: str = "") -> Page:
+def page_of_network(
+    network: Network,
+    compiled: Compiled,
+    target: Target,
+    title: str = "",
+    made_by: str = "tinyai compile",
+) -> Page:
     """The page of a network's C, under its name if there is no ``title``."""
     row = region_row(
         network.name,
@@ -35,4 +44,27 @@ def page_of_network(network: Network, compiled: Compiled, target: Target, title:
         for number, port in enumerate(each)
     ]
     facts = (*facts_of(target), *ports)
-    return Page(title or network.name, "tinyai compile", facts, regions=(row,))
+    return Page(title or network.name, made_by, facts, regions=(row,))
+
+
+def with_times(
+    page: Page, times: Mapping[str, Sequence[LayerTime]], peak: float | None = None
+) -> Page:
+    """The page with the times of the layers of regions, by their symbols; without those regions
+    that were not timed. ``peak`` is ``Page.peak``."""
+    return replace(
+        page,
+        regions=tuple(
+            _timed(row, times[row.symbol]) for row in page.regions if row.symbol in times
+        ),
+        peak=peak,
+    )
+
+
+def _timed(row: RegionRow, times: Sequence[LayerTime]) -> RegionRow:
+    assert row.anatomy is not None
+    layers = tuple(
+        replace(layer, microseconds=time.microseconds)
+        for layer, time in zip(row.anatomy.layers, times, strict=True)
+    )
+    return replace(row, anatomy=replace(row.anatomy, layers=layers))

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from tinyai.quantizer.layer_row import LayerRow
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.plot import plot
 from tinyai.report import safe
+from tinyai.report.page import Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,6 +145,15 @@ class QuantReport:
     def json(self) -> str:
         facts = {"schema": SCHEMA} | dataclasses.asdict(self)
         return json.dumps(_without_infinities(facts), indent=2)
+
+    def page(self, title: str = "model", made_by: str = "") -> Page:
+        """The report as a page of HTML, with the arguments of ``Page``."""
+        return Page(title, made_by, quantization=json.loads(self.json()))
+
+    def html(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report as a page of HTML: one file, which needs no network, whole or not at
+        all. Raises ``OptionError`` where no file can be written."""
+        return self.page().write(path)
 
     def plot(self, where: str | os.PathLike[str] | Sequence[Axes]) -> None:
         """Draw SQNR, ranges, and damage where it is known, a line a layer: into a file (.png, .svg

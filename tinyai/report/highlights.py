@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tinyai.report.anatomy import Anatomy, LayerFacts
 from tinyai.report.rows import HostRow, RegionRow
@@ -30,6 +31,47 @@ def highlights_of(regions: Sequence[RegionRow], host: Sequence[HostRow]) -> tupl
         highlights.append(_memory(*max(known, key=lambda each: each[1].arena_bytes)))
         highlights.append(_dearest(regions))
     return (*highlights, _outside(regions, host))
+
+
+def of_comparison(facts: Mapping[str, Any], regions: Sequence[RegionRow]) -> tuple[Highlight, ...]:
+    """Whether all values are equal, and which layer differs first."""
+    beside = f"{facts['samples']} samples beside {safe(facts['opponent'])}"
+    if facts["equal"]:
+        return (Highlight("check", "equal", f"All values of all outputs, {beside}."),)
+    differing = sum(output["differing"] for output in facts["outputs"])
+    text = f"{differing:,} values of the outputs differ, {beside}."
+    if not (first := facts["first"]):
+        return (Highlight("check", "different", text),)
+    links = (
+        f"layer={number}.{layer.number}"
+        for number, row in enumerate(regions)
+        for layer in (row.anatomy or Anatomy((), (), ())).layers
+        if not {*first["names"]}.isdisjoint(layer.sources)
+    )
+    text += f" The first layer that differs is {safe(first['name'], _NAME)}."
+    return (Highlight("check", "different", text, next(links, "")),)
+
+
+def of_quantization(facts: Mapping[str, Any]) -> tuple[Highlight, ...]:
+    """How near the results are, which value suffers most, and what stays in float."""
+    noisy = [row for row in facts["layers"] if isinstance(row["sqnr"], float)]
+    results = [row["sqnr"] for row in facts["outputs"] if isinstance(row["sqnr"], float)]
+    agreement = min((row["agreement"] for row in facts["outputs"]), default=1.0)
+    figure = f"{min(results):.1f} dB" if results else "exact"
+    text = (
+        "Signal to quantization noise of the worst result; the same largest value in "
+        f"{agreement:.1%} of {facts['compared']} samples."
+    )
+    found = [Highlight("results", figure, text)]
+    if noisy:
+        worst = min(noisy, key=lambda row: float(row["sqnr"]))
+        name = safe(worst["name"], _NAME)
+        text = f"{safe(worst['operator'], _NAME)} {name} has the most noise, that of the layers "
+        found.append(Highlight("layers", f"{worst['sqnr']:.1f} dB", text + "before it included."))
+    count = len(facts["left"])
+    text = f"{len(facts['layers']):,} values are integers."
+    figure = f"{count} operator{'' if count == 1 else 's'}" if count else "none"
+    return (*found, Highlight("in float", figure, text))
 
 
 def in_bytes(count: int) -> str:

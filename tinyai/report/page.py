@@ -13,7 +13,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -22,19 +22,27 @@ from typing import Any
 
 from tinyai._version import __version__
 from tinyai.files import check_place, written_whole
-from tinyai.report.highlights import Highlight, highlights_of
+from tinyai.report.highlights import (
+    Highlight,
+    highlights_of,
+    of_comparison,
+    of_quantization,
+)
 from tinyai.report.rows import HostRow, RegionRow
 
 SCHEMA = "tinyai.page/1"
+_LARGE = ("host", "regions", "comparison", "quantization")  # what the page holds compressed
 # In the order in which the browser reads them: each uses those before it.
-_SCRIPTS = ("basics.js", "graph.js", "arena.js", "layers.js", "details.js", "page.js")
+_SCRIPTS = ("basics.js", "graph.js", "arena.js", "layers.js", "details.js", "found.js", "page.js")
 
 
 @dataclass(frozen=True)
 class Page:
     """What became of a model: its ``host`` rows and ``regions``, under a ``title``. ``made_by`` is
     the command that knows it, ``facts`` are what else a reader should know, each with its name.
-    ``peak`` is what the processor could do at most, in multiply-accumulates a nanosecond."""
+    ``peak`` is what the processor could do at most, in multiply-accumulates a nanosecond.
+    ``comparison`` is what a check found, ``quantization`` the quantizer's report: what their
+    ``json`` writes, read again."""
 
     title: str
     made_by: str = ""
@@ -42,11 +50,18 @@ class Page:
     host: tuple[HostRow, ...] = ()
     regions: tuple[RegionRow, ...] = ()
     peak: float | None = None
+    comparison: Mapping[str, Any] | None = None
+    quantization: Mapping[str, Any] | None = None
 
     @property
     def highlights(self) -> tuple[Highlight, ...]:
-        """The three things to know."""
-        return highlights_of(self.regions, self.host)
+        """The three things to know: of what only this command found first."""
+        own: tuple[Highlight, ...] = ()
+        if self.comparison:
+            own = of_comparison(self.comparison, self.regions)
+        elif self.quantization:
+            own = of_quantization(self.quantization)
+        return (*own, *highlights_of(self.regions, self.host))[:3]
 
     def to_dict(self) -> dict[str, Any]:
         """The page as plain values, which JSON can hold."""
@@ -68,7 +83,7 @@ class Page:
             for serving in _servings(region):
                 serving["call"] = code.number(serving["call"])
                 serving["function"] = code.number(serving["function"])
-        large = {key: facts.pop(key) for key in ("host", "regions")}
+        large = {name: facts.pop(name) for name in _LARGE}
         script = "".join(map(_asset, _SCRIPTS))
         dagre, style = _asset("dagre.min.js"), _asset("page.css")
         values = {

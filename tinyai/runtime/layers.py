@@ -54,6 +54,17 @@ def time_layers(
     The clock itself costs some tens of nanoseconds a layer. Raises ``OptionError`` for less than
     one run, ``ToolchainError`` where the compiler fails.
     """
+    return timed_layers(graph, target, toolchain, runs=runs)[1]
+
+
+def timed_layers(
+    graph: Graph,
+    target: str | Target | None = None,
+    toolchain: Toolchain | None = None,
+    *,
+    runs: int = 100,
+) -> tuple[Compiled, tuple[LayerTime, ...]]:
+    """``time_layers``, with what was compiled."""
     if runs < 1:
         raise OptionError("runs", found=runs, allowed="1 or more")
     compiled = compile_graph(graph, Target.of(target), abi="traced")
@@ -75,7 +86,7 @@ def time_layers(
                 each.slower,
             )
         )
-    return tuple(layers)
+    return compiled, tuple(layers)
 
 
 def run_timed(compiled: Compiled, library: ctypes.CDLL, runs: int) -> tuple[Array, list[Array]]:

@@ -17,6 +17,7 @@ class Graph {
     this.nodes = new Map();
     this.zoom = 1;
     this.size = { width: 1, height: 1 };
+    this.first = 0; // where the uppermost node is, from the left
     const button = (
       /** @type {string} */ text,
       /** @type {string} */ says,
@@ -79,6 +80,9 @@ class Graph {
     dagre.layout(graph);
     const { width, height } = graph.graph();
     this.size = { width: width || 1, height: height || 1 };
+    /** @type {{x: number, y: number}[]} */
+    const places = graph.nodes().map((/** @type {string} */ id) => graph.node(id));
+    this.first = places.reduce((top, each) => (each.y < top.y ? each : top)).x;
     const edges = s("g", { class: "edges" });
     for (const edge of graph.edges())
       edges.append(s("path", { d: curve(graph.edge(edge).points) }));
@@ -226,7 +230,7 @@ class Graph {
     this.svg.setAttribute("width", String(this.size.width * this.zoom));
     this.svg.setAttribute("height", String(this.size.height * this.zoom));
     if (!factor) {
-      this.scroller.scrollLeft = (this.size.width * this.zoom - clientWidth) / 2;
+      this.scroller.scrollLeft = this.first * this.zoom - clientWidth / 2;
       return;
     }
     const by = this.zoom / before;

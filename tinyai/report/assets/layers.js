@@ -1,71 +1,66 @@
 // @ts-check
 "use strict";
 
-/** @typedef {{name: string, value: (layer: Layer) => number | string, shown: (layer: Layer) => string,
- *    bar: boolean, says?: string, wide?: boolean}} Column */
+/** A column of a table: what it sorts by, and what it shows; a number may be a ``bar``, and a column
+ *  may be there only where the screen is ``wide``.
+ *  @template T
+ *  @typedef {{name: string, value: (row: T) => number | string,
+ *    shown: (row: T) => Node | string, bar: boolean, says?: string, wide?: boolean}} Column */
 
-/** The layers as a table whose columns sort, numbers as bars. */
-class Layers {
-  /** @param {HTMLElement} place @param {Layer[]} layers @param {(id: string) => void} choose */
-  constructor(place, layers, choose) {
-    this.layers = layers;
-    this.columns = columnsOf(layers);
+/** A table whose columns sort, numbers as bars. @template T */
+class Table {
+  /** @param {HTMLElement} place @param {string} title @param {T[]} rows
+   *  @param {Column<T>[]} columns */
+  constructor(place, title, rows, columns) {
+    this.rows = rows;
+    this.columns = columns;
     this.sorted = { column: -1, down: true };
-    /** @type {Map<string, HTMLElement>} */
-    this.rows = new Map(layers.map((layer) => [layer.id, this.row(layer, choose)]));
-    this.heads = this.columns.map((column, number) =>
-      h(
-        "th",
-        { scope: "col", class: column.wide ? "wide" : column.bar ? "bars" : "" },
-        h(
-          "button",
-          {
-            type: "button",
-            title: column.says || `Sort by ${column.name}`,
-            click: () => this.sort(number),
-          },
-          column.name,
-        ),
-      ),
+    const most = columns.map((column) =>
+      column.bar ? Math.max(0, ...rows.map((row) => Number(column.value(row)))) : 0,
     );
-    this.body = h("tbody", {}, ...this.rows.values());
+    this.lines = rows.map((row) => this.line(row, most));
+    this.heads = columns.map((column, number) => this.head(column, number));
+    this.body = h("tbody", {}, ...this.lines);
     place.append(
       h(
         "div",
         { class: "bar" },
-        h("h2", {}, "Layers"),
+        h("h2", {}, title),
         h("span", { class: "hint" }, "a click on a heading sorts"),
       ),
       h(
         "div",
-        { class: "table", tabindex: 0, role: "group", "aria-label": "Layers" },
+        { class: "table", tabindex: 0, role: "group", "aria-label": title },
         h("table", {}, h("thead", {}, h("tr", {}, ...this.heads)), this.body),
       ),
     );
   }
 
-  /** @param {Layer} layer @param {(id: string) => void} choose */
-  row(layer, choose) {
-    const most =
-      this.most ||
-      (this.most = this.columns.map((column) =>
-        column.bar ? Math.max(0, ...this.layers.map((each) => Number(column.value(each)))) : 0,
-      ));
+  /** @param {Column<T>} column @param {number} number */
+  head(column, number) {
+    const title = column.says || `Sort by ${column.name}`;
+    const button = h(
+      "button",
+      { type: "button", title, click: () => this.sort(number) },
+      column.name,
+    );
+    return h(
+      "th",
+      { scope: "col", class: column.wide ? "wide" : column.bar ? "bars" : "" },
+      button,
+    );
+  }
+
+  /** @param {T} row @param {number[]} most */
+  line(row, most) {
     const cells = this.columns.map((column, number) => {
-      const text = column.shown(layer);
-      if (column.name === "layer") {
-        const link = h("a", { href: `#layer=${layer.id}` }, text);
-        return h("td", {}, link, h("small", {}, layer.facts.operator));
-      }
-      if (!column.bar) return h("td", { class: column.wide ? "wide" : "" }, text);
+      const shows = column.shown(row);
+      if (!column.bar) return h("td", { class: column.wide ? "wide" : "" }, shows);
       const bar = h("i", {});
-      bar.style.width = `${most[number] ? (100 * Number(column.value(layer))) / most[number] : 0}%`;
-      return h("td", { class: "bars" }, h("b", {}, bar), h("span", {}, text));
+      bar.style.width = `${most[number] ? Math.max(0, (100 * Number(column.value(row))) / most[number]) : 0}%`;
+      return h("td", { class: "bars" }, h("b", {}, bar), h("span", {}, shows));
     });
-    const clicked = (/** @type {MouseEvent} */ event) => {
-      if (!(event.target instanceof HTMLAnchorElement)) choose(layer.id);
-    };
-    return h("tr", { click: clicked, class: `r${layer.region % 6}` }, ...cells);
+    return h("tr", {}, ...cells);
   }
 
   /** @param {number} number */
@@ -73,29 +68,47 @@ class Layers {
     const column = this.columns[number];
     const down = this.sorted.column === number ? !this.sorted.down : column.bar;
     this.sorted = { column: number, down };
-    const keyed = this.layers.map((layer, place) => ({ layer, place, key: column.value(layer) }));
+    const keyed = this.rows.map((row, place) => ({ place, key: column.value(row) }));
     keyed.sort(
       (a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0) * (down ? -1 : 1) || a.place - b.place,
     );
-    this.body.replaceChildren(
-      ...keyed.map((each) => /** @type {HTMLElement} */ (this.rows.get(each.layer.id))),
-    );
+    this.body.replaceChildren(...keyed.map((each) => this.lines[each.place]));
     this.heads.forEach((head, place) => {
       if (place === number) head.setAttribute("aria-sort", down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     });
   }
+}
+
+/** The layers as a table; a click on a row chooses its layer. @extends {Table<Layer>} */
+class Layers extends Table {
+  /** @param {HTMLElement} place @param {Layer[]} layers @param {(id: string) => void} choose */
+  constructor(place, layers, choose) {
+    super(place, "Layers", layers, columnsOf(layers));
+    layers.forEach((layer, number) =>
+      this.lines[number].addEventListener("click", (event) => {
+        if (!(event.target instanceof HTMLAnchorElement)) choose(layer.id);
+      }),
+    );
+  }
 
   /** @param {string | null} id @param {Set<string> | null} matches */
   mark(id, matches) {
-    for (const [each, row] of this.rows) {
-      row.classList.toggle("chosen", each === id);
-      row.hidden = matches !== null && !matches.has(each);
-    }
+    this.rows.forEach((layer, number) => {
+      this.lines[number].classList.toggle("chosen", layer.id === id);
+      this.lines[number].hidden = matches !== null && !matches.has(layer.id);
+    });
   }
 }
 
-/** @param {Layer[]} layers @returns {Column[]} */
+/** A name, which may be a link, above what it is. @param {string} name @param {string} kind
+ *  @param {string | null} link */
+function named(name, kind, link) {
+  const head = link ? h("a", { href: link }, name) : name;
+  return h("div", {}, head, h("small", {}, kind));
+}
+
+/** @param {Layer[]} layers @returns {Column<Layer>[]} */
 function columnsOf(layers) {
   const all = (/** @type {(layer: Layer) => number} */ value) =>
     layers.reduce((sum, layer) => sum + value(layer), 0);
@@ -104,7 +117,7 @@ function columnsOf(layers) {
   const time = (/** @type {Layer} */ layer) => layer.facts.microseconds || 0;
   const work = all((layer) => layer.facts.macs);
   const regions = new Set(layers.map((layer) => layer.region)).size > 1;
-  /** @type {Column[]} */
+  /** @type {Column<Layer>[]} */
   const columns = [
     {
       name: "#",
@@ -113,7 +126,12 @@ function columnsOf(layers) {
       bar: false,
       says: "In the order of execution",
     },
-    { name: "layer", value: (layer) => layer.label, shown: (layer) => layer.label, bar: false },
+    {
+      name: "layer",
+      value: (layer) => layer.label,
+      shown: (layer) => named(layer.label, layer.facts.operator, `#layer=${layer.id}`),
+      bar: false,
+    },
     {
       name: "kernel",
       value: kernel,

@@ -40,7 +40,7 @@ function showHost(place, rows) {
         h(
           "h3",
           {},
-          h("span", { class: "chip host" }, shown(row.operator, 60)),
+          h("span", { class: "chip outer" }, shown(row.operator, 60)),
           group.length > 1 ? ` × ${group.length}` : "",
         ),
         ...group.map((each) =>
@@ -152,8 +152,9 @@ async function main() {
     // As the system.
   }
   showHead(head);
-  /** @type {{regions: Region[], host: Host[]}} */
-  const { regions, host } = await unpacked("data");
+  /** @type {{regions: Region[], host: Host[], comparison: Comparison | null,
+   *    quantization: Quantization | null}} */
+  const { regions, host, comparison, quantization } = await unpacked("data");
   const layers = layersOf(regions);
   const byId = new Map(layers.map((layer) => [layer.id, layer]));
   const section = (/** @type {string} */ id, /** @type {string} */ label) => {
@@ -168,6 +169,8 @@ async function main() {
   const graph = new Graph(at("graph"), regions, host, layers);
   /** @type {View[]} */
   const views = [graph];
+  if (comparison) showComparison(section("check", "Check"), comparison, layers);
+  if (quantization) showQuantization(section("quantized", "Quantized values"), quantization);
   if (host.some((row) => row.computes)) showHost(section("host", "On the host"), host);
   if (regions.some((region) => region.arena_bytes))
     views.push(new Arena(section("arena", "Arena"), regions, layers, choose));

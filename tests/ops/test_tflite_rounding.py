@@ -209,7 +209,11 @@ ALONE = {
         "mean",
         "one without a requantization of its own",
     ),
-    "sum": (summed, "qnn.requantize", "a requantized sum"),
+    "sum": (
+        summed,
+        "qnn.requantize",
+        "SUM of integers, which LiteRT's own kernels compute in two ways",
+    ),
 }
 
 

@@ -31,7 +31,7 @@ from tinyai.codegen.kernels import Kernel, tile, work_stealing
 from tinyai.codegen.kernels.tiling import shares_panels
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.geometry import Geometry
-from tinyai.codegen.shapes.machine import VECTORS
+from tinyai.codegen.shapes.machine import Machine
 from tinyai.codegen.shapes.tiling import cover
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.source import graph_from_region
@@ -62,8 +62,11 @@ def deep_runner(threads: int = 3) -> Runner:
 @pytest.fixture(autouse=True)
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights as few as those below are heavy enough to be read once, panel by panel."""
-    machine = replace(VECTORS, heavy_bytes=40_000)
-    monkeypatch.setattr(tile.Tiled, "machine", property(lambda _: machine))
+
+    def machine(kernel: tile.Tiled) -> Machine:
+        return replace(kernel.micro.machine, heavy_bytes=40_000)
+
+    monkeypatch.setattr(tile.Tiled, "machine", property(machine))
 
 
 @pytest.fixture(params=["shares", "pieces"])

@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SITE, PICTURES = ROOT / "build" / "site", ROOT / "build" / "pictures"
 PAGES = (
     "index",
-    "architecture",
-    "backends-tinyai",
+    "guides/program",
+    "questions/tflite-micro-differs",
     "reference/commands",
     "api/compile",
     "measurements",
@@ -105,6 +105,9 @@ def browser(program: str) -> Iterator[Browser]:
                 made.session = attached["sessionId"]
                 for domain in ("Page", "Runtime", "Log"):
                     made.ask(f"{domain}.enable")
+                # Or each page has the colours of the first.
+                forgetting = "localStorage.clear()"
+                made.ask("Page.addScriptToEvaluateOnNewDocument", source=forgetting)
                 yield made
             finally:
                 process.terminate()
@@ -127,7 +130,6 @@ def picture(page: Browser, place: str, view: tuple[str, str, int, int]) -> list[
     feature = {"name": "prefers-color-scheme", "value": scheme}
     page.ask("Emulation.setEmulatedMedia", features=[feature])
     show(page, place, width, height)
-    page.value_of("localStorage.clear()")  # it keeps the colours of the first page
     shot = page.ask("Page.captureScreenshot", format="png")
     file = PICTURES / f"{place.replace('/', '-')}-{name}.png"
     file.write_bytes(base64.b64decode(shot["data"]))

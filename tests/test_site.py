@@ -141,6 +141,36 @@ def test_every_public_name_is_on_a_page(module: str, prefix: str) -> None:
     assert sorted(found) == sorted(f"{prefix}.{name}" for name in {*public(module)} - elsewhere)
 
 
+def documented(module: str, name: str) -> bool:
+    """Whether a name that a module takes from another of the package has a docstring there, and so
+    have its public methods; read from the source."""
+    tree = ast.parse((ROOT / "tinyai" / module).read_text())
+    (source,) = (
+        node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and name in [each.name for each in node.names]
+    )
+    file = ROOT / f"{source.replace('.', '/')}.py"
+    (found,) = (
+        node
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name
+    )
+    public_ones = [
+        node
+        for node in found.body
+        if isinstance(node, ast.FunctionDef)
+        and isinstance(found, ast.ClassDef)
+        and not node.name.startswith("_")
+    ]
+    return all(map(ast.get_docstring, [found, *public_ones]))
+
+
+@pytest.mark.parametrize("module", ["relax.py", "executorch.py"])
+def test_public_names_of_other_environments_say_what_they_are_for(module: str) -> None:
+    assert [name for name in public(module) if not documented(module, name)] == []
+
+
 @pytest.mark.parametrize("name", tinyai.__all__)
 def test_a_public_name_and_what_it_has_say_what_they_are_for(name: str) -> None:
     value = getattr(tinyai, name)

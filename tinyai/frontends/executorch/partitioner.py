@@ -60,6 +60,8 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         self.strict, self.without = strict, checked_names(operators_not_to_delegate)
 
     def partition(self, exported_program: ExportedProgram) -> interface.PartitionResult:
+        """The program with a tag at each node that goes into a delegate, and a specification for
+        each tag. Raises ``BoundaryError`` under ``strict`` where an operator stays outside."""
         with stage("division of an edge program, and its C"):
             division = division_of(exported_program, self.target, self.without)
         if self.strict:

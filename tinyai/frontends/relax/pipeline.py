@@ -25,6 +25,7 @@ class Partition:
         self.options = options
 
     def transform_module(self, mod: tvm.IRModule, _: Any) -> tvm.IRModule:
+        """The module with regions, as ``partition_for_tinyai`` makes it."""
         return partition_for_tinyai(mod, **self.options)
 
 

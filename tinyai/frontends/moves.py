@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tinyai.ir import Array
-from tinyai.source import Call, Expr, require
+from tinyai.source import Call, Constant, Expr, require
 from tinyai.vocabulary import constant
 
 Make: TypeAlias = "Callable[..., Call]"
+
+
+def reshaped(call: Make, value: Expr, shape: Iterable[int | None]) -> Expr:
+    """In another shape of as many elements: a constant for one, the value itself for its own."""
+    of = replace(value.type, shape=tuple(shape))
+    if of == value.type:
+        return value
+    counts = [math.prod(dim or 0 for dim in each.shape) for each in (value.type, of)]
+    require(counts[0] == counts[1], "elements", f"{value.type}", f"as many as in {of}")
+    if isinstance(value, Constant):
+        sizes = [dim or 0 for dim in of.shape]
+        return Constant((of,), load=lambda: value.value.reshape(sizes))
+    return call("reshape", value, of=of)
+
+
+def transposed(call: Make, value: Expr, axes: Iterable[int]) -> Expr:
+    """Dimensions in another order: of a constant as of ``reshaped``."""
+    order = tuple(axes)
+    if order == tuple(range(len(order))):
+        return value
+    of = replace(value.type, shape=tuple(value.type.shape[axis] for axis in order))
+    if isinstance(value, Constant):
+        return Constant((of,), load=lambda: np.ascontiguousarray(value.value.transpose(order)))
+    return call("transpose", value, of=of, axes=order)
+
+
+def split(call: Make, value: Expr, axis: int, sizes: Sequence[int]) -> tuple[Expr, ...]:
+    """Slices of these sizes along an axis, one after the other."""
+    whole = value.type.shape
+    require(sum(sizes) == whole[axis], "sizes of the parts", list(sizes), whole[axis])
+    if len(sizes) == 1:
+        return (value,)
+    types = (replace(value.type, shape=(*whole[:axis], n, *whole[axis + 1 :])) for n in sizes)
+    return call("split", value, of=tuple(types), axis=axis).fields
 
 
 def taken(call: Make, value: Expr, places: Array, axis: int) -> Call:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tinyai.errors import TinyAIError
 from tinyai.frontends.faults import Fault, check_shape
+from tinyai.frontends.moves import reshaped, transposed
 from tinyai.frontends.onnx.facts import (
     SMALL,
     Facts,
@@ -140,26 +141,22 @@ class Site(NodeView):
         require(len(sizes) == len(self.type.shape), "shape", self.type, "fixed dimensions")
         return sizes
 
-    def call(self, operator: str, *args: Expr, of: SourceType | None = None, **attrs: Any) -> Call:
+    def call(
+        self,
+        operator: str,
+        *args: Expr,
+        of: SourceType | tuple[SourceType, ...] | None = None,
+        **attrs: Any,
+    ) -> Call:
         """A call of the vocabulary's operator with this node's type and name."""
         made = call(operator, of or self.type, *args, name=self.name, **attrs)
         return replace(made, spelling=self.node.op_type)
 
     def reshaped(self, value: Expr, shape: Iterable[int | None]) -> Expr:
-        of = replace(value.type, shape=tuple(shape))
-        if of == value.type:
-            return value
-        if isinstance(value, Constant):
-            sizes = [dim for dim in of.shape if dim is not None]
-            return Constant((of,), load=lambda: value.value.reshape(sizes))
-        return self.call("reshape", value, of=of)
+        return reshaped(self.call, value, shape)
 
     def transposed(self, value: Expr, axes: Iterable[int]) -> Expr:
-        order = tuple(axes)
-        of = replace(value.type, shape=tuple(value.type.shape[axis] for axis in order))
-        if isinstance(value, Constant):
-            return Constant((of,), load=lambda: np.ascontiguousarray(value.value.transpose(order)))
-        return self.call("transpose", value, of=of, axes=order)
+        return transposed(self.call, value, axes)
 
 
 @dataclass(frozen=True)

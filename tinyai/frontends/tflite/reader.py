@@ -6,13 +6,13 @@ the file. Needs numpy and the package of the format's schema.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from tinyai.frontends.moves import reshaped, transposed
 from tinyai.frontends.tflite.file import File, Operator
 from tinyai.frontends.tflite.tensors import Options, Tensor
 from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
@@ -93,7 +93,13 @@ class Site:
             raise Refusal(what, "computed at run time", "a constant")
         return value.value
 
-    def call(self, operator: str, *args: Expr, of: SourceType | None = None, **attrs: Any) -> Call:
+    def call(
+        self,
+        operator: str,
+        *args: Expr,
+        of: SourceType | tuple[SourceType, ...] | None = None,
+        **attrs: Any,
+    ) -> Call:
         """A call of the vocabulary's operator with this operator's name and result."""
         made = call(operator, of or self.output.type, *args, name=self.name, **attrs)
         floats = all(each.dtype == "float32" for each in self.outputs)
@@ -102,17 +108,11 @@ class Site:
     def typed(self, shape: tuple[int | None, ...], dtype: str = "") -> SourceType:
         return SourceType(shape, dtype or self.output.dtype)
 
-    def reshaped(self, value: Expr, shape: tuple[int | None, ...]) -> Expr:
-        of = replace(value.type, shape=shape)
-        sizes = [math.prod(dim or 0 for dim in each.shape) for each in (value.type, of)]
-        require(sizes[0] == sizes[1], "elements", f"{value.type}", f"as many as in {of}")
-        return value if of == value.type else self.call("reshape", value, of=of)
+    def reshaped(self, value: Expr, shape: Iterable[int | None]) -> Expr:
+        return reshaped(self.call, value, shape)
 
-    def transposed(self, value: Expr, axes: tuple[int, ...]) -> Expr:
-        of = replace(value.type, shape=tuple(value.type.shape[axis] for axis in axes))
-        return (
-            value if axes == (*sorted(axes),) else self.call("transpose", value, of=of, axes=axes)
-        )
+    def transposed(self, value: Expr, axes: Iterable[int]) -> Expr:
+        return transposed(self.call, value, axes)
 
     def is_quantized(self, *places: int) -> bool:
         """Whether an operator works on integers with scales, and not on float32.

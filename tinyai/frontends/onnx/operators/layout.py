@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.frontends.moves import padded, sliced, taken
+from tinyai.frontends.moves import padded, sliced, split, taken
 from tinyai.frontends.onnx import resizing
 from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
-from tinyai.source import Expr, Tuple, require
-from tinyai.vocabulary import call
+from tinyai.qdq.operands import tuple_of
+from tinyai.source import Expr, require
 
 
 @reads("Identity")
@@ -114,15 +114,9 @@ def _split(site: Site) -> Expr:
         parts = [part] * (count - 1) + [size - part * (count - 1)]
         even = site.facts.opset >= 18 or len(set(parts)) == 1
         require(even, "size of a split", size, f"a multiple of {count}")
-    fits = len(parts) == count and sum(parts) == size and min(parts) > 0
+    fits = len(parts) == count and min(parts) > 0
     require(fits, "sizes of a split", parts, f"{count} that are {size} together")
-    if count == 1:
-        return value
-    types = tuple(
-        replace(value.type, shape=(*shape[:axis], part, *shape[axis + 1 :])) for part in parts
-    )
-    parts_of = replace(call("split", types, value, name=site.name, axis=axis), spelling="Split")
-    return Tuple(types, load=lambda: parts_of.fields)
+    return tuple_of(*split(site.call, value, axis, parts))
 
 
 @reads("Concat")
@@ -133,8 +127,9 @@ def _concat(site: Site) -> Expr:
     rest = {(*each[:axis], *each[axis + 1 :]) for each in sizes}
     require(len(rest) == 1, "shapes of the parts", sizes, "the same but for the axis")
     shape = (*sizes[0][:axis], sum(each[axis] for each in sizes), *sizes[0][axis + 1 :])
-    whole = Tuple(tuple(part.type for part in parts), load=lambda: parts)
-    return site.call("concatenate", whole, of=replace(parts[0].type, shape=shape), axis=axis)
+    return site.call(
+        "concatenate", tuple_of(*parts), of=replace(parts[0].type, shape=shape), axis=axis
+    )
 
 
 @reads("Gather")

@@ -11,7 +11,8 @@ from tinyai.frontends.onnx.operators.elementwise import softmax
 from tinyai.frontends.onnx.operators.pooling import averaged, pooled
 from tinyai.frontends.onnx.operators.rows import pair_of, reads_contrib, scale_of, zero_of
 from tinyai.frontends.onnx.reader import Read, Site, fixed_sizes
-from tinyai.source import Expr, Tuple, require
+from tinyai.qdq.operands import tuple_of
+from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
 
 
@@ -92,12 +93,8 @@ def _concat(site: Site) -> Expr:
     shape = list(sizes[0])
     shape[along] = sum(each[along] for each in sizes)
     of = replace(parts[0].type, shape=tuple(shape))
-    tuples = (tuple_of(each) for each in (parts, scales, zeros))
+    tuples = (tuple_of(*each) for each in (parts, scales, zeros))
     return site.call("quantized_concatenate", *tuples, *pair_of(site, 0), of=of, axis=along)
-
-
-def tuple_of(parts: list[Expr]) -> Tuple:
-    return Tuple(tuple(part.type for part in parts), load=lambda: tuple(parts))
 
 
 @reads_contrib("QLinearWhere")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tinyai.frontends.moves import taken
+from tinyai.frontends.moves import padded, sliced, split, taken
 from tinyai.frontends.tflite.operators.rows import reads
 from tinyai.frontends.tflite.operators.scaled import (
     Attributes,
@@ -21,7 +20,8 @@ from tinyai.frontends.tflite.reader import Read, Site
 from tinyai.ir import Array
 from tinyai.ops.interpolate import Taps
 from tinyai.ops.resize import nearest
-from tinyai.source import Expr, SourceType, Tuple, require
+from tinyai.qdq.operands import tuple_of
+from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
 
 
@@ -116,11 +116,6 @@ reads("MIRROR_PAD", options="MirrorPadOptions", inputs=2)(_moved(_mirror_pad))
 # --- Parts ---------------------------------------------------------------------------------------
 
 
-def _sliced(site: Site, begin: Sequence[int], strides: Sequence[int], of: SourceType) -> Expr:
-    attrs = {"begin": tuple(begin), "strides": tuple(strides), "axes": None, "slice_mode": "end"}
-    return site.call("strided_slice", site.value(0), of=of, **attrs)
-
-
 def _slice(site: Site) -> Expr:
     data = site.tensor(0).shape
     begin, sizes = ints(site.known(1, "begin")), ints(site.known(2, "size"))
@@ -130,7 +125,7 @@ def _slice(site: Site) -> Expr:
         for start, size, whole in zip(begin, sizes, data, strict=True)
     ]
     require(tuple(known) == site.shape, "size", known, list(site.shape))
-    return _sliced(site, begin, [1] * len(data), site.output.type)
+    return sliced(site.call, site.value(0), begin, [1] * len(data), site.shape)
 
 
 reads("SLICE", options="SliceOptions", inputs=3)(_moved(_slice))
@@ -158,29 +153,15 @@ def _strided_slice(site: Site) -> Expr:
         starts.append(start)
         shape.append(len(range(start, stop, step)))
     whole = tuple(data[len(begin) :])
-    of = SourceType((*shape, *whole), site.output.dtype)
     rest = rank - len(begin)
-    value = _sliced(site, [*starts, *[0] * rest], [*strides, *[1] * rest], of)
+    ways = [*starts, *[0] * rest], [*strides, *[1] * rest], (*shape, *whole)
+    value = sliced(site.call, site.value(0), *ways)
     left = [size for axis, size in enumerate(shape) if not masks[2] >> axis & 1]
     require((*left, *whole) == site.shape, "result", [*left, *whole], list(site.shape))
     return site.reshaped(value, site.shape)
 
 
 reads("STRIDED_SLICE", options="StridedSliceOptions", inputs=4)(_moved(_strided_slice))
-
-
-def _parts(
-    site: Site, value: Expr, axis: int, shapes: Sequence[tuple[int, ...]]
-) -> tuple[Expr, ...]:
-    """Slices along an axis, one after the other."""
-    whole = sum(shape[axis] for shape in shapes)
-    require(whole == value.type.shape[axis], "sizes of the parts", whole, value.type.shape[axis])
-    if len(shapes) == 1:
-        return (value,)
-    types = tuple(SourceType(shape, value.type.dtype) for shape in shapes)
-    first = site.outputs[0].type
-    split = replace(site.call("split", value, of=first, axis=axis), types=types)
-    return split.fields
 
 
 def _split(site: Site) -> tuple[Expr, ...]:
@@ -195,7 +176,7 @@ def _split(site: Site) -> tuple[Expr, ...]:
         rest = sum(found) - sum(size for size in sizes if size >= 0)
         sizes = [rest if size < 0 else size for size in sizes]
         require(sizes == found, "sizes of the parts", sizes, found)
-    return _parts(site, value, axis, [each.shape for each in site.outputs])
+    return split(site.call, value, axis, [each.shape[axis] for each in site.outputs])
 
 
 reads("SPLIT", options="SplitOptions", inputs=2)(_moved(_split, 1))
@@ -208,8 +189,7 @@ def _unpack(site: Site) -> tuple[Expr, ...]:
     require(
         site.options("Num") == len(site.outputs), "parts", site.options("Num"), len(site.outputs)
     )
-    shapes = [(*each.shape[:axis], 1, *each.shape[axis:]) for each in site.outputs]
-    parts = _parts(site, value, axis, shapes)
+    parts = split(site.call, value, axis, [1] * len(site.outputs))
     return tuple(
         replace(site, outputs=(output,)).reshaped(part, output.shape)
         for part, output in zip(parts, site.outputs, strict=True)
@@ -220,10 +200,6 @@ reads("UNPACK", options="UnpackOptions")(_moved(_unpack))
 
 
 # --- Wholes --------------------------------------------------------------------------------------
-
-
-def _tuple(parts: Sequence[Expr]) -> Tuple:
-    return Tuple(tuple(each.type for each in parts), load=lambda: tuple(parts))
 
 
 def _all(site: Site) -> tuple[int, ...]:
@@ -238,7 +214,7 @@ def _pack(site: Site) -> Expr:
     require(count == len(site.inputs), "parts", count, len(site.inputs))
     shape = (*site.shape[:axis], 1, *site.shape[axis + 1 :])
     parts = [site.reshaped(site.value(place), shape) for place in _all(site)]
-    return site.call("concatenate", _tuple(parts), axis=axis)
+    return site.call("concatenate", tuple_of(*parts), axis=axis)
 
 
 @reads("CONCATENATION", options="ConcatenationOptions", inputs=range(1, 1000))
@@ -249,13 +225,13 @@ def _concatenation(site: Site) -> Expr:
     rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
     fits = rest == {(*site.shape[:axis], *site.shape[axis + 1 :])}
     require(fits, "shapes of the parts", shapes, f"those of {site.shape} but for the axis")
-    whole = _tuple([site.value(place) for place in _all(site)])
+    whole = tuple_of(*(site.value(place) for place in _all(site)))
     if site.output.dtype not in ("uint8", "int16"):
         site.require_same_scale(*_all(site))
     if not site.output.is_quantized:
         return activated(site, site.call("concatenate", whole, axis=axis))
     scales, zeros = zip(*(pair(site.tensor(place)) for place in _all(site)), strict=True)
-    parts = whole, _tuple(scales), _tuple(zeros), *pair(site.output)
+    parts = whole, tuple_of(*scales), tuple_of(*zeros), *pair(site.output)
     return activated(site, site.call("quantized_concatenate", *parts, axis=axis))
 
 
@@ -340,9 +316,7 @@ def _space_to_batch(site: Site) -> Expr:
     rest = len(data.shape) - 1 - len(sizes)
     widths = ((0, 0), *map(tuple, around.tolist()), *[(0, 0)] * rest)
     whole = tuple(size + sum(width) for size, width in zip(data.shape, widths, strict=True))
-    value, border = site.value(0), constant(data.zero_point, data.dtype)
-    attrs: Attributes = {"mode": "constant", "widths": widths}
-    value = site.call("pad", value, border, of=site.typed(whole), **attrs)
+    value = padded(site.call, site.value(0), widths, "constant", data.zero_point)
     inner = whole[1 : len(sizes) + 1]
     fits = all(size % block == 0 for size, block in zip(inner, sizes, strict=True))
     require(fits, "size of images", inner, f"multiples of {sizes}")
@@ -376,8 +350,7 @@ def _batch_to_space(site: Site) -> Expr:
     left = tuple(size - int(cut.sum()) for size, cut in zip(inner, around, strict=True))
     found = (shape[0] // blocks, *left, *rest)
     require(found == site.shape, "result", found, site.shape)
-    attrs: Attributes = {"begin": begin, "strides": (1,) * len(found), "axes": None}
-    return site.call("strided_slice", value, **attrs, slice_mode="end")
+    return sliced(site.call, value, begin, (1,) * len(found), found)
 
 
 reads("SPACE_TO_BATCH_ND", options="SpaceToBatchNDOptions", inputs=3)(_moved(_space_to_batch))

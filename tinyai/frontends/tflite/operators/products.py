@@ -19,7 +19,7 @@ from tinyai.frontends.tflite.operators.scaled import (
 from tinyai.frontends.tflite.reader import Site
 from tinyai.frontends.tflite.tensors import Tensor
 from tinyai.ir import Array
-from tinyai.source import Constant, Expr, SourceType, require
+from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
 
 DYNAMIC = "int8 weights and floats: dynamic range quantization, or weights alone"
@@ -41,15 +41,6 @@ def weights_of(site: Site, place: int, data: Tensor, axis: int) -> Tensor:
         require(fits, "zero points of the weights", sorted(zeros), "0")
         weights.along(axis)
     return weights
-
-
-def _moved(site: Site, place: int, axes: Sequence[int]) -> Expr:
-    """Weights with their dimensions in another order."""
-    value = site.value(place)
-    if isinstance(value, Constant):
-        return constant(np.ascontiguousarray(value.value.transpose(axes)))
-    of = SourceType(tuple(value.type.shape[axis] for axis in axes), value.type.dtype)
-    return site.call("transpose", value, of=of, axes=tuple(axes))
 
 
 def _biased(site: Site, sums: Expr, place: int, axis: int) -> Expr:
@@ -121,7 +112,7 @@ def _conv2d(site: Site) -> Expr:
     attrs = _convolution(site, (height, width))
     attrs |= {"groups": channels // depth, "weight_layout": "HWIO"}
     site.options("QuantizedBiasType")  # of int16: the bias itself says it
-    weight = _moved(site, 1, (1, 2, 3, 0))
+    weight = site.transposed(site.value(1), (1, 2, 3, 0))
     return product(site, "conv2d", (0, 2), site.value(0), weight, 0, site.output.type, **attrs)
 
 
@@ -134,12 +125,7 @@ def _depthwise(site: Site) -> Expr:
     multiplier = site.options("DepthMultiplier")
     fits = one == 1 and results == channels * multiplier and channels > 0
     require(fits, "depth multiplier", multiplier, f"{results} / {channels}")
-    weight = site.value(1)
-    shape = height, width, channels, multiplier
-    if isinstance(weight, Constant):
-        weight = constant(weight.value.reshape(shape))
-    else:
-        weight = site.reshaped(weight, shape)
+    weight = site.reshaped(site.value(1), (height, width, channels, multiplier))
     # A convolution of one channel has no other groups.
     order = "HWIO" if channels == 1 else "HWOI"
     attrs = _convolution(site, (height, width)) | {"groups": channels, "weight_layout": order}
@@ -191,7 +177,7 @@ def _transposed(site: Site) -> Expr:
         "weight_layout": "IOHW",
         "out_layout": "",
     }
-    weight = _moved(site, 1, (3, 0, 1, 2))
+    weight = site.transposed(site.value(1), (3, 0, 1, 2))
     operands = site.value(2), weight
     return product(site, "conv2d_transpose", (2, 3), *operands, 0, site.output.type, **attrs)
 
@@ -229,9 +215,5 @@ def _batch_matmul(site: Site) -> Expr:
 
 
 def _matrices(site: Site, value: Expr, count: int, turned: bool) -> Expr:
-    rows, columns = value.type.shape[-2:]
-    value = site.reshaped(value, (count, rows, columns))
-    if not turned:
-        return value
-    of = SourceType((count, columns, rows), value.type.dtype)
-    return site.call("transpose", value, of=of, axes=(0, 2, 1))
+    value = site.reshaped(value, (count, *value.type.shape[-2:]))
+    return site.transposed(value, (0, 2, 1)) if turned else value

@@ -56,11 +56,11 @@ class Contraction(Op):
             return None
         values = values.hull(0) if self.meets_edge else values
         rows = weights.reshape(weights.shape[0], -1, weights.shape[-1])
-        above = np.maximum(rows, 0).sum(axis=1, dtype=np.int64).astype(np.float64)
-        below = np.minimum(rows, 0).sum(axis=1, dtype=np.int64).astype(np.float64)
+        # float64 holds every sum of products exactly.
+        above = np.maximum(rows, 0).sum(axis=1, dtype=np.float64)
+        below = rows.sum(axis=1, dtype=np.float64) - above
         groups = len(values.low) // weights.shape[-1]
         above, below = (part.reshape(groups, -1, weights.shape[-1]) for part in (above, below))
-        # float64 holds every sum of products exactly.
         low, high = (
             bound.astype(np.float64).reshape(groups, -1, 1) for bound in (values.low, values.high)
         )

@@ -126,4 +126,6 @@ class _Numbers:
 
 
 def _rows(values: Array) -> list[bytes]:
-    return [row.tobytes() for row in values]
+    """The bytes of each, all copied at once."""
+    whole, size = values.tobytes(), values[:1].nbytes
+    return [whole[place * size : (place + 1) * size] for place in range(len(values))]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeGuard
 
 import numpy as np
@@ -77,12 +78,17 @@ def _once(graph: Graph, widths: Widths) -> Graph | None:
 @dataclass(frozen=True, eq=False)
 class _Mixed:
     """What a convolution or dense layer reads: ``weights`` with those of equal channels added up at
-    the first of them, int64 [channels of the result, taps, channels of the data]; ``free`` are the
+    the first of them, [channels of the result, taps, channels of the data]; ``free`` are the
     channels of the data that go into the bias, ``less`` (one a channel) is what each is worth."""
 
     weights: Array
     free: Array
     less: Array
+
+    @cached_property
+    def reads(self) -> Array:
+        """Whether each channel of the result reads each channel of the data."""
+        return (self.weights != 0).any(axis=1) & ~self.free
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,22 +129,24 @@ def _mixed(
     graph: Graph, node: Node, op: Contraction, data: Range, equal: Mapping[str, Array]
 ) -> _Mixed:
     weights = graph.constants[node.inputs[1]]
-    rows = weights.reshape(len(weights), -1, weights.shape[-1]).astype(np.int64)
+    rows = weights.reshape(len(weights), -1, weights.shape[-1])
     less = data.low - op.zero_point
     free = data.constant & (np.full(len(less), not op.meets_edge) | (less == 0))
     numbers = equal.get(node.inputs[0])
     if numbers is not None:
-        rows = _added_up(rows, np.where(free, -1 - np.arange(len(free)), numbers), weights.dtype)
+        rows = _added_up(rows, np.where(free, -1 - np.arange(len(free)), numbers))
     return _Mixed(rows, free, less)
 
 
-def _added_up(rows: Array, numbers: Array, dtype: np.dtype[np.generic]) -> Array:
+def _added_up(rows: Array, numbers: Array) -> Array:
     """Weights of channels of one number, added up at the first where the sums fit the type."""
-    limits = np.iinfo(dtype.name)
+    limits = np.iinfo(rows.dtype.name)
     _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
-    for channel in np.flatnonzero(first[place] != np.arange(len(numbers))):
+    again = np.flatnonzero(first[place] != np.arange(len(numbers)))
+    rows = rows.copy() if len(again) else rows
+    for channel in again:
         to = first[place[channel]]
-        total = rows[:, :, to] + rows[:, :, channel]
+        total = rows[:, :, to].astype(np.int64) + rows[:, :, channel]
         if total.min() >= limits.min and total.max() <= limits.max:
             rows[:, :, to], rows[:, :, channel] = total, 0
     return rows
@@ -246,7 +254,7 @@ def _spread(node: Node, facts: _Facts, kept: Mapping[str, Array], links: Iterabl
     mixed = facts.mixed.get(node.output)
     if mixed is not None and result.any():
         data = kept[node.inputs[0]]
-        data |= (mixed.weights[result] != 0).any(axis=(0, 1)) & ~mixed.free
+        data |= mixed.reads[result].any(axis=0)
         if not data.any():
             data[0] = True  # a layer reads something
 
@@ -314,9 +322,9 @@ class _Rewriting:
         mixed, weights = self.facts.mixed[node.output], self.constants[node.inputs[1]]
         gone = mixed.free & ~data
         rest = mixed.weights[out]
-        bias = rest[:, :, gone].sum(axis=1) @ mixed.less[gone]
+        bias = rest[:, :, gone].sum(axis=1, dtype=np.int64) @ mixed.less[gone]
         shape = (len(rest), *weights.shape[1:-1], int(data.sum()))
-        left = rest[:, :, data].reshape(shape).astype(weights.dtype)
+        left = rest[:, :, data].reshape(shape)
         inputs = (node.inputs[0], self._constant(name, left))
         return self._plus(replace(node, inputs=inputs), bias, sums)
 

@@ -16,10 +16,10 @@ def ranges(graph: Graph) -> dict[str, Range]:
     """The range of every tensor."""
     known = {name: _unknown(graph.type(name)) for name in graph.inputs}
     for name, value in graph.constants.items():
-        wide = value.astype(np.float32 if value.dtype.kind == "f" else np.int64)
-        rows = wide.reshape(-1, value.shape[-1] if value.ndim else 1)
-        rows = rows if rows.size else np.zeros((1, rows.shape[1]), wide.dtype)
-        known[name] = Range(rows.min(axis=0), rows.max(axis=0))
+        wide = np.float32 if value.dtype.kind == "f" else np.int64
+        rows = value.reshape(-1, value.shape[-1] if value.ndim else 1)
+        rows = rows if rows.size else np.zeros((1, rows.shape[1]), wide)
+        known[name] = Range(rows.min(axis=0).astype(wide), rows.max(axis=0).astype(wide))
     for node in graph.nodes:
         types, result = graph.types(node.inputs), graph.computed(node)
         data = [known[name] for name in node.inputs]

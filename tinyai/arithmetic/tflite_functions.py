@@ -25,20 +25,17 @@ def lookup_of(value: Call, source: Scale, target: Scale) -> Lookup | None:
     """
     x = _VALUES - source.zero_point
     if value.op == "leaky_relu" and _is_dequantize(value["data"]):
-        results = _leaky_relu(float(value.attrs["alpha"]), x, source, target)
+        # Either side of zero has a multiplier of its own; both ratios are taken in float32.
+        alpha, from_scale = np.float32(float(value.attrs["alpha"])), np.float32(source.scale)
+        to_scale = np.float32(target.scale)
+        above, below = from_scale / to_scale, from_scale * alpha / to_scale
+        results = np.where(x >= 0, _product(x, float(above)), _product(x, float(below)))
     elif _is_hard_swish(value):
         results = _hard_swish(x, source, target)
     else:
         return None
     results = np.clip(results + target.zero_point, -128, 127)
     return Lookup(tuple(map(int, results)), DType.INT8)
-
-
-def _leaky_relu(alpha: float, x: Array, source: Scale, target: Scale) -> Array:
-    """Either side of zero has a multiplier of its own; both ratios are taken in float32."""
-    from_scale, to_scale = np.float32(source.scale), np.float32(target.scale)
-    above, below = from_scale / to_scale, from_scale * np.float32(alpha) / to_scale
-    return np.where(x >= 0, _product(x, float(above)), _product(x, float(below)))
 
 
 def _product(x: Array, ratio: float) -> Array:

@@ -86,6 +86,7 @@ class OnnxRuntime:
 
     def __init__(self, content: bytes, threads: int) -> None:
         need("onnxruntime", "onnxruntime", self.name)
+        import onnx
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -97,7 +98,9 @@ class OnnxRuntime:
             self._session = onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"]
             )
-            self.runs = _operators(Path(options.optimized_model_filepath))
+            optimized = onnx.load(options.optimized_model_filepath, load_external_data=False)
+        kinds = (node.op_type for node in optimized.graph.node)
+        self.runs = _counted(kind for kind in kinds if kind in _PRODUCTS)
         self._binding = self._session.io_binding()
         self.run = functools.partial(self._session.run_with_iobinding, self._binding)
         self.seconds = loop(self.run)
@@ -112,14 +115,6 @@ class OnnxRuntime:
         for each, value in zip(self._session.get_outputs(), found, strict=True):
             self._binding.bind_ortvalue_output(each.name, make(np.zeros_like(value)))
         return [np.asarray(value) for value in found]
-
-
-def _operators(optimized: Path) -> str:
-    """The products of an optimized ONNX file, by kind."""
-    import onnx
-
-    kinds = (node.op_type for node in onnx.load(optimized, load_external_data=False).graph.node)
-    return _counted(kind for kind in kinds if kind in _PRODUCTS)
 
 
 class OpenVino:

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from tinyai.codegen.c_source import CSource, Microkernel, Part
 from tinyai.codegen.constants import APART, Constant
-from tinyai.codegen.definitions import Definition, Storage, in_order
+from tinyai.codegen.definitions import Storage, in_order
 from tinyai.codegen.templates import render
 
 _STORAGE = Storage("TINYAI_APART")
@@ -73,11 +73,9 @@ def _file(renamed: Mapping[Microkernel, str]) -> str:
         members = {each.definition: renamed[each] for each in group}
         parts.append(render("variant_begin.c.j2", **values))
         for definition in in_order(members):
-            parts += [] if definition.portable else [members.get(definition, ""), _text(definition)]
+            if not definition.portable:
+                stored = isinstance(definition.arguments, Storage)
+                shared = replace(definition, arguments=_STORAGE) if stored else definition
+                parts += [members.get(definition, ""), shared.text]
         parts.append(render("variant_end.c.j2", **values))
     return "\n".join(parts)
-
-
-def _text(definition: Definition) -> str:
-    stored = isinstance(definition.arguments, Storage)
-    return replace(definition, arguments=_STORAGE).text if stored else definition.text

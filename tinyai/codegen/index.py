@@ -41,7 +41,9 @@ def element(
 
 
 def _axis_terms(axis: Axis, have: tuple[int, ...], steps: tuple[int, ...]) -> list[str]:
-    if have == axis.sizes and _evenly_apart(have, steps):
+    several = [each for each in zip(have, steps, strict=True) if each[0] > 1]
+    evenly = all(outer == size * inner for (_, outer), (size, inner) in pairwise(several))
+    if have == axis.sizes and evenly:  # all elements are as far apart as the last ones
         return [_times(axis.var, steps[-1])] if axis.count > 1 else []
     terms = []
     behind = axis.count
@@ -54,12 +56,6 @@ def _axis_terms(axis: Axis, have: tuple[int, ...], steps: tuple[int, ...]) -> li
         position = f"({position}) % {want}" if wraps else position
         terms.append(_times(f"({position})" if wraps or behind > 1 else position, step))
     return terms
-
-
-def _evenly_apart(sizes: tuple[int, ...], steps: tuple[int, ...]) -> bool:
-    """Whether the elements of these dimensions are as far apart as those of the last one."""
-    several = [each for each in zip(sizes, steps, strict=True) if each[0] > 1]
-    return all(outer == size * inner for (_, outer), (size, inner) in pairwise(several))
 
 
 def _times(term: str, factor: int) -> str:

@@ -20,9 +20,8 @@ from tinyai.codegen.placed import Placed, Storage, Subview
 from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.codegen.steps import Epilogue
 from tinyai.errors import GraphError
-from tinyai.ir import Array, DType, Graph, Node, Op, Type, operand_tensors, print_graph
+from tinyai.ir import Array, DType, Graph, Node, Op, operand_tensors, print_graph
 from tinyai.ops import Concatenate, Reshape
-from tinyai.traits import Border
 
 # Of the arena and of what lies in it, in bytes: of a line of memory, or where no vector instruction
 # reads it, of the largest element.
@@ -321,8 +320,13 @@ def _wrong(graph: Lowered, name: str, storage: Storage) -> Iterator[tuple[object
         yield storage.type, graph.type(name)
     if storage.border and storage.subview:
         yield "a border and a subview", "one of them"
-    if storage.border:
-        yield from _wrong_with_border(storage.type, storage.border)
+    if border := storage.border:
+        of = storage.type
+        if len(of.shape) != 4 or of.dtype.is_float or min(border.sides) < 0:
+            yield of, "an image of integers, and sides of 0 or more"
+        low, high = of.dtype.range
+        if not low <= border.value <= high:
+            yield f"a border of {border.value}", f"a value of {of.dtype}"
     if storage.subview:
         yield from _wrong_with_subview(graph, name, storage, storage.subview)
     for node in (maker, *graph.readers[name]):
@@ -331,14 +335,6 @@ def _wrong(graph: Lowered, name: str, storage: Storage) -> Iterator[tuple[object
             names = ", ".join(dict.fromkeys(rows))
             what = "written" if node is maker else "read"
             yield f"{what} by %{node.output}: {names}", "kernels that take it so"
-
-
-def _wrong_with_border(of: Type, border: Border) -> Iterator[tuple[object, object]]:
-    if len(of.shape) != 4 or of.dtype.is_float or min(border.sides) < 0:
-        yield of, "an image of integers, and sides of 0 or more"
-    low, high = of.dtype.range
-    if not low <= border.value <= high:
-        yield f"a border of {border.value}", f"a value of {of.dtype}"
 
 
 def _wrong_with_subview(

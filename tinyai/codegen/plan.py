@@ -95,7 +95,12 @@ def _blocks(
 ) -> tuple[dict[str, _Home], dict[str, Location], list[Block]]:
     homes = _share(graph)
     locations = _outside(graph, homes)
-    blocks = [*_tensor_blocks(graph, homes, locations), *_scratch_blocks(graph, scratch_bytes)]
+    blocks = _tensor_blocks(graph, homes, locations)
+    blocks += [
+        Block(_scratch_name(node.output), _aligned(graph, scratch_bytes[node.output]), index, index)
+        for index, node in enumerate(graph.nodes)
+        if scratch_bytes.get(node.output)
+    ]
     return homes, locations, blocks
 
 
@@ -205,14 +210,6 @@ def _tensor_blocks(
 
 def _scratch_name(output: str) -> str:
     return f"scratch of {output}"
-
-
-def _scratch_blocks(graph: Lowered, scratch_bytes: Mapping[str, int]) -> list[Block]:
-    return [
-        Block(_scratch_name(node.output), _aligned(graph, scratch_bytes[node.output]), index, index)
-        for index, node in enumerate(graph.nodes)
-        if scratch_bytes.get(node.output)
-    ]
 
 
 def _aligned(graph: Lowered, size: int) -> int:

@@ -301,7 +301,9 @@ class _Attempting(Walk):
         data = call["data"] if is_call(call, "quantize") else None
         operands = (each for arg in call.args for each in tensors_of(arg))
         follows = any(self.tensors.get(each) == "" for each in operands)
-        follows = follows and not _is_unknown(call)
+        # No reader has such an operator, whatever it reads.
+        unread = isinstance(call.origin, Unread) and call.origin.refusal.clause == "operator"
+        follows = follows and not unread
         if data not in self.refused and not follows:
             self.refused[call] = refusal
         for tensor in (call, *call.fields) if len(call.types) > 1 else (call,):
@@ -309,11 +311,6 @@ class _Attempting(Walk):
                 self.tensors[tensor] = self.builder.input(fixed_type(tensor.types[0]))
             except Refusal:  # who reads it is refused for its type
                 self.tensors[tensor] = ""
-
-
-def _is_unknown(call: Call) -> bool:
-    """Whether no reader has an operator, whatever it reads."""
-    return isinstance(call.origin, Unread) and call.origin.refusal.clause == "operator"
 
 
 def _reasons_of_floats(rewriting: Rewriting) -> dict[Expr, Refusal]:

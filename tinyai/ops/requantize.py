@@ -149,21 +149,17 @@ def lower_quantized_binary(step: type[Step]) -> Lower:
         how = lowering.arithmetic.of_operator({})
         both = Sides(*scales, lowering.tensor(right), shapes, swapped)
         if step is steps.Multiply:
-            _require_product(lowering.type(left).dtype, scales)
+            # TVM multiplies in int32 and takes it to be free of overflow.
+            ends, zeros = lowering.type(left).dtype.range, [side.zero_point for side in scales]
+            one, other = (max(abs(end - zero) for end in ends) for zero in zeros)
+            fits, found = one * other <= DType.INT32.range[1], " and ".join(map(str, zeros))
+            require(fits, "zero points of a product", found, "such that products fit int32")
             chain = how.multiply(lowering.builder, both, target, to)
         else:
             chain = how.add(lowering.builder, both, target, to, step)
         return apply(call, lowering, left, *chain, quant=target.qparams)
 
     return lower
-
-
-def _require_product(dtype: DType, scales: tuple[Scale, Scale]) -> None:
-    """TVM multiplies in int32 and takes it to be free of overflow."""
-    left, right = (max(abs(end - side.zero_point) for end in dtype.range) for side in scales)
-    found = " and ".join(str(side.zero_point) for side in scales)
-    fits = left * right <= DType.INT32.range[1]
-    require(fits, "zero points of a product", found, "such that products fit int32")
 
 
 def lower_quantized_concatenate(call: Call, lowering: Lowering) -> str:

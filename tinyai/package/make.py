@@ -136,8 +136,14 @@ def package_of(
 def _sample(network: Network, sample: Sequence[Array] | None) -> list[Array]:
     """Inputs to test with: those given, checked, or others that are the same each time."""
     if sample is None:
-        rng = np.random.default_rng(0)
-        return [_random(rng, port) for port in network.inputs]
+        rng, inputs = np.random.default_rng(0), list[Array]()
+        for port in network.inputs:
+            shape, dtype = port.type.shape, port.type.dtype
+            if dtype.is_float:
+                inputs.append(rng.normal(size=shape).astype(np.float32))
+            else:
+                inputs.append(rng.integers(*dtype.range, shape, dtype.numpy, endpoint=True))
+        return inputs
     if len(sample) != len(network.inputs):
         raise OptionError("sample", found=f"{len(sample)} inputs", allowed=len(network.inputs))
     for port, value in zip(network.inputs, sample, strict=True):
@@ -149,14 +155,6 @@ def _sample(network: Network, sample: Sequence[Array] | None) -> list[Array]:
                 allowed=expected,
             )
     return [np.ascontiguousarray(value) for value in sample]
-
-
-def _random(rng: np.random.Generator, port: Port) -> Array:
-    of = port.type
-    if of.dtype.is_float:
-        return rng.normal(size=of.shape).astype(np.float32)
-    low, high = of.dtype.range
-    return rng.integers(low, high, of.shape, of.dtype.numpy, endpoint=True)
 
 
 @dataclass(frozen=True)

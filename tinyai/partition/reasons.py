@@ -273,9 +273,13 @@ def _left_out(call: Call, whole: Whole) -> Reason:
         clause, found = "partition", "not annotated for tinyai"
         allowed = "tinyai's own predicates and TVM's four passes, on a whole module"
         return Reason("operator", call.spelled, 1, clause, found, allowed)
-    neighbours = sorted({whole.regions[e] for e in _around(piece, whole) if e in whole.regions})
+    beside = {e for call in piece for e in (*_reads(call), *whole.users_of(call))} - set(piece)
+    neighbours = sorted({whole.regions[e] for e in beside if e in whole.regions})
     if neighbours:
-        symbol, through = _detour(piece, neighbours, whole)
+        # With the piece in it, the region beside would wait for itself.
+        way = _way(piece, whole.users_of, neighbours, whole)
+        way = way or _way(piece, _reads, neighbours, whole)
+        symbol, through = way or (neighbours[0], "an operator of the host")
         found = f"{names}, cut off from {symbol} by {through} between them"
         allowed = "a way to the region that leads through no operator of the host"
         return Reason("operator", call.spelled, len(piece), "detour", found, allowed)
@@ -296,19 +300,6 @@ def _piece(call: Call, whole: Whole) -> dict[Call, None]:
                 piece[other] = None
                 stack.append(other)
     return piece
-
-
-def _around(piece: Mapping[Call, None], whole: Whole) -> list[Expr]:
-    """What a piece reads and who reads it."""
-    beside = [e for call in piece for e in (*_reads(call), *whole.users_of(call))]
-    return [e for e in dict.fromkeys(beside) if e not in piece]
-
-
-def _detour(piece: Mapping[Call, None], regions: list[str], whole: Whole) -> tuple[str, str]:
-    """A region beside a piece, and the operator of the host on another way between the two: with
-    the piece in it the region would wait for itself."""
-    found = _way(piece, whole.users_of, regions, whole) or _way(piece, _reads, regions, whole)
-    return found or (regions[0], "an operator of the host")
 
 
 def _way(

@@ -19,15 +19,12 @@ def assembled(arrays: Iterable[tuple[Sequence[str], bytes, int]], folder: Path) 
             lines += [f".globl {name}", f".hidden {name}", f".type {name}, %object"]
             lines += [f".size {name}, {len(content)}", f"{name}:"]
         if content:
-            lines.append(f'.incbin "{_quoted(file)}",{len(data)},{len(content)}')
+            # What is no plain character is an octal escape.
+            path = "".join(chr(b) if b in _PLAIN else f"\\{b:03o}" for b in bytes(file))
+            lines.append(f'.incbin "{path}",{len(data)},{len(content)}')
         data += content
     lines.append('.section .note.GNU-stack,"",%progbits')  # the stack is not to be executed
     file.write_bytes(data)
     source = folder / "data.s"
     source.write_text("\n".join(lines) + "\n")
     return source
-
-
-def _quoted(file: Path) -> str:
-    """A path between quotes: what is no plain character is an octal escape."""
-    return "".join(chr(byte) if byte in _PLAIN else f"\\{byte:03o}" for byte in bytes(file))

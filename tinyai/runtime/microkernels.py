@@ -27,7 +27,8 @@ def objects_of(
     """Objects in ``folder`` that hold the microkernels, each perhaps with others. What is not kept
     is compiled, in a part for each CPU, with options that make the ``header`` be read faster."""
     identity = toolchain.identity()
-    keys = {_key(each, identity or ""): each for each in microkernels}
+    keys = {repr((identity or "", _FLAGS, digest(each))): each for each in microkernels}
+    keys = {hashlib.sha256(key.encode()).hexdigest(): each for key, each in keys.items()}
     kept = kept_objects(KIND, keys) if identity else {}
     objects = list[Future[Path]]()
     for number, content in enumerate(dict.fromkeys(kept.values())):
@@ -46,10 +47,6 @@ def objects_of(
 
         objects.append(pool.submit(compiled))
     return objects
-
-
-def _key(microkernel: Microkernel, identity: str) -> str:
-    return hashlib.sha256(repr((identity, _FLAGS, digest(microkernel))).encode()).hexdigest()
 
 
 def _written(file: Path, content: bytes) -> Path:

@@ -15,7 +15,7 @@ from tinyai.backend import compile_graph
 from tinyai.codegen.lowered import ALIGNMENT
 from tinyai.doctor import cpu_name
 from tinyai.errors import EnvironmentProblem, OptionError
-from tinyai.ir import Array, Graph, Type
+from tinyai.ir import Array, Graph
 from tinyai.runtime.library import executable
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
@@ -80,9 +80,11 @@ class Runner:
         """
         if len(inputs) != len(self.inputs):
             raise OptionError("inputs", found=len(inputs), allowed=len(self.inputs))
-        arrays = [
-            _checked(i, a, t) for i, (a, t) in enumerate(zip(inputs, self.inputs, strict=True))
-        ]
+        for index, (array, expected) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if (array.shape, array.dtype) != (expected.shape, expected.dtype.numpy):
+                found = f"{array.dtype}{list(array.shape)}"
+                raise OptionError(f"input {index}", found=found, allowed=expected)
+        arrays = [np.ascontiguousarray(array) for array in inputs]
         outputs = [np.empty(t.shape, t.dtype.numpy) for t in self.outputs]
         arena = aligned_bytes(self.source.arena_bytes)
         return BoundCall(
@@ -113,14 +115,6 @@ def load(text: str, toolchain: Toolchain) -> ctypes.CDLL:
         toolchain.shared_library(library, [source])
         with executable(library):
             return ctypes.CDLL(str(library))
-
-
-def _checked(index: int, array: Array, expected: Type) -> Array:
-    if (array.shape, array.dtype) != (expected.shape, expected.dtype.numpy):
-        raise OptionError(
-            f"input {index}", found=f"{array.dtype}{list(array.shape)}", allowed=expected
-        )
-    return np.ascontiguousarray(array)
 
 
 def aligned_bytes(size: int) -> Array:

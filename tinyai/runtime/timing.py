@@ -47,12 +47,8 @@ def in_turn(contenders: Sequence[Contender], seconds: float, *, settle: float) -
             found = _after_warming_up(contenders[position], numbers[position], settle)
             times[position].append(found)
         order.reverse()
-    return [_times(each) for each in times]
-
-
-def _times(values: Sequence[float]) -> Times:
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Times(median, (high - low) / median)
+    quartiles = (statistics.quantiles(each, n=4, method="inclusive") for each in times)
+    return [Times(median, (high - low) / median) for low, median, high in quartiles]
 
 
 def _after_warming_up(contender: Contender, number: int, settle: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.isa.variant import IsaVariant
@@ -64,10 +64,17 @@ def choose(graph: Lowered, node: Node, isa: IsaVariant, own: Sequence[Kernel] = 
 
     Raises ``UnsupportedError`` with each row's rejection.
     """
+    rows = (
+        row
+        for table in (own, KERNELS)
+        for name in isa.rows
+        for row in table
+        if (row.isa, row.op) == (name, type(node.op))
+    )
     all_rows: list[str] = []
     rejected: list[str] = []
     with owning_faults(f"the kernel for {node.named}"):
-        for kernel in _rows(node, isa, own):
+        for kernel in rows:
             prepared = kernel.prepare(graph, node)
             if isinstance(prepared, Prepared):
                 return Choice(kernel, prepared, tuple(rejected))
@@ -80,13 +87,6 @@ def choose(graph: Lowered, node: Node, isa: IsaVariant, own: Sequence[Kernel] = 
         allowed="an operator and types that a row of tinyai/codegen/kernels serves",
         hint="keep the operator on the host",
     )
-
-
-def _rows(node: Node, isa: IsaVariant, own: Sequence[Kernel]) -> Iterator[Kernel]:
-    """The rows for the node's operator and the instruction set, the preferred first."""
-    for table in (own, KERNELS):
-        for row in isa.rows:
-            yield from (each for each in table if each.op is type(node.op) and each.isa == row)
 
 
 __all__ = ["KERNELS", "Kernel", "choose", "choose_kernels", "written"]

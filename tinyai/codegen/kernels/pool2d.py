@@ -46,6 +46,10 @@ class Pooling:
         (data,) = graph.types(node.inputs)
         n, h, w, c = (data.shape[axis] for axis in axes(op.layout))
         oh, ow = (graph.type(node.output).shape[axis] for axis in axes(op.layout)[1:3])
+        source = graph.stored(node.inputs[0])
+        names = {"N": "n", "H": "row", "W": "column", "C": "c"}
+        sizes = zip(op.layout, data.shape, strict=True)
+        places = [Axis(names[axis], (size,)) for axis, size in sizes]
         average = isinstance(op, AvgPool2d | FloatAvgPool2d)
         average |= isinstance(op, AdaptivePool2d) and op.kind == "avg"
         return cls(
@@ -55,7 +59,7 @@ class Pooling:
             include_pad=isinstance(op, AvgPool2d | FloatAvgPool2d) and op.count_include_pad,
             rounded=isinstance(op, AvgPool2d) and op.rounded,
             zero_point=0 if isinstance(op, MaxPool2d) else op.zero_point,
-            in_index=_in_index(graph, node, op.layout),
+            in_index=stored_index(source, places),
         )
 
     @property
@@ -81,13 +85,6 @@ class Pooling:
         padded = Assign("count", f"row < {bottom} && column < {right}", "+=")
         outside = f"row < 0 || row >= {self.h} || column < 0 || column >= {self.w}"
         return [padded if self.include_pad else None, If(outside, "continue;")]
-
-
-def _in_index(graph: Lowered, node: Node, layout: str) -> str:
-    source = graph.stored(node.inputs[0])
-    names = {"N": "n", "H": "row", "W": "column", "C": "c"}
-    sizes = zip(layout, source.type.shape, strict=True)
-    return stored_index(source, [Axis(names[axis], (size,)) for axis, size in sizes])
 
 
 def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:

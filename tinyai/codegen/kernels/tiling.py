@@ -96,7 +96,10 @@ def _panel_cycles(t: Tiling, tile: Tile, outputs: int) -> float:
 def _tile_cycles(t: Tiling, tile: Tile) -> float:
     m, overlap = t.machine, t.overlap(tile)
     blocks, columns = m.blocks(tile), overlap[0] if overlap else 1
-    steps = t.k // m.depth * max(m.latency, m.slot * _slots(m, tile, columns))
+    outputs = m.sums(tile)
+    # Products and loads of a step: values of windows that overlap are loaded once.
+    slots = outputs * blocks + (outputs + columns - 1) / columns + blocks
+    steps = t.k // m.depth * max(m.latency, m.slot * slots)
     rows = t.g.window.kernel[0] * t.columns
     turns = rows * (t.bytes // 4 // (columns if overlap else t.turn(blocks)))
     loops = 0.0 if t.written_out(tile) else m.row * rows + m.turn * turns
@@ -115,14 +118,6 @@ def split(blocks: int, widest: int) -> tuple[int, ...]:
     more when it is narrower grows with every block that it lacks."""
     number = -(-blocks // widest)
     return tuple((blocks + number - 1 - i) // number for i in range(number))
-
-
-def _slots(machine: Machine, tile: Tile, overlapping: int) -> float:
-    """Products and loads of a tile for a step of the window, of which so many columns overlap with
-    those of neighbouring outputs; one where none do."""
-    blocks, outputs = machine.blocks(tile), machine.sums(tile)
-    values = (outputs + overlapping - 1) / overlapping
-    return outputs * blocks + values + blocks
 
 
 @functools.cache

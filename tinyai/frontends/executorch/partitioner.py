@@ -90,7 +90,9 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         it is none where the runtime has a kernel for it.
         """
         if ep.dialect == "EDGE":
-            kernels = _kernels_of_the_runtime()
+            # What ExecuTorch's own runtime computes, as it is installed.
+            names = Runtime.get().operator_registry.operator_names
+            kernels = {name.partition(".")[0].replace("::", ".") for name in names}
             return list(KEPT_WHOLE), lambda node: operator_of(node) not in kernels
 
         @functools.cache
@@ -100,12 +102,6 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
             return {node for region in regions for node in region.items}
 
         return list(KEPT_WHOLE), lambda node: node.target in KEPT_WHOLE and node in delegated()
-
-
-def _kernels_of_the_runtime() -> set[str]:
-    """The operators that ExecuTorch's own runtime computes, as it is installed."""
-    names = Runtime.get().operator_registry.operator_names
-    return {name.partition(".")[0].replace("::", ".") for name in names}
 
 
 def compile_specs_of(target: Target) -> list[CompileSpec]:

@@ -129,16 +129,12 @@ def division_of(
         if names and names_of(node) & names:
             barred[node] = Refusal(NOT_TO_DELEGATE, operator_of(node), "others")
         elif node in reading.refused:
-            barred[node] = _with_names(operator_of(node), reading.refused[node])
+            name, refusal = operator_of(node), reading.refused[node]
+            if name not in READERS:  # with those that are read and have names like it
+                like = f"one that tinyai reads{such_as(name, sorted(READERS))}"
+                refusal = Refusal(refusal.clause, refusal.found, like)
+            barred[node] = refusal
     return divide(reading, target, barred)
-
-
-def _with_names(name: str, refusal: Refusal) -> Refusal:
-    """Of an operator that nobody reads, with those that are read and have names like it."""
-    if name in READERS:
-        return refusal
-    like = such_as(name, sorted(READERS))
-    return Refusal(refusal.clause, refusal.found, f"one that tinyai reads{like}")
 
 
 def operators_of(nodes: Iterable[Node]) -> str:

@@ -155,7 +155,9 @@ def _table(packages: Iterable[Package]) -> str:
     rows = []
     for package in packages:
         name, layers = package.name, len(package.report.layers)
-        facts = f'"{_signature(package)}", {name}_entry, {name.upper()}_ARENA_BYTES'
+        ports = package.report.inputs, package.report.outputs
+        types = signature(*([(p.c_type, p.shape) for p in each] for each in ports))
+        facts = f'"{types}", {name}_entry, {name.upper()}_ARENA_BYTES'
         rows.append(f'    {{"{name}", {name.upper()}_HASH, {facts}, TINYAI_TIMED * {layers}}},')
     return "\n".join(
         [
@@ -177,13 +179,6 @@ def _table(packages: Iterable[Package]) -> str:
             f"const int32_t tinyai_linked_count = {len(rows)};",
             "",
         ]
-    )
-
-
-def _signature(package: Package) -> str:
-    report = package.report
-    return signature(
-        *([(p.c_type, p.shape) for p in each] for each in (report.inputs, report.outputs))
     )
 
 

@@ -107,15 +107,12 @@ def pattern_table(
         return refusal_of_composite(row, Source()(root), rounding) is None
 
     return [
-        (f"{compiler}.{row.name}", _compiled(row), functools.partial(check, row)) for row in rows
+        (f"{compiler}.{row.name}", compile_pattern(row.pattern), functools.partial(check, row))
+        for row in rows
     ]
 
 
 @functools.lru_cache
-def _compiled(row: PatternRow) -> dfp.DFPattern:
-    return compile_pattern(row.pattern)
-
-
 def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
     """A pattern of ``tinyai.match`` in Relay's pattern language.
 

@@ -30,7 +30,10 @@ def compile_region(func: relay.Function) -> tvm.runtime.Module:
     else:
         check_limits(compiled, region_target(func))
         module = _c_module(compiled.source.text, compiled.source.symbol)
-    _give_memory_back()
+    # Weights as text are several times as large as they are. glibc keeps what was freed of them,
+    # and the C compiler, which comes next, takes as much again.
+    with contextlib.suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
     return module
 
 
@@ -51,13 +54,6 @@ def compile_with(
 
 def _c_module(text: str, symbol: str) -> tvm.runtime.Module:
     return tvm.get_global_func("runtime.CSourceModuleCreate")(text, "c", [symbol], [])
-
-
-def _give_memory_back() -> None:
-    """Weights as text are several times as large as they are. glibc keeps what was freed of them,
-    and the C compiler, which comes next, takes as much again."""
-    with contextlib.suppress(OSError, AttributeError):  # another libc
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def update_constants(func: relay.Function, symbol: str) -> dict[str, tvm.nd.NDArray]:

@@ -54,8 +54,10 @@ class Source:
             fields = lambda: tuple(self(field) for field in expr.fields)  # noqa: E731
             return Tuple(types, load=fields, origin=expr)
         if isinstance(expr, relay.TupleGetItem):
-            value = self(expr.tuple_value)
-            if isinstance(value, Tuple | Call) and not _nested(expr.tuple_value.checked_type):
+            value, fields = self(expr.tuple_value), expr.tuple_value.checked_type.fields
+            # The fields of a tuple of tuples are not its tensors.
+            nested = any(isinstance(field, relay.TupleType) for field in fields)
+            if isinstance(value, Tuple | Call) and not nested:
                 return value.fields[int(expr.index)]
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
             return read(
@@ -69,11 +71,6 @@ class Source:
         if isinstance(expr, relay.Call):
             return Opaque(types, load=lambda: tuple(self(arg) for arg in expr.args), origin=expr)
         return Expr(types, origin=expr)
-
-
-def _nested(of: relay.Type) -> bool:
-    """Whether a tuple holds tuples: then its fields are not its tensors."""
-    return any(isinstance(field, relay.TupleType) for field in of.fields)
 
 
 def source_types(of: relay.Type) -> Iterator[SourceType]:

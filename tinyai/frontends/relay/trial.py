@@ -83,27 +83,26 @@ def to_leave(func: relay.Function, whole: TinyAIError) -> list[tuple[relay.Call,
         result = trial_of(part)
         return result if isinstance(result, TinyAIError) else None
 
+    def alone(item: relay.Call) -> TinyAIError | None:
+        """Why a region of one composite or operator fails."""
+        call, params = _apart(item)
+        return failure(relay.Function(params, call, None, None, func.attrs))
+
+    def first(items: Sequence[relay.Call]) -> TinyAIError | None:
+        """Why one of the first of them fails, with all results that the others read."""
+        read = {arg for item in items for arg in _read(item)}
+        body = relay.Tuple([item for item in items if item not in read])
+        params = relay.analysis.free_vars(body)
+        return failure(relay.Function(params, body, None, None, func.attrs))
+
     items = [each for each in post_order(func.body) if isinstance(each, relay.Call)]
     failed = to_blame(
         items,
         whole,
-        lambda item: failure(_alone(item, func)),
-        lambda some: failure(_first(some, func)),
+        alone,
+        first,
     )
     return [(item, _noted(item, error)) for item, error in failed]
-
-
-def _alone(item: relay.Call, func: relay.Function) -> relay.Function:
-    """A region of one composite or operator."""
-    call, params = _apart(item)
-    return relay.Function(params, call, None, None, func.attrs)
-
-
-def _first(items: Sequence[relay.Call], func: relay.Function) -> relay.Function:
-    """A region of its first composites and operators, with all results that the others read."""
-    read = {arg for item in items for arg in _read(item)}
-    body = relay.Tuple([item for item in items if item not in read])
-    return relay.Function(relay.analysis.free_vars(body), body, None, None, func.attrs)
 
 
 def _read(expr: relay.Expr) -> Iterable[relay.Expr]:

@@ -43,7 +43,9 @@ def _function(site: Site) -> Expr:
     read = _values(node, reading)
     single = len(read) == 1 and reading(read[0]).type.dtype == "float32"
     starts = {read[0]} if single else _starts(node, reading)
-    values = {_value_of(each) for each in starts}
+    # Nodes of the same value are equal here: it is dequantized for each of its readers.
+    pairs = [operator_of(each).startswith(QUANTIZATION) for each in starts]
+    values = {(e.target, e.args) if p else e for e, p in zip(starts, pairs, strict=True)}
     require(len(values) == 1 and node not in starts, "operands", len(read), "functions of one")
     start = next(each for each in node.graph.nodes if each in starts)
     value, of = reading(start), SourceType(site.type.shape, "float32")
@@ -71,13 +73,6 @@ def _starts(node: Node, reading: Reading) -> set[Node]:
         if not _works_by_element(each):
             found.add(each)
     return found
-
-
-def _value_of(node: Node) -> object:
-    """Equal for nodes of the same value: it is dequantized for each of its readers."""
-    if operator_of(node).startswith(QUANTIZATION):
-        return node.target, node.args
-    return node
 
 
 def _evaluated(starts: set[Node], node: Node, reading: Reading) -> Evaluated:

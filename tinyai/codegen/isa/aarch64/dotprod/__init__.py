@@ -84,7 +84,10 @@ def depthwise(
 ) -> str:
     """Eight channels at a time of two rows of outputs, where these see four rows of the input; else
     16 of one output, or of two neighbours."""
-    if _in_two_rows(epilogue, s):
+    (rows, columns), near = s.window.kernel, (1, 1) == s.g.window.strides == s.g.window.dilation
+    # Not where the rest of the steps takes the results row by row.
+    in_two_rows = near and not s.flat and s.g.oh > 1 and epilogue.calls_only
+    if in_two_rows and rows <= 3 and columns <= 3:
         name = name_of("depthwise", *s.said(), "rows", *options.chosen, isa)
         text = DepthwiseText(**vars(options), isa=isa, window=s.window, groups=1, pixels=1)
         needs = (DEPTHWISE_ARGS, _DOT, *endings(options, isa))
@@ -94,13 +97,6 @@ def depthwise(
     text = DepthwiseText(**vars(options), isa=isa, window=s.window, groups=s.groups, pixels=pixels)
     needs = (DEPTHWISE_ARGS, _DOT, *endings(options, isa))
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
-
-
-def _in_two_rows(epilogue: Epilogue, s: ChannelBlocks) -> bool:
-    """Not where the rest of the steps takes the results row by row."""
-    rows, columns = s.window.kernel
-    near = s.g.window.strides == s.g.window.dilation == (1, 1) and not s.flat
-    return near and rows <= 3 and columns <= 3 and s.g.oh > 1 and epilogue.calls_only
 
 
 SET = InstructionSet(

@@ -50,7 +50,10 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
     )
     needs = [TILE_ARGS, SIMD]
     for number in range(1, min(overlap[0], pixels) + 1) if overlap else (blocks,):
-        needs.append(_products(number, flipped=options.flipped))
+        # The statement for the products of four bytes by the weights of so many blocks.
+        products = f"TINYAI_PRODUCTS_{number}{'_FLIPPED' if options.flipped else ''}"
+        facts = ProductsText(number, options.flipped)
+        needs.append(Definition(products, "products_avx512vnni.c.j2", (SIMD,), arguments=facts))
     if not options.raw:
         needs.append(scale(twice=options.twice, floats=options.floats))
         if blocks == 4 and not options.masked:
@@ -68,10 +71,3 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
     return epilogue.need(
         Definition(name, template, tuple(needs), arguments=text, parameters=parameters)
     )
-
-
-def _products(blocks: int, *, flipped: bool) -> Definition:
-    """The statement for the products of four bytes by the weights of so many blocks."""
-    name = f"TINYAI_PRODUCTS_{blocks}{'_FLIPPED' if flipped else ''}"
-    text = ProductsText(blocks, flipped)
-    return Definition(name, "products_avx512vnni.c.j2", (SIMD,), arguments=text)

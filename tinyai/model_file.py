@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sized
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from tinyai.errors import ModelError, OptionError
 from tinyai.files import no_file
@@ -52,6 +53,18 @@ _MEANT = {
     "state": "it is for .onnx files, which are read without TVM",
 }
 AS_IT_IS = FileOptions()
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What is said of a model beside its target: the ``params`` of a Relay module, the ``name`` of
+    the network, its ``ends``, what is said of its ``file``, and the name of a ``backend``."""
+
+    params: Mapping[str, Any] | None = None
+    name: str = ""
+    ends: str = "model"
+    file: FileOptions = AS_IT_IS
+    backend: str = ""
 
 
 def check_file(path: Path) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tinyai._version import __version__
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import check_place
-from tinyai.model_file import AS_IT_IS, FileOptions, check_model, check_no_params, check_path
+from tinyai.model_file import (
+    FileOptions,
+    ModelOptions,
+    check_model,
+    check_no_params,
+    check_path,
+)
 from tinyai.runtime.kept import kept_library
 from tinyai.runtime.library import Library
 from tinyai.runtime.toolchain import Toolchain
@@ -90,17 +96,8 @@ def compile(
     if isinstance(model, str | os.PathLike):
         check_model(model)
     toolchain_for(options, toolchain).check()
-    network = network_of(
-        model,
-        options,
-        params=params,
-        name=name,
-        ends=ends,
-        input_shapes=input_shapes,
-        signature=signature,
-        state=state,
-        backend=backend,
-    )
+    file = FileOptions(input_shapes, signature, state or {})
+    network = read_network(model, options, ModelOptions(params, name, ends, file, backend))
     compiled = write_library(network, path, options, toolchain)
     if html:
         from tinyai.frontends.page import page_of_network
@@ -135,6 +132,12 @@ def network_of(
 ) -> Network:
     """The whole of ``model`` as one graph with named and scaled inputs and outputs; arguments and
     errors are those of ``compile``."""
+    file = FileOptions(input_shapes, signature, state or {})
+    return read_network(model, target, ModelOptions(params, name, ends, file, backend))
+
+
+def read_network(model: Source, target: str | Target | None, asked: ModelOptions) -> Network:
+    """``network_of`` with its options as a value."""
     from tinyai.frontends.whole import SourceModel
     from tinyai.frontends.whole import network_of as network_of_source
     from tinyai.ir import Graph
@@ -148,13 +151,13 @@ def network_of(
         given = [
             word
             for word, value in (
-                ("params", params),
-                ("input_shapes", input_shapes),
-                ("signature", signature),
-                ("state", state),
-                ("ends", whole_graph and ends != "model"),
-                ("name", isinstance(model, Network) and name),
-                ("backend", whole_graph and backend),
+                ("params", asked.params),
+                ("input_shapes", asked.file.input_shapes),
+                ("signature", asked.file.signature),
+                ("state", asked.file.state),
+                ("ends", whole_graph and asked.ends != "model"),
+                ("name", isinstance(model, Network) and asked.name),
+                ("backend", whole_graph and asked.backend),
             )
             if value
         ]
@@ -165,22 +168,21 @@ def network_of(
                 allowed="none: it is whole",
             )
     if isinstance(model, Graph | Network):
-        return model if isinstance(model, Network) else network_of_graph(model, name)
+        return model if isinstance(model, Network) else network_of_graph(model, asked.name)
     from tinyai.frontends.files import is_read, network_of_file
 
-    own = backend_of(backend) if backend else NO_BACKEND
+    own = backend_of(asked.backend) if asked.backend else NO_BACKEND
     if isinstance(model, SourceModel):
         rounding = Rounding(target_for(model, target).rounding)
         with stage("model to graph"):
-            return network_of_source(model, name or "network", rounding, ends, own)
-    options = FileOptions(input_shapes, signature, state or {})
-    options.require_file(model)
+            return network_of_source(model, asked.name or "network", rounding, asked.ends, own)
+    asked.file.require_file(model)
     if isinstance(model, str | os.PathLike):
         check_model(model)
-        check_no_params(params)
+        check_no_params(asked.params)
     if is_read(model):
-        return network_of_file(model, Target.of(target), name, ends, options, own)
-    input_shapes = options.shapes_for_tvm()
+        return network_of_file(model, Target.of(target), asked.name, asked.ends, asked.file, own)
+    input_shapes = asked.file.shapes_for_tvm()
     try:
         with stage(IMPORTS):
             from tinyai.frontends.relay import whole
@@ -195,9 +197,9 @@ def network_of(
         return whole.network_of(
             model,
             target,
-            name,
-            params=dict(params) if params else None,
-            ends=ends,
+            asked.name,
+            params=dict(asked.params) if asked.params else None,
+            ends=asked.ends,
             input_shapes=input_shapes,
             own=own,
         )
@@ -259,8 +261,9 @@ class Model(Library):
                 method=method,
             )
         suffix = path.suffix if path else ""
-        options = FileOptions(input_shapes, signature, state or {})
-        asked = target is not None or params or ends != "model" or options != AS_IT_IS
+        file = FileOptions(input_shapes, signature, state or {})
+        options = ModelOptions(params or None, ends=ends, file=file)
+        asked = target is not None or options != ModelOptions()
         if method and suffix != BUNDLE:
             raise OptionError("method", found=repr(method), allowed="none beside a single network")
         if path and suffix == BUNDLE:
@@ -282,7 +285,7 @@ class Model(Library):
             _require_none(asked or toolchain, "a library", allowed, "tinyai.compile takes them")
             super().__init__(path)
         else:
-            self._compile(source, target_for(source, target), params, ends, options, toolchain)
+            self._compile(source, target_for(source, target), options, toolchain)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A model is pickled by its path and options: what reads it makes it again."""
@@ -299,9 +302,7 @@ class Model(Library):
         self,
         source: Source,
         target: Target,
-        params: Mapping[str, Any] | None,
-        ends: str,
-        options: FileOptions,
+        options: ModelOptions,
         toolchain: Toolchain | None,
     ) -> None:
         """Become the library of a model, which may be kept from an earlier time."""
@@ -309,15 +310,15 @@ class Model(Library):
 
         compiler = toolchain_for(target, toolchain)
         key = ""
-        if isinstance(source, str | os.PathLike) and not params:
-            said = (str(target), ends, str(options), *compiler.command())
+        if isinstance(source, str | os.PathLike) and not options.params:
+            said = (str(target), options.ends, str(options.file), *compiler.command())
             key = _key(Path(source), target, said)
 
         def make(place: Path) -> None:
             if isinstance(source, str | os.PathLike):
                 check_model(source)
             compiler.check()
-            network = network_of(source, target, params=params, ends=ends, **asdict(options))
+            network = read_network(source, target, options)
             write_library(network, place, target, compiler, here=True)
 
         with contextlib.ExitStack() as stack:

@@ -20,9 +20,10 @@ from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.templates import render, tidy
 from tinyai.errors import OptionError
-from tinyai.frontends.model import Source, network_of, target_for
+from tinyai.frontends.model import Source, read_network, target_for
 from tinyai.frontends.page import page_of_network
 from tinyai.ir import Array, DType, Type
+from tinyai.model_file import FileOptions, ModelOptions
 from tinyai.network import Network, Port
 from tinyai.package.measure import measure
 from tinyai.package.report import LayerRow, PackageReport, PortRow
@@ -73,16 +74,8 @@ def emit_c(
     options, files and folders, ``LimitError`` where it needs more memory than the target allows.
     """
     target = target_for(model, target)
-    network = network_of(
-        model,
-        target,
-        params=params,
-        name=name,
-        ends=ends,
-        input_shapes=input_shapes,
-        signature=signature,
-        state=state,
-    )
+    file = FileOptions(input_shapes, signature, state or {})
+    network = read_network(model, target, ModelOptions(params, name, ends, file))
     package = package_of(
         network, target, ports_in_arena=ports_in_arena, sample=sample, toolchain=toolchain
     )

@@ -15,7 +15,7 @@ from tinyai.codegen import concatenate_in_place
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.plan import Location, Space
 from tinyai.ir import Builder, DType, Graph, Operand, Type
-from tinyai.ops import Concatenate, Elementwise, MaxPool2d, Reshape, Resize, Softmax, Sum
+from tinyai.ops import Concatenate, Elementwise, MaxPool2d, Reshape, Resize, Softmax, Sum, Transpose
 from tinyai.ops.steps import Add, Cast, Clip, Multiply, Relu
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
@@ -187,6 +187,17 @@ def stretches() -> Graph:
     return b.graph([later, b.add(Reshape((24,)), [first]), kept, b.add(Reshape((72,)), [total])])
 
 
+def turned() -> Graph:
+    """Transpositions whose squares would be too narrow in their places."""
+    b = Builder("turned")
+    parts = [
+        b.add(Transpose((0, 2, 3, 1)), [b.input(Type((1, 32, 4, columns), DType.INT8))])
+        for columns in (8, 4, 20)
+    ]
+    joined = b.add(Concatenate(2), parts)
+    return b.graph([b.add(MaxPool2d(Window((2, 2))), [joined])])
+
+
 def net_number(b: Builder, value: int) -> Operand:
     return Operand(b.constant(np.array(value, np.int32)))
 
@@ -205,6 +216,7 @@ GRAPHS: tuple[Callable[[], Graph], ...] = (
     mixed,
     outputs,
     stretches,
+    turned,
 )
 
 

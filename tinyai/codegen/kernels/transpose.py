@@ -57,7 +57,9 @@ class Turned(Prepared):
     microkernel: Callable[[Epilogue, int, int], str]
 
     def takes(self, graph: Lowered, name: str) -> bool:
-        return at_strides(graph, self.node, name)
+        """At strides that leave squares: the fewest loops may be more than of dense tensors."""
+        squares = not isinstance(_matrices(graph, self.node), str)
+        return squares and at_strides(graph, self.node, name)
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
         matrices = _matrices(graph, self.node)

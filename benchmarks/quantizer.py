@@ -1,6 +1,6 @@
 """How near int8 networks stay to their floats: tinyai's quantizer beside ONNX Runtime's.
 
-    TOPHUB_LOCATION=NONE python -m benchmarks.quantizer --networks kws,ad01 --setting plain
+    TOPHUB_LOCATION=NONE python -m benchmarks.quantizer --networks kws,ad01 --setting nearest
 
 ``--door`` file reads the network as a file and runs it by ONNX Runtime, without TVM; the number
 behind the seconds is how many values of the file with pairs differ, in ONNX Runtime, from ours.
@@ -41,8 +41,8 @@ from benchmarks.float_networks import CALIBRATED, NETWORKS, Array, FloatNetwork,
 from tinyai import QuantConfig
 
 SETTINGS = {
-    "plain": QuantConfig(),
-    "options": QuantConfig(rounding="adaptive", correct_bias=True),
+    "default": QuantConfig(),
+    "nearest": QuantConfig(rounding="nearest", correct_bias=False),
 }
 
 

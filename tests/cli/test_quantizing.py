@@ -67,13 +67,15 @@ run()
 
 
 def test_a_goal_of_what_is_compiled_is_reached_by_16_bits_alone(inside: Path) -> None:
-    command = "sound.tflite --calibrate sounds.npz --mixed-sqnr 50"
+    plain = "--round-weights nearest --no-correct-bias"
+    command = f"sound.tflite --calibrate sounds.npz --mixed-sqnr 50 {plain}"
     told = run(f"quantize {command}")
     assert re.search("goal: SQNR of 50 dB, reached with .*left in float", told.stdout)
     told = run(f"compile {command} -o net.so")
     assert told.exit_code == 0, told.output
     assert re.search(r"goal: SQNR of 50 dB, (not )?reached with \d layers at 16 bits", told.stderr)
-    found = tinyai.quantize_file("sound.tflite", "sounds.npz", mixed=Mixed(50, floats=False))
+    config, goal = QuantConfig(rounding="nearest", correct_bias=False), Mixed(50, floats=False)
+    found = tinyai.quantize_file("sound.tflite", "sounds.npz", config, mixed=goal)
     assert found.report.mixed is not None
     assert {each.dtype for each in found.report.mixed.layers} == {"int16"}
 

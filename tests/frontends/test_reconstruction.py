@@ -108,7 +108,7 @@ def noise_of(config: QuantConfig) -> float:
 
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_rounding_and_biases_by_samples_bring_integers_nearer_to_floats(per_channel: bool) -> None:
-    plain = QuantConfig(per_channel=per_channel)
+    plain = QuantConfig(per_channel=per_channel, rounding="nearest", correct_bias=False)
     adaptive = replace(plain, rounding="adaptive")
     least = noise_of(plain) + 1
     assert noise_of(adaptive) > least
@@ -117,19 +117,20 @@ def test_rounding_and_biases_by_samples_bring_integers_nearer_to_floats(per_chan
         assert noise_of(replace(adaptive, correct_bias=True)) > least
 
 
-def test_layers_are_ranked_with_the_weights_that_they_get() -> None:
-    seen = samples(8, 1)
-    plain, adaptive = (
-        tinyai.quantize(network(), None, seen, QuantConfig(rounding=how), rank=True).report.layers
-        for how in ("nearest", "adaptive")
+@pytest.mark.parametrize("changes", [{"rounding": "adaptive"}, {"correct_bias": True}])
+def test_layers_are_ranked_with_the_weights_and_biases_that_they_get(changes: Any) -> None:
+    seen, nearest = samples(8, 1), QuantConfig(rounding="nearest", correct_bias=False)
+    plain, changed = (
+        tinyai.quantize(network(), None, seen, config, rank=True).report.layers
+        for config in (nearest, replace(nearest, **changes))
     )
-    gains = [(b.alone or 0) - (a.alone or 0) for a, b in zip(plain, adaptive, strict=True)]
+    gains = [(b.alone or 0) - (a.alone or 0) for a, b in zip(plain, changed, strict=True)]
     assert [gain for row, gain in zip(plain, gains, strict=True) if row.operator == "input"] == [0]
     assert min(gain for row, gain in zip(plain, gains, strict=True) if "conv" in row.operator) > 1
 
 
 def test_a_calibration_without_samples_does_not_do_for_it() -> None:
-    mod, config = network(), QuantConfig(rounding="adaptive")
-    calibration = tinyai.calibrate(mod, None, samples(2, 1), compared=0)
+    mod, config = network(), QuantConfig(rounding="nearest", correct_bias=False)
+    calibration = tinyai.calibrate(mod, None, samples(2, 1), config, compared=0)
     with pytest.raises(CalibrationError, match=r"compared=32"):
-        tinyai.quantize(mod, None, calibration, config)
+        tinyai.quantize(mod, None, calibration)

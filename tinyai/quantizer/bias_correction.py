@@ -16,8 +16,16 @@ from tinyai.quantizer.params import Array
 def correction(layer: Layer, quantized: Array, moments: Moments) -> Array:
     """The correction of a layer's bias, one number an output, for weights that became
     ``quantized``."""
-    floats, steps = (
-        total[:, :, None] / moments.count for total in (moments.floats, moments.quantized)
+    return _mean_of(layer, layer.weights, moments.floats / moments.count) - _mean_of(
+        layer, quantized, moments.quantized / moments.count
     )
-    lacking: Array = layer.matrix(layer.weights) @ floats - layer.matrix(quantized) @ steps
-    return lacking.reshape(-1)
+
+
+def correction_of_weights(layer: Layer, quantized: Array, moments: Moments) -> Array:
+    """The part of it that the weights cause, on a value that stays as it is."""
+    return _mean_of(layer, layer.weights - quantized, moments.floats / moments.count)
+
+
+def _mean_of(layer: Layer, weights: Array, terms: Array) -> Array:
+    mean: Array = layer.matrix(weights) @ terms[:, :, None]
+    return mean.reshape(-1)

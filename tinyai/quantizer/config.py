@@ -34,9 +34,9 @@ class QuantConfig:
 
     ``equalize`` makes the ranges of channels between two layers more alike first
     (``equalization.py``), which helps where weights have one scale a tensor.
-    What layers compute on the first 32 samples can be used further: ``rounding`` "adaptive"
-    rounds each weight so that it makes up for those before it (``adaptive_rounding.py``) instead of
-    to the "nearest" step; ``correct_bias`` takes the mean error of each output off its bias.
+    What layers compute on the first 32 samples is used further: ``rounding`` "adaptive" rounds
+    each weight so that it makes up for those before it (``adaptive_rounding.py``) instead of to the
+    "nearest" step; ``correct_bias`` takes the mean error of each output off its bias.
 
     Raises ``OptionError`` for a value that is not allowed.
     """
@@ -56,8 +56,8 @@ class QuantConfig:
     float_first: bool = False
     float_last: bool = False
     int16_layers: tuple[str, ...] = ()
-    rounding: str = "nearest"
-    correct_bias: bool = False
+    rounding: str = "adaptive"
+    correct_bias: bool = True
     equalize: bool = False
 
     def __post_init__(self) -> None:

@@ -118,7 +118,7 @@ def _has_this_form(points: Points, expr: Expr) -> bool:
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Of the terms of a layer over many rows: ``count`` rows, sums of the float terms and of the
-    quantized ones, [groups, terms], and of the products of each two quantized ones."""
+    quantized ones, [groups, terms], and of the products of each two float ones."""
 
     count: int
     floats: Array
@@ -128,7 +128,7 @@ class Moments:
     @classmethod
     def of(cls, layer: Layer, floats: Array, quantized: Array, *, products: bool) -> Moments:
         rows, others = (layer.rows(data.astype(np.float64)) for data in (floats, quantized))
-        pairs = others.transpose(0, 2, 1) @ others if products else None
+        pairs = rows.transpose(0, 2, 1) @ rows if products else None
         return cls(rows.shape[1], rows.sum(axis=1), others.sum(axis=1), pairs)
 
     def merge(self, other: Moments) -> Moments:
@@ -145,6 +145,6 @@ class Moments:
     def spread(self, centred: bool) -> Array:
         """[groups, terms, terms]: mean products, those of the means taken off if ``centred``."""
         assert self.products is not None
-        mean = self.quantized / self.count
+        mean = self.floats / self.count
         products = self.products / self.count
         return products - mean[:, :, None] * mean[:, None, :] if centred else products

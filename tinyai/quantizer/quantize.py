@@ -63,7 +63,7 @@ def quantized(
     changes = quantizing.changes(points)
     if not rank and mixed is None:
         return quantizing.result(points, changes)
-    ranking = Ranking(model, points, quantizing.ranges.grids(points), changes.steps, first)
+    ranking = Ranking(model, points, quantizing.ranges.grids(points), changes, first)
     layers = ranking.layers()
     quantizing = replace(quantizing, alone={point.expr: sqnr for point, sqnr in layers})
     result = quantizing.result(points, changes)

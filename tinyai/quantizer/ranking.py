@@ -12,24 +12,23 @@ from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.report import OutputRow, output_row
 from tinyai.quantizer.switches import Key, Switched
-from tinyai.source import Expr
+from tinyai.quantizer.write import Changes
 from tinyai.stages import stage
 
 
 class Ranking:
     """The model on ``samples`` with some of its quantizations: in floats, which round as the
-    integers do but for the last bit. N settings cost N runs and no further build. ``steps`` are
-    those of weights that are not rounded to the nearest."""
+    integers do but for the last bit. N settings cost N runs and no further build."""
 
     def __init__(
         self,
         model: FloatModel,
         points: Points,
         grids: Mapping[int, Grid],
-        steps: Mapping[Expr, Array],
+        changes: Changes,
         samples: Sequence[Sample],
     ) -> None:
-        self._switched, self._samples = Switched(points, grids, steps), samples
+        self._switched, self._samples = Switched(points, grids, changes), samples
         self._types = [str(of) for of in model.results]
         # No input of the model has a name of that length.
         mark = "_" * (1 + max((len(each.name) for each in model.inputs), default=0))

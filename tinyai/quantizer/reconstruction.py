@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer.adaptive_rounding import MOST_TERMS, rounded
-from tinyai.quantizer.bias_correction import correction
+from tinyai.quantizer.bias_correction import correction, correction_of_weights
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import weight_channels
 from tinyai.quantizer.layers import Layer, Moments, layers
@@ -33,6 +33,7 @@ def reconstructed(
     config, moments = points.config, _moments(points, grids, samples)
     steps: dict[Expr, Array] = {}
     biases: dict[Expr, Array] = {}
+    by_weights: dict[Expr, Array] = {}
     for layer, seen in moments.items():
         weights = layer.weights
         if not layer.is_integer:
@@ -49,7 +50,8 @@ def reconstructed(
             weights = near * scales.astype(np.float64).reshape(shape)
         if config.correct_bias:
             biases[layer.product] = correction(layer, weights, seen)
-    return Changes(steps, biases)
+            by_weights[layer.product] = correction_of_weights(layer, weights, seen)
+    return Changes(steps, biases, by_weights)
 
 
 def read(points: Points) -> set[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Call, Constant, Expr, SourceType
 from tinyai.vocabulary import call as made
 
-# A value that is quantized, or the operand of a call at a place.
+# A value that is quantized, or the operand of a call at a place, behind its own that of a new bias.
 Key = Expr | tuple[Call, int]
 
 
@@ -28,17 +28,15 @@ class Switch:
 
 
 class Switched(Written):
-    """``result`` is the model that is quantized where ``switches`` are on, else float. ``steps``
-    are those of weights that are not rounded to the nearest."""
+    """``result`` is the model that is quantized where ``switches`` are on, else float."""
 
-    def __init__(
-        self, points: Points, grids: Mapping[int, Grid], steps: Mapping[Expr, Array]
-    ) -> None:
+    def __init__(self, points: Points, grids: Mapping[int, Grid], changes: Changes) -> None:
         self.switches: dict[Key, Switch] = {}
-        super().__init__(points, grids, Changes(steps))
+        # A layer that is quantized alone makes up for no rounding of its input.
+        super().__init__(points, grids, replace(changes, biases=changes.by_weights))
 
     def layers(self) -> list[tuple[Point, frozenset[Key]]]:
-        """The points that are seen, each with its own switch and those of its weights."""
+        """The points that are seen, each with its switch and those of its weights and bias."""
         found = []
         for point in self.points.points:
             own = {*self.points.opening(point.expr)}
@@ -70,6 +68,13 @@ class Switched(Written):
                 value = self.points.view.constant(call.args[place])
                 new[place] = self._switch((call, place), value, _value(quantized))
         return new
+
+    def _bias(self, product: Expr) -> Expr:
+        bias = super()._bias(product)
+        assert isinstance(bias, Constant)
+        assert isinstance(product, Call)
+        off = np.zeros_like(bias.value)
+        return self._switch((product, len(product.args)), off, bias.value)
 
     def _switch(self, key: Key, off: Array, on: Array) -> Expr:
         value = Expr((SourceType(off.shape, off.dtype.name),))

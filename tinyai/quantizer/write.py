@@ -20,10 +20,12 @@ from tinyai.vocabulary import constant
 @dataclass(frozen=True, eq=False)
 class Changes:
     """Changes of constants: int8 ``steps`` of products' weights that are not the nearest, and
-    ``biases`` to add to their sums, one number an output."""
+    ``biases`` to add to their sums, one number an output. Of these ``by_weights`` is what makes up
+    for the weights alone."""
 
     steps: Mapping[Expr, Array] = field(default_factory=dict)
     biases: Mapping[Expr, Array] = field(default_factory=dict)
+    by_weights: Mapping[Expr, Array] = field(default_factory=dict)
 
 
 class Written:
@@ -52,7 +54,7 @@ class Written:
             new = self._with_constants(expr, new)
         value = rebuilt(expr, new)
         if expr in self._changes.biases:
-            value = self._with_bias(value, self._changes.biases[expr])
+            value = self._with_bias(value, self._bias(expr))
         self._floats[expr] = self._pairs[expr] = self.unpaired[expr] = value
         if expr in self._at:
             point = self._at[expr]
@@ -104,11 +106,15 @@ class Written:
             axis=-1 if axis is None else axis,
         )
 
-    def _with_bias(self, sums: Expr, bias: Array) -> Expr:
+    def _bias(self, product: Expr) -> Expr:
+        """What is added to the sums of ``product``, whose biases change."""
+        return constant(self._changes.biases[product].astype(np.float32))
+
+    @staticmethod
+    def _with_bias(sums: Expr, bias: Expr) -> Expr:
         assert isinstance(sums, Call)
-        added = constant(bias.astype(np.float32))
         axis = output_channels(sums)
-        return made("bias_add", sums.type, sums, added, name=sums.name, axis=axis)
+        return made("bias_add", sums.type, sums, bias, name=sums.name, axis=axis)
 
     def _constant(self, values: Array, call: Call) -> Expr:
         """A constant operand of a sum or product of tensors, on a grid of its own."""

@@ -21,6 +21,7 @@ from onnx import helper
 
 import tinyai
 from benchmarks.digits.data import load_split
+from tests.support import two_quantizers
 from tests.support.paths import DIGITS, MODELS, ROOT
 from tests.support.random_onnx import run
 from tinyai import Mixed, QuantConfig
@@ -233,3 +234,42 @@ def test_what_only_tvm_reads_is_refused(tmp_path: Path) -> None:
         tinyai.quantize_file(tmp_path / "model.relay", [])
     with pytest.raises(OptionError, match="as many dimensions"):
         tinyai.quantize_file(MODELS / "ad01_fp32.tflite", [], input_shapes="x:[1,640]")
+
+
+# --- The quantizer of torch ----------------------------------------------------------------------
+
+
+def test_ranges_and_values_are_chosen_as_by_the_quantizer_of_torch(tmp_path: Path) -> None:
+    """``tests/executorch/test_quantizer.py`` expects the same of ``TinyAIQuantizer``."""
+    constants = [
+        onnx.numpy_helper.from_array(value, f"{layer}.{number}")
+        for layer, values in two_quantizers.WEIGHTS.items()
+        for number, value in enumerate(values)
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "conv.0", "conv.1"], ["sums"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["sums"], ["first"]),
+        helper.make_node(
+            "Conv", ["first", "depthwise.0", "depthwise.1"], ["b"], pads=[1, 1, 1, 1], group=4
+        ),
+        helper.make_node("HardSwish", ["b"], ["second"]),
+        helper.make_node("Add", ["first", "second"], ["both"]),
+        helper.make_node("GlobalAveragePool", ["both"], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "dense.0", "dense.1"], ["y"], transB=1),
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", two_quantizers.SHAPE), ("y", (1, 5)))
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
+    opset = [helper.make_opsetid("", 14)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "net.onnx")
+    given = [{"x": each} for each in two_quantizers.SAMPLES]
+    report = tinyai.quantize_file(
+        tmp_path / "net.onnx", given, QuantConfig(observer="minmax")
+    ).report
+    assert not report.left
+    made = dict.fromkeys((row.scale, row.zero_point) for row in report.layers)
+    for ours, wanted in zip(made, two_quantizers.GRIDS, strict=True):
+        assert ours == (pytest.approx(wanted[0], rel=1e-5), wanted[1])

@@ -368,6 +368,35 @@ def test_a_convolution_of_integers_along_one_dimension(tmp_path: Path) -> None:
     assert_same(result, expected, "QLinearConv, and ONNX Runtime")
 
 
+@pytest.mark.parametrize("scale", [0.0173, 0.0111, 2.0**-6])
+def test_a_large_bias_is_the_integers_that_the_file_has(scale: float, tmp_path: Path) -> None:
+    """Its scale is the product of two others, rounded to float32, so that a quotient by the product
+    may be off by one from 8 million on. The products cancel the bias but for a few steps."""
+    step, weight = np.float32(scale), np.full((4, 128, 3, 3), 127, np.int8)
+    sums = int(weight[0].astype(int).sum()) * 127
+    constants = {
+        "s": step,
+        "product": step * step,
+        "z": np.int8(0),
+        "w": weight,
+        "b": np.array([3, -5, 17, 11], np.int32) - sums,
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["wf"]),
+        helper.make_node("DequantizeLinear", ["b", "product"], ["bf"]),
+        helper.make_node("Conv", ["xf", "wf", "bf"], ["c"], "conv"),
+        helper.make_node("QuantizeLinear", ["c", "product", "z"], ["y"]),
+    ]
+    known = [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
+    proto = _proto(nodes, {"x": (TensorProto.INT8, (1, 128, 3, 3))}, "y", known)
+    x = np.full((1, 128, 3, 3), 127, np.int8)
+    (found,) = computed(network(proto, tmp_path), {"x": x})
+    assert found.ravel().tolist() == [3, -5, 17, 11]
+    ((wanted,),) = OnnxRuntime(tmp_path / "model.onnx", ["x"]).results([(x,)])
+    assert_same(found, wanted, "a large bias, and ONNX Runtime")
+
+
 def test_a_choice_between_quantized_values_by_a_constant(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     scales = {"xs": F32(0.02), "xz": np.uint8(120), "ys": F32(0.05), "yz": np.uint8(3)}

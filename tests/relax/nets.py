@@ -15,8 +15,14 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 from benchmarks import onnx_networks
+from tests.support.structure import structure
+from tinyai.frontends.files import network_of_file
+from tinyai.frontends.relax.built import flat
+from tinyai.frontends.relax.division import regions_of
+from tinyai.frontends.relax.hook import graph_of
+from tinyai.passes import optimize
 from tinyai.relax import partition_for_tinyai
-from tinyai.target import this_architecture
+from tinyai.target import Target, this_architecture
 
 Array = npt.NDArray[Any]
 # One instruction set: what compilers do with the others has tests of its own.
@@ -58,11 +64,11 @@ def run(executable: Any, inputs: Sequence[Array], entry: str = "main") -> list[A
     return flat(machine[entry](*map(tvm.runtime.tensor, inputs)))
 
 
-def flat(result: Any) -> list[Array]:
-    """The tensors of a result that may be a tuple of tuples."""
-    if hasattr(result, "numpy"):
-        return [result.numpy()]
-    return [each for part in result for each in flat(part)]
+def assert_one_graph(mod: tvm.IRModule, file: Path, rounding: str) -> None:
+    """Of the only region of a module, and by the reader of the file that it was imported from."""
+    (region,) = regions_of(partition_for_tinyai(mod, names=file, sealed=False, **OPTIONS)).values()
+    read = network_of_file(file, Target(rounding=rounding)).graph
+    assert structure(optimize(graph_of(region))) == structure(optimize(read))
 
 
 def by_tinyai(mod: tvm.IRModule, inputs: Sequence[Array], **options: Any) -> list[Array]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import onnx
 import pytest
 import tvm
 from tvm import relax
@@ -11,6 +14,7 @@ from tests.relax.nets import (
     ONNX,
     OPTIONS,
     assert_equal,
+    assert_one_graph,
     built,
     imported,
     onnx_runtime,
@@ -23,12 +27,16 @@ from tinyai.relax import explain, partition_for_tinyai
 
 
 @pytest.mark.parametrize("name", ONNX)
-def test_a_network_in_qdq_form_is_one_region_and_equals_onnx_runtime(name: str) -> None:
+def test_a_network_in_qdq_form_is_one_region_and_equals_onnx_runtime(
+    name: str, tmp_path: Path
+) -> None:
     model = quantize(ONNX[name](), form="qdq", activation="uint8", per_channel=True)
     mod = imported(model)
     report = explain(mod, **OPTIONS)
     assert len(report.regions) == 1
     assert report.host == ()
+    onnx.save(model, tmp_path / "net.onnx")
+    assert_one_graph(mod, tmp_path / "net.onnx", "onnx")
     executable = built(partition_for_tinyai(mod, **OPTIONS))
     oracle = onnx_runtime(in_integers(model) if name == "unet" else model)
     shape = [int(dim) for dim in mod["main"].params[0].ty.shape.values]

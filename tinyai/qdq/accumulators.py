@@ -229,6 +229,9 @@ def _bias(view: View, call: Call) -> Integers:
     else:
         scales = sums.along_axis(sums.scales)
     steps = view.arithmetic.bias_steps(values, scales)
+    own = _own_scales(view, bias) if by_channel else None
+    if own is not None and bool((own == scales.astype(np.float32)).all()):
+        steps = np.rint(values / own)  # its integers: the product of the scales is no float32
     largest, most = np.abs(steps).max(initial=0), EXACT if sums.largest else INT32.max
     require(bool(largest <= most), "bias in steps of the sums", largest, f"at most {most}")
     steps = steps.astype(np.int64)
@@ -240,6 +243,15 @@ def _bias(view: View, call: Call) -> Integers:
     else:
         total = made("add", of_sums, sums.expr, bias, name=call.name)
     return replace(sums, expr=total)
+
+
+def _own_scales(view: View, bias: Expr) -> Array | None:
+    """The scales that a bias is quantized with, if it is one of integers."""
+    while is_call(bias, "reshape"):
+        bias = bias["data"]
+    if not is_call(bias, "dequantize"):
+        return None
+    return np.asarray(view.constant(bias["input_scale"]), np.float64).reshape(-1)
 
 
 def _bias_values(view: View, bias: Expr, call: Call) -> Array:

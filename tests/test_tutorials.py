@@ -13,8 +13,12 @@ import pytest
 from tests.support.notebooks import TUTORIALS, blemishes, code_cells, differences, executed
 from tests.support.paths import ROOT
 
-# Those of ExecuTorch run in its own environment.
-NOTEBOOKS = [path for path in sorted(TUTORIALS.glob("*.ipynb")) if "executorch" not in path.stem]
+# Those of ExecuTorch and of Relax run in environments of their own.
+NOTEBOOKS = [
+    path
+    for path in sorted(TUTORIALS.glob("*.ipynb"))
+    if not {"executorch", "relax"} & {*path.stem.split("_")}
+]
 GUIDE = (ROOT / "docs" / "guides" / "relay.md").read_text()
 
 

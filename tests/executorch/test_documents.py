@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.executorch.scripts import ROOT, run_script
 from tests.support.documents import EXECUTORCH, pages, run_page
+from tests.support.scripts import ROOT, run_script
 from tinyai.executorch import TinyAIPartitioner
 from tinyai.target import OPTIONS
 

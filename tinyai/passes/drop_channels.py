@@ -88,7 +88,8 @@ class _Mixed:
     @cached_property
     def reads(self) -> Array:
         """Whether each channel of the result reads each channel of the data."""
-        return (self.weights != 0).any(axis=1) & ~self.free
+        read: Array = (self.weights != 0).any(axis=1) & ~self.free
+        return read
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,9 @@ def _candidates(function: Any, data: Sequence[Any], shapes: Sequence[Any]) -> It
     store = function.body
     while not hasattr(store, "indices"):
         store = store.block if hasattr(store, "block") else store.body
-    parts = _parts(store.value)
+    value = store.value  # and what it is made of at once
+    operands = (getattr(value, name) for name in ("a", "b") if hasattr(value, name))
+    parts = [value, *getattr(value, "args", ()), *operands]
     numbers = [each.value for each in parts if type(each).__name__ in ("FloatImm", "IntImm")]
     others: list[tuple[tuple[Any, ...], Any]] = [((), each) for each in data[1:]]
     if not others:
@@ -121,9 +123,3 @@ def _number(expr: Any, at: Mapping[Any, int]) -> Any:
         condition, *ways = expr.args
         return _number(ways[not _number(condition, at)], at)
     return expr.value  # of an immediate; what has none is none of the candidates
-
-
-def _parts(value: Any) -> list[Any]:
-    """A value and what it is made of at once."""
-    operands = (getattr(value, name) for name in ("a", "b") if hasattr(value, name))
-    return [value, *getattr(value, "args", ()), *operands]

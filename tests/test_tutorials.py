@@ -10,7 +10,14 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.support.notebooks import TUTORIALS, blemishes, code_cells, differences, executed
+from tests.support.notebooks import (
+    TUTORIALS,
+    blemishes,
+    code_cells,
+    differences,
+    executed,
+    pictures,
+)
 from tests.support.paths import ROOT
 
 # Those of ExecuTorch and of Relax run in environments of their own.
@@ -19,6 +26,9 @@ NOTEBOOKS = [
     for path in sorted(TUTORIALS.glob("*.ipynb"))
     if not {"executorch", "relax"} & {*path.stem.split("_")}
 ]
+# Those that take more than 30 seconds of CPU time: `make test` has a minute for the others.
+SLOW = ("04_mobilenet_v2_from_float",)
+WITHOUT_TVM = [path for path in NOTEBOOKS if path.stem[:2] in ("06", "07")]
 GUIDE = (ROOT / "docs" / "guides" / "relay.md").read_text()
 
 
@@ -28,7 +38,11 @@ def test_first_tutorial_is_there() -> None:
 
 # Jupyter's kernel manager and Python's event loop warn of each other's manners.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(each, marks=[pytest.mark.slow] * (each.stem in SLOW)) for each in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_notebook_shows_what_is_committed(path: Path) -> None:
     committed = nbformat.read(path, as_version=4)
     assert list(differences(committed, executed(path))) == [], "make notebooks"
@@ -41,6 +55,17 @@ def test_notebook_is_committed_with_lasting_outputs(path: Path) -> None:
     assert any(cell.outputs for cell in cells)
     assert [cell.execution_count for cell in cells] == [None] * len(cells)
     assert list(blemishes(notebook)) == []
+
+
+@pytest.mark.parametrize("path", WITHOUT_TVM, ids=lambda path: path.stem)
+def test_notebook_without_tvm_explains_by_pictures_in_short_cells(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    sources = [cell.source for cell in code_cells(notebook)]
+    assert not any(re.search(r"\btvm\b", source) for source in sources)
+    lines = [sum(bool(line.strip()) for line in source.splitlines()) for source in sources]
+    assert max(lines) <= 15
+    assert len(pictures(notebook)) >= 2
+    assert "At the end you" in notebook.cells[0].source
 
 
 def test_the_guides_ten_lines_run_and_the_report_of_their_network_is_the_guides(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.scripts import ROOT, code_of, run_script
 
-NOTEBOOK = ROOT / "tutorials" / "06_relax_from_onnx.ipynb"
+NOTEBOOK = ROOT / "tutorials" / "08_relax_from_onnx.ipynb"
 
 
 def test_the_notebook_runs(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ NOTEBOOKS = [
     for path in sorted(TUTORIALS.glob("*.ipynb"))
     if not {"executorch", "relax"} & {*path.stem.split("_")}
 ]
-# Those that take more than 30 seconds of CPU time: `make test` has a minute for the others.
-SLOW = ("04_mobilenet_v2_from_float",)
+# Those that take more than 20 seconds of CPU time: `make test` has a minute for the others.
+SLOW = ("02_to_a_library_on_another_machine", "04_mobilenet_v2_from_float")
 WITHOUT_TVM = [path for path in NOTEBOOKS if path.stem[:2] in ("06", "07")]
 GUIDE = (ROOT / "docs" / "guides" / "relay.md").read_text()
 

@@ -23,6 +23,8 @@ from tests.support.documents import (
 
 HERE = [place for place in pages() if place not in ("README.md", *EXECUTORCH, *RELAX)]
 MOST_NOT_RUN = 10
+# The ten lines of this one, which take most of its time, have a test of their own.
+SLOW = ("guides/relay.md",)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("place", HERE)
+@pytest.mark.parametrize(
+    "place", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in HERE]
+)
 def test_the_code_of_a_page_runs(place: str, files: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(files, tmp_path / "here")
     run_page(pages()[place], folder)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tinyai.quantizer.adaptive_rounding import BLOCK, rounded
+from tinyai.quantizer.layers import Moments
 from tinyai.quantizer.params import Array
 
 RNG = np.random.default_rng(0)
@@ -46,3 +47,19 @@ def test_terms_that_are_always_zero_are_no_fault() -> None:
     for products in (np.zeros((2, 8, 8)), np.ones((2, 8, 8))):
         steps = rounded(weights, np.full((2, 3), SCALE), products)
         assert np.abs(weights - SCALE * steps).max() < 10 * SCALE
+
+
+def test_a_large_term_that_is_nearly_constant_has_no_spread() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((1, 200, 4))
+    rows[:, :, 1] = 1e8 + 1e-3 * rows[:, :, 1]  # the difference of squares is noise, below zero too
+    seen = Moments(200, rows.sum(axis=1), rows.sum(axis=1), rows.transpose(0, 2, 1) @ rows)
+    spread = seen.spread(centred=True)
+    assert not spread[:, 1].any()
+    assert not spread[:, :, 1].any()
+    others = np.cov(rows[0][:, [0, 2, 3]], rowvar=False, bias=True)
+    assert np.allclose(spread[0][np.ix_([0, 2, 3], [0, 2, 3])], others)
+    weights = rng.standard_normal((1, 3, 4))
+    scales = np.abs(weights).max(axis=2) / 127
+    steps = rounded(weights, scales, spread)
+    assert (steps[:, :, 1] == np.rint(weights[:, :, 1] / scales)).all()

@@ -115,6 +115,10 @@ def _has_this_form(points: Points, expr: Expr) -> bool:
     )
 
 
+# A term whose variance is at most this share of its mean square is taken for constant.
+_CONSTANT = 1e-9
+
+
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Of the terms of a layer over many rows: ``count`` rows, sums of the float terms and of the
@@ -143,8 +147,14 @@ class Moments:
         )
 
     def spread(self, centred: bool) -> Array:
-        """[groups, terms, terms]: mean products, those of the means taken off if ``centred``."""
+        """[groups, terms, terms]: mean products, those of the means taken off if ``centred``. A
+        term that is as good as constant has no spread: what is left of it is rounding."""
         assert self.products is not None
-        mean = self.floats / self.count
         products = self.products / self.count
-        return products - mean[:, :, None] * mean[:, None, :] if centred else products
+        if not centred:
+            return products
+        mean = self.floats / self.count
+        centre = products - mean[:, :, None] * mean[:, None, :]
+        spreads = np.einsum("gii->gi", centre) > _CONSTANT * np.einsum("gii->gi", products)
+        spread: Array = centre * spreads[:, :, None] * spreads[:, None, :]
+        return spread

@@ -26,8 +26,9 @@ def const(values: Array) -> Any:
     return relay.const(values.astype("float32"))
 
 
-def network(activate: Any = relay.nn.relu) -> tvm.IRModule:
-    """A chain with a depthwise layer, whose channels' ranges are of very different sizes."""
+def network(activate: Any = relay.nn.relu, third: float = 1.0) -> tvm.IRModule:
+    """A chain with a depthwise layer, whose channels' ranges are of very different sizes; the
+    weights of the first layer's third channel are multiplied."""
     rng = np.random.default_rng(0)
     unequal = [np.exp(rng.uniform(-3, 3, CHANNELS)) for _ in range(2)]
 
@@ -36,6 +37,7 @@ def network(activate: Any = relay.nn.relu) -> tvm.IRModule:
 
     x = relay.var("x", shape=(1, 3, 6, 6))
     first = rng.normal(size=(CHANNELS, 3, 1, 1)) * unequal[0][:, None, None, None]
+    first[2] *= third
     y = activate(biased(relay.nn.conv2d(x, const(first)), 0.1 * unequal[0]))
     ratio = unequal[1] / unequal[0]
     middle = rng.normal(size=(CHANNELS, 1, 3, 3)) * ratio[:, None, None, None]
@@ -109,3 +111,13 @@ def test_what_is_not_the_same_for_scaled_channels_ends_a_pair(between: Any) -> N
     equalizer = Equalizer(root, model.fold)
     assert equalizer.pairs == []
     assert equalizer.result is root
+
+
+def test_a_channel_that_is_as_good_as_dead_is_left_as_it_is() -> None:
+    """Made like its neighbours its values would be huge."""
+    model = RelayModel(network(third=1e-9), None)
+    root = points_of(model, QuantConfig(equalize=True)).root
+    weights = Equalizer(root, model.fold)
+    first = np.asarray(weights.pairs[0].first["weight"].value)  # type: ignore[attr-defined]
+    largest = np.abs(first).max(axis=(1, 2, 3))
+    assert largest[2] < 1e-6 * np.delete(largest, 2).min()

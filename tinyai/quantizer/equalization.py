@@ -29,6 +29,9 @@ HOMOGENEOUS = (
 )
 SWEEPS = 40
 SETTLED = 1e-3
+# Channels whose weights are this small beside the layer's largest are left: they are as good as
+# dead, and made alike their values would be huge.
+_LEAST = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +132,7 @@ class Equalizer:
         factor."""
         first, second = self._weights[pair.first], self._weights[pair.second]
         one, other = _largest(first, pair.before), _largest(second, pair.after)
-        live = (one > 0) & (other > 0)
+        live = (one > _LEAST * one.max()) & (other > _LEAST * other.max())
         factor = np.sqrt(np.where(live, one, 1) / np.where(live, other, 1))
         self._weights[pair.first] = first / _along(factor, first, pair.before)
         self._weights[pair.second] = second * _along(factor, second, pair.after)

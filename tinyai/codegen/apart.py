@@ -46,7 +46,8 @@ def microkernels_of(source: CSource) -> list[Microkernel]:
 
 
 def file_of(microkernels: Iterable[Microkernel]) -> str:
-    """A C file that defines microkernels of one architecture, under names of their contents."""
+    """A C file that defines microkernels of one architecture, and of any, under names of their
+    contents."""
     return _file({each: _renamed(each) for each in microkernels})
 
 
@@ -64,7 +65,8 @@ def _renamed(microkernel: Microkernel) -> str:
 
 
 def _file(renamed: Mapping[Microkernel, str]) -> str:
-    (architecture,) = {each.isa.architecture for each in renamed}
+    named = (each.isa.architecture for each in renamed)
+    architecture = next(filter(None, named), None)
     top = render("microkernels.c.j2", architecture=architecture, portable=False)
     needed = in_order(each.definition for each in renamed)
     parts = [top, *(each.text for each in needed if each.portable)]

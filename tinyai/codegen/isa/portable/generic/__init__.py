@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tinyai.codegen.c import C_TYPES
-from tinyai.codegen.definitions import Definition
+from tinyai.codegen.definitions import Definition, Storage
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, ROUND, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
@@ -14,6 +14,9 @@ from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
+
+
+MICROKERNEL = Definition("microkernel_generic", "microkernel_generic.c.j2", arguments=Storage())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +35,24 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     options = replace(options, flipped=False, masked=False, ahead=0)
     name = name_of("tile", f"{pixels}x{16 * blocks}", *options.chosen, "generic")
     text = TileText(**vars(options), blocks=blocks, byte_type=_byte_type(epilogue))
-    needs = (TILE_ARGS, *([STRING_H] if options.raw else _scale(options)))
-    return epilogue.need(Definition(name, "tile_generic.c.j2", needs, arguments=text))
+    needs = (TILE_ARGS, MICROKERNEL, *([STRING_H] if options.raw else _scale(options)))
+    return epilogue.need(_microkernel(name, "tile", needs, text))
 
 
 def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
     options = replace(options, flipped=False)
     name = name_of("depthwise", *s.said(), *options.chosen, "generic")
     text = DepthwiseText(**vars(options), window=s.window, byte_type=_byte_type(epilogue))
-    needs = (DEPTHWISE_ARGS, *([] if options.raw else _scale(options)))
-    return epilogue.need(Definition(name, "depthwise_generic.c.j2", needs, arguments=text))
+    needs = (DEPTHWISE_ARGS, MICROKERNEL, *([] if options.raw else _scale(options)))
+    return epilogue.need(_microkernel(name, "depthwise", needs, text))
+
+
+def _microkernel(
+    name: str, kind: str, needs: tuple[Definition, ...], text: TileText | DepthwiseText
+) -> Definition:
+    """One that may be compiled apart."""
+    parameters = f"const tinyai_{kind}_args *const p"
+    return Definition(name, f"{kind}_generic.c.j2", needs, arguments=text, parameters=parameters)
 
 
 def _byte_type(epilogue: Epilogue) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tinyai.passes
@@ -22,10 +22,12 @@ from tests.support.pass_graphs import (
     add,
     assert_becomes,
     assert_same_meaning,
+    without_names,
 )
 from tests.support.random_graphs import graphs
 from tinyai.errors import GraphError
 from tinyai.ir import Graph, Operand, Type, print_graph, verify
+from tinyai.ops import Transpose
 from tinyai.ops.steps import (
     Cast,
     Clip,
@@ -48,7 +50,7 @@ from tinyai.passes import (
     sink_widening,
     tabulate_functions,
 )
-from tinyai.passes.rules import check_order
+from tinyai.passes.rules import Fact, check_order
 
 PASSES: tuple[Pass, ...] = (*dict.fromkeys(PIPELINE), make_unsigned, drop_idle_steps, optimize)
 
@@ -101,6 +103,29 @@ def test_fusion_never_adds_nodes_and_sinking_never_widens(graph: Graph) -> None:
     sunk = sink_widening(fused)
     for node in sunk.nodes:
         assert sunk.type(node.output).bytes <= fused.type(node.output).bytes
+
+
+def apart_by_transpositions() -> Graph:
+    """A convolution, two transpositions that undo one another, and a step."""
+    b = Small()
+    x = b.conv(b.input(Type(SHAPE, INT8)))
+    for _ in range(2):
+        x = b.add(Transpose((0, 2, 1, 3)), [x])
+    return b.graph([b.step(x, Relu())])
+
+
+@settings(deadline=None, derandomize=True, max_examples=80)
+@example(apart_by_transpositions())
+@given(graphs())
+def test_what_a_rule_says_of_a_graph_holds_of_it(graph: Graph) -> None:
+    """A fact holds as long as the pass that makes it finds nothing more to do."""
+    makers = {fact: run for run in reversed(PIPELINE) for fact in RULES[run].makes}
+    holding = set[Fact]()
+    for run in PIPELINE:
+        graph = run(graph)
+        holding = (holding - RULES[run].ends) | RULES[run].makes
+        for fact in sorted(holding, key=list(Fact).index):
+            assert without_names(makers[fact](graph)) == without_names(graph), (fact, run)
 
 
 # --- The pipeline ------------------------------------------------------------------------------

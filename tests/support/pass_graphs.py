@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 
@@ -66,6 +67,18 @@ def assert_becomes(run: Pass, before: Graph, nodes: str) -> Graph:
     assert found == textwrap.dedent(nodes).strip().splitlines()
     assert_same_meaning(before, after)
     return after
+
+
+def without_names(graph: Graph) -> str:
+    """A graph in print, whose values are numbered in the order in which they are read and made, and
+    whose nodes name no layers of the source model."""
+    numbers: dict[str, str] = {}
+
+    def number(name: re.Match[str]) -> str:
+        return numbers.setdefault(name[0], f"%{len(numbers)}")
+
+    nodes = [line.partition("  # ")[0] for line in str(graph).splitlines() if " = " in line]
+    return re.sub(r"%\w+", number, "\n".join([*nodes, str(graph.outputs)]))
 
 
 def lookups(graph: Graph) -> list[tuple[int, ...]]:

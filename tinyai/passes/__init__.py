@@ -62,10 +62,11 @@ RULES: Mapping[Pass, Rule] = {
     fuse_epilogues: Rule(
         needs={Fact.UNIQUE, Fact.USED, Fact.TABULATED}, makes={Fact.FUSED}, ends={Fact.APART}
     ),
-    # Only what is stored can be transposed on the way; and a transposition between two nodes hides
-    # the one from the other.
-    permute: Rule(needs={Fact.FUSED, Fact.PADDED}, makes={Fact.PERMUTED}, ends={Fact.FUSED}),
-    merge_permutes: Rule(needs={Fact.PERMUTED}, makes={Fact.CHANNELS_LAST}),
+    # Only what is stored can be transposed on the way. Where an output that depends on no input is
+    # transposed, what is in front of that could be a constant.
+    permute: Rule(needs={Fact.FUSED, Fact.PADDED}, makes={Fact.PERMUTED}, ends={Fact.KNOWN}),
+    # Nodes that a transposition of the source model kept apart meet.
+    merge_permutes: Rule(needs={Fact.PERMUTED}, makes={Fact.CHANNELS_LAST}, ends={Fact.FUSED}),
     narrow_transposes: Rule(needs={Fact.CHANNELS_LAST}),
     # Fusion has shown which values have to be stored, and what is a copy then.
     sink_widening: Rule(needs={Fact.FUSED, Fact.OPEN}, makes={Fact.NARROW}),

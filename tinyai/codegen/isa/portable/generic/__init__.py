@@ -15,7 +15,6 @@ from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
-
 MICROKERNEL = Definition("microkernel_generic", "microkernel_generic.c.j2", arguments=Storage())
 
 

@@ -9,11 +9,13 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
+import flatbuffers
 import numpy as np
 import pytest
 import tflite
 from ai_edge_litert import schema_py_generated as schema
 
+import tinyai
 from tests.support.paths import ROOT
 from tests.support.prequantized import TFLITE, tflite_path, without_softmax
 from tests.support.random_tflite import Writer, random_file
@@ -221,6 +223,37 @@ def test_another_kind_of_quantization_is_refused(tmp_path: Path) -> None:
     quantization.details = schema.CustomQuantizationT()
     with pytest.raises(ModelError, match="quantization of another kind"):
         read_model(written(tmp_path, w.content()))
+
+
+@pytest.mark.parametrize(
+    ("ends", "bias", "words"),
+    [
+        ("INT16", np.int64, ["int16, not compared", "--rounding upward"]),
+        ("FLOAT32", np.float32, ["dynamic range quantization", "quantize the model first"]),
+    ],
+)
+def test_dense_layers_of_other_quantizations_are_named(
+    ends: str, bias: type, words: list[str], tmp_path: Path
+) -> None:
+    weights = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
+    operands = [Tensor((3, 8), 0.05), Tensor((2, 8), 0.02, 0, weights)]
+    operands.append(Tensor((2,), 0.001, 0, np.zeros(2, bias)))
+    content = one_operator(
+        "FULLY_CONNECTED", operands, Tensor((3, 2), 0.5), schema.FullyConnectedOptionsT()
+    )
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    data, _, last, result = model.subgraphs[0].tensors
+    data.type = result.type = getattr(schema.TensorType, ends)
+    if ends == "FLOAT32":
+        data.quantization = last.quantization = result.quantization = None
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    file = tmp_path / "model.tflite"
+    file.write_bytes(bytes(builder.Output()))
+    with pytest.raises(BoundaryError) as error:
+        tinyai.compile(file, tmp_path / "net.so")
+    for word in words:
+        assert word in str(error.value)
 
 
 def test_every_table_of_options_is_one_of_the_schema() -> None:

@@ -774,6 +774,21 @@ def shape_chain(w: Writer, x: Value) -> Value | None:
     return out
 
 
+def unsigned(w: Writer) -> Writer:
+    """The file, whose tensors of int8 become uint8 of the same meaning, with one scale each."""
+    for tensor in w.graph.tensors:
+        of = tensor.quantization
+        if of is None:
+            continue
+        of.scale, of.zeroPoint = of.scale[:1], of.zeroPoint[:1]
+        if tensor.type == _TYPES.INT8:
+            tensor.type, of.zeroPoint = _TYPES.UINT8, of.zeroPoint + 128
+            buffer = w.model.buffers[tensor.buffer]
+            if buffer.data is not None:
+                buffer.data = buffer.data ^ np.uint8(128)
+    return w
+
+
 def random_file(seed: int, only: str = "", most: int = 5) -> Writer:
     """A file of up to ``most`` operators, the same each time; with an operator ``only`` of one."""
     rng = np.random.default_rng([30, seed])

@@ -35,7 +35,6 @@ from tinyai.ops import Conv2d
 
 # Of few channels, or for the last ones: half a vector costs two thirds of the time.
 HALF = 32
-MACS_A_CYCLE = 12
 
 
 def is_depthwise(graph: Lowered, node: Node) -> bool:
@@ -103,7 +102,7 @@ class Depthwise(Prepared):
         out = image_of(graph.stored(self.node.output))
         rest = self._rest(out, epilogue) if channels.stepped else None
         by_blocks = s.by_blocks(epilogue.threads, stepped=channels.stepped)
-        cycles = math.prod(g.window.kernel) * g.oh * g.ow * g.c / MACS_A_CYCLE
+        cycles = math.prod(g.window.kernel) * g.oh * g.ow * g.c / micro.machine.depthwise_macs
         flipped = g.data is not graph.bytes_are and not source.copy_bytes
         valid = g.c - LANES * (s.blocks - 1)
         whole = LANES if s.flat else valid

@@ -45,7 +45,8 @@ class Machine:
     Results that wait for steps are at most ``waiting_bytes``. Weights of more than ``heavy_bytes``
     are better read once, by whichever thread, than an input from its own caches. While a panel is
     computed, the next one is fetched, and ``ahead`` bytes after it as far as there is time. With
-    ``macs`` multiply-accumulates a cycle, work is shared.
+    ``macs`` multiply-accumulates a cycle, and ``depthwise_macs`` of a depthwise layer, work is
+    shared.
     """
 
     registers: int = 30
@@ -76,6 +77,7 @@ class Machine:
     heavy_bytes: int = 1024 * 1024
     ahead: int = 512 * 1024
     macs: int = 64
+    depthwise_macs: int = 12
 
     def blocks(self, tile: Tile) -> int:
         """Of the channels of a tile."""

@@ -32,12 +32,14 @@ SIZE = 96
 @dataclass(frozen=True)
 class FloatNetwork:
     """``proto`` makes the model, ``make`` so many samples for its one input. ``int8`` is the
-    TFLite file that comes with it, if one does; such networks are trained."""
+    TFLite file that comes with it, if one does; such networks are trained. tinyai reads ``file`` in
+    place of the model, if there is one."""
 
     name: str
     proto: Callable[[], onnx.ModelProto]
     make: Callable[[int], list[Array]]
     int8: Path | None = None
+    file: Path | None = None
 
     @functools.cached_property
     def model(self) -> onnx.ModelProto:

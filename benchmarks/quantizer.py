@@ -38,7 +38,12 @@ from tvm.contrib import graph_executor
 import tinyai
 from benchmarks import onnx_networks
 from benchmarks.float_networks import CALIBRATED, NETWORKS, Array, FloatNetwork, folded, sqnr
-from tinyai import QuantConfig
+from benchmarks.kind_networks import KINDS
+from tinyai import Mixed, QuantConfig
+from tinyai.frontends.onnx.float_model import FileModel
+
+# The outputs of each sample.
+Results = list[list[Array]]
 
 SETTINGS = {
     "default": QuantConfig(),
@@ -55,46 +60,64 @@ def module_of(model: onnx.ModelProto) -> tvm.IRModule:
     return mod
 
 
-def floats(network: FloatNetwork) -> list[Array]:
+def floats(network: FloatNetwork) -> Results:
     session = onnxruntime.InferenceSession(network.model.SerializeToString())
-    return [session.run(None, each)[0] for each in network.unseen]
+    return [session.run(None, each) for each in network.unseen]
 
 
-def by_tinyai(network: FloatNetwork, config: QuantConfig) -> list[Array]:
+def by_tinyai(network: FloatNetwork, config: QuantConfig) -> Results:
     mod, calibration = module_of(network.model), network.calibration
     found = tinyai.quantize(mod, None, calibration, config, compared=1)
     executor = graph_executor.GraphModule(tinyai.build(found.module)["default"](tvm.cpu()))
-    results = []
+    results: Results = []
     for sample in network.unseen:
         executor.run(**sample)
-        results.append(np.asarray(executor.get_output(0).numpy()))
+        outputs = range(executor.get_num_outputs())
+        results.append([np.asarray(executor.get_output(each).numpy()) for each in outputs])
     return results
 
 
-def by_file(network: FloatNetwork, config: QuantConfig) -> tuple[list[Array], int]:
-    """Without TVM, in its own code; and how many values differ, of the file with pairs in it,
-    between that and ONNX Runtime."""
+def by_file(network: FloatNetwork, config: QuantConfig, mixed: Mixed | None) -> tuple[Results, str]:
+    """Without TVM, in its own code, or the pairs as floats where an operator stays in float; and
+    how many values differ, of the file with pairs in it, between that and ONNX Runtime."""
     with tempfile.TemporaryDirectory() as folder:
         given, pairs = Path(folder) / "given.onnx", Path(folder) / "pairs.onnx"
         onnx.save(network.model, given)
-        found = tinyai.quantize_file(given, network.calibration, config, compared=1)
+        start, source = time.perf_counter(), network.file or given
+        found = tinyai.quantize_file(
+            source, network.calibration, config, compared=8 if mixed else 1, mixed=mixed
+        )
+        seconds = f"{time.perf_counter() - start:.0f} s"
+        floats_left = len(found.report.left)
+        if floats_left:
+            run = FileModel(found.model).runner(found.model.result)
+            results = [run.run(each) for each in network.unseen]
+            return results, f"{seconds}, {floats_left} in float"
+        ours = tinyai.Model(found.model)
+        results = [ours.run(each) for each in network.unseen]
+        if network.file is not None:
+            return results, seconds
         found.save(pairs)
-        ours, written = tinyai.Model(found.model), tinyai.Model(pairs)
+        written = tinyai.Model(pairs)
         theirs = by_kernels(onnx.load(pairs), network)
-    results = [ours.run(each)[0] for each in network.unseen]
-    again = [written.run(each)[0] for each in network.unseen]
-    return results, sum(int((a != b).sum()) for a, b in zip(again, theirs, strict=True))
+    again = [written.run(each) for each in network.unseen]
+    differing = sum(
+        int((a != b).sum())
+        for one, other in zip(again, theirs, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+    return results, f"{seconds}, {differing}"
 
 
-def by_kernels(model: onnx.ModelProto, network: FloatNetwork) -> list[Array]:
+def by_kernels(model: onnx.ModelProto, network: FloatNetwork) -> Results:
     """ONNX Runtime's results, with int8 activations as they are."""
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return [session.run(None, each)[0] for each in network.unseen]
+    return [session.run(None, each) for each in network.unseen]
 
 
-def by_onnx_runtime(network: FloatNetwork) -> list[Array]:
+def by_onnx_runtime(network: FloatNetwork) -> Results:
     """Of its own quantizer, in its own int8 kernels."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -109,7 +132,7 @@ def by_onnx_runtime(network: FloatNetwork) -> list[Array]:
     return by_kernels(made, network)
 
 
-def by_tflite(network: FloatNetwork) -> list[Array]:
+def by_tflite(network: FloatNetwork) -> Results:
     """The int8 file that comes with the network."""
     assert network.int8 is not None
     run = Interpreter(
@@ -119,14 +142,14 @@ def by_tflite(network: FloatNetwork) -> list[Array]:
     run.allocate_tensors()
     (given,), (result,) = run.get_input_details(), run.get_output_details()
     (scale, zero), (out_scale, out_zero) = given["quantization"], result["quantization"]
-    outputs = []
+    outputs: Results = []
     for sample in network.unseen:
         (values,) = sample.values()
         steps = np.clip(np.rint(values / scale) + zero, -128, 127).astype(np.int8)
         run.set_tensor(given["index"], steps.reshape(given["shape"]))
         run.invoke()
         value = run.get_tensor(result["index"])
-        outputs.append((value.astype(np.float64) - out_zero) * out_scale)
+        outputs.append([(value.astype(np.float64) - out_zero) * out_scale])
     return outputs
 
 
@@ -149,38 +172,49 @@ def setting_of(text: str) -> QuantConfig:
         raise click.BadParameter(f"{text!r}: {error}") from error
 
 
-def row(network: FloatNetwork, settings: Sequence[QuantConfig], door: str) -> list[str]:
+def decibels(signal: Results, values: Results) -> str:
+    """The SQNR of each output."""
+    outputs = zip(zip(*signal, strict=True), zip(*values, strict=True), strict=True)
+    return " / ".join(f"{sqnr(floats, others):.2f}" for floats, others in outputs)
+
+
+def row(
+    network: FloatNetwork, settings: Sequence[QuantConfig], door: str, mixed: Mixed | None
+) -> list[str]:
     signal = floats(network)
     cells = []
     for config in settings:
         start = time.perf_counter()
         if door == "relay":
-            results, more = by_tinyai(network, config), ""
+            results = by_tinyai(network, config)
+            more = f"{time.perf_counter() - start:.0f} s"
         else:
-            results, differing = by_file(network, config)
-            more = f", {differing}"
-        seconds = f"{time.perf_counter() - start:.0f} s"
-        cells.append(f"{sqnr(signal, results):.2f} ({seconds}{more})")
-    peers = [by_onnx_runtime(network)]
-    peers += [by_tflite(network)] if network.int8 is not None else []
-    cells += [f"{sqnr(signal, peer):.2f}" for peer in peers]
-    return [network.name, *cells, *([] if network.int8 is not None else ["-"])]
+            results, more = by_file(network, config, mixed)
+        cells.append(f"{decibels(signal, results)} ({more})")
+    cells.append(decibels(signal, by_onnx_runtime(network)))
+    cells.append(decibels(signal, by_tflite(network)) if network.int8 is not None else "-")
+    return [network.name, *cells]
 
 
 @click.command()
 @click.option("--networks", default=",".join(NETWORKS), show_default=True)
 @click.option("--setting", "settings", multiple=True, default=[*SETTINGS], show_default=True)
 @click.option("--door", type=click.Choice(["relay", "file"]), default="relay", show_default=True)
-def main(networks: str, settings: tuple[str, ...], door: str) -> None:
+@click.option("--mixed-sqnr", type=float, help="Layers of 16 bits for this; by the file alone.")
+def main(
+    networks: str, settings: tuple[str, ...], door: str, mixed_sqnr: float | None
+) -> None:
     """Print a row a network, in dB; beside ours the seconds from the float model to its results."""
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
     configs = [setting_of(each) for each in settings]
+    mixed = None if mixed_sqnr is None else Mixed(sqnr=mixed_sqnr, floats=False)
     table = Table("network", *settings, "ONNX Runtime", "TFLite file")
     console = Console(width=max(80, 40 + 30 * len(settings)))
     for name in networks.split(","):
-        if name not in NETWORKS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(NETWORKS)}")
-        cells = row(NETWORKS[name], configs, door)
+        known = NETWORKS | KINDS
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
+        cells = row(known[name], configs, "file" if name in KINDS else door, mixed)
         console.print(" | ".join(cells))
         table.add_row(*cells)
     console.print(table)

@@ -28,7 +28,8 @@ from tinyai.source import Call, Constant, Expr
 # The first opset whose pairs have an axis, and the first whose pairs have 16 bits.
 OLDEST, WITH_16_BITS = 13, 21
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub")
+# What may be folded into the layer before it; the line of a HardSigmoid may.
+_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid", "Identity")
 
 
 def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
@@ -241,7 +242,7 @@ class _Pairs:
         sums = None
         if expr in self._written.unpaired:
             sums = _Sums.of(self._written.unpaired[expr], self._view)
-        made = self._layer(node, expr, sums) if sums else None
+        made = self._layer(node, expr, sums) if sums else self._within_bounds(node, expr)
         if made is None:
             if node.op_type in _PRODUCTS and self._has_integers(node, expr):
                 raise _refusal(node)
@@ -284,6 +285,22 @@ class _Pairs:
             for old, new in pairs
             if isinstance(old, Constant) and is_call(new, "dequantize")
         }
+
+    def _within_bounds(self, node: onnx.NodeProto, expr: Expr) -> list[onnx.NodeProto] | None:
+        """The layer that a HardSigmoid's line was folded into, and a Clip."""
+        made = self._written.unpaired.get(expr)
+        if node.op_type != "HardSigmoid" or not (is_call(expr, "clip") and is_call(made, "clip")):
+            return None
+        sums = _Sums.of(made["data"], self._view)
+        layer = self._layer(node, expr["data"], sums) if sums else None
+        if layer is None:
+            return None
+        (result,) = layer[-1].output
+        line = layer[-1].output[0] = self._name(f"{result}_without_bounds")
+        ends = [
+            self._number(f"{result}_{end}", made.attrs[end], "float32") for end in ("low", "high")
+        ]
+        return [*layer, helper.make_node("Clip", [line, *ends], [result], node.name)]
 
     def _layer(self, node: onnx.NodeProto, expr: Expr, sums: _Sums) -> list[onnx.NodeProto] | None:
         """The layer that makes the value of ``node``: of the node, or of one before it that it was

@@ -161,6 +161,26 @@ CASES: dict[str, list[NodeProto]] = {
         node("HardSigmoid", "s", to="g"),
         node("Mul", "s", "g", to="y"),
     ],
+    "a line within bounds behind a layer": [
+        node("Conv", "image", "w", "c", to="p", pads=[1] * 4),
+        node("HardSigmoid", "p", to="g"),
+        node("Mul", "image", "g", to="y"),
+    ],
+    "names between a layer and what belongs to it": [
+        node("Conv", "image", "w", to="p", pads=[1] * 4),
+        node("Identity", "p", to="q"),
+        node("HardSigmoid", "q", to="y", alpha=0.25, beta=0.4),
+    ],
+    "a norm behind a name": [
+        node("Conv", "image", "w", to="p"),
+        node("Identity", "p", to="q"),
+        node("BatchNormalization", "q", *NORM, to="y"),
+    ],
+    "shares of few": [
+        node("MatMul", "rows", "m", to="p"),
+        node("Mul", "p", "small", to="q"),
+        node("Softmax", "q", to="y"),
+    ],
     "names that pairs have": [
         node("Conv", "image", "w", to="image_scale", pads=[1] * 4),
         node("Conv", "image_scale", "w", to="image_DequantizeLinear_Output", pads=[1] * 4),
@@ -181,6 +201,7 @@ def written(folder: Path, nodes: Sequence[NodeProto], opset: int = 13) -> Path:
         if name not in INPUTS
     }
     constants["positive"] = np.abs(constants["positive"]) + np.float32(0.5)
+    constants["small"] = np.float32(0.1)
     constants["flat"] = np.array([1, 4, 64], np.int64)
     read = [name for each in nodes for name in each.input]
     made = [name for each in nodes for name in each.output]

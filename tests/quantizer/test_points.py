@@ -64,6 +64,8 @@ def split(data: relay.Expr) -> relay.Expr:
     return relay.concatenate([right, relay.nn.relu(left)], axis=1)
 
 
+SHARES = Grid("int8", 1 / 256, -128)  # of a softmax
+
 # Each with the number of quantizations in its integers' place: groups of operators that are one.
 NETWORKS: dict[str, tuple[relay.Expr, int]] = {
     "convolution, norm, bounds": (relay.clip(norm(conv(X)), 0, 6), 2),
@@ -123,7 +125,20 @@ def test_all_becomes_integers_between_one_quantize_and_one_dequantize(name: str)
     tables = sum(name in str(integers) for name in ("sigmoid", "tanh", "exp", "softmax", "clip(%"))
     # A table keeps its dequantize and quantize; nothing else does.
     assert count(integers, "qnn.dequantize") <= 1 + 2 * tables
-    assert points.fixed == {}
+    assert set(points.fixed.values()) == ({SHARES} if "softmax" in name else set())
+
+
+def test_a_softmax_has_the_grid_that_kernels_want_where_it_is_its_own() -> None:
+    softmax = relay.nn.softmax(dense(conv(X)))
+    unsigned, _ = quantized(softmax, QuantConfig(dtype="uint8"))
+    assert [*unsigned.fixed.values()] == [Grid("uint8", 1 / 256, 0)]
+    for body, config in (
+        (softmax, QuantConfig(symmetric=True)),
+        (relay.nn.log_softmax(dense(conv(X))), QuantConfig()),
+        (relay.concatenate([softmax, dense(conv(X))], axis=1), QuantConfig()),
+    ):
+        points, _ = quantized(body, config)
+        assert points.fixed == {}
 
 
 def test_what_only_moves_values_shares_the_grid_of_its_input() -> None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from tinyai.errors import OptionError
 from tinyai.qdq.averages import AVERAGES
 from tinyai.qdq.functions import SOFTMAX, has_16_bits
-from tinyai.qdq.operands import QUANTIZED, Fold, Grid, is_call, operator_name
+from tinyai.qdq.operands import NARROW, QUANTIZED, Fold, Grid, is_call, operator_name
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.roles import Role, Roles
 from tinyai.report import safe
@@ -85,6 +85,7 @@ class Points(Roles):
         groups = _Groups(found)
         for expr in found:
             self._share(expr, groups)
+        groups.fixed |= {expr: grid for expr in found if (grid := self._of_shares(expr, groups))}
         numbers = {root: i for i, root in enumerate(dict.fromkeys(map(groups.root, found)))}
         names: set[str] = set()
         for root, grid in groups.fixed.items():
@@ -138,6 +139,18 @@ class Points(Roles):
             if scale.size == zero.size == 1 and below["data"].type.dtype in QUANTIZED:
                 at = Grid(below["data"].type.dtype, float(scale[0]), int(zero[0]))
                 groups.fixed[expr] = at
+
+    def _of_shares(self, expr: Expr, groups: _Groups) -> Grid | None:
+        """The grid of a softmax, whose results are shares of 1, however large those of the samples
+        were: TFLite's and ONNX Runtime's own quantizers give it this one, and their integer kernels
+        are made for it. None of a softmax that shares its grid, and of other values."""
+        config = self.config
+        shares = is_call(expr, "softmax", "fast_softmax") and self.roles.get(expr) is Role.FUNCTION
+        if not shares or config.dtype not in NARROW:
+            return None
+        if config.symmetric or groups.is_shared(expr):
+            return None
+        return Grid(config.dtype, 1 / 256, -128 if config.dtype == "int8" else 0)
 
     def _name(self, expr: Expr) -> tuple[str, str]:
         """The name and the operator of the layer that computes a value."""
@@ -232,6 +245,10 @@ class _Groups:
         while self._parent[expr] is not expr:
             expr = self._parent[expr]
         return expr
+
+    def is_shared(self, expr: Expr) -> bool:
+        roots = map(self.root, self._parent)
+        return sum(root is self.root(expr) for root in roots) > 1
 
     def join(self, one: Expr, other: Expr) -> None:
         self._parent[self.root(one)] = self.root(other)

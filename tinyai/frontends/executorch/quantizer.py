@@ -27,6 +27,7 @@ from torchao.quantization.pt2e import (
 )
 from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import (
+    FixedQParamsQuantizationSpec,
     QuantizationAnnotation,
     QuantizationConfig,
     QuantizationSpec,
@@ -332,7 +333,17 @@ class _Annotations:
             return SharedQuantizationSpec(self._roots[grid])
         self._roots[grid] = place
         config = self.configs[value] or self._config_of_reader(value)
-        return config.output_activation
+        spec, fixed = config.output_activation, self.points.fixed.get(grid)
+        if fixed is None or spec.qscheme is torch.per_tensor_symmetric:
+            return spec
+        return FixedQParamsQuantizationSpec(
+            dtype=spec.dtype,
+            scale=fixed.scale,
+            zero_point=fixed.zero_point,
+            quant_min=spec.quant_min,
+            quant_max=spec.quant_max,
+            qscheme=spec.qscheme,
+        )
 
     def _config_of_reader(self, value: Node) -> QuantizationConfig:
         """An input has no module: the first operator that reads it as integers says how."""

@@ -20,6 +20,14 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
 SIMD = Definition("simd_256", "simd_256.c.j2", arguments=Storage())
+WIDEN = Definition("widen_avx2", "widen_avx2.c.j2", (SIMD,))
+# Outputs of a tile, where there are many.
+OUTPUTS = 6
+# The parameters of what adds up products with AVX2.
+PRODUCTS = (
+    "const int32_t *const even, const int32_t *const odd, const ptrdiff_t words, "
+    "const int8_t *const weights, const ptrdiff_t blocks, int32_t *const sums"
+)
 
 
 def _ending(name: str, *needs: Definition) -> Definition:
@@ -60,10 +68,17 @@ def microkernels(isa: str) -> Microkernels:
 
 @dataclass(frozen=True, kw_only=True)
 class TileText(Options):
-    """Of ``many`` outputs, or of one; ``vnni``: in the instructions of AVX-VNNI."""
+    """Of so many outputs (``pixels``) at a time, by at most the ``widest`` number of blocks;
+    ``products`` adds up those of widened bytes."""
 
-    many: bool
-    vnni: bool = False
+    pixels: int
+    widest: int
+    products: str
+
+
+@dataclass(frozen=True)
+class ProductsText:
+    pixels: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +119,27 @@ def tile(
     many = t.outputs > 1
     height = "many" if many else str(pixels)
     name = name_of("tile", f"{height}x{16 * blocks}", *options.chosen, isa)
+    outputs = OUTPUTS if many else 1
+    products = Definition(
+        f"tinyai_products_{outputs}_avx2",
+        "products_avx2.c.j2",
+        (WIDEN,),
+        arguments=ProductsText(outputs),
+        parameters=PRODUCTS,
+    )
+    text = TileText(
+        **vars(options), pixels=outputs, widest=max(t.machine.widths), products=products.name
+    )
+    defined = functools.partial(Definition, name_of("tile", height, *options.chosen, isa))
+    needs = TILE_ARGS, *_ends(options)
     shared = _either(
-        name_of("tile", height, *options.chosen, isa),
-        "tile_256.c.j2",
+        defined("tile_avx2.c.j2", (*needs, products), arguments=text),
+        defined("tile_avxvnni.c.j2", (*needs, SIMD), arguments=text),
         {"p": "const tinyai_tile_args *const", "blocks": "const ptrdiff_t"},
-        (TILE_ARGS, SIMD, *_ends(options)),
-        TileText(**vars(options), many=many),
         isa,
     )
-    text = WidthText(shared.name, blocks)
-    return epilogue.need(Definition(name, "tile_width.c.j2", (shared,), arguments=text))
+    width = WidthText(shared.name, blocks)
+    return epilogue.need(Definition(name, "tile_width.c.j2", (shared,), arguments=width))
 
 
 def depthwise(
@@ -122,14 +148,15 @@ def depthwise(
     """Name of the depthwise microkernel: loops, which ask at run time whether the input is
     flipped."""
     options = replace(options, flipped=False)
-    microkernel = _either(
+    text = DepthwiseText(**vars(options), window=s.window, groups=s.groups)
+    old = Definition(
         name_of("depthwise", *s.said(), *options.chosen, isa),
         "depthwise_256.c.j2",
-        {"p": "const tinyai_depthwise_args *const"},
         (DEPTHWISE_ARGS, SIMD, *_ends(options)),
-        DepthwiseText(**vars(options), window=s.window, groups=s.groups),
-        isa,
+        arguments=text,
     )
+    new = replace(old, arguments=replace(text, vnni=True))
+    microkernel = _either(old, new, {"p": "const tinyai_depthwise_args *const"}, isa)
     return epilogue.need(microkernel)
 
 
@@ -142,24 +169,19 @@ def _ends(options: Options) -> tuple[Definition, ...]:
 
 
 def _either(
-    name: str,
-    template: str,
-    parameters: Mapping[str, str],
-    needs: tuple[Definition, ...],
-    text: TileText | DepthwiseText,
-    isa: str,
+    old: Definition, new: Definition, parameters: Mapping[str, str], isa: str
 ) -> Definition:
-    """The function ``name`` of the template; of ``isa`` "either" the one of both that suits the
-    CPU. ``parameters`` are the types in C of its parameters, by their names."""
+    """The function that is ``old`` with AVX2 and ``new`` with AVX-VNNI; of ``isa`` "either" the one
+    of both that suits the CPU. ``parameters`` are the types in C of its parameters, by their
+    names."""
     declared = ", ".join(f"{c_type} {name}" for name, c_type in parameters.items())
-    defined = functools.partial(Definition, template=template, needs=needs, parameters=declared)
-    vnni = replace(text, vnni=True)
+    name = old.name
     if isa != "either":
-        return defined(name, arguments=vnni if isa == "avxvnni" else text)
-    old = defined(f"{name}_avx2", arguments=text)
-    new = defined(f"{name}_avxvnni", arguments=vnni)
+        return replace(new if isa == "avxvnni" else old, parameters=declared)
+    old = replace(old, name=f"{name}_avx2", parameters=declared)
+    new = replace(new, name=f"{name}_avxvnni", parameters=declared)
     wrapped = replace(
-        new, template="avxvnni.c.j2", needs=(*needs, ASK), arguments=Wrapped(new.text)
+        new, template="avxvnni.c.j2", needs=(*new.needs, ASK), arguments=Wrapped(new.text)
     )
     either = EitherText(declared, ", ".join(parameters), old.name, new.name)
     return Definition(name, "either.c.j2", (old, wrapped), arguments=either)

@@ -116,10 +116,13 @@ def tile(
 ) -> str:
     """Name of the tile microkernel. It asks at run time whether the last block is whole."""
     options = replace(options, masked=False, ahead=0)
-    many = t.outputs > 1
-    height = "many" if many else str(pixels)
+    if isa == "avx2":  # input is turned where it is widened, or not, at run time
+        options = replace(options, flipped=False)
+    # Instructions for a word: eight an output, and eight that load and widen weights.
+    heights = range(OUTPUTS, 0, -1) if isa == "avx2" else (OUTPUTS,) if t.outputs > 1 else (1,)
+    outputs = min(heights, key=lambda n: -(-t.schedule.stripe // n) * (8 * n + 8))
+    height = "many" if outputs == OUTPUTS else str(outputs)
     name = name_of("tile", f"{height}x{16 * blocks}", *options.chosen, isa)
-    outputs = OUTPUTS if many else 1
     products = Definition(
         f"tinyai_products_{outputs}_avx2",
         "products_avx2.c.j2",

@@ -3,12 +3,16 @@ each node equal to the numpy reference bit for bit."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.support.example_graphs import random_inputs
 from tests.support.kernel_shapes import SIMD, assert_equal, force_kernel, served_graph
 from tests.support.machines import require_isa, runner
 from tinyai.codegen.kernels import Kernel
+from tinyai.ir import Builder, DType, Graph, Type
+from tinyai.ops import Conv2d
+from tinyai.ops.window import Window
 from tinyai.reference import run_graph
 from tinyai.target import Target
 
@@ -30,3 +34,34 @@ def test_a_simd_kernel_equals_the_reference_around_the_edges_of_its_tiles(
         results = zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True)
         for node, found, expected in results:
             assert_equal(found, expected, (node.op, graph.types(node.inputs)))
+
+
+def long_windows() -> Graph:
+    """Convolutions whose windows end before, at and after 512 bytes and twice as many, in one row
+    and in several, with 1 to 13 outputs and weights at the ends of their type."""
+    builder, rng = Builder("region"), np.random.default_rng(0)
+    results = []
+    points = [(1, channels) for channels in (500, 508, 512, 513, 516, 1024, 1030)]
+    for number, (side, channels) in enumerate((*points, (3, 44), (3, 60), (3, 57), (3, 172))):
+        for dtype in (DType.INT8, DType.UINT8):
+            outputs = 1 + (5 * number + (dtype is DType.UINT8)) % 13
+            x = builder.input(Type((1, side, side + outputs - 1, channels), dtype))
+            weight = rng.choice(np.array([-128, -127, 127], np.int8), (20, side, side, channels))
+            weight[0], weight[1] = -128, 127
+            op = Conv2d(Window((side, side)), zero_point=dtype.range[number % 2])
+            results.append(builder.add(op, [x, builder.constant(weight)]))
+    return builder.graph(results)
+
+
+@pytest.mark.parametrize("isa", sorted({kernel.isa for kernel in SIMD}))
+def test_products_of_the_largest_values_equal_the_reference(isa: str) -> None:
+    require_isa(isa)
+    graph = long_windows()
+    run = runner(graph, Target(isa=isa))
+    types = graph.types(graph.inputs)
+    ends = [
+        [np.full(of.shape, of.dtype.range[end], of.dtype.numpy) for of in types] for end in (0, 1)
+    ]
+    for inputs in (*ends, random_inputs(graph, 0)):
+        for node, *pair in zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True):
+            assert_equal(pair[0], pair[1], graph.types(node.inputs))

@@ -289,7 +289,9 @@ class _Pairs:
     def _within_bounds(self, node: onnx.NodeProto, expr: Expr) -> list[onnx.NodeProto] | None:
         """The layer that a HardSigmoid's line was folded into, and a Clip."""
         made = self._written.unpaired.get(expr)
-        if node.op_type != "HardSigmoid" or not (is_call(expr, "clip") and is_call(made, "clip")):
+        if node.op_type != "HardSigmoid" or made is None or not is_call(expr, "clip"):
+            return None
+        if not is_call(made, "clip"):
             return None
         sums = _Sums.of(made["data"], self._view)
         layer = self._layer(node, expr["data"], sums) if sums else None

@@ -53,8 +53,7 @@ pages: env ## check the script of the report's page, and try the page in Chromiu
 	npm install --silent --no-save --prefix build/page $(PAGE_TOOLS)
 	build/page/node_modules/.bin/tsc -p benchmarks/page
 	build/page/node_modules/.bin/prettier --check --print-width 100 $(PAGE_SCRIPTS)
-	$(PIP) install --upgrade --target build/page/python selenium==4.51.0
-	PYTHONPATH=build/page/python $(BIN)/python -m pytest -rP tests/report
+	$(BIN)/python -m pytest -rP tests/report
 
 executorch-env: ## make .venv-executorch: torch, ExecuTorch, the pinned packages, tinyai
 	@flock Makefile $(MAKE) --no-print-directory --silent $(EXECUTORCH)/.ready

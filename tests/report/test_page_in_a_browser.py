@@ -25,7 +25,6 @@ from tinyai.report.page import Page
 from tinyai.target import Target
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "all is there")
-ESCAPE, ENTER = "\ue00c", "\ue007"  # selenium's names of keys
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def tiled(tmp_path_factory) -> Path:
 
 
 def test_a_click_on_a_layer_shows_its_facts_and_its_c(shown, tiled) -> None:
-    shown.show(tiled)
+    shown.show_report(tiled)
     assert shown.texts("#details .empty")
     shown.click("#graph a.node:nth-of-type(2)")
     shown.wait("return document.querySelector('#details pre .word') !== null")
@@ -60,7 +59,7 @@ def test_a_click_on_a_layer_shows_its_facts_and_its_c(shown, tiled) -> None:
 
 def test_the_arena_has_every_tensor_that_lives_in_it(shown, branching) -> None:
     (row,) = page_of(branching_network("NHWC")).regions
-    shown.show(branching)
+    shown.show_report(branching)
     drawn = shown.run(
         "return [...document.querySelectorAll('.tensor')].map((e) => e.dataset.tensor)"
     )
@@ -71,42 +70,42 @@ def test_the_arena_has_every_tensor_that_lives_in_it(shown, branching) -> None:
 
 
 def test_a_search_finds_a_layer_and_enter_goes_there(shown, tiled) -> None:
-    shown.show(tiled)
-    shown.type("/")
-    shown.type("dee", "#search")
+    shown.show_report(tiled)
+    for key in "/dee":
+        shown.press(key)
     assert shown.texts("#matches") == ["1 of 3"]
     assert shown.texts("#layers tbody tr:not([hidden]) a") == ["deep"]
-    shown.type(ENTER, "#search")
+    shown.press("Enter")
     shown.wait("return location.hash === '#layer=0.1'")
-    shown.type(ESCAPE, "#search")
+    shown.press("Escape")
     assert shown.texts("#matches") == [""]
     assert len(shown.texts("#layers tbody tr:not([hidden])")) == 3
 
 
 def test_keys_go_from_layer_to_layer(shown, tiled) -> None:
-    shown.show(tiled)
+    shown.show_report(tiled)
     for key, part in (("j", "0.0"), ("j", "0.1"), ("k", "0.0"), ("k", "0.2")):
-        shown.type(key)
+        shown.press(key)
         shown.wait(f"return location.hash === '#layer={part}'")
-    shown.type(ESCAPE)
+    shown.press("Escape")
     shown.wait("return document.querySelector('#details .empty') !== null")
 
 
 @pytest.mark.parametrize("part", ["layer=0.1", "layer=1", "layer=deep"])
 def test_the_address_of_a_layer_opens_it(shown, tiled, part) -> None:
-    shown.show(tiled, part)
+    shown.show_report(tiled, part)
     assert shown.texts("#details .source") == ["deep"]
 
 
 def test_a_highlight_leads_to_its_layer(shown, tiled) -> None:
-    shown.show(tiled)
+    shown.show_report(tiled)
     shown.click("a.highlight:nth-of-type(2)")
     shown.wait("return document.querySelector('#details .source') !== null")
     assert shown.texts("#details .source") == ["last"]
 
 
 def test_columns_sort(shown, tiled) -> None:
-    shown.show(tiled)
+    shown.show_report(tiled)
     number = shown.texts("#layers th").index("MACs") + 1
     shown.click(f"#layers th:nth-child({number}) button")
     assert shown.texts("#layers td a") == ["last", "deep", "wide"]
@@ -119,19 +118,19 @@ def test_a_theme_can_be_chosen(shown, tiled) -> None:
         colour = shown.run("return getComputedStyle(document.body).backgroundColor")
         return int(colour.removeprefix("rgb(").partition(",")[0])
 
-    shown.show(tiled, theme="light")
+    shown.show_report(tiled, theme="light")
     assert lightness() > 200
     shown.click("#theme")
     assert lightness() > 200
     shown.click("#theme")
     assert lightness() < 60
     shown.click("#theme")
-    shown.show(tiled, theme="dark")
+    shown.show_report(tiled, theme="dark")
     assert lightness() < 60
 
 
 def test_hostile_names_are_text(shown, tmp_path) -> None:
-    shown.show(hostile_page().write(tmp_path / "page.html"), "layer=0.0")
+    shown.show_report(hostile_page().write(tmp_path / "page.html"), "layer=0.0")
     assert shown.errors() == []  # nor did the policy have to stop anything
     assert shown.run("return document.querySelectorAll('img').length") == 0
     (name, *_) = shown.texts("#details .source")
@@ -186,31 +185,33 @@ def pages() -> dict[str, Page]:
 def test_everyone_can_read_a_page(shown, tmp_path, kind, size, theme) -> None:
     """No serious problem by axe-core, nothing wider than the screen, and no word of the console."""
     file = pages()[kind].write(tmp_path / "page.html")
-    shown.show(file, "layer=0.1", size, theme)
+    shown.show_report(file, "layer=0.1", size, theme)
     assert shown.serious_problems() == []
     assert shown.run("return document.documentElement.scrollWidth") <= size[0]
     assert shown.errors() == []
 
 
 def test_500_layers_are_laid_out_and_can_be_moved(shown, tmp_path) -> None:
-    ready = shown.show(page_of(long_chain(500)).write(tmp_path / "page.html"))
+    ready = shown.show_report(page_of(long_chain(500)).write(tmp_path / "page.html"))
     assert len(shown.texts("#graph .node")) == 500
-    frames = shown.driver.execute_async_script(SCROLL)
-    shown.type("k")
+    frames = shown.run(SCROLL)
+    shown.press("k")
     shown.wait("return location.hash === '#layer=0.499'")
     print(f"500 layers: {ready:.0f} ms until all is there, {max(frames):.0f} ms the longest frame")
 
 
 # Scrolls the graph for 30 frames, and tells how long each took.
 SCROLL = """
-const [graph, done, times] = [document.querySelector('.scroller'), arguments[0], []];
-const frame = (now) => {
-  times.push(now);
-  graph.scrollTop += 100;
-  if (times.length <= 30) requestAnimationFrame(frame);
-  else done(times.slice(1).map((time, i) => time - times[i]));
-};
-requestAnimationFrame(frame);
+const [graph, times] = [document.querySelector('.scroller'), []];
+return await new Promise((done) => {
+  const frame = (now) => {
+    times.push(now);
+    graph.scrollTop += 100;
+    if (times.length <= 30) requestAnimationFrame(frame);
+    else done(times.slice(1).map((time, i) => time - times[i]));
+  };
+  requestAnimationFrame(frame);
+});
 """
 
 
@@ -218,7 +219,7 @@ def test_the_page_of_a_file_opens_without_a_word_of_the_console(shown, tmp_path)
     file = MODELS / "mobilenet_v2_int8.tflite"
     report = explain_file(file, Target())
     written = report.page(file.name).write(tmp_path / "page.html")
-    ready = shown.show(written)
+    ready = shown.show_report(written)
     assert shown.errors() == []
     assert len(shown.texts("#graph .node")) == report.regions[0].layers
     print(f"MobileNetV2: {written.stat().st_size:,} bytes, {ready:.0f} ms until all is there")

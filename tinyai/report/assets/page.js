@@ -162,7 +162,10 @@ async function main() {
     at("sections").append(place);
     return place;
   };
+  /** @type {string | null} */
+  let chosen = null;
   const choose = (/** @type {string} */ id) => {
+    chosen = id; // now: the next key may come before the event of this change
     location.hash = `layer=${id}`;
   };
   const details = new Details(at("details"), regions, head);
@@ -181,8 +184,6 @@ async function main() {
     showHost(section("host", "On the host"), host);
   showFacts(section("facts", "Sizes"), regions, head);
 
-  /** @type {string | null} */
-  let chosen = null;
   /** @type {Set<string> | null} */
   let matches = null;
   const mark = () => views.forEach((view) => view.mark(chosen, matches));

@@ -23,7 +23,7 @@ export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo demo-full bench test test-all lint format mcu wheel clean pytest pytest-all
-.PHONY: executorch executorch-env relax relax-env docs docs-env docs-pictures pages notebooks
+.PHONY: executorch executorch-env relax relax-env docs docs-env docs-pictures pages page-pictures notebooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -54,6 +54,11 @@ pages: env ## check the script of the report's page, and try the page in Chromiu
 	build/page/node_modules/.bin/tsc -p benchmarks/page
 	build/page/node_modules/.bin/prettier --check --print-width 100 $(PAGE_SCRIPTS)
 	$(BIN)/python -m pytest -rP tests/report
+
+page-pictures: env executorch-env relax-env ## pictures of reports' pages by Chromium, in build/pictures
+	$(BIN)/python -m benchmarks.page.pictures files
+	$(EXECUTORCH)/bin/python -m benchmarks.page.pictures executorch
+	$(RELAX)/bin/python -m benchmarks.page.pictures relax
 
 executorch-env: ## make .venv-executorch: torch, ExecuTorch, the pinned packages, tinyai
 	@flock Makefile $(MAKE) --no-print-directory --silent $(EXECUTORCH)/.ready

@@ -1,7 +1,7 @@
 """Pictures of six pages of the site: light, dark, and as wide as a phone, by Chromium.
 
-``make docs-pictures`` calls it after ``make docs``. An error in the page's console, or a page that is
-wider than its window, ends it with 1.
+``make docs-pictures`` calls it after ``make docs``. A message of the page's console, or a page that
+is wider than its window, ends it with 1.
 """
 
 from __future__ import annotations

@@ -128,9 +128,13 @@ class Browser:
         told, self.events = self.events, []
         return [str(event["params"]) for event in told if _is_problem(event)]
 
-    def picture(self, file: Path) -> None:
-        """Write what the window shows as a PNG."""
-        shot = self.ask("Page.captureScreenshot", format="png")
+    def picture(self, file: Path, whole: bool = False) -> None:
+        """Write what the window shows as a PNG, or the whole page."""
+        options: dict[str, Any] = {}
+        if whole:
+            size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
+            options = {"captureBeyondViewport": True, "clip": {**size, "scale": 1}}
+        shot = self.ask("Page.captureScreenshot", format="png", **options)
         file.write_bytes(base64.b64decode(shot["data"]))
 
     def serious_problems(self) -> list[str]:

@@ -97,8 +97,7 @@ def test_a_tflite_file_is_one_region_and_equals_litert_s_reference_kernels(name:
     report = explain(mod, names=file, **OPTIONS)
     assert len(report.regions) == 1
     assert report.host == ()
-    if name != "pretrainedResnet_quant":  # the file's reader keeps clips between -128 and 127
-        assert_one_graph(mod, file, "tflite")
+    assert_one_graph(mod, file, "tflite")
     executable = built(partition_for_tinyai(mod, names=file, **OPTIONS))
     shape = [int(dim) for dim in mod["main"].params[0].ty.shape.values]
     drawn = np.random.default_rng(2)

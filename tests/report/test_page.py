@@ -30,10 +30,10 @@ from tinyai.cli import main
 from tinyai.dropped import Dropped
 from tinyai.errors import OptionError
 from tinyai.frontends.files import explain_file, network_of_file
-from tinyai.ir import Builder, DType, Graph, Operand, Type
+from tinyai.ir import Builder, DType, Graph, Operand, QParams, Type
 from tinyai.network import network_of_graph
-from tinyai.ops import Elementwise, MaxPool2d
-from tinyai.ops.steps import Maximum
+from tinyai.ops import Elementwise, MaxPool2d, Transpose
+from tinyai.ops.steps import Cast, Clip, Maximum
 from tinyai.ops.window import Window
 from tinyai.package import package_of
 from tinyai.report import RegionRow, Report
@@ -109,6 +109,41 @@ def test_what_is_read_and_made_leads_from_layer_to_layer() -> None:
         assert all(int(name.removeprefix("result ")) < layer.number for name in before)
     assert len(anatomy.outputs) == 2
     assert names.issuperset(anatomy.outputs)
+
+
+def test_layers_that_end_in_a_relu_have_their_scale() -> None:
+    """Of a .tflite file, whose bounds are behind the requantization, and often bound nothing."""
+    for name, others in (("ad01_int8", 0), ("mobilenet_v2_int8", 2)):
+        (row,) = explain_file(MODELS / f"{name}.tflite", Target(isa="scalar")).regions
+        results = [each for each in row.anatomy.tensors if each.name.startswith("result")]
+        assert sum(not each.scale for each in results) == others  # a mean's sums, and a softmax
+
+
+def test_a_bound_that_bounds_nothing_is_no_node_and_leaves_its_name() -> None:
+    b = Builder("bounds")
+    scale = QParams((0.5,), -128)
+    image = b.input(Type((1, 6, 6, 4), DType.INT8))
+    made = b.add(Elementwise((1, 6, 6, 4)), [image], (Clip(-9.0, 9.0),), ("first",), scale)
+    b.credit(made, ("second", "first"))
+    pooled = b.add(MaxPool2d(POOLS[0]), [made])
+    graph = b.graph([pooled])
+    assert graph.nodes[0].sources == ("first", "second")
+    assert graph.tensors[pooled].quant == scale
+    wide = Builder("wide")
+    image = wide.input(Type((2, 3), DType.INT8))
+    made = wide.add(Elementwise((2, 3)), [image], (Clip(-9.0, 9.0),), (), QParams((0.5, 1.0), 0, 0))
+    turned = wide.add(Transpose((1, 0)), [made])
+    assert wide.tensors[turned].quant is None  # the scales lie along another axis now
+    cast = wide.add(Elementwise((2, 3)), [image], (Cast(DType.INT32),))
+    assert wide.tensors[cast].quant is None
+
+
+def test_files_of_tflite_have_no_bound_that_bounds_nothing() -> None:
+    graph = network_of_file(MODELS / "pretrainedResnet_quant.tflite", Target()).graph
+    steps = [step for node in graph.nodes for step in node.epilogue]
+    alone = [node for node in graph.nodes if [each.name for each in node.epilogue] == ["clip"]]
+    assert any(isinstance(each, Clip) for each in steps)
+    assert alone == []
 
 
 def test_states_are_told_from_inputs() -> None:

@@ -10,8 +10,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 
+from benchmarks import onnx_networks
 from benchmarks.page.browser import NARROW, WIDE, Browser, browser, missing
 from tests.support.example_graphs import branching_network, tiled_network
 from tests.support.pages import HOSTILE, host_row, hostile_page, long_chain, page_of
@@ -223,3 +225,30 @@ def test_the_page_of_a_file_opens_without_a_word_of_the_console(shown, tmp_path)
     assert shown.errors() == []
     assert len(shown.texts("#graph .node")) == report.regions[0].layers
     print(f"MobileNetV2: {written.stat().st_size:,} bytes, {ready:.0f} ms until all is there")
+
+
+def test_the_page_of_resnet50_shows_all_of_it(shown, tmp_path) -> None:
+    """A search, a click, the arena, the console, axe-core; how soon all is there is printed."""
+    file = tmp_path / "resnet50.onnx"
+    onnx.save(onnx_networks.quantize(onnx_networks.resnet50(size=64, width=0.25)), file)
+    report = explain_file(file, Target())
+    (anatomy,) = (region.anatomy for region in report.regions)
+    ready = shown.show_report(report.page(file.name).write(tmp_path / "page.html"))
+    print(f"ResNet50: {len(anatomy.layers)} layers, {ready:.0f} ms until all is there")
+    drawn = shown.run("return [...document.querySelectorAll('.tensor')].map(e => e.dataset.tensor)")
+    in_arena = [each.name for each in anatomy.tensors if each.space == "arena"]
+    assert sorted(drawn) == sorted(in_arena)
+    wanted = anatomy.layers[30]
+    for key in "/" + wanted.sources[0]:
+        shown.press(key)
+    found = shown.texts("#layers tbody tr:not([hidden]) td:first-child")
+    assert "30" in found
+    assert len(found) < len(anatomy.layers)
+    shown.click("#layers tbody tr:nth-child(31) td:first-child")
+    shown.wait("return document.querySelector('#details pre .word') !== null")
+    assert shown.texts("#details .source")[0] == wanted.sources[0]
+    assert wanted.attributes in shown.texts("#details dd")
+    (code,) = shown.texts("#details pre")
+    assert wanted.servings[0].call in code
+    assert shown.serious_problems() == []
+    assert shown.errors() == []

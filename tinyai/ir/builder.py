@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,14 +57,29 @@ class Builder:
         quant: QParams | None = None,
     ) -> str:
         """Append a node; its type follows from the operator's rule. Returns its output, which
-        stands for real numbers as ``quant`` says."""
+        stands for real numbers as ``quant`` says, or as its input where both keep one scale."""
         result = op.infer(*(self.type(name) for name in inputs))
         dtype = result.dtype
         for step in epilogue:
             dtype = step.result(dtype)
+        if quant is None and op.keeps_scale and all(step.keeps_scale for step in epilogue):
+            quant = self._scale_of(inputs[0], dtype)
         output = self._define("t", Type(result.shape, dtype), quant)
         self.nodes.append(Node(op, tuple(inputs), output, epilogue, sources))
         return output
+
+    def _scale_of(self, name: str, dtype: DType) -> QParams | None:
+        """The one scale of a tensor of this type; one along an axis may be along another behind."""
+        tensor = self.tensors[name]
+        known = tensor.quant is not None and tensor.quant.axis is None
+        return tensor.quant if known and tensor.type.dtype == dtype else None
+
+    def credit(self, name: str, sources: tuple[str, ...]) -> None:
+        """These names of the source model belong to the node that made a tensor too."""
+        for number, node in enumerate(self.nodes):
+            if node.output == name:
+                both = tuple(dict.fromkeys(node.sources + sources))
+                self.nodes[number] = replace(node, sources=both)
 
     def graph(self, outputs: Sequence[str]) -> Graph:
         return Graph(

@@ -14,11 +14,13 @@ from tinyai.traits import ChannelMap, Dims, Range, join
 class Op(abc.ABC):
     """An operator with its attributes: a frozen dataclass in ``tinyai/ops/``.
 
-    ``name`` is unique. What follows ``macs``, and these three, are its *traits*: what passes ask.
+    ``name`` is unique. What follows ``macs``, and these four, are its *traits*: what passes ask.
     One that has none of its own answers what is true of any operator, and is left as it is.
 
     - ``takes_epilogue``: whether kernels of this operator run steps on their results.
     - ``takes_narrow``: whether it sums in int32 whatever 8-bit integers it reads.
+    - ``keeps_scale``: whether its results are elements of its first input, and stand for real
+      numbers as these do.
     - ``dims``: how it works in another order of dimensions. All but ``FIXED`` ones can be
       ``permuted``, but for what is nothing else than another order, or other dimensions.
     """
@@ -26,6 +28,7 @@ class Op(abc.ABC):
     name: ClassVar[str]
     takes_epilogue: ClassVar[bool] = False
     takes_narrow: ClassVar[bool] = False
+    keeps_scale: ClassVar[bool] = False
     dims: ClassVar[Dims] = Dims.FIXED
 
     @abc.abstractmethod
@@ -97,6 +100,8 @@ class Op(abc.ABC):
 
 class Move(Op):
     """An operator whose result is made of elements of its inputs alone."""
+
+    keeps_scale: ClassVar[bool] = True
 
     def infer_range(
         self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]

@@ -41,6 +41,7 @@ class Step(abc.ABC):
 
     name: ClassVar[str]
     keeps_channels: ClassVar[bool] = False  # whether passes leave a node's channels as they are
+    keeps_scale: ClassVar[bool] = False  # whether results stand for reals as the value does
     operand: Operand | None = field(default=None, kw_only=True)
 
     @abc.abstractmethod

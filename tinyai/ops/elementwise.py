@@ -234,7 +234,11 @@ def lower_clip(call: Call, lowering: Lowering) -> str:
             f"{low} .. {high}",
             f"whole numbers of {dtype}",
         )
-    return apply(call, lowering, call["data"], steps.Clip(low, high))
+    clip = steps.Clip(low, high)
+    if clip.is_identity(dtype, None) and not dtype.is_float:  # a ReLU, where a scale begins at zero
+        lowering.builder.credit(lowering.tensor(call["data"]), sources(call))
+        return lowering.tensor(call["data"])
+    return apply(call, lowering, call["data"], clip)
 
 
 def lower_cast(call: Call, lowering: Lowering) -> str:

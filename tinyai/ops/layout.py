@@ -89,6 +89,7 @@ class Concatenate(Move):
     """The inputs one after the other along ``axis``. Any type, the same for all."""
 
     name: ClassVar[str] = "concatenate"
+    keeps_scale: ClassVar[bool] = False  # its parts may have scales of their own
     dims: ClassVar[Dims] = Dims.ALIGNED
     axis: int
 
@@ -198,6 +199,7 @@ class Pad(Op):
     """The input with a border of ``value``; ``widths`` holds (before, after) of a dimension."""
 
     name: ClassVar[str] = "pad"
+    keeps_scale: ClassVar[bool] = True
     dims: ClassVar[Dims] = Dims.ALIGNED
     widths: tuple[tuple[int, int], ...]
     value: float = 0

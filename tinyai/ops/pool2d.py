@@ -50,6 +50,7 @@ class MaxPool2d(ImageOp):
 
     name: ClassVar[str] = "max_pool2d"
     takes_epilogue: ClassVar[bool] = True
+    keeps_scale: ClassVar[bool] = True
     window: Window
     layout: str = NHWC
 

@@ -98,11 +98,11 @@ class Report:
         title = title or next((row.symbol for row in self.regions), "model")
         return Page(title, made_by, facts, self.host, self.regions)
 
-    def html(self, path: str | os.PathLike[str]) -> Path:
+    def html(self, path: str | os.PathLike[str], title: str = "") -> Path:
         """Write the report as a page of HTML: one file, which needs no network, whole or not at
-        all. Of a report that ``from_json`` made it has no layers. Raises ``OptionError`` where no
-        file can be written."""
-        return self.page().write(path)
+        all. Its ``title`` is by default the first region's symbol. Of a report that ``from_json``
+        made it has no layers. Raises ``OptionError`` where no file can be written."""
+        return self.page(title).write(path)
 
     def table(self) -> Group:
         """The report for a terminal, by rich: a table of the host's operators, one of regions."""

@@ -120,7 +120,8 @@ def _dearest(regions: Sequence[RegionRow]) -> Highlight:
         return Highlight("work", "0 MACs", "No layer multiplies and accumulates.")
     link, layer = max(layers, key=lambda each: each[1].macs)
     text = f"Most of the work is {_named(layer)}: {layer.macs:,} MACs, {layer.macs / work:.0%}."
-    return Highlight("work", f"{work / 1e6:,.4g} M MACs", text, link)
+    figure = f"{work / 1e6:,.4g} M MACs" if work >= 10**6 else f"{work:,} MACs"
+    return Highlight("work", figure, text, link)
 
 
 def _outside(regions: Sequence[RegionRow], host: Sequence[HostRow]) -> Highlight:
@@ -133,7 +134,7 @@ def _outside(regions: Sequence[RegionRow], host: Sequence[HostRow]) -> Highlight
     name = f" {safe(row.name, _NAME)}" if row.name else ""
     text = (
         f"{inside}; the host computes the rest. {safe(row.operator, _NAME)}{name} is there because "
-        f"of {safe(row.reason.clause)}: found {safe(row.reason.found)}."
+        f'of "{safe(row.reason.clause)}": found {safe(row.reason.found)}.'
     )
     count = len(computing)
     return Highlight("host", f"{count} operator{'' if count == 1 else 's'}", text, f"host={number}")

@@ -17,6 +17,7 @@ class Clip(Step):
     """``max(min(value, high), low)``, in this order: a NaN becomes ``high``, as in TVM."""
 
     name: ClassVar[str] = "clip"
+    keeps_scale: ClassVar[bool] = True
     low: float
     high: float
 

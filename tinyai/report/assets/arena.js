@@ -1,7 +1,7 @@
 // @ts-check
 "use strict";
 
-const MARGIN = { left: 58, right: 10, top: 14, bottom: 26 };
+const MARGIN = { left: 58, right: 10, top: 14, bottom: 32 };
 
 /** The arena of a region over time: tensors as boxes at their offsets. */
 class Arena {
@@ -215,13 +215,22 @@ function axes(width, height, top, layers, x, y) {
   for (const value of ticks(layers, Math.max(2, Math.floor(width / 90)))) {
     if (Number.isInteger(value))
       marks.push(
-        s("text", { class: "tick", x: x(value), y: height - MARGIN.bottom + 15 }, String(value)),
+        s(
+          "text",
+          {
+            class: "tick",
+            x: x(value),
+            y: height - MARGIN.bottom + 15,
+            "text-anchor": value === layers ? "end" : value ? "middle" : "start",
+          },
+          String(value),
+        ),
       );
   }
   marks.push(
     s(
       "text",
-      { class: "tick", x: width - MARGIN.right, y: height - 1, "text-anchor": "end" },
+      { class: "tick", x: width - MARGIN.right, y: height - 4, "text-anchor": "end" },
       "layers",
     ),
   );

@@ -3,7 +3,7 @@
 
 const NODE = { width: 212, height: 46 };
 const PORT = { width: 150, height: 24 };
-const ZOOM = { least: 0.15, most: 2 };
+const ZOOM = { least: 0.15, read: 0.75, most: 2 }; // read: the least for words of 12 pixels
 
 /** The picture of the graph, which can be scrolled and zoomed. */
 class Graph {
@@ -225,7 +225,7 @@ class Graph {
     const fit = Math.min((clientWidth - 4) / this.size.width, 1);
     this.zoom = Math.min(
       ZOOM.most,
-      Math.max(ZOOM.least, factor ? this.zoom * factor : Math.max(fit, 0.55)),
+      Math.max(ZOOM.least, factor ? this.zoom * factor : Math.max(fit, ZOOM.read)),
     );
     this.svg.setAttribute("width", String(this.size.width * this.zoom));
     this.svg.setAttribute("height", String(this.size.height * this.zoom));

@@ -47,12 +47,15 @@ mcu: env ## run C packages on microcontrollers that QEMU plays; docs/microcontro
 
 # What is no package of Python's comes from npm, in exactly these versions.
 PAGE_TOOLS := typescript@7.0.2 prettier@3.10.1 axe-core@4.14.1
+EXPLORER := ai-edge-model-explorer==0.1.34 jinja2 click rich tflite flatbuffers
 PAGE_SCRIPTS := $(filter-out %.min.js,$(wildcard tinyai/report/assets/*.js))
 
 pages: env ## check the script of the report's page, and try the page in Chromium
 	npm install --silent --no-save --prefix build/page $(PAGE_TOOLS)
 	build/page/node_modules/.bin/tsc -p benchmarks/page
 	build/page/node_modules/.bin/prettier --check --print-width 100 $(PAGE_SCRIPTS)
+	$(PYTHON) -m venv build/page/explorer
+	build/page/explorer/bin/python -m pip --disable-pip-version-check --quiet install $(EXPLORER)
 	$(BIN)/python -m pytest -rP tests/report
 
 page-pictures: env executorch-env relax-env ## pictures of reports' pages by Chromium, in build/pictures

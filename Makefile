@@ -87,9 +87,12 @@ docs: docs-env ## write the documentation site, in build/site; any warning is an
 docs-pictures: docs ## pictures of six pages of it by Chromium, in build/pictures
 	@$(DOCS)/bin/python docs/pictures.py
 
-# Those of ExecuTorch need its environment.
-notebooks: env ## run the notebooks of tutorials/, and write what they show anew
-	$(BIN)/python -m tests.support.notebooks $(filter-out $(wildcard tutorials/*executorch*),$(wildcard tutorials/*.ipynb))
+NOTEBOOKS := $(BIN)/python -m tests.support.notebooks
+THEIRS := $(wildcard tutorials/*executorch*.ipynb tutorials/*relax*.ipynb)
+notebooks: env executorch-env relax-env ## run the notebooks of tutorials/, and write what they show anew
+	$(NOTEBOOKS) $(filter-out $(THEIRS),$(wildcard tutorials/*.ipynb))
+	$(NOTEBOOKS) --python $(CURDIR)/$(EXECUTORCH)/bin/python $(wildcard tutorials/*executorch*.ipynb)
+	$(NOTEBOOKS) --python $(CURDIR)/$(RELAX)/bin/python $(wildcard tutorials/*relax*.ipynb)
 
 test: lint pytest ## format, lint, types and the tests that are not slow
 

@@ -45,13 +45,14 @@ def pages() -> dict[str, Path]:
     return HOME | chosen | {f"tutorials/{path.stem}.md": path for path in tutorials}
 
 
-def staged(place: str, text: str) -> str:
-    """A page as the site has it: links lead to what the site has of the repository."""
-    folder = HOME.get(place, DOCS / place).parent
+def staged(place: str, text: str, source: Path) -> str:
+    """A page as the site has it: links lead to what the site has of the repository, from where the
+    ``source`` of the page lies."""
 
     def moved(match: re.Match[str]) -> str:
-        target = folder.joinpath(match[2]).resolve()
-        if not target.is_relative_to(ROOT) or (place not in HOME and target.is_relative_to(DOCS)):
+        target = source.parent.joinpath(match[2]).resolve()
+        inside_docs = source.is_relative_to(DOCS) and target.is_relative_to(DOCS)
+        if not target.is_relative_to(ROOT) or inside_docs:
             return match[0]
         inside = target.relative_to(ROOT).as_posix().removeprefix("docs/").replace(".ipynb", ".md")
         up = "../" * place.count("/")
@@ -68,8 +69,9 @@ def stage() -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".ipynb":
             notebooks.write_page(path, target)
+            target.write_text(staged(place, target.read_text(), path))
         elif path.suffix == ".md":
-            target.write_text(staged(place, path.read_text()))
+            target.write_text(staged(place, path.read_text(), path))
         else:
             shutil.copy(path, target)
     (STAGED / "reference").mkdir(exist_ok=True)

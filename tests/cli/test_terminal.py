@@ -169,3 +169,47 @@ def test_stages_are_shown_while_they_run_and_items_move_them() -> None:
             raise ValueError("fails")
     both = ("outer", "inner")
     assert seen.events == [("outer",), both, ("outer",), 2, (), ("fails",), ()]
+
+
+# --- A shell completes ----------------------------------------------------------------------------
+
+
+def completed(shell: str, words: str, **variables: str) -> str:
+    """What the installed command prints where a shell asks for ``words``."""
+    command = Path(sys.executable).with_name("tinyai")
+    asked = os.environ | variables | {"_TINYAI_COMPLETE": f"{shell}_complete", "COMP_WORDS": words}
+    asked["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run([command], env=asked, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_the_lines_of_the_page_give_a_shell_its_completion() -> None:
+    page = (ROOT / "docs" / "reference" / "install.md").read_text()
+    lines = re.findall(r"_TINYAI_COMPLETE=(\w+)_source tinyai", page)
+    assert lines == ["bash", "zsh", "fish"]
+    for shell in ("zsh", "fish"):  # bash is asked for its version, which needs bash
+        asked = os.environ | {"_TINYAI_COMPLETE": f"{shell}_source", "PYTHONPATH": str(ROOT)}
+        command = Path(sys.executable).with_name("tinyai")
+        done = subprocess.run([command], env=asked, capture_output=True, text=True, check=True)
+        assert f"_TINYAI_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_commands_options_and_choices_are_completed() -> None:
+    assert completed("bash", "tinyai comp", COMP_CWORD="1").split() == ["plain,compile"]
+    options = completed("bash", "tinyai explain --ht", COMP_CWORD="2").split()
+    assert options == ["plain,--html"]
+    choices = completed("bash", "tinyai explain --format t", COMP_CWORD="3").split()
+    assert choices == ["plain,table", "plain,text"]
+
+
+def test_the_line_of_bash_works_in_bash() -> None:
+    command = Path(sys.executable).with_name("tinyai")
+    script = f'''eval "$(_TINYAI_COMPLETE=bash_source {command})"
+    COMP_WORDS=({command} qua) COMP_CWORD=1
+    _tinyai_completion {command}
+    echo "${{COMPREPLY[@]}}"'''
+    asked = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", script], env=asked, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["quantize"], done.stderr

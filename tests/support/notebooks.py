@@ -1,7 +1,8 @@
 """Notebooks run again, and what they show beside what is committed.
 
 ``python -m tests.support.notebooks FILE...`` writes their outputs anew, in place, and says what
-each took; ``make notebooks`` does it for all.
+each took; ``make notebooks`` does it for all. ``--python PYTHON`` in front of the files runs them
+in another environment, which borrows Jupyter and matplotlib from this one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 import resource
 import sys
+import sysconfig
 from collections.abc import Iterator
 from copy import deepcopy
 from difflib import unified_diff
@@ -18,6 +20,7 @@ from io import BytesIO
 from pathlib import Path
 
 import nbformat
+from jupyter_client.kernelspec import KernelSpec
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from PIL import Image
@@ -37,9 +40,15 @@ PLAIN = "import os; os.environ.pop('FORCE_COLOR', None); os.environ.pop('CLICOLO
 LEAK = re.compile(r"(?<![\w.])/(?:home|root|tmp|usr|var|work)/|\w@\w|\b0x[0-9a-f]{8,}|(?i:warning)")
 
 
-def executed(path: Path) -> NotebookNode:
+# Packages of this environment come last: numpy and all that frameworks bring are that one's own.
+BORROWING = f"""import sys; sys.path.append({sysconfig.get_path("purelib")!r})
+from ipykernel import kernelapp; kernelapp.launch_new_instance()"""
+
+
+def executed(path: Path, python: str = sys.executable) -> NotebookNode:
     """The notebook of ``path`` with what its cells show here, without what changes at each run. Its
-    kernel sees this checkout and this environment's commands, and starts where Jupyter would.
+    kernel sees this checkout and the commands of the environment of ``python``, and starts where
+    Jupyter would.
 
     Raises nbclient's ``CellExecutionError`` where a cell fails."""
     notebook = nbformat.read(path, as_version=4)
@@ -49,11 +58,11 @@ def executed(path: Path) -> NotebookNode:
         "COLUMNS": "120",
         "MATPLOTLIBRC": str(TUTORIALS),
         "NO_COLOR": "1",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(Path(python).parent), os.environ["PATH"]]),
         "PYTHONPATH": str(ROOT),
         "TOPHUB_LOCATION": "NONE",
     }
-    NotebookClient(
+    client = NotebookClient(
         notebook,
         timeout=SECONDS,
         startup_timeout=SECONDS,
@@ -61,11 +70,18 @@ def executed(path: Path) -> NotebookNode:
         resources={"metadata": {"path": folder}},
         coalesce_streams=True,
         record_timing=False,
-    ).execute(env=environment)
+    )
+    manager = client.create_kernel_manager()
+    argv = [python, "-c", BORROWING, "-f", "{connection_file}"]
+    manager._kernel_spec = KernelSpec(argv=argv, language="python", env={})
+    client.execute(env=environment)
     notebook.metadata = metadata
     for cell in code_cells(notebook):
         cell.execution_count = None
-        cell.outputs = [_lasting(output) for output in cell.outputs]
+        outputs = cell.outputs
+        if python != sys.executable:  # there frameworks warn of each other
+            outputs = [output for output in outputs if output.get("name") != "stderr"]
+        cell.outputs = [_lasting(output) for output in outputs]
     return notebook
 
 
@@ -141,12 +157,14 @@ def blemishes(notebook: NotebookNode) -> Iterator[str]:
             yield f"picture {number} has {len(picture)} bytes, and {PICTURE_BYTES} are allowed"
 
 
-def main(paths: list[Path]) -> int:
-    """Writes the outputs of ``paths`` anew; 1 where one holds what it may not."""
-    found = []
-    for path in paths:
+def main(words: list[str]) -> int:
+    """Writes the outputs of notebooks anew; 1 where one holds what it may not."""
+    found, python = [], sys.executable
+    if words[:1] == ["--python"]:
+        python, words = words[1], words[2:]
+    for path in map(Path, words):
         before = _cpu_seconds()
-        notebook = executed(path)
+        notebook = executed(path, python)
         sizes = [len(picture) for picture in pictures(notebook)]
         print(
             f"{path.name}: {_cpu_seconds() - before:.0f} s of CPU time, {len(sizes)} pictures, the "
@@ -166,4 +184,4 @@ def _cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main([Path(word) for word in sys.argv[1:]]))
+    sys.exit(main(sys.argv[1:]))

@@ -29,6 +29,10 @@ def run_script(parts: Iterable[str], script: Path, folder: Path) -> str:
 
 
 def code_of(notebook: Path) -> list[str]:
-    """The code of a notebook's cells."""
+    """The code of a notebook's cells, without those tagged as needing matplotlib."""
     cells = json.loads(notebook.read_text())["cells"]
-    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return [
+        "".join(cell["source"])
+        for cell in cells
+        if cell["cell_type"] == "code" and "matplotlib" not in cell["metadata"].get("tags", ())
+    ]

@@ -235,7 +235,7 @@ def lower_clip(call: Call, lowering: Lowering) -> str:
             f"whole numbers of {dtype}",
         )
     clip = steps.Clip(low, high)
-    if clip.is_identity(dtype, None) and not dtype.is_float:  # a ReLU, where a scale begins at zero
+    if not dtype.is_float and clip.is_identity(dtype, None):  # a ReLU, where a scale begins at zero
         lowering.builder.credit(lowering.tensor(call["data"]), sources(call))
         return lowering.tensor(call["data"])
     return apply(call, lowering, call["data"], clip)

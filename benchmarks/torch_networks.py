@@ -111,14 +111,26 @@ class _Classifier(nn.Module):
         return self.classifier(self.embedded(x))
 
 
-def _resnet8() -> nn.Module:
-    def block(of: int, to: int, stride: int) -> nn.Module:
-        way = nn.Sequential(_conv(of, to, 3, stride), _conv(to, to, act=None))
-        short = None if stride == 1 else _conv(of, to, 1, stride, act=None)
-        return _Residual(way, short, act=True)
+def _basic(of: int, to: int, stride: int) -> nn.Module:
+    """Two 3×3 layers beside a shortcut (He et al., 2016)."""
+    way = nn.Sequential(_conv(of, to, 3, stride), _conv(to, to, act=None))
+    short = None if stride == 1 else _conv(of, to, 1, stride, act=None)
+    return _Residual(way, short, act=True)
 
-    layers = [_conv(3, 16), block(16, 16, 1), block(16, 32, 2), block(32, 64, 2)]
+
+def _resnet8() -> nn.Module:
+    layers = [_conv(3, 16), _basic(16, 16, 1), _basic(16, 32, 2), _basic(32, 64, 2)]
     return _Classifier(nn.Sequential(*layers), 64, 10)
+
+
+def _resnet18(width: float) -> nn.Module:
+    of = int(64 * width)
+    layers: list[nn.Module] = [_conv(3, of, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    for stage in range(4):
+        to = int(64 * width) * 2**stage
+        layers += [_basic(of, to, 2 if stage else 1), _basic(to, to, 1)]
+        of = to
+    return _Classifier(nn.Sequential(*layers), of, 10)
 
 
 def _ds_cnn() -> nn.Module:
@@ -293,6 +305,7 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "ds_cnn": lambda: _made("DS-CNN", _ds_cnn, (1, 49, 10)),
     "mobilenet_v1": lambda: _made("MobileNetV1 0.25", lambda: _mobilenet_v1(0.25), (3, 96, 96)),
     "mobilenet_v2": mobilenet_v2,
+    "resnet18": lambda: _made("ResNet18", lambda: _resnet18(1.0), (3, 96, 96)),
     "autoencoder": lambda: _made("autoencoder", _autoencoder, (640,)),
     "unet": lambda: _made("U-Net", _UNet, (3, 64, 64)),
     "squeeze_excite": lambda: _made("squeeze and excite", _mobilenet_v3_blocks, (3, 64, 64)),

@@ -36,8 +36,8 @@ from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
 CONFIG = quantization_config()
-SLOW = ("mobilenet_v1", "mobilenet_v2", "unet")
-CLASSIFIERS = ("resnet8", "ds_cnn", "mobilenet_v1", "mobilenet_v2", "squeeze_excite")
+SLOW = ("mobilenet_v1", "mobilenet_v2", "resnet18", "unet")
+CLASSIFIERS = ("resnet8", "ds_cnn", "mobilenet_v1", "mobilenet_v2", "resnet18", "squeeze_excite")
 EACH = [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NETWORKS]
 FIRST = ("resnet8", "squeeze_excite")
 OFTEN = [pytest.param(n, marks=[] if n in FIRST else [pytest.mark.slow]) for n in NETWORKS]

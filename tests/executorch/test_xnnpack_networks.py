@@ -71,7 +71,7 @@ def test_xnnpack_leaves_out_the_rounding_between_a_layer_and_its_clamp() -> None
     np.testing.assert_array_equal(by_tinyai(folded)(sample), theirs)
 
 
-SLOW = ("mobilenet_v1", "mobilenet_v2", "unet")
+SLOW = ("mobilenet_v1", "mobilenet_v2", "resnet18", "unet")
 EQUAL = [name for name in NETWORKS if name != "squeeze_excite"]  # of which XNNPACK leaves a part
 
 

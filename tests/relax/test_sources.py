@@ -42,7 +42,7 @@ from tinyai.relax import TinyAIQuantizer, explain, in_pairs, partition_for_tinya
 
 COUNT = 20
 TFLITE = ("kws_ref_model", "ad01_int8", "vww_96_int8", "pretrainedResnet_quant", "real/i8_sine")
-SLOW = ("mobilenet_v1", "mobilenet_v2")
+SLOW = ("mobilenet_v1", "mobilenet_v2", "resnet18")
 TORCH = [
     pytest.param(each, marks=[pytest.mark.slow] if each in SLOW else [])
     for each in torch_networks.NETWORKS

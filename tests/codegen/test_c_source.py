@@ -314,6 +314,13 @@ def test_a_variable_that_is_an_expression_keeps_its_parentheses() -> None:
     assert element((), axes) == "0"
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 2, 3), (3, 3), (2, 4)])
+def test_loops_that_do_not_count_through_a_tensor_are_an_error(shape: tuple[int, ...]) -> None:
+    """As those of a kernel of one's own may be: the place would be another element's."""
+    with pytest.raises(ValueError, match=r"loops over \(2, 3\) for a tensor of shape"):
+        element(shape, [Axis("i", (2,)), Axis("j", (3,))])
+
+
 # --- Constants -----------------------------------------------------------------------------------
 
 

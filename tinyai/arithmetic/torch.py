@@ -18,7 +18,7 @@ from tinyai.ops import steps
 from tinyai.ops.scales import centred_product, narrow, number, plus, times
 from tinyai.source import require
 
-# Bits of the larger factor of a sum.
+# The larger factor of a sum is at least two to the power of this, and below twice that.
 SUM_BITS = 20
 
 
@@ -34,7 +34,8 @@ class TorchArithmetic(Float32Arithmetic):
     def add(
         self, builder: Builder, sides: Sides, target: Scale, to: DType, step: type[Step]
     ) -> Steps:
-        """Both sides by whole factors of ``SUM_BITS`` bits, shifted with halves up."""
+        """Both sides by whole factors, the larger of ``SUM_BITS`` bits and the leading one, shifted
+        with halves up."""
         require(to in NARROW, "dtype of the result", to, ", ".join(NARROW))
         ratios = [np.float32(side.scale / target.scale) for side in sides.scales]
         sign = -1 if step is steps.Subtract else 1

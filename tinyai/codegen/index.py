@@ -27,9 +27,13 @@ def element(
 ) -> str:
     """Number of the element that a tensor of ``shape`` has at the loops' position, where
     ``shape`` broadcasts to the dimensions of ``axes`` (right-aligned). ``stored`` are its strides
-    where it is not dense."""
-    more = (1,) * (sum(len(axis.sizes) for axis in axes) - len(shape))
+    where it is not dense. Raises ``ValueError`` where it does not broadcast."""
+    sizes = tuple(size for axis in axes for size in axis.sizes)
+    more = (1,) * (len(sizes) - len(shape))
     full = more + shape
+    fits = [have in (1, size) for have, size in zip(full, sizes, strict=False)]
+    if len(full) != len(sizes) or not all(fits):
+        raise ValueError(f"loops over {sizes} for a tensor of shape {shape}")
     steps = more + (strides(shape) if stored is None else stored)
     terms: list[str] = []
     first = 0

@@ -201,9 +201,7 @@ def row(
 @click.option("--setting", "settings", multiple=True, default=[*SETTINGS], show_default=True)
 @click.option("--door", type=click.Choice(["relay", "file"]), default="relay", show_default=True)
 @click.option("--mixed-sqnr", type=float, help="Layers of 16 bits for this; by the file alone.")
-def main(
-    networks: str, settings: tuple[str, ...], door: str, mixed_sqnr: float | None
-) -> None:
+def main(networks: str, settings: tuple[str, ...], door: str, mixed_sqnr: float | None) -> None:
     """Print a row a network, in dB; beside ours the seconds from the float model to its results."""
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
     configs = [setting_of(each) for each in settings]

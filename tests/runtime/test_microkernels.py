@@ -79,6 +79,15 @@ def test_equal_microkernels_are_compiled_once(tmp_path: Path, compiled: list[str
     assert compiled != []
 
 
+def test_one_object_may_hold_microkernels_of_several_files(tmp_path: Path) -> None:
+    graphs = tiled_network(), small_network()
+    sources = [compile_graph(graph, Target(), abi="plain", hooked=True).source for graph in graphs]
+    needed = [each for source in sources for each in microkernels_of(source)]
+    file = tmp_path / "microkernels.c"
+    file.write_text(file_of({digest(each): each for each in needed}.values()))
+    Toolchain().run(["-fPIC", "-c", "-o", str(file.with_suffix(".o")), str(file)])
+
+
 def test_a_library_has_no_microkernel_of_other_networks(tmp_path: Path) -> None:
     """Objects hold those that were compiled together."""
     target, names = Target(isa="avx2"), []

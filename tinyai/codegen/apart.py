@@ -7,7 +7,6 @@ import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import groupby
 
 from tinyai.codegen.c_source import CSource, Microkernel, Part
 from tinyai.codegen.constants import APART, Constant
@@ -70,9 +69,9 @@ def _file(renamed: Mapping[Microkernel, str]) -> str:
     top = render("microkernels.c.j2", architecture=architecture, portable=False)
     needed = in_order(each.definition for each in renamed)
     parts = [top, *(each.text for each in needed if each.portable)]
-    for isa, group in groupby(renamed, lambda each: each.isa):
+    for isa in dict.fromkeys(each.isa for each in renamed):  # of several C files, each once
         values = {"isa": isa, "units": 1, "number": 0}
-        members = {each.definition: renamed[each] for each in group}
+        members = {each.definition: text for each, text in renamed.items() if each.isa == isa}
         parts.append(render("variant_begin.c.j2", **values))
         for definition in in_order(members):
             if not definition.portable:

@@ -203,12 +203,13 @@ def test_commands_options_and_choices_are_completed() -> None:
 
 
 def test_the_line_of_bash_works_in_bash() -> None:
-    command = Path(sys.executable).with_name("tinyai")
-    script = f'''eval "$(_TINYAI_COMPLETE=bash_source {command})"
-    COMP_WORDS=({command} qua) COMP_CWORD=1
-    _tinyai_completion {command}
-    echo "${{COMPREPLY[@]}}"'''
-    asked = os.environ | {"PYTHONPATH": str(ROOT)}
+    script = '''eval "$(_TINYAI_COMPLETE=bash_source tinyai)"
+    COMP_WORDS=(tinyai qua) COMP_CWORD=1
+    _tinyai_completion tinyai
+    echo "${COMPREPLY[@]}"'''
+    # The command is found as a user's shell finds it; its folder's name may hold a space.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    asked = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["bash", "-c", script], env=asked, capture_output=True, text=True, check=False
     )

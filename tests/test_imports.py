@@ -64,6 +64,7 @@ RANKS = {
     "tinyai.runtime": 7,
     "tinyai.runtime.toolchain": 2,
     "tinyai.runtime.assembler": 2,
+    "tinyai.runtime.code_sizes": 3,
     "tinyai.runtime.timing": 0,
     "tinyai.frontends.executorch": 11,
     "tinyai.frontends": 9,

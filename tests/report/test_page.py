@@ -30,6 +30,7 @@ from tinyai.cli import main
 from tinyai.dropped import Dropped
 from tinyai.errors import OptionError
 from tinyai.frontends.files import explain_file, network_of_file
+from tinyai.frontends.page import with_code
 from tinyai.ir import Builder, DType, Graph, Operand, QParams, Type
 from tinyai.network import network_of_graph
 from tinyai.ops import Elementwise, MaxPool2d, Transpose
@@ -38,6 +39,9 @@ from tinyai.ops.window import Window
 from tinyai.package import package_of
 from tinyai.report import RegionRow, Report
 from tinyai.report.page import json_in_html
+from tinyai.runtime import code_sizes
+from tinyai.runtime.code_sizes import function_bytes
+from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
 KWS = MODELS / "kws_ref_model.tflite"
@@ -164,6 +168,35 @@ def test_a_page_of_many_instruction_sets_has_the_c_of_each() -> None:
     data = data_of(page_of(tiled_network(), arch="x86_64").html())
     isas = [each["isa"] for each in data["regions"][0]["anatomy"]["layers"][0]["servings"]]
     assert len(isas) == len(set(isas)) > 1
+
+
+def test_the_page_of_what_was_compiled_has_the_machine_code_of_each_layer(tmp_path: Path) -> None:
+    html, library = tmp_path / "page.html", tmp_path / "net.so"
+    tinyai.compile(branching_network("NHWC"), library, Target(isa="scalar"), html=html)
+    sizes = function_bytes(library, Toolchain())
+    anatomy = data_of(html.read_text())["regions"][0]["anatomy"]
+    known = [layer["servings"][0]["code_bytes"] for layer in anatomy["layers"]]
+    # What is shared counts once, and but for the entry nothing is left.
+    own = {name: size for name, size in sizes.items() if name.startswith("tinyai_")}
+    assert sum(filter(None, known)) == sum(own.values()) > 0
+    page = package_of(network_of_graph(branching_network("NHWC")), Target(isa="scalar")).page
+    codes = [layer.servings[0].code_bytes for layer in page.regions[0].anatomy.layers]
+    assert any(codes)
+    assert [code is None for code in codes] == [code is None for code in known]
+
+
+def test_without_a_tool_that_tells_sizes_the_page_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    library = tmp_path / "net.so"
+    tinyai.compile(small_network(), library)
+    monkeypatch.setattr(code_sizes.subprocess, "run", missing)
+    assert function_bytes(library, Toolchain()) == {}
+    page = page_of(small_network())
+    assert with_code(page, {}) is page
 
 
 # --- The three things to know ---------------------------------------------------------------------

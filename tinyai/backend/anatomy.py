@@ -52,7 +52,9 @@ def _layers(compiled: Compiled, names: Mapping[str, str]) -> Iterator[LayerFacts
             node.op.macs(*graph.types(node.inputs)),
             sum(row.constant_bytes for row in served.values()),
             tuple(
-                Serving(isa, row.kernel, row.slower, row.math, row.call, row.function)
+                Serving(
+                    isa, row.kernel, row.slower, row.math, row.call, row.function, row.functions
+                )
                 for isa, row in served.items()
             ),
             str(graph.schedules.get(node.output, "")),

@@ -18,13 +18,15 @@ class Served:
     """The row of the kernel table that serves a node, and why it is slower than such nodes can be:
     better rows that were rejected, and what the row itself could not do in registers. ``math``:
     whether it calls functions of the C library's such as expf. The ``call`` and the ``function`` in
-    C, and the bytes of the arrays that nothing before it reads."""
+    C, the names of this function and of all that it needs, and the bytes of the arrays
+    that nothing before it reads."""
 
     kernel: str
     slower: tuple[str, ...] = ()
     math: bool = False
     call: str = ""
     function: str = ""
+    functions: tuple[str, ...] = ()
     constant_bytes: int = 0
 
 

@@ -215,7 +215,7 @@ class _Variant:
         epilogue = Epilogue(self.graph, node, threads if shared else 1)
         body = text(choice.prepared.code(self.graph, epilogue), INDENT)
         slower = (*choice.rejected, *epilogue.slower)
-        math = MATH in in_order(epilogue.needs.values())
+        needed = in_order(epilogue.needs.values())
         known = self.constants.bytes
         scratch = node.output in self.plan.scratch
         storage = epilogue.need(CALLER) if epilogue.calls_only else "static"
@@ -236,8 +236,17 @@ class _Variant:
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
         arguments += ["thread"] if shared else []
         call = Call(name, *arguments)
-        new_bytes = self.constants.bytes - known
-        self.served.append(Served(kernel.name, slower, math, text(call), function, new_bytes))
+        self.served.append(
+            Served(
+                kernel.name,
+                slower,
+                math=MATH in needed,
+                call=text(call),
+                function=function,
+                functions=(name, *(each.name for each in needed)),
+                constant_bytes=self.constants.bytes - known,
+            )
+        )
         alone = threads > 1 and not shared
         return [
             self._comment(number, node, slower),

@@ -100,10 +100,13 @@ def compile(
     network = read_network(model, options, ModelOptions(params, name, ends, file, backend))
     compiled = write_library(network, path, options, toolchain)
     if html:
-        from tinyai.frontends.page import page_of_network
+        from tinyai.frontends.page import page_of_network, with_code
+        from tinyai.runtime.code_sizes import function_bytes
 
         title = Path(model).name if isinstance(model, str | os.PathLike) else ""
-        page_of_network(network, compiled, options, title).write(html)
+        page = page_of_network(network, compiled, options, title)
+        sizes = function_bytes(path, toolchain_for(options, toolchain))
+        with_code(page, sizes).write(html)
     return path
 
 

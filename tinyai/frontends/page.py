@@ -61,6 +61,28 @@ def with_times(
     )
 
 
+def with_code(page: Page, sizes: Mapping[str, int]) -> Page:
+    """The page with the bytes of the layers' machine code, by those of functions: what several
+    layers call counts for the first. Without ``sizes`` the page as it is."""
+    return (
+        replace(page, regions=tuple(_sized(row, sizes) for row in page.regions)) if sizes else page
+    )
+
+
+def _sized(row: RegionRow, sizes: Mapping[str, int]) -> RegionRow:
+    assert row.anatomy is not None
+    left = dict(sizes)
+    layers = []
+    for layer in row.anatomy.layers:
+        servings = []
+        for serving in layer.servings:
+            known = [left.pop(name, 0) for name in serving.functions]
+            own = serving.functions and serving.functions[0] in sizes
+            servings.append(replace(serving, code_bytes=sum(known) if own else None))
+        layers.append(replace(layer, servings=tuple(servings)))
+    return replace(row, anatomy=replace(row.anatomy, layers=tuple(layers)))
+
+
 def _timed(row: RegionRow, times: Sequence[LayerTime]) -> RegionRow:
     assert row.anatomy is not None
     layers = tuple(

@@ -21,11 +21,11 @@ from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.templates import render, tidy
 from tinyai.errors import OptionError
 from tinyai.frontends.model import Source, read_network, target_for
-from tinyai.frontends.page import page_of_network
+from tinyai.frontends.page import page_of_network, with_code
 from tinyai.ir import Array, DType, Type
 from tinyai.model_file import FileOptions, ModelOptions
 from tinyai.network import Network, Port
-from tinyai.package.measure import measure
+from tinyai.package.measure import bytes_of_functions, measure
 from tinyai.package.report import LayerRow, PackageReport, PortRow
 from tinyai.package.value import Package
 from tinyai.report.anatomy import Anatomy, TensorRow
@@ -197,7 +197,11 @@ class _Making:
         files[f"{name}_report.txt"] = str(report).encode()
         files[f"{name}_report.json"] = report.json().encode()
         files[f"{name}{SUFFIX}"] = manifest_of(self._facts(report), files)
-        return Package(name, files, report, self._page)
+
+        def page() -> Page:
+            return with_code(self._page, bytes_of_functions(name, files, toolchain))
+
+        return Package(name, files, report, page)
 
     def _facts(self, report: PackageReport) -> dict[str, Any]:
         """What the manifest says."""

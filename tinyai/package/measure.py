@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -12,10 +11,13 @@ from pathlib import Path
 
 from tinyai.errors import ToolchainError
 from tinyai.package.report import Measured
+from tinyai.runtime.code_sizes import beside_compiler, function_bytes
 from tinyai.runtime.toolchain import Toolchain
 
 # As for a microcontroller. Tables for unwinding are no part of the program there.
 FLAGS = ("-Os", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+# What keeps gcc from putting a layer's function into its only caller.
+_APART = ("-fno-inline-functions-called-once", "-fno-inline-small-functions")
 _CALLS = "-fcallgraph-info=su"
 _NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "[^"]*?(\d+) bytes \(', re.MULTILINE)
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"', re.MULTILINE)
@@ -35,6 +37,24 @@ def measure(name: str, files: Mapping[str, bytes], toolchain: Toolchain) -> Meas
             return None
         code, weights = size.values()
         return Measured(_version(compiler[0]), (*compiler[1:], *FLAGS), code, weights, stack)
+
+
+def bytes_of_functions(
+    name: str, files: Mapping[str, bytes], toolchain: Toolchain
+) -> dict[str, int]:
+    """Bytes of machine code by function, none of which is put into its only caller; nothing where
+    no compiler takes the package."""
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as made:
+        folder = Path(made)
+        for file in (f"{name}.h", f"{name}.c"):
+            (folder / file).write_bytes(files[file])
+        code = folder / f"{name}.o"
+        apart = (*FLAGS, *_APART)
+        try:
+            toolchain.run([*apart, "-c", "-o", str(code), str(folder / f"{name}.c")])
+            return function_bytes(code, toolchain)
+        except ToolchainError:
+            return {}
 
 
 def _units(name: str) -> tuple[str, str]:
@@ -79,9 +99,7 @@ def stack_of(graph: str, root: str) -> int | None:
 
 def _size(toolchain: Toolchain, path: Path) -> int | None:
     """Bytes of code and data of an object, as the compiler's ``size`` counts them."""
-    compiler = toolchain.command()[0]
-    tool = re.sub(r"(gcc|g\+\+|cc|clang|clang\+\+)(-[\d.]+)?$", "size", compiler)
-    tool = tool if shutil.which(tool) else "size"
+    tool = beside_compiler(toolchain, "size")
     try:
         said = subprocess.run([tool, str(path)], capture_output=True, text=True, check=False)
     except OSError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -22,16 +23,21 @@ class Package:
     - ``name``: the C identifier that all of its symbols and files begin with.
     - ``files``: their content by name; the same network gives the same bytes.
     - ``report``: sizes in bytes, layers, and where each tensor lives.
-    - ``page``: the same and more to look at; ``page.write(path)`` writes it as HTML.
+    - ``page``: the same and more to look at; ``page.write(path)`` writes it as HTML. The first time
+      it compiles the package, for the size of the layers' machine code.
     """
 
     name: str
     files: Mapping[str, bytes]
     report: PackageReport
-    page: Page
+    _page: Callable[[], Page]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", MappingProxyType(dict(self.files)))
+
+    @functools.cached_property
+    def page(self) -> Page:
+        return self._page()
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write the files into a folder, which is made if it is not there: all of them or, where

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 class Serving:
     """The row of the kernel table that serves a layer under an instruction set, "" where no code is
     needed; why a better one does not serve (``slower``); whether it calls the C library's
-    mathematics; and its C: the ``call``, and the ``function`` that is called."""
+    mathematics; and its C: the ``call``, and the ``function`` that is called. ``functions`` are the
+    names of that one and of what it needs. ``code_bytes`` are those of their machine code, without
+    functions that a layer before it needs; None where they are not known."""
 
     isa: str
     kernel: str
@@ -19,6 +21,8 @@ class Serving:
     math: bool = False
     call: str = ""
     function: str = ""
+    functions: tuple[str, ...] = ()
+    code_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ class Page:
             for serving in _servings(region):
                 serving["call"] = code.number(serving["call"])
                 serving["function"] = code.number(serving["function"])
+                del serving["functions"]
         large = {name: facts.pop(name) for name in _LARGE}
         script = "".join(map(_asset, _SCRIPTS))
         dagre, style = _asset("dagre.min.js"), _asset("page.css")

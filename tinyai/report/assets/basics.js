@@ -4,7 +4,7 @@
 // Everything that comes from the model is set as text, by h() and s() alone: never as HTML.
 
 /** @typedef {{isa: string, kernel: string, slower: string[], math: boolean, call: number,
- *    function: number}} Serving */
+ *    function: number, code_bytes: number | null}} Serving */
 /** @typedef {{number: number, operator: string, attributes: string, steps: string,
  *    sources: string[], reads: string[], result: string, macs: number, weight_bytes: number,
  *    servings: Serving[], schedule: string, stored: string, microseconds: number | null}} Facts */

@@ -112,7 +112,9 @@ class Details {
     for (const each of facts.servings)
       rows.push([
         each.isa,
-        `${each.kernel || "no code is needed"}${each.math ? ", calls the C library's mathematics" : ""}`,
+        `${each.kernel || "no code is needed"}${each.math ? ", calls the C library's mathematics" : ""}${
+          each.code_bytes ? `, ${count(each.code_bytes)} bytes of machine code` : ""
+        }`,
       ]);
     if (facts.schedule) rows.push(["cut into", shown(facts.schedule)]);
     return rows;

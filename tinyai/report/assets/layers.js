@@ -108,6 +108,11 @@ function named(name, kind, link) {
   return h("div", {}, head, h("small", {}, kind));
 }
 
+/** Bytes of a layer's machine code under all instruction sets. @param {Layer} layer */
+function codeOf(layer) {
+  return layer.facts.servings.reduce((sum, each) => sum + (each.code_bytes || 0), 0);
+}
+
 /** @param {Layer[]} layers @returns {Column<Layer>[]} */
 function columnsOf(layers) {
   const all = (/** @type {(layer: Layer) => number} */ value) =>
@@ -116,6 +121,7 @@ function columnsOf(layers) {
     layer.facts.servings[0] ? layer.facts.servings[0].kernel : "";
   const time = (/** @type {Layer} */ layer) => layer.facts.microseconds || 0;
   const work = all((layer) => layer.facts.macs);
+  const code = all(codeOf);
   const regions = new Set(layers.map((layer) => layer.region)).size > 1;
   /** @type {Column<Layer>[]} */
   const columns = [
@@ -167,6 +173,17 @@ function columnsOf(layers) {
       bar: true,
       says: "Sort by the bytes of arrays that no layer before reads",
     },
+    ...(code
+      ? [
+          {
+            name: "code",
+            value: codeOf,
+            shown: (/** @type {Layer} */ layer) => (codeOf(layer) ? bytes(codeOf(layer)) : ""),
+            bar: true,
+            says: "Sort by the bytes of machine code that no layer before calls",
+          },
+        ]
+      : []),
     {
       name: "result",
       value: (layer) => layer.tensor.bytes,

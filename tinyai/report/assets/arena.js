@@ -147,9 +147,13 @@ class Arena {
     const text =
       width > 64 && height > 15
         ? s(
-            "text",
-            { x: left + 5, y: up + 13 },
-            shown(layer ? layer.label : tensor.name, Math.floor(width / 6.6)),
+            "svg", // which clips what is wider than the browser's letters usually are
+            { x: left, y: up, width, height },
+            s(
+              "text",
+              { x: 5, y: 13 },
+              shown(layer ? layer.label : tensor.name, Math.floor((width - 8) / 6.6)),
+            ),
           )
         : null;
     return s(

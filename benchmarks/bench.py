@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file
 
@@ -28,6 +28,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import workloads
+from benchmarks.bench_beside import OTHERS, BesideRows, beside_table, measured_beside
 from benchmarks.bench_busy import BusyRows, Condition, busy_table, measured_busy
 from benchmarks.bench_measure import Figures, Row, Settings, measured
 from benchmarks.bench_networks import MODELS, Case, chosen, known, of_files
@@ -51,6 +52,7 @@ PEERS = ("openvino", "tvm")
 PEER_ISAS = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI",
              "AVX512_CORE_BF16", "AVX512_CORE_AMX")  # fmt: skip
 T = TypeVar("T")
+R = TypeVar("R", BusyRows, BesideRows)
 Peaks = dict[int, tuple[float | None, str]]
 
 
@@ -96,6 +98,12 @@ Peaks = dict[int, tuple[float | None, str]]
     "and our own on one thread.",
 )
 @click.option("--pinned", is_flag=True, help="With --busy: on one CPU as well.")
+@click.option(
+    "--beside",
+    default="",
+    help=f"Runtimes, with commas: time single calls in turns with {', '.join(OTHERS)} in the same "
+    "process, each on as many threads.",
+)
 @click.option("--relay", is_flag=True, help="Networks of relay.quantize, against TVM, as well.")
 @click.option(
     "--oracle",
@@ -128,6 +136,7 @@ def main(
     seconds: float,
     busy: str,
     pinned: bool,
+    beside: str,
     relay: bool,
     peers: str,
     peer_isa: str | None,
@@ -147,7 +156,8 @@ def main(
             Target(isa=isa)
         conditions = conditions_of(words(busy), pinned=pinned)
         cases, notes = cases_of(files, words(networks), models, relay=relay)
-        beside, missing = peers_of(words(peers))
+        others = others_of(words(beside))
+        wanted, missing = peers_of(words(peers))
     except TinyAIError as error:
         raise click.UsageError(str(error)) from None
     notes += missing
@@ -160,15 +170,16 @@ def main(
         seconds=seconds,
         isa=isa,
         rounding=rounding,
-        peers=beside,
+        peers=wanted,
         peer_isa=peer_isa,
         tvm_target=tvm_target or workloads.host_target(),
         oracle=oracle,
         cache=workloads.BUILD / "cache",
         folder=workloads.BUILD / "bench",
     )
-    if conditions:
-        sys.exit(bench_busy(cases, counts, settings, conditions, output, console))
+    for kind, wanted_conditions in ((BUSY_CALLS, conditions), (BESIDE_CALLS, others)):
+        if wanted_conditions:
+            sys.exit(bench_calls(kind, cases, counts, settings, wanted_conditions, output, console))
     sys.exit(bench(cases, counts, settings, notes, output, PICTURE if picture else None, console))
 
 
@@ -197,6 +208,17 @@ def peers_of(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
         kept = tuple(name for name in names if name != "openvino")
         return kept, ['not compared with OpenVINO, which is missing: pip install "tinyai[bench]"']
     return tuple(names), []
+
+
+def others_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The runtimes of ``--beside``. Raises ``OptionError``."""
+    if unknown := {*names} - {*OTHERS}:
+        raise OptionError("--beside", found=", ".join(sorted(unknown)), allowed=", ".join(OTHERS))
+    if "openvino" in names and not has_openvino():
+        raise OptionError(
+            "--beside", found="no OpenVINO", allowed="one", hint='pip install "tinyai[bench]"'
+        )
+    return tuple(names)
 
 
 def conditions_of(busy: Sequence[str], *, pinned: bool) -> list[Condition]:
@@ -265,11 +287,26 @@ def bench(
     return int(any(row.problem for row in rows))
 
 
-def bench_busy(
+@dataclasses.dataclass(frozen=True)
+class SingleCalls(Generic[R]):
+    """Single calls of a network that are timed under conditions: how, what holds the figures, and
+    the table of them."""
+
+    measure: Callable[..., R]
+    rows: Callable[..., R]
+    table: Callable[[Sequence[R]], Table]
+
+
+BUSY_CALLS = SingleCalls(measured_busy, BusyRows, busy_table)
+BESIDE_CALLS = SingleCalls(measured_beside, BesideRows, beside_table)
+
+
+def bench_calls(
+    kind: SingleCalls[R],
     cases: Sequence[Case],
     threads: Sequence[int],
     settings: Settings,
-    conditions: Sequence[Condition],
+    conditions: Sequence[Condition] | Sequence[str],
     output: Path,
     console: Console,
 ) -> int:
@@ -279,20 +316,20 @@ def bench_busy(
         for count in threads:
             what = f"{shown(case.name)}, {_plural(count, 'thread')}"
             with console.status(f"{what} …"):
-                each = in_a_process(measured_busy, case, count, settings, conditions)
+                each = in_a_process(kind.measure, case, count, settings, conditions)
             if isinstance(each, str):
-                each = BusyRows(case.name, case.kind, count, problem=each)
+                each = kind.rows(case.name, case.kind, count, problem=each)
             if each.problem:
                 console.print(f"{what}: [red]{shown(each.problem)}[/red]")
             found.append(each)
     report = {
-        "schema": "tinyai.bench.busy/1",
+        "schema": "tinyai.bench.calls/1",
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "versions": versions()},
         "settings": {name: getattr(settings, name) for name in SAID},
         "networks": [dataclasses.asdict(each) for each in found],
     }
     workloads.write_whole(output, json.dumps(report, indent=2) + "\n")
-    console.print(busy_table(found))
+    console.print(kind.table(found))
     console.print(f"The figures are in {output}.")
     return int(any(each.problem for each in found))
 

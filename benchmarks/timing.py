@@ -59,7 +59,7 @@ def _calls(run: Callable[[], object], seconds: float) -> list[float]:
 
 def c_calls(call: BoundCall) -> Contender:
     """Calls of an entry in a loop in C. Raises ``ToolchainError`` without a C compiler."""
-    mean = _library("entry_calls.c", ("-O2",)).mean_seconds
+    mean = c_library("entry_calls.c", ("-O2",)).mean_seconds
     mean.restype = ctypes.c_double
     mean.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long]
 
@@ -71,7 +71,7 @@ def c_calls(call: BoundCall) -> Contender:
 
 
 @functools.cache
-def _library(name: str, flags: tuple[str, ...]) -> ctypes.CDLL:
+def c_library(name: str, flags: tuple[str, ...]) -> ctypes.CDLL:
     """A C file beside this one, compiled and loaded."""
     with tempfile.TemporaryDirectory(prefix="tinyai-bench-") as folder:
         library = Path(folder) / "bench.so"

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from rich.console import Console
 from tvm import relay
 
-from benchmarks import bench, bench_busy, bench_measure, bench_networks, onnx_networks
+from benchmarks import bench, bench_beside, bench_busy, bench_measure, bench_networks, onnx_networks
 from benchmarks import timing as single_calls
 from benchmarks.bench_measure import Differs, Settings, difference
 from benchmarks.bench_networks import MODELS, Case
@@ -265,7 +265,8 @@ def test_a_network_is_timed_beside_busy_processes_and_on_one_cpu(
     conditions = bench.conditions_of(["0", "1"], pinned=True)
     console = Console(file=text, width=bench.WIDTH)
     chosen = dataclasses.replace(settings(tmp_path), seconds=0.01)
-    assert bench.bench_busy([kws()], [2], chosen, conditions, output, console) == 0
+    arguments = [kws()], [2], chosen, conditions, output, console
+    assert bench.bench_calls(bench.BUSY_CALLS, *arguments) == 0
     (network,) = json.loads(output.read_text())["networks"]
     assert (network["name"], network["threads"], network["problem"]) == (KWS, 2, None)
     asked = [(row["condition"]["busy"], row["condition"]["pinned"]) for row in network["rows"]]
@@ -292,15 +293,46 @@ def test_busy_processes_run_where_they_are_asked_to_and_end() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+def test_a_network_is_timed_in_turns_with_other_runtimes_call_by_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_beside, "ASLEEP", 0)
+    monkeypatch.setattr(bench_beside, "SLICE", 0.02)
+    monkeypatch.setattr(bench, "in_a_process", lambda work, *arguments: work(*arguments))
+    text, output = io.StringIO(), tmp_path / "bench.json"
+    console = Console(file=text, width=bench.WIDTH)
+    chosen = dataclasses.replace(settings(tmp_path), seconds=0.01)
+    file = tmp_path / "small.onnx"
+    file.write_bytes(
+        onnx_networks.quantize(onnx_networks.mobilenet_v1(size=32, width=0.25)).SerializeToString()
+    )
+    cases, others = bench_networks.of_files([file]), bench.others_of(["onnxruntime", "openmp"])
+    assert bench.bench_calls(bench.BESIDE_CALLS, cases, [2], chosen, others, output, console) == 0
+    (network,) = json.loads(output.read_text())["networks"]
+    assert [row["other"] for row in network["rows"]] == ["onnxruntime", "openmp"]
+    for row in network["rows"]:
+        assert row["calls"] >= 3
+        assert 0 <= row["within"] <= 1
+        assert min(row["undisturbed_ms"], row["alone_ms"], row["median_ms"], row["slow"]) > 0
+    with pytest.raises(OptionError, match="--beside"):
+        bench.others_of(["tensorflow"])
+
+
+def test_runtimes_that_cannot_run_a_network_are_a_problem_of_it(tmp_path: Path) -> None:
+    found = bench_beside.measured_beside(kws(), 2, settings(tmp_path), ("onnxruntime",))
+    assert found.problem is not None
+    assert "onnxruntime on a tflite network" in found.problem
+
+
 def test_a_crash_beside_busy_processes_is_a_problem_of_its_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "measured_busy", crash)
     text = io.StringIO()
     conditions = [bench_busy.Condition(0, pinned=False)]
     console = Console(file=text, width=bench.WIDTH)
     arguments = [Case("unlucky", "onnx")], [2], settings(tmp_path), conditions
-    assert bench.bench_busy(*arguments, tmp_path / "bench.json", console) == 1
+    kind = dataclasses.replace(bench.BUSY_CALLS, measure=crash)
+    assert bench.bench_calls(kind, *arguments, tmp_path / "bench.json", console) == 1
     assert "unlucky, 2 threads: the process that measured it crashed" in text.getvalue()
 
 

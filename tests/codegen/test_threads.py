@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -435,6 +436,59 @@ def test_calls_that_wait_for_their_helpers_are_followed_by_calls_that_run_alone(
     assert 0 < ctypes.c_int.in_dll(loaded, "tries").value < 100
 
 
+def with_load(text: str, file: Path, cpus: int = 2) -> str:
+    """The C with a machine of so many CPUs, whose number of running threads a file tells."""
+    for known, told in (
+        ('"/proc/loadavg"', f'"{file}"'),
+        ("sysconf(_SC_NPROCESSORS_ONLN)", str(cpus)),
+        ("#define TINYAI_CROWDED 100000000", "#define TINYAI_CROWDED 1000000000000"),
+        ("const int helpers = ", "++tries;\nconst int helpers = "),
+    ):
+        assert text.count(known) == 1
+        text = text.replace(known, told)
+    return f"int tries;\n{text}"
+
+
+def test_behind_a_pool_that_stays_awake_calls_run_alone_until_it_sleeps(tmp_path: Path) -> None:
+    graph = deep_network()
+    source = compile_graph(graph, Target(isa="generic", threads=2), abi="plain").source
+    load, file, library = (tmp_path / name for name in ("load", "call.c", "call.so"))
+    file.write_text(with_load(source.text, load))
+    Toolchain().shared_library(library, [file])
+    loaded = ctypes.CDLL(str(library))
+    tries = ctypes.c_int.in_dll(loaded, "tries")
+    inputs = random_inputs(graph, 1)
+    expected = [each.tobytes() for each in run_graph(graph, inputs)]
+
+    def call() -> int:
+        """1 if a call asks for help, behind a pause in which others may have run."""
+        time.sleep(0.002)
+        before = tries.value
+        assert called(loaded, source, graph, inputs) == expected
+        return tries.value - before
+
+    load.write_text("0.00 0.00 0.00 2/100 1")
+    assert [call() for _ in range(5)] == [0] * 5
+    load.write_text("0.00 0.00 0.00 1/100 1")
+    assert sum(call() for _ in range(5)) > 0
+
+
+@pytest.mark.parametrize("told", ["", "words", "0.0 0.0 0.0 0/1 1", None])
+def test_where_the_system_does_not_say_what_runs_calls_ask_for_help(
+    told: str | None, tmp_path: Path
+) -> None:
+    graph = deep_network()
+    source = compile_graph(graph, Target(isa="generic", threads=2), abi="plain").source
+    load, file, library = (tmp_path / name for name in ("load", "call.c", "call.so"))
+    if told is not None:
+        load.write_text(told)
+    file.write_text(with_load(source.text, load, cpus=1))
+    Toolchain().shared_library(library, [file])
+    loaded = ctypes.CDLL(str(library))
+    called(loaded, source, graph, random_inputs(graph, 1))
+    assert ctypes.c_int.in_dll(loaded, "tries").value == 1
+
+
 # --- The thread sanitizer ------------------------------------------------------------------------
 
 TSAN = ("-fsanitize=thread", "-g", "-DTINYAI_INTRINSICS", PATIENT)
@@ -522,12 +576,15 @@ WITH_TVM = """
     import tests.support.relay_nets as nets
     import tinyai
     from tests.support.oracle import oracle
+    from tests.support.thread_graphs import PATIENT
     from tinyai.backend import pipeline
+    from tinyai.runtime.toolchain import Toolchain
     from tvm.contrib import graph_executor
 
     pipeline.with_useful_threads = lambda graph, target: target  # the network is small
     mod = nets.module(nets.residual())
-    library = tinyai.build(mod, target="tinyai -threads=2, llvm")
+    patient = Toolchain(flags=(PATIENT,))  # whatever else the machine runs
+    library = tinyai.build(mod, target="tinyai -threads=2, llvm", toolchain=patient)
     samples = [nets.random_inputs(mod, seed) for seed in range(2)]
     expected = [oracle(mod, each) for each in samples]
     wrong = []

@@ -47,7 +47,8 @@ def files(folder: Path) -> None:
     from benchmarks import onnx_networks
 
     for name, file in TINY.items():
-        command(0, "explain", MODELS / file, "--html", folder / f"{name}.html")
+        library = folder / f"{name}.so"
+        command(0, "compile", MODELS / file, "-o", library, "--html", folder / f"{name}.html")
     mobilenet = MODELS / "mobilenet_v2_int8.tflite"
     command(0, "bench", mobilenet, "--layers", "--html", folder / "mobilenet_v2.html")
     for name, made in (("resnet50", onnx_networks.resnet50), ("unet", onnx_networks.unet)):

@@ -108,6 +108,11 @@ function named(name, kind, link) {
   return h("div", {}, head, h("small", {}, kind));
 }
 
+/** A name that is broken behind underscores, where it has to be. @param {string} name */
+function breaking(name) {
+  return h("span", {}, ...name.split(/(?<=_)/).flatMap((part) => [part, h("wbr", {})]));
+}
+
 /** Bytes of a layer's machine code under all instruction sets. @param {Layer} layer */
 function codeOf(layer) {
   return layer.facts.servings.reduce((sum, each) => sum + (each.code_bytes || 0), 0);
@@ -142,7 +147,9 @@ function columnsOf(layers) {
       name: "kernel",
       value: kernel,
       shown: (layer) =>
-        `${kernel(layer) || "no code"}${layer.facts.servings.some((each) => each.slower.length) ? " ▲" : ""}`,
+        breaking(
+          `${kernel(layer) || "no code"}${layer.facts.servings.some((each) => each.slower.length) ? " ▲" : ""}`,
+        ),
       bar: false,
       wide: true,
       says: "Sort by the row of the kernel table; ▲: slower than such layers can be",

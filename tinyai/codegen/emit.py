@@ -157,10 +157,7 @@ class _Constants:
 
     prefix: str = ""
     found: dict[str, Constant] = field(default_factory=dict)
-
-    @property
-    def bytes(self) -> int:
-        return sum(each.size for each in self.found.values())
+    bytes: int = 0
 
     def add(self, value: Array) -> str:
         """Name of the array in C."""
@@ -168,6 +165,7 @@ class _Constants:
         name = f"{self.prefix or 'tinyai'}_constant_{key[: 16 if self.prefix else 32]}"
         if name not in self.found:
             self.found[name] = Constant.of(name, value)
+            self.bytes += self.found[name].size
         return name
 
 

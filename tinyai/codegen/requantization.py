@@ -46,7 +46,9 @@ from tinyai.ops.bounds import INT32_MAX
 # the first of two roundings that are kept for the second.
 _HIGH, _LEAST, _SPARE = 32, 33, 2
 # How many offsets are tried on each side of the natural one, to begin with and where none served.
-TRIES = (256, 8192)
+TRIES = (16, 64, 256, 1024, 8192)
+# Of the distance between the bounds: an offset so near to their middle is between them for certain.
+_WELL = 0.499
 OTHER_STEPS = "other steps than a zero point, bounds and a cast to 8 bits"
 
 # The constant operand of a step, one number a channel; None where it is something else.
@@ -319,7 +321,7 @@ def _offsets(natural: Array, unit: Array, least: Array, most: Array) -> tuple[Ar
         far = np.abs(away - np.rint(away))
         best = np.argmin(far, axis=0), np.arange(missing.size)
         found[0, missing], found[1, missing] = o[best], -np.rint(away[best])
-        missing = missing[far[best] >= (most - least)[missing] / 2]
+        missing = missing[far[best] >= _WELL * (most - least)[missing]]
         if not missing.size:
             break
     return found[0], found[1]

@@ -61,8 +61,8 @@ class Contraction(Op):
         below = rows.sum(axis=1, dtype=np.float64) - above
         groups = len(values.low) // weights.shape[-1]
         above, below = (part.reshape(groups, -1, weights.shape[-1]) for part in (above, below))
-        low, high = (
-            bound.astype(np.float64).reshape(groups, -1, 1) for bound in (values.low, values.high)
-        )
-        least, most = above @ low + below @ high, above @ high + below @ low
-        return Range(least.reshape(-1).astype(np.int64), most.reshape(-1).astype(np.int64))
+        ends = np.stack((values.low, values.high), axis=-1).astype(np.float64)
+        ends = ends.reshape(groups, -1, 2)
+        sums = above @ ends + below @ ends[..., ::-1]
+        least, most = sums.reshape(-1, 2).astype(np.int64).T
+        return Range(least, most)

@@ -882,7 +882,8 @@ def write(file: Path, model: OnnxModel, *, is_open: bool) -> str:
             if number % 2:
                 batch.dim_value = -1
             else:
-                batch.dim_param = "batch"
+                # One name has one size.
+                batch.dim_param = f"batch_of_{model.inputs[value.name].shape[0]}"
         proto.graph.output[0].type.tensor_type.ClearField("shape")
     file.write_bytes(proto.SerializeToString())
     shapes = {name: ",".join(map(str, array.shape)) for name, array in model.inputs.items()}

@@ -8,6 +8,7 @@ random integers. What it says in words is a function here, under the page's head
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ SCALES = {
     "odd": (0.0371, -3, 0.0517, 11, 0.0853, 5),
     "ties": (0.25, -3, 0.5, 11, 1.0, 5),
     "one is much larger": (0.9, 7, 0.0021, -128, 1.3, -9),
+    "one is much smaller": (3e-3, 5, 0.9, -7, 1.1, 11),
 }
 each_scale = pytest.mark.parametrize("numbers", SCALES.values(), ids=SCALES)
 
@@ -102,6 +104,8 @@ def upward(acc: Array, ratio: float) -> Array:
 
 def twice(acc: Array, m: int, s: int) -> Array:
     """The two lines under TFLite's heading, in whole numbers."""
+    assert "high = trunc((acc * m + nudge) / 2^31)" in PAGE
+    assert "nudge = 2^30, or 1 - 2^30 where the product is negative" in PAGE
     product = acc.astype(np.int64) * m
     nudged = product + np.where(product >= 0, 2**30, 1 - 2**30)
     high = np.where(nudged >= 0, nudged >> 31, -(-nudged >> 31))
@@ -146,6 +150,44 @@ def reals(so: float) -> Array:
     """Floats over the range of a result, of which half lie on halves of its scale."""
     halves = (np.arange(-300, 300) + 0.5) * so
     return np.concatenate([halves, 40 * so * RANDOM.standard_normal(600)]).astype(np.float32)
+
+
+RATIOS = (0.75, 0.5, 0.3141592653589793, 0.0123, 1.7e-4, 3e-7)
+INT32 = np.concatenate([RANDOM.integers(-(2**31), 2**31, 3000), [-(2**31), 2**31 - 1]])
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_a_ratio_is_a_multiplier_of_31_bits_and_a_shift(ratio: float) -> None:
+    m, s = fixed_point(ratio)
+    assert 2**30 <= m < 2**31
+    assert s <= 0
+    assert abs(Fraction(m) * Fraction(2) ** (s - 31) - Fraction(ratio)) <= Fraction(2) ** (s - 32)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize(("ties", "formula"), [("upward", upward), ("twice", twice_by)])
+def test_all_of_int32_is_rescaled_by_the_formulas(
+    ratio: float, ties: str, formula: Callable[[Array, float], Array]
+) -> None:
+    m, s = fixed_point(ratio)
+    found = step_classes.FixedPointMultiply((m,), (s,), None, ties).reference(
+        INT32.astype(np.int32), None
+    )
+    np.testing.assert_array_equal(found, formula(INT32, ratio))
+
+
+def test_a_fused_product_and_sum_is_rounded_once() -> None:
+    """To the nearest of the float32 numbers around the exact value, or to the even one."""
+    numbers = RANDOM.integers(-128, 128, (3, 2000)) * np.float32(0.0371)
+    found = fused_multiply_add(*(each.astype(np.float32) for each in numbers))
+    for a, b, c, rounded in zip(*numbers.astype(np.float32), found, strict=True):
+        exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+        near = np.float32(float(exact))
+        around = [near, *(np.nextafter(near, np.float32(end)) for end in (-np.inf, np.inf))]
+        distances = [abs(Fraction(float(each)) - exact) for each in around]
+        even = [each.view(np.uint32) & 1 for each in around]
+        wanted = min(zip(distances, even, around, strict=True))[2]
+        assert rounded == wanted, (a, b, c)
 
 
 # --- TVM ------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -73,31 +73,57 @@ class GraphError(DefectError):
     """An ``ir.Graph`` that breaks a rule: a defect of a pass or of a builder."""
 
 
+class OwnCodeError(TinyAIError):
+    """A function of a back end of one's own failed: a builder, a pass, a kernel, ``preprocess``."""
+
+
+# The back end that functions belong to, by the module that they are in.
+_BACK_ENDS: dict[str, str] = {}
+
+
+def note_functions(functions: Iterable[object], back_end: str) -> None:
+    """What these functions raise is told as a fault of ``back_end``, and not of tinyai."""
+    whole = (getattr(each, "func", each) for each in functions)  # of a functools.partial
+    modules = {str(getattr(each, "__module__", "")) for each in whole}
+    _BACK_ENDS.update((each, back_end) for each in modules if each.partition(".")[0] != "tinyai")
+
+
 @contextlib.contextmanager
 def owning_faults(what: str, *passing: type[Exception]) -> Iterator[None]:
     """What is raised inside of this block and is no ``TinyAIError`` becomes a ``DefectError`` that
-    says where it happened; what is ``passing`` does not."""
+    says where it happened, or an ``OwnCodeError`` where a function of a back end of one's own was
+    called; what is ``passing`` does not."""
     try:
         yield
     except Exception as error:
         if isinstance(error, (TinyAIError, MemoryError, *passing)):
             raise
-        raise DefectError(
-            f"a fault of tinyai's own in {_place(error)}, at {what}",
-            found=f"{type(error).__name__}: {error}",
-            allowed="no exception, whatever the model",
-            hint="report it with the model; partition_for_tinyai leaves the part on the host",
-        ) from error
+        raise _fault(error, what) from error
 
 
-def _place(error: Exception) -> str:
-    """The innermost function of tinyai's that an exception came through."""
-    places = [
-        f"{name}.{frame.f_code.co_name}"
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-        if (name := str(frame.f_globals.get("__name__"))).startswith("tinyai.") and name != __name__
-    ]
-    return places[-1] if places else "tinyai"
+def _fault(error: Exception, what: str) -> TinyAIError:
+    """By the innermost function that the exception came through, tinyai's or a back end's."""
+    said, place, guilty = f"{type(error).__name__}: {error}", "tinyai", ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__"))
+        function = f"{module}.{frame.f_code.co_qualname}"
+        if module.startswith("tinyai.") and module != __name__:
+            place = function
+        elif module in _BACK_ENDS:
+            guilty = f"{function} of the back end {_BACK_ENDS[module]!r} failed, at {what}"
+    if guilty:
+        return OwnCodeError(
+            guilty,
+            found=said,
+            allowed="a result, or a Refusal with the reason",
+            hint="the exception's cause has the lines: -v shows them",
+        )
+    return DefectError(
+        f"a fault of tinyai's own in {place}, at {what}",
+        found=said,
+        allowed="no exception, whatever the model",
+        hint="report it with the model; partition_for_tinyai leaves the part on the host",
+    )
 
 
 class UnsupportedError(TinyAIError):

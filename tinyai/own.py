@@ -12,7 +12,7 @@ from tinyai.backend import BackendDetails, CompileSpec, PreprocessResult, TinyAI
 from tinyai.builders import OperatorRow
 from tinyai.codegen.c import identifier
 from tinyai.codegen.kernels import Kernel
-from tinyai.errors import OptionError
+from tinyai.errors import GraphError, OptionError, OwnCodeError, note_functions, owning_faults
 from tinyai.ir import Graph, verify
 from tinyai.ops import operators_added
 from tinyai.patterns import PatternRow
@@ -35,14 +35,24 @@ class OwnBackend:
     kernels: tuple[Kernel, ...] = ()
 
     def passed(self, graph: Graph) -> Graph:
-        """The graph after the passes. Raises ``GraphError`` where one breaks a rule."""
+        """The graph after the passes. Raises ``OwnCodeError`` where one fails, or breaks a rule."""
         for each in self.passes:
-            graph = verify(each(graph))
+            name = getattr(each, "__qualname__", repr(each))
+            with owning_faults(f"pass {name}"):
+                made = each(graph)
+            try:
+                graph = verify(made)
+            except (GraphError, AttributeError) as error:
+                raise OwnCodeError(
+                    f"pass {name} of the back end {self.name!r} broke the graph {graph.name}",
+                    found=error if isinstance(error, GraphError) else type(made).__name__,
+                    allowed="an ir.Graph that keeps the rules of ir.verify",
+                ) from error
         return graph
 
     def preprocess(self, graph: Graph, specs: Sequence[CompileSpec]) -> PreprocessResult:
         """What ``details`` makes of a graph after the passes."""
-        with operators_added(self.operators):
+        with owning_faults(f"preprocess of {graph.name}"), operators_added(self.operators):
             return self.details.preprocess(self.passed(graph), specs)
 
 
@@ -80,6 +90,9 @@ def register_backend(
     added = dict(operators or {})
     own = OwnBackend(name, details, tuple(patterns), added, tuple(passes), tuple(kernels))
     _BACKENDS[name] = own
+    rows = [*own.patterns, *own.operators.values(), *own.kernels]
+    functions = [each for row in rows for each in vars(row).values() if callable(each)]
+    note_functions([*functions, *own.passes, details], name)
     for listener in _LISTENERS:
         listener(own)
 

@@ -22,9 +22,13 @@ from tests.support.oracle import oracle
 from tests.support.paths import ROOT
 from tests.support.scripts import code_of
 from tinyai.backend import BackendDetails, CompileSpec, PreprocessResult, TinyAIBackend
-from tinyai.builders import Lowering
+from tinyai.builders import Lowering, OperatorRow
 from tinyai.cli import main
-from tinyai.errors import OptionError
+from tinyai.codegen.ctree import Code
+from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.lowered import Lowered, Prepared
+from tinyai.codegen.steps import Epilogue
+from tinyai.errors import DefectError, OptionError, OwnCodeError
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.functions import region_target
 from tinyai.ir import DType, Graph, Operand
@@ -194,6 +198,84 @@ def test_the_command_compiles_with_the_back_end_of_a_file(tmp_path: Path) -> Non
         result = CliRunner().invoke(main, [*arguments, str(file)])
         assert result.exit_code != 0
         assert said in result.output
+
+
+# --- What a back end of one's own raises ---------------------------------------------------------
+
+
+def fails(*_: object) -> Any:
+    raise KeyError("colour")
+
+
+class FailingLate(Prepared):
+    """Fails when its code is asked for."""
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        return fails()
+
+
+class FailingDetails(BackendDetails):
+    """Fails when it has the graph."""
+
+    @staticmethod
+    def preprocess(program: Graph, compile_specs: Sequence[CompileSpec]) -> PreprocessResult:
+        return fails()
+
+
+def late(graph: Lowered, node: Any) -> Prepared:
+    return FailingLate(node)
+
+
+@pytest.mark.parametrize(
+    ("extension", "place"),
+    [
+        ({"patterns": [replace(HALF, build=fails)]}, "the graph of "),
+        ({"operators": {"relu": OperatorRow(fails)}}, "the graph of "),
+        ({"passes": [fails]}, "pass fails"),
+        ({"kernels": [Kernel("failing", Elementwise, fails)]}, "the kernel for "),
+        ({"kernels": [Kernel("failing", Elementwise, late)]}, "the code of "),
+    ],
+    ids=["builder", "operator", "pass", "kernel", "code of a kernel"],
+)
+def test_what_a_function_of_ones_own_raises_names_it_and_the_back_end(
+    extension: dict[str, Any], place: str, tmp_path: Path
+) -> None:
+    given = {"patterns": [], **extension}
+    tinyai.register_backend("seeing", Seeing, **given)
+    with pytest.raises(OwnCodeError) as caught:
+        tinyai.compile(thrice(), tmp_path / "net.so", "tinyai -isa=scalar", backend="seeing")
+    assert f"{__name__}.fails of the back end 'seeing' failed, at {place}" in caught.value.what
+    assert caught.value.found == "KeyError: 'colour'"
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_relay_build_says_what_preprocess_of_ones_own_raised() -> None:
+    tinyai.register_backend("seeing", FailingDetails, [HALF])
+    with pytest.raises(OwnCodeError, match=r"fails of the back end 'seeing' failed, at preprocess"):
+        relay.build(tinyai.partition_for("seeing", thrice()), target="llvm")
+
+
+@pytest.mark.parametrize(
+    ("broken", "found"),
+    [
+        (lambda graph: None, "NoneType"),
+        (lambda graph: replace(graph, nodes=()), "no node defines it"),
+    ],
+)
+def test_a_pass_that_breaks_a_graph_is_named(broken: Any, found: str) -> None:
+    tinyai.register_backend("seeing", Seeing, [HALF], passes=[broken])
+    with pytest.raises(OwnCodeError, match="of the back end 'seeing' broke the graph") as caught:
+        tinyai.network_of(thrice(), backend="seeing")
+    assert "<lambda>" in caught.value.what
+    assert found in str(caught.value.found)
+
+
+def test_a_fault_of_tinyais_stays_one_beside_a_back_end_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Elementwise, "infer", None)  # which is called all the same
+    with pytest.raises(DefectError, match="a fault of tinyai's own in"):
+        tinyai.network_of(thrice(), backend="noting")
 
 
 def compilers(mod: tvm.IRModule) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tinyai.backend import compile_once
 from tinyai.backend.pipeline import Compiled
-from tinyai.errors import DefectError, DefectWarning, OptionError, TinyAIError
+from tinyai.errors import DefectError, DefectWarning, OptionError, OwnCodeError, TinyAIError
 from tinyai.ir import Graph
 from tinyai.partition.reasons import NO_CODE, OWN_FAULT
 from tinyai.report import Reason
@@ -34,11 +34,11 @@ def tried(
     that raises counts too. Limits are left to the build. C that is not to be ``named`` as the graph
     may be that of an equal one.
 
-    Raises ``OptionError`` for options with which nothing can be built.
+    Raises ``OptionError`` for options with which nothing can be built, and ``OwnCodeError``.
     """
     try:
         return compile_once(graph(), target, named=named)
-    except OptionError:
+    except (OptionError, OwnCodeError):
         raise
     except TinyAIError as error:
         return error

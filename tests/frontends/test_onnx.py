@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from benchmarks.onnx_networks import FORMS, NETWORKS, TYPES, quantize
 from tests.support.cases import assert_same
-from tests.support.misread_onnx import CASES, IMAGE, REFUSED, made, model_of
+from tests.support.misread_onnx import CASES, IMAGE, REFUSED, Made, made, model_of
 from tests.support.onnx_bounds import bound, differences, steps_off
 from tests.support.onnx_models import quantized
 from tests.support.paths import ROOT
@@ -202,6 +202,54 @@ def test_what_has_no_integers_is_refused_by_name(case: str, tmp_path: Path) -> N
 
 
 F32 = np.float32
+
+
+def between(*nodes: tuple[str, list[str]], constants: Any = (), **first: Any) -> Made:
+    """A product that reads the value "k", which ``nodes`` make, each named by its last operand."""
+
+    def make() -> tuple[ModelProto, dict[str, Array]]:
+        proto, inputs = model_of("Mul", IMAGE, F32(1), opset=21)
+        proto.ir_version, proto.graph.node[1].input[1] = 10, "k"
+        for place, (kind, (*operands, to)) in enumerate(nodes):
+            attrs = {} if place else first
+            proto.graph.node.insert(1 + place, helper.make_node(kind, operands, [to], to, **attrs))
+        proto.graph.initializer.extend(constants)
+        return proto, inputs
+
+    return make
+
+
+FOURS = helper.make_tensor("w", TensorProto.INT4, (4, 1, 1), [-8, -3, 2, 7])
+SELDOM: dict[str, Made] = {
+    "a sigmoid's line": lambda: model_of("QuickGelu", IMAGE, domain=CONTRIB),
+    "a sigmoid's line of a factor": lambda: model_of("QuickGelu", IMAGE, domain=CONTRIB, alpha=1.5),
+    "GELU": lambda: model_of("Gelu", IMAGE, opset=20),
+    "GELU by tanh": lambda: model_of("Gelu", IMAGE, opset=20, approximate="tanh"),
+    "slopes of channels": lambda: model_of(
+        "PRelu", IMAGE, np.linspace(-0.4, 0.9, 4, dtype=np.float32).reshape(4, 1, 1)
+    ),
+    "a cast to what it is": lambda: model_of("Cast", IMAGE, to=TensorProto.FLOAT),
+    "numbers of a node": between(("Constant", ["k"]), value_floats=[0.5] * 9),
+    "a number of elements": between(
+        ("Size", ["tiny", "n"]),
+        ("CastLike", ["n", "s", "k"]),
+        constants=[numpy_helper.from_array(np.zeros((1, 2), np.int64), "tiny")],
+    ),
+    "constants of four bits": between(
+        ("DequantizeLinear", ["w", "s4", "k"]),
+        constants=[FOURS, numpy_helper.from_array(F32(0.25), "s4")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SELDOM)
+def test_what_files_seldom_have_gives_onnx_runtime_s_integers(case: str, tmp_path: Path) -> None:
+    proto, inputs = SELDOM[case]()
+    (expected,), (result,) = run(proto, inputs), computed(network(proto, tmp_path), inputs)
+    assert np.unique(expected).size >= 10
+    assert_same(result, expected, f"{case}, and ONNX Runtime")
+
+
 RESIZINGS = {
     mode: {"coordinate_transformation_mode": mode}
     for mode in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -204,6 +205,34 @@ def test_an_operator_that_is_not_compared_is_refused_by_name(
     assert (error.report.host[-1].operator, error.hint != "") == (kind, True)
 
 
+def altered(content: bytes, change: Callable[[schema.ModelT], None]) -> bytes:
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    change(model)
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def test_an_image_is_repeated_along_what_it_has_one_of(tmp_path: Path) -> None:
+    def newer(model: schema.ModelT) -> None:
+        model.operatorCodes[0].version = 2
+
+    of, to = Tensor((1, 3, 1), 0.5, 3), Tensor((2, 3, 4), 0.5, 3)
+    options = schema.BroadcastToOptionsT()
+    content = altered(one_operator("BROADCAST_TO", [of], to, options, [2, 3, 4]), newer)
+    check(content, network_of_file(written(tmp_path, content), OURS))
+
+
+def test_integers_are_cast_as_litert_casts_them(tmp_path: Path) -> None:
+    def plain(model: schema.ModelT) -> None:
+        x, y = model.subgraphs[0].tensors
+        x.quantization = y.quantization = None
+        y.type = schema.TensorType.INT32
+
+    content = altered(one_operator("CAST", [Tensor((2, 9), 0.5)], Tensor((2, 9), 0.5)), plain)
+    check(content, network_of_file(written(tmp_path, content), OURS))
+
+
 def test_a_sum_of_integers_leads_to_another_rounding(tmp_path: Path) -> None:
     """LiteRT's reference kernel of it does not set all of its results."""
     options = schema.ReducerOptionsT()
@@ -241,15 +270,14 @@ def test_dense_layers_of_other_quantizations_are_named(
     content = one_operator(
         "FULLY_CONNECTED", operands, Tensor((3, 2), 0.5), schema.FullyConnectedOptionsT()
     )
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
-    data, _, last, result = model.subgraphs[0].tensors
-    data.type = result.type = getattr(schema.TensorType, ends)
-    if ends == "FLOAT32":
-        data.quantization = last.quantization = result.quantization = None
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    file = tmp_path / "model.tflite"
-    file.write_bytes(bytes(builder.Output()))
+
+    def of_ends(model: schema.ModelT) -> None:
+        data, _, last, result = model.subgraphs[0].tensors
+        data.type = result.type = getattr(schema.TensorType, ends)
+        if ends == "FLOAT32":
+            data.quantization = last.quantization = result.quantization = None
+
+    file = written(tmp_path, altered(content, of_ends))
     with pytest.raises(BoundaryError) as error:
         tinyai.compile(file, tmp_path / "net.so")
     for word in words:

@@ -26,7 +26,7 @@ def model_of(
     """x of floats, which is dequantized, or of integers for QOperators; the first result, which is
     quantized. A constant that is None is left out."""
     rng = np.random.default_rng(5)
-    quantized = op.startswith("Q")
+    quantized = op.startswith("QLinear")
     stored = rng.integers(0, 255, shape, "uint8", endpoint=True)
     initializers: dict[str, Array] = {}
     names = []

@@ -28,7 +28,7 @@ from tinyai.checking import code
 from tinyai.checking import opponents as opponents_
 from tinyai.checking.check import ROUNDINGS, first_other_layer
 from tinyai.checking.onnxruntime import OnnxRuntime
-from tinyai.checking.result import Comparison, Layer, Line
+from tinyai.checking.result import Comparison, FirstDifference, Line
 from tinyai.cli import main
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.frontends.relay.whole import network_of
@@ -426,7 +426,7 @@ def test_a_file_that_is_no_model_ends_with_1(tmp_path: Path) -> None:
 
 
 def test_names_of_the_model_cannot_write_to_the_terminal() -> None:
-    layer = Layer(
+    layer = FirstDifference(
         *(0, 1, ("\x1b[31mred", "y" * 999), "conv2d", "float32[1]", "a", "b"),
         *((0,), math.inf, math.nan, 1, 1),
         arithmetic=(Line("result of layer 0 (\x1b[31mred)", 1),),

@@ -71,7 +71,7 @@ def test_ways_to_share_a_layer_and_to_see_its_outputs_are_candidates() -> None:
         assert {schedule.by_panels for schedule in schedules} == {None, True}
 
 
-def fake(layer: tuner.Layer, seconds: float, toolchain: Toolchain) -> Measured:
+def fake(layer: tuner.TunableLayer, seconds: float, toolchain: Toolchain) -> Measured:
     """A measurement whose last candidate is the fastest."""
     found = tuner.candidates(layer)[:3]
     return Measured(layer.key, layer.node.sources, found, tuple(3.0 - n for n in range(len(found))))
@@ -95,7 +95,7 @@ def test_a_stopped_run_goes_on_where_it_was(
     graphs = [(network(), GENERIC)]
     first, second = (layer.key for layer in layers_of(*graphs[0]))
 
-    def stopped(layer: tuner.Layer, *rest: Any) -> Measured:
+    def stopped(layer: tuner.TunableLayer, *rest: Any) -> Measured:
         if layer.key == second:
             raise KeyboardInterrupt
         return fake(layer, *rest)

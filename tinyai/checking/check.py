@@ -19,7 +19,7 @@ from tinyai.checking.ends import EndsOfCode
 from tinyai.checking.litert import AbortedError, LiteRT
 from tinyai.checking.onnxruntime import OnnxRuntime
 from tinyai.checking.opponents import Opponent, Sample, batches, need
-from tinyai.checking.result import Comparison, Layer, Line, Output
+from tinyai.checking.result import Comparison, FirstDifference, Line, Output
 from tinyai.checking.samples import drawn, given
 from tinyai.errors import OptionError
 from tinyai.frontends.model import network_of
@@ -256,7 +256,7 @@ class _Comparing:
         self._ends, self._code, self.opponent = ends, code, opponent
         self._network = ends.model
         self.outputs = [Output(each.name, str(each.type), 0) for each in ends.model.outputs]
-        self.first: Layer | None = None
+        self.first: FirstDifference | None = None
         self.notes: list[str] = []
 
     def run(self, first: Sequence[Sample], drawn_ones: int) -> None:
@@ -395,7 +395,7 @@ def _with_difference(output: Output, sample: int, wrong: Any) -> Output:
     )
 
 
-def first_other_layer(graph: Graph, opponent: Opponent, sample: Sample) -> Layer | None:
+def first_other_layer(graph: Graph, opponent: Opponent, sample: Sample) -> FirstDifference | None:
     """The first layer of a graph whose references do not give what another program makes, among
     those that the program shows."""
     shown = opponent.tensors(sample)

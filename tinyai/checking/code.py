@@ -11,7 +11,7 @@ import numpy as np
 from tinyai.backend import compile_graph
 from tinyai.checking.arithmetic import arithmetic
 from tinyai.checking.difference import Difference, difference
-from tinyai.checking.result import Layer, Line
+from tinyai.checking.result import FirstDifference, Line
 from tinyai.codegen.lowered import Lowered
 from tinyai.ir import Array, Graph
 from tinyai.network import Network
@@ -42,11 +42,11 @@ class Code:
         inputs: Sequence[Array],
         before: Sequence[Sequence[Array]] = (),
         states: Sequence[Array] = (),
-    ) -> Layer | None:
+    ) -> FirstDifference | None:
         """The first layer whose result is not that of its operator's reference, if any, in the run
         on ``inputs``, which follows those ``before``, after which there are these ``states``. Asked
         where the graph is known; raises ``OptionError`` where the library has no hook."""
-        graph, found = self.graph, list[Layer]()
+        graph, found = self.graph, list[FirstDifference]()
         assert graph is not None
         values = Values(graph, [*inputs, *states])
 
@@ -94,10 +94,10 @@ def layer_of(
     found_by: str,
     expected_by: str,
     lines: Sequence[Line] = (),
-) -> Layer:
+) -> FirstDifference:
     node, stored = graph.nodes[number], graph.tensors[graph.nodes[number].output].stored
     of = graph.type(node.output)
-    return Layer(
+    return FirstDifference(
         number=number,
         layers=len(graph.nodes),
         names=node.sources,

@@ -41,7 +41,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Layer:
+class FirstDifference:
     """The first layer whose results differ.
 
     ``number`` counts layers from 0 in the order of execution, of ``layers``; ``names`` are the
@@ -128,7 +128,7 @@ class Comparison:
     samples: int
     given: int
     outputs: tuple[Output, ...]
-    first: Layer | None = None
+    first: FirstDifference | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -37,12 +37,13 @@ MOST = 32
 FASTER = 0.98
 FEWEST_RUNS, MOST_RUNS = 15, 20_000
 
-Track = Callable[[Sequence["Layer"]], Iterable["Layer"]]
+Track = Callable[[Sequence["TunableLayer"]], Iterable["TunableLayer"]]
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A node with its graph, which is ready for code generation, and what it is known by."""
+class TunableLayer:
+    """A node that has a choice of schedules, with its graph, which is ready for code generation, and
+    the key of the layer in tuning files."""
 
     key: str
     graph: Graph
@@ -108,7 +109,7 @@ def _write(file: Path, tuning: dict[str, Schedule], machine: str) -> None:
         raise OptionError("tuning file", found=error, allowed="a file to write") from None
 
 
-def layers_of(graph: Graph, target: Target) -> list[Layer]:
+def layers_of(graph: Graph, target: Target) -> list[TunableLayer]:
     """The layers that have a choice of schedules. Of a file for every machine this machine's
     variant is measured."""
     target = replace(target, isa=_isa(target), tuning="")
@@ -116,7 +117,7 @@ def layers_of(graph: Graph, target: Target) -> list[Layer]:
     target = with_useful_threads(graph, target)
     lowered = choose_kernels(graph, target)
     return [
-        Layer(layer_key(graph, node, lowered.threads), graph, node, target)
+        TunableLayer(layer_key(graph, node, lowered.threads), graph, node, target)
         for node in graph.nodes
         if lowered.has_choice(node)
     ]
@@ -126,13 +127,13 @@ def _isa(target: Target) -> str:
     return best_of_this_machine() if target.isa in ("auto", "native") else target.isa
 
 
-def candidates(layer: Layer) -> tuple[Schedule, ...]:
+def candidates(layer: TunableLayer) -> tuple[Schedule, ...]:
     """The schedules of a layer that are measured, the cheapest by the cost model first."""
     alone = choose_kernels(replace(layer.graph, nodes=(layer.node,)), layer.target)
     return tuple(itertools.islice(candidates_of(alone, layer.node), MOST))
 
 
-def measure(layer: Layer, seconds: float, toolchain: Toolchain) -> Measured:
+def measure(layer: TunableLayer, seconds: float, toolchain: Toolchain) -> Measured:
     """Times of a layer's candidates, when all have computed the same."""
     schedules = candidates(layer)
     _compare(layer, schedules, toolchain)
@@ -147,7 +148,7 @@ def measure(layer: Layer, seconds: float, toolchain: Toolchain) -> Measured:
     return Measured(layer.key, layer.node.sources, schedules, tuple(map(float, medians)))
 
 
-def _compare(layer: Layer, schedules: tuple[Schedule, ...], toolchain: Toolchain) -> None:
+def _compare(layer: TunableLayer, schedules: tuple[Schedule, ...], toolchain: Toolchain) -> None:
     compiled = side_by_side(layer, schedules, outputs=len(schedules))
     _, results = run_timed(compiled, load(compiled.source.text, toolchain), 1)
     for schedule, result in zip(schedules, results, strict=True):
@@ -160,7 +161,7 @@ def _compare(layer: Layer, schedules: tuple[Schedule, ...], toolchain: Toolchain
             )
 
 
-def side_by_side(layer: Layer, schedules: Sequence[Schedule], *, outputs: int) -> Compiled:
+def side_by_side(layer: TunableLayer, schedules: Sequence[Schedule], *, outputs: int) -> Compiled:
     """Code that computes the layer once for each schedule and returns the last ``outputs``
     results, with the entry "traced"."""
     graph, node = layer.graph, layer.node

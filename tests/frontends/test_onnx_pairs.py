@@ -20,6 +20,7 @@ from tests.support.paths import DIGITS, MODELS
 from tests.support.random_onnx import run
 from tinyai import QuantConfig
 from tinyai.errors import OptionError
+from tinyai.frontends.onnx import quantized as writer
 from tinyai.ir import Array
 from tinyai.source import Call, Constant, post_order
 
@@ -292,6 +293,17 @@ def test_a_layer_of_what_is_no_value_of_the_file_is_refused_by_name(tmp_path: Pa
     file = written(tmp_path, [node("Gemm", "rows", "m", to="y", alpha=0.5)])
     quantized = tinyai.quantize_file(file, samples_of(file))
     with pytest.raises(OptionError, match="of_y"):
+        quantized.save(tmp_path / "int8.onnx")
+
+
+def test_a_layer_is_written_with_its_integers_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the writer does not know a step that was folded, as it once did not know this one."""
+    file = written(tmp_path, CASES["a line within bounds behind a layer"])
+    quantized = tinyai.quantize_file(file, samples_of(file))
+    monkeypatch.setattr(writer, "_STEPS", ())
+    with pytest.raises(OptionError, match="Conv 'of_p'"):
         quantized.save(tmp_path / "int8.onnx")
 
 

@@ -70,7 +70,7 @@ def padded(
     call: Make, value: Expr, widths: Sequence[tuple[int, int]], mode: str, number: Any = 0
 ) -> Expr:
     """With ``number`` around it, or in one of numpy's modes with its own values: "edge", "reflect",
-    "wrap". Negative widths take away."""
+    "symmetric", "wrap". Negative widths take away."""
     sizes = [int(dim or 0) for dim in value.type.shape]
     if any(min(width) < 0 for width in widths):
         require(mode == "constant", "mode of negative pads", mode, "constant")
@@ -83,11 +83,10 @@ def padded(
         shape = tuple(size + sum(width) for size, width in zip(sizes, widths, strict=True))
         of, padding = replace(value.type, shape=shape), constant(number, value.type.dtype)
         return call("pad", value, padding, of=of, mode="constant", widths=tuple(widths))
-    require(mode in ("edge", "reflect", "wrap"), "mode", mode, "constant, edge, reflect or wrap")
     for axis, (size, width) in enumerate(zip(sizes, widths, strict=True)):
         if any(width):
-            inner = mode != "reflect" or max(width) < size
-            require(inner, "widths of a reflection", width, f"less than {size}")
+            most = {"reflect": size - 1, "symmetric": size}.get(mode, max(width))
+            require(max(width) <= most, "widths of a reflection", width, f"at most {most}")
             places = np.pad(np.arange(size), width, mode=mode)  # type: ignore[call-overload]
             value = taken(call, value, places, axis)
     return value

@@ -42,8 +42,8 @@ Track = Callable[[Sequence["TunableLayer"]], Iterable["TunableLayer"]]
 
 @dataclass(frozen=True)
 class TunableLayer:
-    """A node that has a choice of schedules, with its graph, which is ready for code generation, and
-    the key of the layer in tuning files."""
+    """A node with a choice of schedules, its graph, which is ready for code generation, and the key
+    of its layer in tuning files."""
 
     key: str
     graph: Graph

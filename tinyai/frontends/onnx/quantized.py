@@ -19,15 +19,16 @@ from tinyai.errors import OptionError
 from tinyai.frontends.onnx.facts import CONTRIB, opset_of
 from tinyai.frontends.onnx.load import OnnxFile
 from tinyai.ir import Array
-from tinyai.qdq.operands import Grid, View, is_call, shape_of
+from tinyai.qdq.operands import Grid, View, is_call, operator_name, shape_of
 from tinyai.quantizer.folding import output_channels
 from tinyai.quantizer.quantize import Result
 from tinyai.report import safe
-from tinyai.source import Call, Constant, Expr
+from tinyai.source import Call, Constant, Expr, post_order
 
 # The first opset whose pairs have an axis, and the first whose pairs have 16 bits.
 OLDEST, WITH_16_BITS = 13, 21
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_LAYERS = ("conv1d", "conv2d", "conv2d_transpose", "dense", "batch_matmul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.
 _STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid", "Identity")
 
@@ -72,7 +73,7 @@ class _Sums:
             moved |= at.op == "reshape"  # whose pair is that of what it moves
             at = next(arg for arg in at.args if arg not in constants)
             at = at["data"] if is_call(at, "quantize") else at
-        if not is_call(at, "conv1d", "conv2d", "conv2d_transpose", "dense", "batch_matmul"):
+        if not is_call(at, *_LAYERS):
             return None
         weight = at["weight"]
         stored = weight["data"] if is_call(weight, "dequantize") else weight
@@ -118,10 +119,10 @@ def _by_channel(step: Call, value: Array, last: bool) -> Array | None:
     return value.reshape(-1)
 
 
-def _refusal(node: onnx.NodeProto) -> OptionError:
+def _refusal(kind: str, name: str) -> OptionError:
     return OptionError(
         "a layer to write with pairs",
-        found=f"{node.op_type} {safe(node.name, 60)!r}, which reads what is no value of the file",
+        found=f"{kind} {safe(name, 60)!r}, which reads what is no value of the file",
         allowed="layers as they are, such as a Gemm with alpha 1",
         hint="float_layers, --float-layers leave it in float",
     )
@@ -150,6 +151,7 @@ class _Pairs:
         self._needed = set(self._outputs)
         self._nodes: list[onnx.NodeProto] = []
         self._of_constants: list[onnx.NodeProto] = []
+        self._weights_written: set[Expr] = set()
         self._has_16_bits = False
 
     def model(self) -> onnx.ModelProto:
@@ -159,6 +161,7 @@ class _Pairs:
         for node in reversed(graph.node):
             if not self._needed.isdisjoint(node.output):
                 self._nodes[:0] = [*self._rewritten(node), *self._pairs_of(node.output)]
+        self._require_all_layers()
         own = [end.name for end in self._file.source.inputs]
         self._nodes[:0] = [*self._of_constants, *self._pairs_of(own)]
         read = {name for node in self._nodes for name in node.input} | self._outputs
@@ -176,6 +179,14 @@ class _Pairs:
         if self._has_16_bits and CONTRIB not in {each.domain for each in made.opset_import}:
             made.opset_import.append(helper.make_opsetid(CONTRIB, 1))
         return made
+
+    def _require_all_layers(self) -> None:
+        """Refuse a layer whose integers no node has: it would stay in float without a word."""
+        known = {*self._exprs.values(), *self._weights_written}
+        layers = (each for each in post_order(self._written.result) if is_call(each, *_LAYERS))
+        for layer in layers:
+            if is_call(layer["weight"], "dequantize") and layer["weight"] not in known:
+                raise _refusal(operator_name(layer), layer.name)
 
     # --- Values ---
 
@@ -245,7 +256,7 @@ class _Pairs:
         made = self._layer(node, expr, sums) if sums else self._within_bounds(node, expr)
         if made is None:
             if node.op_type in _PRODUCTS and self._has_integers(node, expr):
-                raise _refusal(node)
+                raise _refusal(node.op_type, node.name)
             made = [self._copied(node, expr)]
         outputs = made[-1].output
         for place, name in enumerate(outputs):
@@ -382,6 +393,7 @@ class _Pairs:
         if isinstance(weight, Constant):
             return self._number(name, _turned(weight.value, turned).reshape(shape), "float32")
         assert isinstance(weight, Call)
+        self._weights_written.add(weight)
         return self._dequantized(name, weight, turned=turned, shape=shape)
 
     def _dequantized(

@@ -369,7 +369,8 @@ _BORDERS = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "
 def _pad(site: Site) -> Expr:
     attrs, widths = site.attrs, _ints(site.attrs.pad_width)
     mode, pairs = str(attrs.pad_mode), list(zip(widths[::2], widths[1::2], strict=True))
-    return padded(site.call, site[0], pairs, _BORDERS.get(mode, mode), float(attrs.pad_value))
+    require(mode in _BORDERS, "mode", mode, ", ".join(_BORDERS))
+    return padded(site.call, site[0], pairs, _BORDERS[mode], float(attrs.pad_value))
 
 
 @reads("image.resize2d")

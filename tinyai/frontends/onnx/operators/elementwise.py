@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.frontends.onnx.operators.rows import reads, reads_contrib
-from tinyai.frontends.onnx.reader import Read, Site, Spelled, evaluated, fixed_sizes
+from tinyai.frontends.onnx.reader import Site, Spelled, evaluated, fixed_sizes
 from tinyai.ir import Array
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
@@ -20,7 +20,7 @@ def _number(value: float) -> Expr:
     return constant(value, "float32")
 
 
-def _combined(site: Site, operator: str, left: Expr, right: Expr) -> Expr:
+def combined(site: Site, operator: str, left: Expr, right: Expr) -> Expr:
     """Of operands that broadcast."""
     sizes = fixed_sizes(left), fixed_sizes(right)
     try:
@@ -30,25 +30,27 @@ def _combined(site: Site, operator: str, left: Expr, right: Expr) -> Expr:
     return site.call(operator, left, right, of=SourceType(shape, left.type.dtype))
 
 
-def _several(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        return reduce(lambda left, right: _combined(site, operator, left, right), site.exprs())
+_SEVERAL = {
+    "Add": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+    "Sum": "add",
+    "Max": "maximum",
+    "Min": "minimum",
+}
 
-    return read
+
+@reads(*_SEVERAL)
+def _several(site: Site) -> Expr:
+    operator = _SEVERAL[site.node.op_type]
+    return reduce(lambda left, right: combined(site, operator, left, right), site.exprs())
 
 
-def _unary(operator: str) -> Read:
-    return lambda site: site.call(operator, site.expr(0), of=site.expr(0).type)
-
-
-for _name, _ours in (
-    *(("Add", "add"), ("Sub", "subtract"), ("Mul", "multiply"), ("Div", "divide"), ("Sum", "add")),
-    *(("Max", "maximum"), ("Min", "minimum")),
-):
-    reads(_name)(_several(_ours))
-for _name in ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Floor", "Ceil", "Erf"):
-    reads(_name)(_unary(_name.lower()))
-reads("Neg")(_unary("negative"))
+@reads(*("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Floor", "Ceil", "Erf", "Neg"))
+def _unary(site: Site) -> Expr:
+    name = site.node.op_type.lower()
+    return site.call("negative" if name == "neg" else name, site.expr(0), of=site.expr(0).type)
 
 
 @reads("Clip")
@@ -61,7 +63,7 @@ def _clip(site: Site) -> Expr:
             ends[place] = site.expr(1 + place) if known is None else float(known.reshape(()))
     for place, operator in enumerate(("maximum", "minimum")):
         if isinstance(ends[place], Expr):
-            value, ends[place] = _combined(site, operator, value, ends[place]), None
+            value, ends[place] = combined(site, operator, value, ends[place]), None
     if ends == [None, None]:
         return value
     floats = value.type.dtype.startswith("float")

@@ -149,8 +149,9 @@ def _gather(site: Site) -> Expr:
 @reads("Pad")
 def _pad(site: Site) -> Expr:
     value, mode = site.expr(0), str(site.attr("mode"))
-    sizes = fixed_sizes(value)
-    rank = len(sizes)
+    modes = ("constant", "edge", "reflect", "wrap")
+    require(mode in modes, "mode", mode, ", ".join(modes))
+    rank = len(fixed_sizes(value))
     pads = [int(pad) for pad in site.attr("pads") or ()] or site.numbers(1, "pads")
     axes = site.numbers(3, "axes") if site.has(3) else list(range(rank))
     fits = len(pads) == 2 * len(axes) and all(-rank <= axis < rank for axis in axes)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tinyai.frontends.onnx import windows
 from tinyai.frontends.onnx.operators.rows import reads
-from tinyai.frontends.onnx.reader import Read, Site, fixed_sizes
+from tinyai.frontends.onnx.reader import Site, fixed_sizes
 from tinyai.source import Expr, require
 
 
@@ -54,13 +53,14 @@ def pooled(site: Site, data: Expr, operator: str, *, channels_last: bool = False
     )
 
 
-@reads("GlobalAveragePool")
-def _global_average(site: Site) -> Expr:
-    return averaged(site, site.expr(0))
+@reads("GlobalAveragePool", "GlobalMaxPool")
+def _of_images(site: Site) -> Expr:
+    name = "avg" if site.node.op_type == "GlobalAveragePool" else "max"
+    return of_whole_images(site, site.expr(0), name)
 
 
-def averaged(site: Site, data: Expr, *, channels_last: bool = False) -> Expr:
-    """Over whole images."""
+def of_whole_images(site: Site, data: Expr, name: str, *, channels_last: bool = False) -> Expr:
+    """The average, "avg", or the largest, "max", of each channel."""
     sizes, axes = fixed_sizes(data), "HW"
     require(len(sizes) > 2, "dimensions of the data", len(sizes), "3 and more")
     rank, first = len(sizes), 1 if channels_last else 2
@@ -68,63 +68,40 @@ def averaged(site: Site, data: Expr, *, channels_last: bool = False) -> Expr:
     of = replace(data.type, shape=tuple(1 if d in inside else n for d, n in enumerate(sizes)))
     if rank == 4:
         layout = f"N{axes}C" if channels_last else f"NC{axes}"
-        return site.call("global_avg_pool2d", data, of=of, layout=layout, out_layout="")
-    return site.call("mean", data, of=of, axis=inside, keepdims=True, exclude=False)
+        return site.call(f"global_{name}_pool2d", data, of=of, layout=layout, out_layout="")
+    operator = "mean" if name == "avg" else "max"
+    return site.call(operator, data, of=of, axis=inside, keepdims=True, exclude=False)
 
 
-@reads("GlobalMaxPool")
-def _global_max(site: Site) -> Expr:
+@reads("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
+def _reduction(site: Site) -> Expr:
     data = site.expr(0)
     sizes = fixed_sizes(data)
-    require(len(sizes) > 2, "dimensions of the data", len(sizes), "3 and more")
-    of = replace(data.type, shape=(*sizes[:2], *[1] * (len(sizes) - 2)))
-    if len(sizes) == 4:
-        return site.call("global_max_pool2d", data, of=of, layout="NCHW", out_layout="")
-    axes = tuple(range(2, len(sizes)))
-    return site.call("max", data, of=of, axis=axes, keepdims=True, exclude=False)
+    given = site.attr("axes") or ()
+    axes = [int(axis) for axis in (site.value(1, "axes") if site.has(1) else given)]
+    idle, keep = site.attr("noop_with_empty_axes", 0), bool(site.attr("keepdims"))
+    rank = len(sizes)
+    require(all(-rank <= axis < rank for axis in axes), "axes", axes, f"of {rank} dimensions")
+    along = tuple(sorted({axis % rank for axis in axes}))
+    if not along and (idle or not rank):
+        return data
+    along = along or tuple(range(rank))
+    whole = [1 if d in along else n for d, n in enumerate(sizes)]
+    shape = whole if keep else [n for d, n in enumerate(sizes) if d not in along]
+    of, operator = replace(data.type, shape=tuple(shape)), site.node.op_type.removeprefix("Reduce")
+    return site.call(operator.lower(), data, of=of, axis=along, keepdims=keep, exclude=False)
 
 
-def _reduction(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        data = site.expr(0)
-        sizes = fixed_sizes(data)
-        given = site.attr("axes") or ()
-        axes = [int(axis) for axis in (site.value(1, "axes") if site.has(1) else given)]
-        idle, keep = site.attr("noop_with_empty_axes", 0), bool(site.attr("keepdims"))
-        rank = len(sizes)
-        require(all(-rank <= axis < rank for axis in axes), "axes", axes, f"of {rank} dimensions")
-        along = tuple(sorted({axis % rank for axis in axes}))
-        if not along and (idle or not rank):
-            return data
-        along = along or tuple(range(rank))
-        whole = [1 if d in along else n for d, n in enumerate(sizes)]
-        shape = whole if keep else [n for d, n in enumerate(sizes) if d not in along]
-        attrs: dict[str, Any] = {"axis": along, "keepdims": keep, "exclude": False}
-        return site.call(operator, data, of=replace(data.type, shape=tuple(shape)), **attrs)
-
-    return read
-
-
-for _name, _ours in (("Mean", "mean"), ("Sum", "sum"), ("Max", "max"), ("Min", "min")):
-    reads(f"Reduce{_name}")(_reduction(_ours))
-
-
-def _place(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        data, axis = site.expr(0), int(site.attr("axis"))
-        rank = len(fixed_sizes(data))
-        require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
-        return site.call(
-            operator,
-            data,
-            axis=(axis % rank,),
-            keepdims=bool(site.attr("keepdims")),
-            exclude=False,
-            select_last_index=bool(site.attr("select_last_index")),
-        )
-
-    return read
-
-
-for _name in ("Max", "Min"):
-    reads(f"Arg{_name}")(_place(f"arg{_name.lower()}"))
+@reads("ArgMax", "ArgMin")
+def _place(site: Site) -> Expr:
+    data, axis = site.expr(0), int(site.attr("axis"))
+    rank = len(fixed_sizes(data))
+    require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
+    return site.call(
+        site.node.op_type.lower(),
+        data,
+        axis=(axis % rank,),
+        keepdims=bool(site.attr("keepdims")),
+        exclude=False,
+        select_last_index=bool(site.attr("select_last_index")),
+    )

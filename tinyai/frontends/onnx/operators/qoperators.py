@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyai.frontends.onnx.operators.elementwise import softmax
-from tinyai.frontends.onnx.operators.pooling import averaged, pooled
+from tinyai.frontends.onnx.operators.elementwise import combined, softmax
+from tinyai.frontends.onnx.operators.pooling import of_whole_images, pooled
 from tinyai.frontends.onnx.operators.rows import pair_of, reads_contrib, scale_of, zero_of
-from tinyai.frontends.onnx.reader import Read, Site, fixed_sizes
+from tinyai.frontends.onnx.reader import Site, fixed_sizes
 from tinyai.qdq.operands import tuple_of
 from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
@@ -30,18 +30,10 @@ def _integers(site: Site, value: Expr, place: int) -> Expr:
     return site.call("quantize", value, *pair_of(site, place), of=of, axis=-1)
 
 
-def _binary(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        left, right = _floats(site, 0), _floats(site, 3)
-        shape = np.broadcast_shapes(fixed_sizes(left), fixed_sizes(right))
-        made = site.call(operator, left, right, of=replace(left.type, shape=shape))
-        return _integers(site, made, 6)
-
-    return read
-
-
-reads_contrib("QLinearAdd")(_binary("add"))
-reads_contrib("QLinearMul")(_binary("multiply"))
+@reads_contrib("QLinearAdd", "QLinearMul")
+def _binary(site: Site) -> Expr:
+    operator = "add" if site.node.op_type == "QLinearAdd" else "multiply"
+    return _integers(site, combined(site, operator, _floats(site, 0), _floats(site, 3)), 6)
 
 
 @reads_contrib("QLinearLeakyRelu", alpha=0.01)
@@ -78,7 +70,8 @@ def _average_pool(site: Site) -> Expr:
 @reads_contrib("QLinearGlobalAveragePool", channels_last=0)
 def _global_average_pool(site: Site) -> Expr:
     last = bool(site.attr("channels_last"))
-    return _integers(site, averaged(site, _floats(site, 0), channels_last=last), 3)
+    made = of_whole_images(site, _floats(site, 0), "avg", channels_last=last)
+    return _integers(site, made, 3)
 
 
 @reads_contrib("QLinearConcat")

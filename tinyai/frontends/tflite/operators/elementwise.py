@@ -15,33 +15,28 @@ from tinyai.frontends.tflite.operators.scaled import (
     pair,
     to_scale,
 )
-from tinyai.frontends.tflite.reader import Read, Site
+from tinyai.frontends.tflite.reader import Site
 from tinyai.source import Constant, Expr, Refusal, SourceType, require
 from tinyai.vocabulary import constant
 
 _PLAIN = ("int32", "int64")
 
 
-def _binary(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        site.require_broadcast()
-        left, right = site.tensor(0), site.tensor(1)
-        if site.kind in ("ADD", "SUB"):
-            site.options("PotScaleInt16")  # of int16 alone
-        operands = site.value(0), site.value(1)
-        if site.output.dtype in _PLAIN:  # such as a shape
-            return activated(site, site.call(operator, *operands))
-        if not site.is_quantized(0, 1):
-            return activated(site, site.call(operator, *operands))
-        scales = *pair(left), *pair(right), *pair(site.output)
-        return activated(site, site.call(f"quantized_{operator}", *operands, *scales))
-
-    return read
+_BINARY = {"ADD": "add", "SUB": "subtract", "MUL": "multiply"}
 
 
-reads("ADD", options="AddOptions", inputs=2)(_binary("add"))
-reads("SUB", options="SubOptions", inputs=2)(_binary("subtract"))
-reads("MUL", options="MulOptions", inputs=2)(_binary("multiply"))
+@reads("ADD", options="AddOptions", inputs=2)
+@reads("SUB", options="SubOptions", inputs=2)
+@reads("MUL", options="MulOptions", inputs=2)
+def _binary(site: Site) -> Expr:
+    site.require_broadcast()
+    operator, operands = _BINARY[site.kind], (site.value(0), site.value(1))
+    if site.kind in ("ADD", "SUB"):
+        site.options("PotScaleInt16")  # of int16 alone
+    if site.output.dtype in _PLAIN or not site.is_quantized(0, 1):  # plain ones are shapes
+        return activated(site, site.call(operator, *operands))
+    scales = *pair(site.tensor(0)), *pair(site.tensor(1)), *pair(site.output)
+    return activated(site, site.call(f"quantized_{operator}", *operands, *scales))
 
 
 @reads("SQUARED_DIFFERENCE", options="SquaredDifferenceOptions", inputs=2)
@@ -80,17 +75,11 @@ def _raised(site: Site, place: int, places: int, ratio: float) -> Expr:
     return site.call("rescale", value, of=of, ratio=ratio)
 
 
-def _picked(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        site.require_broadcast()
-        site.require_same_scale(0, 1)
-        return site.call(operator, site.value(0), site.value(1))
-
-    return read
-
-
-for _kind in ("MAXIMUM", "MINIMUM"):
-    reads(_kind, options="MaximumMinimumOptions", inputs=2)(_picked(_kind.lower()))
+@reads("MAXIMUM", "MINIMUM", options="MaximumMinimumOptions", inputs=2)
+def _picked(site: Site) -> Expr:
+    site.require_broadcast()
+    site.require_same_scale(0, 1)
+    return site.call(site.kind.lower(), site.value(0), site.value(1))
 
 
 @reads("DIV", options="DivOptions", inputs=2)
@@ -100,24 +89,20 @@ def _div(site: Site) -> Expr:
     return activated(site, site.call("divide", site.value(0), site.value(1)))
 
 
-def _relu(low: float, high: float) -> Read:
-    def read(site: Site) -> Expr:
-        """At the output's scale, then bounded there."""
-        value = site.value(0)
-        if site.is_quantized():
-            value = rescaled(site, value)
-        return bounded(site, value, low, high)
-
-    return read
+_RELUS = {
+    "RELU": (0.0, math.inf),
+    "RELU6": (0.0, 6.0),
+    "RELU_N1_TO_1": (-1.0, 1.0),
+    "RELU_0_TO_1": (0.0, 1.0),
+}
 
 
-for _kind, _low, _high in (
-    ("RELU", 0.0, math.inf),
-    ("RELU6", 0.0, 6.0),
-    ("RELU_N1_TO_1", -1.0, 1.0),
-    ("RELU_0_TO_1", 0.0, 1.0),
-):
-    reads(_kind)(by_element(_relu(_low, _high)))
+@reads(*_RELUS)
+@by_element
+def _relu(site: Site) -> Expr:
+    """At the output's scale, then bounded there."""
+    value = rescaled(site, site.value(0)) if site.is_quantized() else site.value(0)
+    return bounded(site, value, *_RELUS[site.kind])
 
 
 def rescaled(site: Site, value: Expr) -> Expr:
@@ -192,9 +177,5 @@ def _cast(site: Site) -> Expr:
     """The tensors say from what to what."""
     for field in ("InDataType", "OutDataType"):
         site.options(field)
-    value = site.value(0)
-    return (
-        value
-        if value.type == site.output.type
-        else site.call("cast", value, dtype=site.output.dtype)
-    )
+    value, of = site.value(0), site.output.type
+    return value if value.type == of else site.call("cast", value, dtype=of.dtype)

@@ -13,7 +13,7 @@ from tinyai.frontends.tflite.operators.scaled import (
     of_floats,
     pair,
 )
-from tinyai.frontends.tflite.reader import Read, Site
+from tinyai.frontends.tflite.reader import Site
 from tinyai.ir import Array
 from tinyai.ops.functions import FRAMEWORK_FUNCTIONS, FUNCTIONS
 from tinyai.ops.scales import fixed_point
@@ -22,37 +22,24 @@ from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
 
 
-def _function(operator: str) -> Read:
+@reads("LOGISTIC", "TANH")
+@by_element
+def _function(site: Site) -> Expr:
     """A function of the vocabulary, of floats or as TFLite's kernel of int8 has it."""
-
-    def read(site: Site) -> Expr:
-        return of_floats(site, lambda x: site.call(operator, x, of=float_type(site)))
-
-    return read
+    operator = "tanh" if site.kind == "TANH" else "sigmoid"
+    return of_floats(site, lambda x: site.call(operator, x, of=float_type(site)))
 
 
-reads("LOGISTIC")(by_element(_function("sigmoid")))
-reads("TANH")(by_element(_function("tanh")))
-
-
-def _of_floats_alone(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        require(not site.is_quantized(), "type", site.output.dtype, "float32, as TFLite's kernel")
-        return site.call(operator, site.value(0))
-
-    return read
-
-
-for _kind, _table in (("FLOOR", ""), ("CEIL", ""), ("SQRT", ""), ("NEG", "NegOptions")):
-    _ours = "negative" if _kind == "NEG" else _kind.lower()
-    reads(_kind, options=_table)(by_element(_of_floats_alone(_ours)))
-
-
+@reads("FLOOR", "CEIL", "SQRT")
+@reads("NEG", options="NegOptions")
 @reads("SQUARE", options="SquareOptions")
 @by_element
-def _square(site: Site) -> Expr:
+def _of_floats_alone(site: Site) -> Expr:
     require(not site.is_quantized(), "type", site.output.dtype, "float32, as TFLite's kernel")
-    return site.call("multiply", site.value(0), site.value(0))
+    value = site.value(0)
+    if site.kind == "SQUARE":
+        return site.call("multiply", value, value)
+    return site.call("negative" if site.kind == "NEG" else site.kind.lower(), value)
 
 
 @reads("SOFTMAX", options="SoftmaxOptions")
@@ -142,30 +129,23 @@ def _tabulated(site: Site, label: str, compute: Callable[[Array], Array]) -> Exp
     return of_floats(site, lambda x: site.call("function", x, of=of, label=label, compute=compute))
 
 
-@reads("ELU")
-@by_element
-def _read_elu(site: Site) -> Expr:
-    return _tabulated(site, "elu(x)", _elu)
+_TABLES: dict[str, Callable[[Array], Array]] = {
+    "elu": _elu,
+    "gelu": _gelu,
+    "gelu_by_tanh": _gelu_by_tanh,
+    "exp": FUNCTIONS["exp"],
+    "log": _log,
+}
 
 
+@reads("ELU", "LOG")
+@reads("EXP", options="ExpOptions")
 @reads("GELU", options="GeluOptions")
 @by_element
-def _read_gelu(site: Site) -> Expr:
-    if site.options("Approximate"):
-        return _tabulated(site, "gelu_by_tanh(x)", _gelu_by_tanh)
-    return _tabulated(site, "gelu(x)", _gelu)
-
-
-@reads("EXP", options="ExpOptions")
-@by_element
-def _read_exp(site: Site) -> Expr:
-    return _tabulated(site, "exp(x)", FUNCTIONS["exp"])
-
-
-@reads("LOG")
-@by_element
-def _read_log(site: Site) -> Expr:
-    return _tabulated(site, "log(x)", _log)
+def _table(site: Site) -> Expr:
+    by_tanh = site.kind == "GELU" and site.options("Approximate")
+    name = "gelu_by_tanh" if by_tanh else site.kind.lower()
+    return _tabulated(site, f"{name}(x)", _TABLES[name])
 
 
 def _of_steps(site: Site, label: str, function: Callable[[Array], Array]) -> Expr:

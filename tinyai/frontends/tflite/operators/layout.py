@@ -25,29 +25,29 @@ from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
 
 
-def _moved(read: Read, *places: int) -> Read:
+def _moved(read: Read) -> Read:
     """A reader of what leaves integers as they are."""
 
     def checked(site: Site) -> Expr | tuple[Expr, ...]:
+        place = 1 if site.kind == "SPLIT" else 0  # behind the axis
         for output in site.outputs:
-            replace(site, outputs=(output,)).require_same_scale(*places)
+            replace(site, outputs=(output,)).require_same_scale(place)
         return read(site)
 
     return checked
 
 
+@reads("RESHAPE", options="ReshapeOptions", inputs=range(1, 3))
+@reads("SQUEEZE", options="SqueezeOptions")
+@reads("EXPAND_DIMS", options="ExpandDimsOptions", inputs=2)
+@_moved
 def _reshape(site: Site) -> Expr:
     """The result's type says to what; the numbers of elements are equal, or a builder refuses."""
-    for field in ("NewShapeAsNumpy",) * (site.kind == "RESHAPE"):
-        site.options(field)
+    if site.kind == "RESHAPE":
+        site.options("NewShapeAsNumpy")
     if site.kind == "SQUEEZE":
         site.options("SqueezeDimsAsNumpy")
     return site.reshaped(site.value(0), site.shape)
-
-
-reads("RESHAPE", options="ReshapeOptions", inputs=range(1, 3))(_moved(_reshape))
-reads("SQUEEZE", options="SqueezeOptions")(_moved(_reshape))
-reads("EXPAND_DIMS", options="ExpandDimsOptions", inputs=2)(_moved(_reshape))
 
 
 @reads("SHAPE", options="ShapeOptions")
@@ -56,14 +56,13 @@ def _shape(site: Site) -> Expr:
     return constant(site.tensor(0).shape, site.output.dtype)
 
 
+@reads("TRANSPOSE", options="TransposeOptions", inputs=2)
+@_moved
 def _transpose(site: Site) -> Expr:
     axes, rank = ints(site.known(1, "order of axes")), len(site.tensor(0).shape)
     axes = [axis % rank if -rank <= axis < rank else axis for axis in axes]
     require(sorted(axes) == list(range(rank)), "order of axes", axes, f"each of {rank}")
     return site.call("transpose", site.value(0), axes=tuple(axes))
-
-
-reads("TRANSPOSE", options="TransposeOptions", inputs=2)(_moved(_transpose))
 
 
 # --- Borders -------------------------------------------------------------------------------------
@@ -76,10 +75,14 @@ def _widths(site: Site) -> tuple[tuple[int, int], ...]:
     return tuple(zip(given[::2], given[1::2], strict=True))
 
 
+@reads("PAD", options="PadOptions", inputs=2)
+@reads("PADV2", options="PadV2Options", inputs=3)
+@_moved
 def _pad(site: Site) -> Expr:
     """By the float 0, or by a constant at the input's scale."""
     data, number = site.tensor(0), 0.0
     if site.has(2):
+        site.require_same_scale(2)
         given = site.known(2, "value of the border")
         require(given.size == 1, "value of the border", given.size, "one number")
         number = given.reshape(-1)[0]
@@ -89,33 +92,20 @@ def _pad(site: Site) -> Expr:
     return site.call("pad", site.value(0), border, mode="constant", widths=_widths(site))
 
 
-reads("PAD", options="PadOptions", inputs=2)(_moved(_pad))
-reads("PADV2", options="PadV2Options", inputs=3)(_moved(_pad, 0, 2))
-
-
+@reads("MIRROR_PAD", options="MirrorPadOptions", inputs=2)
+@_moved
 def _mirror_pad(site: Site) -> Expr:
     """Reflected at the outermost elements, or behind them."""
-    mode, value = site.options("Mode"), site.value(0)
+    mode = site.options("Mode")
     require(mode in (0, 1), "mode", mode, "REFLECT, SYMMETRIC")
-    for axis, (size, (before, after)) in enumerate(
-        zip(site.tensor(0).shape, _widths(site), strict=True)
-    ):
-        fits = max(before, after) <= size - (mode == 0)
-        require(fits, "widths", (before, after), f"at most {size - (mode == 0)}")
-        wide = np.arange(-before, size + after)  # reflected at 0 and at the end
-        places = np.where(wide < 0, -wide - mode, wide)
-        places = np.where(places >= size, 2 * size - 2 + mode - places, places)
-        if before or after:
-            value = taken(site.call, value, places, axis)
-    return value
-
-
-reads("MIRROR_PAD", options="MirrorPadOptions", inputs=2)(_moved(_mirror_pad))
+    return padded(site.call, site.value(0), _widths(site), ("reflect", "symmetric")[mode])
 
 
 # --- Parts ---------------------------------------------------------------------------------------
 
 
+@reads("SLICE", options="SliceOptions", inputs=3)
+@_moved
 def _slice(site: Site) -> Expr:
     data = site.tensor(0).shape
     begin, sizes = ints(site.known(1, "begin")), ints(site.known(2, "size"))
@@ -128,9 +118,8 @@ def _slice(site: Site) -> Expr:
     return sliced(site.call, site.value(0), begin, [1] * len(data), site.shape)
 
 
-reads("SLICE", options="SliceOptions", inputs=3)(_moved(_slice))
-
-
+@reads("STRIDED_SLICE", options="StridedSliceOptions", inputs=4)
+@_moved
 def _strided_slice(site: Site) -> Expr:
     """As Python slices, where bits of masks do not say otherwise."""
     data, rank = site.tensor(0).shape, len(site.tensor(0).shape)
@@ -161,9 +150,9 @@ def _strided_slice(site: Site) -> Expr:
     return site.reshaped(value, site.shape)
 
 
-reads("STRIDED_SLICE", options="StridedSliceOptions", inputs=4)(_moved(_strided_slice))
-
-
+@reads("SPLIT", options="SplitOptions", inputs=2)
+@reads("SPLIT_V", options="SplitVOptions", inputs=3)
+@_moved
 def _split(site: Site) -> tuple[Expr, ...]:
     place = 1 if site.kind == "SPLIT" else 0
     count = site.options("NumSplits")
@@ -179,10 +168,8 @@ def _split(site: Site) -> tuple[Expr, ...]:
     return split(site.call, value, axis, [each.shape[axis] for each in site.outputs])
 
 
-reads("SPLIT", options="SplitOptions", inputs=2)(_moved(_split, 1))
-reads("SPLIT_V", options="SplitVOptions", inputs=3)(_moved(_split))
-
-
+@reads("UNPACK", options="UnpackOptions")
+@_moved
 def _unpack(site: Site) -> tuple[Expr, ...]:
     value, rank = site.value(0), len(site.tensor(0).shape)
     (axis,) = axes_of(np.array(site.options("Axis")), rank)
@@ -194,9 +181,6 @@ def _unpack(site: Site) -> tuple[Expr, ...]:
         replace(site, outputs=(output,)).reshaped(part, output.shape)
         for part, output in zip(parts, site.outputs, strict=True)
     )
-
-
-reads("UNPACK", options="UnpackOptions")(_moved(_unpack))
 
 
 # --- Wholes --------------------------------------------------------------------------------------
@@ -235,6 +219,8 @@ def _concatenation(site: Site) -> Expr:
     return activated(site, site.call("quantized_concatenate", *parts, axis=axis))
 
 
+@reads("GATHER", options="GatherOptions", inputs=2)
+@_moved
 def _gather(site: Site) -> Expr:
     """Rows by constant numbers."""
     data, batch = site.tensor(0).shape, site.options("BatchDims")
@@ -243,17 +229,14 @@ def _gather(site: Site) -> Expr:
     require(batch == 0, "batch_dims", batch, 0)
     fits = places.size > 0 and places.min() >= 0 and places.max() < data[axis]
     require(bool(fits), "indices", ints(places)[:9], f"0 .. {data[axis] - 1}")
-    shape = (*data[:axis], places.size, *data[axis + 1 :])
     whole = (*data[:axis], *places.shape, *data[axis + 1 :])
     require(whole == site.shape, "result", list(whole), list(site.shape))
     value = taken(site.call, site.value(0), places.reshape(-1), axis)
-    assert value.type.shape == shape
     return site.reshaped(value, site.shape)
 
 
-reads("GATHER", options="GatherOptions", inputs=2)(_moved(_gather))
-
-
+@reads("TILE", options="TileOptions", inputs=2)
+@_moved
 def _tile(site: Site) -> Expr:
     times, data = ints(site.known(1, "repetitions")), site.tensor(0).shape
     whole = [size * count for size, count in zip(data, times, strict=False)]
@@ -263,9 +246,8 @@ def _tile(site: Site) -> Expr:
     return site.call("tile", site.value(0))
 
 
-reads("TILE", options="TileOptions", inputs=2)(_moved(_tile))
-
-
+@reads("REVERSE_V2", options="ReverseV2Options", inputs=2)
+@_moved
 def _reverse(site: Site) -> Expr:
     value = site.value(0)
     for axis in axes_of(site.known(1, "axes"), len(site.shape)):
@@ -273,31 +255,23 @@ def _reverse(site: Site) -> Expr:
     return value
 
 
-reads("REVERSE_V2", options="ReverseV2Options", inputs=2)(_moved(_reverse))
-
-
+@reads("BROADCAST_TO", options="BroadcastToOptions", inputs=2)
+@_moved
 def _broadcast_to(site: Site) -> Expr:
     shape = ints(site.known(1, "shape"))
     require(tuple(shape) == site.shape, "shape", shape, list(site.shape))
     return site.call("broadcast_to", site.value(0))
 
 
-reads("BROADCAST_TO", options="BroadcastToOptions", inputs=2)(_moved(_broadcast_to))
-
-
+@reads("DEPTH_TO_SPACE", options="DepthToSpaceOptions")
+@reads("SPACE_TO_DEPTH", options="SpaceToDepthOptions")
+@_moved
 def _depth_to_space(site: Site) -> Expr:
     attrs = {"block_size": site.options("BlockSize"), "layout": "NHWC"}
     require(attrs["block_size"] > 0 and len(site.shape) == 4, "block size", attrs, "1 and more")
     if site.kind == "DEPTH_TO_SPACE":
         attrs["mode"] = "DCR"
     return site.call(site.kind.lower(), site.value(0), **attrs)
-
-
-for _kind, _table in (
-    ("DEPTH_TO_SPACE", "DepthToSpaceOptions"),
-    ("SPACE_TO_DEPTH", "SpaceToDepthOptions"),
-):
-    reads(_kind, options=_table)(_moved(_depth_to_space))
 
 
 def _blocks(site: Site, rank: int) -> tuple[list[int], Array]:
@@ -309,6 +283,8 @@ def _blocks(site: Site, rank: int) -> tuple[list[int], Array]:
     return sizes, around
 
 
+@reads("SPACE_TO_BATCH_ND", options="SpaceToBatchNDOptions", inputs=3)
+@_moved
 def _space_to_batch(site: Site) -> Expr:
     """Images with a border, of which each takes the elements at one place of all blocks."""
     data = site.tensor(0)
@@ -332,6 +308,8 @@ def _space_to_batch(site: Site) -> Expr:
     return site.reshaped(site.transposed(value, order), site.shape)
 
 
+@reads("BATCH_TO_SPACE_ND", options="BatchToSpaceNDOptions", inputs=3)
+@_moved
 def _batch_to_space(site: Site) -> Expr:
     """The inverse: what was put apart goes together, and borders are cut off."""
     shape = site.tensor(0).shape
@@ -351,10 +329,6 @@ def _batch_to_space(site: Site) -> Expr:
     found = (shape[0] // blocks, *left, *rest)
     require(found == site.shape, "result", found, site.shape)
     return sliced(site.call, value, begin, (1,) * len(found), found)
-
-
-reads("SPACE_TO_BATCH_ND", options="SpaceToBatchNDOptions", inputs=3)(_moved(_space_to_batch))
-reads("BATCH_TO_SPACE_ND", options="BatchToSpaceNDOptions", inputs=3)(_moved(_batch_to_space))
 
 
 # --- Images of another size ----------------------------------------------------------------------
@@ -379,6 +353,8 @@ def _nearest_places(size: int, count: int, corners: bool, centres: bool) -> tupl
     return tuple(int(place) for place in np.clip(places, 0, size - 1))
 
 
+@reads("RESIZE_NEAREST_NEIGHBOR", options="ResizeNearestNeighborOptions", inputs=2)
+@_moved
 def _resize_nearest(site: Site) -> Expr:
     sizes, corners, centres = _resized(site)
     both = [
@@ -409,11 +385,6 @@ def _lines(site: Site, value: Expr, shape: tuple[int, int, int], places: Array) 
     """In another shape the lines of these numbers along the middle."""
     before, count, inner = shape
     return taken(site.call, site.reshaped(value, (before, count, 1, inner)), places, 1)
-
-
-reads("RESIZE_NEAREST_NEIGHBOR", options="ResizeNearestNeighborOptions", inputs=2)(
-    _moved(_resize_nearest)
-)
 
 
 @reads("RESIZE_BILINEAR", options="ResizeBilinearOptions", inputs=2)

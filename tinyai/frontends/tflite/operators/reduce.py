@@ -14,7 +14,7 @@ from tinyai.frontends.tflite.operators.scaled import (
     to_scale,
     windows,
 )
-from tinyai.frontends.tflite.reader import Read, Site
+from tinyai.frontends.tflite.reader import Site
 from tinyai.source import Expr, require
 
 
@@ -59,57 +59,37 @@ def _axes(site: Site) -> tuple[int, ...]:
     return axes_of(site.known(1, "axes"), len(site.tensor(0).shape))
 
 
-def _summing(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        attrs: Attributes = {
-            "axis": _axes(site),
-            "keepdims": bool(site.options("KeepDims")),
-            "exclude": False,
-        }
-        require(bool(attrs["axis"]), "axes", "none", "at least one")
-        if not site.is_quantized():
-            return site.call(operator, site.value(0), **attrs)
-        data, wide = site.tensor(0), site.typed(site.shape, "int32")
-        total = site.call(operator, _wide(site), of=wide, **attrs)
-        counted = math.prod(data.shape) // math.prod(site.shape) if operator == "sum" else 1
-        return to_scale(site, total, data.scale, data.zero_point * counted)
-
-    return read
+def _reduced(site: Site) -> Attributes:
+    axes = _axes(site)
+    require(bool(axes), "axes", "none", "at least one")
+    return {"axis": axes, "keepdims": bool(site.options("KeepDims")), "exclude": False}
 
 
-for _kind in ("MEAN", "SUM"):
-    reads(_kind, options="ReducerOptions", inputs=2)(_summing(_kind.lower()))
+@reads("MEAN", "SUM", options="ReducerOptions", inputs=2)
+def _summing(site: Site) -> Expr:
+    operator, attrs = site.kind.lower(), _reduced(site)
+    if not site.is_quantized():
+        return site.call(operator, site.value(0), **attrs)
+    data, wide = site.tensor(0), site.typed(site.shape, "int32")
+    total = site.call(operator, _wide(site), of=wide, **attrs)
+    counted = math.prod(data.shape) // math.prod(site.shape) if operator == "sum" else 1
+    return to_scale(site, total, data.scale, data.zero_point * counted)
 
 
-def _extreme(operator: str) -> Read:
-    def read(site: Site) -> Expr:
-        axes, keep = _axes(site), bool(site.options("KeepDims"))
-        require(bool(axes), "axes", "none", "at least one")
-        if site.is_quantized():
-            site.require_same_scale()
-        return site.call(operator, site.value(0), axis=axes, keepdims=keep, exclude=False)
-
-    return read
+@reads("REDUCE_MAX", "REDUCE_MIN", options="ReducerOptions", inputs=2)
+def _extreme(site: Site) -> Expr:
+    attrs = _reduced(site)
+    if site.is_quantized():
+        site.require_same_scale()
+    return site.call(site.kind.removeprefix("REDUCE_").lower(), site.value(0), **attrs)
 
 
-for _kind in ("MAX", "MIN"):
-    reads(f"REDUCE_{_kind}", options="ReducerOptions", inputs=2)(_extreme(_kind.lower()))
-
-
-def _place(operator: str) -> Read:
+@reads("ARG_MAX", options="ArgMaxOptions", inputs=2)
+@reads("ARG_MIN", options="ArgMinOptions", inputs=2)
+def _place(site: Site) -> Expr:
     """The place of the first of the largest, or of the smallest, along one axis."""
-
-    def read(site: Site) -> Expr:
-        axes = _axes(site)
-        require(len(axes) == 1, "axes", axes, "one")
-        site.options("OutputType")  # which the result says too
-        attrs: Attributes = {"axis": axes, "keepdims": False, "exclude": False}
-        return site.call(operator, site.value(0), **attrs, select_last_index=False)
-
-    return read
-
-
-for _kind in ("MAX", "MIN"):
-    reads(f"ARG_{_kind}", options=f"Arg{_kind.title()}Options", inputs=2)(
-        _place(f"arg{_kind.lower()}")
-    )
+    axes, operator = _axes(site), site.kind.replace("_", "").lower()
+    require(len(axes) == 1, "axes", axes, "one")
+    site.options("OutputType")  # which the result says too
+    attrs: Attributes = {"axis": axes, "keepdims": False, "exclude": False}
+    return site.call(operator, site.value(0), **attrs, select_last_index=False)

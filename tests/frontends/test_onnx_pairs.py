@@ -281,6 +281,18 @@ def test_weights_and_biases_that_samples_change_are_written(tmp_path: Path) -> N
     assert not any(np.array_equal(*both) for both in zip(*stored, strict=True))
 
 
+def test_a_line_stays_with_its_layer_where_its_bounds_stay_in_float(tmp_path: Path) -> None:
+    file = written(tmp_path, CASES["names between a layer and what belongs to it"])
+    samples = samples_of(file)
+    quantized = tinyai.quantize_file(file, samples, QuantConfig(float_layers=("of_y",)))
+    quantized.save(tmp_path / "int8.onnx")
+    proto = onnx.load(tmp_path / "int8.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    assert {"of_p_weight_quantized", "w_quantized"} & {e.name for e in proto.graph.initializer}
+    signal, made = ([run(of, each)[0] for each in samples] for of in (onnx.load(file), proto))
+    assert abs(sqnr(signal, made) - (quantized.report.sqnr or 0)) < 0.5
+
+
 def test_a_layer_that_stays_in_float_is_as_it_was(tmp_path: Path) -> None:
     file = written(tmp_path, CASES["outputs on the way"])
     quantized = tinyai.quantize_file(file, samples_of(file), QuantConfig(float_layers=("of_y",)))

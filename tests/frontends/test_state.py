@@ -215,21 +215,15 @@ def started() -> tuple[StreamingWriter, int]:
 INITIAL = {"kept": np.int8([[1, 2, 3, 4]])}
 
 
-def test_a_variable_that_is_never_assigned_is_a_constant(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_assigned", [False, True])
+def test_a_variable_whose_value_no_call_keeps_is_no_state(
+    is_assigned: bool, tmp_path: Path
+) -> None:
+    """One that is never assigned is a constant; another is assigned before it is read."""
     w, kept = started()
     x = w.tensor_like([1, 4])
-    w.ends([x], [w.sum(x, w.read(kept, [1, 4]))])
-    w.begin(INITIAL)
-    network = network_with(w, tmp_path)
-    assert network.states == ()
-    calls = drawn((1, 4), 3)
-    assert_equal(reference(network, calls), by_litert(w.content(), calls))
-
-
-def test_a_variable_that_is_assigned_before_it_is_read_is_no_state(tmp_path: Path) -> None:
-    w, kept = started()
-    x = w.tensor_like([1, 4])
-    w.assign(kept, x)
+    if is_assigned:
+        w.assign(kept, x)
     w.ends([x], [w.sum(x, w.read(kept, [1, 4]))])
     w.begin(INITIAL)
     network = network_with(w, tmp_path)

@@ -25,7 +25,7 @@ from tinyai.runtime import tuner
 from tinyai.runtime.layers import random_inputs, run_timed
 from tinyai.runtime.runner import load
 from tinyai.runtime.toolchain import Toolchain
-from tinyai.runtime.tuner import Measured, layers_of, measure, side_by_side, tune_layers
+from tinyai.runtime.tuner import MeasuredLayer, layers_of, measure, side_by_side, tune_layers
 from tinyai.target import Target
 
 GENERIC = Target(isa="generic")
@@ -71,10 +71,12 @@ def test_ways_to_share_a_layer_and_to_see_its_outputs_are_candidates() -> None:
         assert {schedule.by_panels for schedule in schedules} == {None, True}
 
 
-def fake(layer: tuner.TunableLayer, seconds: float, toolchain: Toolchain) -> Measured:
+def fake(layer: tuner.TunableLayer, seconds: float, toolchain: Toolchain) -> MeasuredLayer:
     """A measurement whose last candidate is the fastest."""
     found = tuner.candidates(layer)[:3]
-    return Measured(layer.key, layer.node.sources, found, tuple(3.0 - n for n in range(len(found))))
+    return MeasuredLayer(
+        layer.key, layer.node.sources, found, tuple(3.0 - n for n in range(len(found)))
+    )
 
 
 def test_tuning_writes_the_fastest_schedule_of_each_layer(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_a_stopped_run_goes_on_where_it_was(
     graphs = [(network(), GENERIC)]
     first, second = (layer.key for layer in layers_of(*graphs[0]))
 
-    def stopped(layer: tuner.TunableLayer, *rest: Any) -> Measured:
+    def stopped(layer: tuner.TunableLayer, *rest: Any) -> MeasuredLayer:
         if layer.key == second:
             raise KeyboardInterrupt
         return fake(layer, *rest)
@@ -121,8 +123,8 @@ def test_equal_layers_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_cost_models_choice_stays_where_another_is_hardly_faster() -> None:
     found = tuple(Schedule((Tile(n, 16),), 9, unrolled=False) for n in (1, 2, 3))
-    assert Measured("a", (), found, (10.0, 9.9, 11.0)).chosen == 0
-    assert Measured("a", (), found, (10.0, 9.5, 9.0)).chosen == 2
+    assert MeasuredLayer("a", (), found, (10.0, 9.9, 11.0)).chosen == 0
+    assert MeasuredLayer("a", (), found, (10.0, 9.5, 9.0)).chosen == 2
 
 
 def test_results_that_differ_are_never_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from tinyai.stages import stage, tracked
 if TYPE_CHECKING:
     from tinyai.ir import Graph
     from tinyai.model_file import FileOptions
-    from tinyai.runtime.tuner import Measured
+    from tinyai.runtime.tuner import MeasuredLayer
     from tinyai.target import Target
 
 
@@ -73,7 +73,7 @@ def tune(
 
 def _measured(
     file: str, output: Path, asked: Asked, reading: FileOptions, seconds: float
-) -> tuple[Measured, ...]:
+) -> tuple[MeasuredLayer, ...]:
     graphs = _graphs(file, asked, reading)
     from tinyai.runtime.tuner import tune_layers
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tinyai.errors import ToolchainError
-from tinyai.package.report import Measured
+from tinyai.package.report import MeasuredCode
 from tinyai.runtime.code_sizes import beside_compiler, function_bytes
 from tinyai.runtime.toolchain import Toolchain
 
@@ -23,7 +23,7 @@ _NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "[^"]*?(\d+) bytes \(', r
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"', re.MULTILINE)
 
 
-def measure(name: str, files: Mapping[str, bytes], toolchain: Toolchain) -> Measured | None:
+def measure(name: str, files: Mapping[str, bytes], toolchain: Toolchain) -> MeasuredCode | None:
     """The package as the compiler makes it; None where there is none that takes it."""
     with tempfile.TemporaryDirectory(prefix="tinyai-") as made:
         folder = Path(made)
@@ -36,7 +36,7 @@ def measure(name: str, files: Mapping[str, bytes], toolchain: Toolchain) -> Meas
         except ToolchainError:
             return None
         code, weights = size.values()
-        return Measured(_version(compiler[0]), (*compiler[1:], *FLAGS), code, weights, stack)
+        return MeasuredCode(_version(compiler[0]), (*compiler[1:], *FLAGS), code, weights, stack)
 
 
 def bytes_of_functions(

@@ -51,7 +51,7 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCode:
     """What a compiler made of the package, in bytes: ``code`` of NAME.o with its tables, as
     ``size`` counts it, ``weights`` likewise of NAME_weights.o, ``stack`` of the deepest chain of
     calls from NAME_run, without the C library's. None is what the compiler does not tell."""
@@ -87,7 +87,7 @@ class PackageReport:
     tensors: tuple[TensorRow, ...]
     ports_saved: int | None = None
     dropped: Dropped = NOTHING
-    measured: Measured | None = None
+    measured: MeasuredCode | None = None
     state_bytes: int = 0
 
     @property

@@ -52,7 +52,7 @@ class TunableLayer:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLayer:
     """The schedules of a layer with the medians of their times in microseconds, the cost model's
     choice first; ``chosen`` is the place of the best."""
 
@@ -74,7 +74,7 @@ def tune_layers(
     seconds: float = 0.5,
     toolchain: Toolchain | None = None,
     track: Track = iter,
-) -> tuple[Measured, ...]:
+) -> tuple[MeasuredLayer, ...]:
     """Measure the distinct layers of ``graphs`` that have a choice, each for about ``seconds`` (of
     running, without compiling), and write ``file`` after each. Layers that are in it already are
     left out. ``track`` is passed the layers, to show how far it is.
@@ -133,7 +133,7 @@ def candidates(layer: TunableLayer) -> tuple[Schedule, ...]:
     return tuple(itertools.islice(candidates_of(alone, layer.node), MOST))
 
 
-def measure(layer: TunableLayer, seconds: float, toolchain: Toolchain) -> Measured:
+def measure(layer: TunableLayer, seconds: float, toolchain: Toolchain) -> MeasuredLayer:
     """Times of a layer's candidates, when all have computed the same."""
     schedules = candidates(layer)
     _compare(layer, schedules, toolchain)
@@ -145,7 +145,7 @@ def measure(layer: TunableLayer, seconds: float, toolchain: Toolchain) -> Measur
     runs = int(np.clip(seconds / max(once, 1e-9), FEWEST_RUNS, MOST_RUNS))
     times, _ = run_timed(compiled, library, runs)
     medians = np.median(np.diff(times, axis=1), axis=0)[:-1] / 1e3
-    return Measured(layer.key, layer.node.sources, schedules, tuple(map(float, medians)))
+    return MeasuredLayer(layer.key, layer.node.sources, schedules, tuple(map(float, medians)))
 
 
 def _compare(layer: TunableLayer, schedules: tuple[Schedule, ...], toolchain: Toolchain) -> None:
@@ -181,7 +181,7 @@ def side_by_side(layer: TunableLayer, schedules: Sequence[Schedule], *, outputs:
     return write(lower(several, layer.target, by_output), layer.target, abi="traced")
 
 
-def tuning_table(measured: Sequence[Measured]) -> Table:
+def tuning_table(measured: Sequence[MeasuredLayer]) -> Table:
     """What was measured, for a terminal: a row a layer."""
     table = Table(title="layers that were measured", title_justify="left")
     columns: tuple[tuple[str, Any], ...] = (

@@ -213,20 +213,25 @@ class _Pairs:
             expr = self._exprs.get(name)
             if expr is None or expr not in self._at or self._first[expr] != name:
                 continue
-            at, (source, between, target) = self._at[expr], self._names_of(expr)
-            pair = (
-                self._number(f"{name}_scale", at.scale, "float32"),
-                self._number(f"{name}_zero_point", at.zero_point, at.dtype),
-            )
-            domain = self._domain(at)
+            made += self._pair(name, self._at[expr], *self._names_of(expr))
+        return made
+
+    def _pair(
+        self, name: str, at: Grid, source: str, between: str, target: str
+    ) -> list[onnx.NodeProto]:
+        """What reads ``source`` and hands ``between`` on to what makes ``target``."""
+        pair = (
+            self._number(f"{name}_scale", at.scale, "float32"),
+            self._number(f"{name}_zero_point", at.zero_point, at.dtype),
+        )
+        domain = self._domain(at)
+        return [
+            helper.make_node(kind, [first, *pair], [last], f"{name}_{kind}", domain=domain)
             for kind, first, last in (
                 ("QuantizeLinear", source, between),
                 ("DequantizeLinear", between, target),
-            ):
-                made.append(
-                    helper.make_node(kind, [first, *pair], [last], f"{name}_{kind}", domain=domain)
-                )
-        return made
+            )
+        ]
 
     def _names_of(self, expr: Expr) -> tuple[str, str, str]:
         """What a pair reads, hands on and makes; an output keeps its name."""
@@ -298,18 +303,28 @@ class _Pairs:
         }
 
     def _within_bounds(self, node: onnx.NodeProto, expr: Expr) -> list[onnx.NodeProto] | None:
-        """The layer that a HardSigmoid's line was folded into, and a Clip."""
+        """The layer that a HardSigmoid's line was folded into, and a Clip, behind a pair where it
+        stays in float."""
         made = self._written.unpaired.get(expr)
         if node.op_type != "HardSigmoid" or made is None or not is_call(expr, "clip"):
             return None
         if not is_call(made, "clip"):
             return None
-        sums = _Sums.of(made["data"], self._view)
+        value, at = made["data"], self._at.get(expr["data"])
+        if at is not None and is_call(value, "dequantize") and is_call(value["data"], "quantize"):
+            value = value["data"]["data"]
+        sums = _Sums.of(value, self._view)
         layer = self._layer(node, expr["data"], sums) if sums else None
         if layer is None:
             return None
         (result,) = layer[-1].output
         line = layer[-1].output[0] = self._name(f"{result}_without_bounds")
+        if at is not None and value is not made["data"]:
+            names = (
+                self._name(f"{line}_{kind}Linear_Output") for kind in ("Quantize", "Dequantize")
+            )
+            layer += self._pair(line, at, line, *names)
+            line = layer[-1].output[0]
         ends = [
             self._number(f"{result}_{end}", made.attrs[end], "float32") for end in ("low", "high")
         ]

@@ -17,8 +17,8 @@ _STATIC = "--input-shapes with the size of each input, or a model that is export
 
 @dataclass
 class NodeView:
-    """A node and what is known of the values before it. An operator is read by ``reader.Site`` and
-    spelled anew, for TVM's importer, by ``Site``; what both need to know of it is asked here."""
+    """A node and what is known of the values before it: what ``reader.Site``, by which an operator
+    is read, and ``RespelledNode``, which is for TVM's importer, both need to know of it."""
 
     node: Any
     facts: Facts
@@ -64,7 +64,7 @@ class NodeView:
 
 
 @dataclass
-class Site(NodeView):
+class RespelledNode(NodeView):
     """A node that is spelled anew. ``before`` and ``after`` go around it."""
 
     constants: list[Any] = field(default_factory=list)

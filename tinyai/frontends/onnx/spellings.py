@@ -15,9 +15,9 @@ import numpy as np
 
 from tinyai.frontends.onnx import resizing, windows
 from tinyai.frontends.onnx.facts import CONTRIB, Facts
-from tinyai.frontends.onnx.site import Site
+from tinyai.frontends.onnx.site import RespelledNode
 
-Spelling = Callable[[Site], None]
+Spelling = Callable[[RespelledNode], None]
 _SPELLINGS: dict[tuple[str, str], list[Spelling]] = {}
 
 
@@ -44,7 +44,7 @@ def spelled(model: Any, facts: Facts) -> Any:
         copied = onnx.NodeProto()
         copied.CopyFrom(node)
         copied.domain = "" if node.domain == "ai.onnx" else node.domain
-        site = Site(copied, facts)
+        site = RespelledNode(copied, facts)
         for spelling in _SPELLINGS.get((copied.op_type, copied.domain), ()):
             spelling(site)
         result.graph.node.extend((*site.before, site.node, *site.after))
@@ -59,7 +59,7 @@ def spelled(model: Any, facts: Facts) -> Any:
 
 
 @_spells("Clip")
-def _both_bounds(site: Site) -> None:
+def _both_bounds(site: RespelledNode) -> None:
     """The importer drops an upper bound that stands alone."""
     low, high = site.operand(1), site.operand(2)
     if site.facts.opset < 11 or bool(low) == bool(high):
@@ -72,7 +72,7 @@ def _both_bounds(site: Site) -> None:
 
 
 @_spells("QuantizeLinear", "DequantizeLinear")
-def _zero_point(site: Site) -> None:
+def _zero_point(site: RespelledNode) -> None:
     """The importer wants one; without it the integers are of uint8, or as they are."""
     if site.attr("block_size", 0):
         site.refuse("scales of blocks", "a scale a tensor or a channel", "quantize it otherwise")
@@ -96,7 +96,7 @@ def _zero_point(site: Site) -> None:
 
 
 @_spells("QuantizeLinear", "DequantizeLinear")
-def _one_scale(site: Site) -> None:
+def _one_scale(site: RespelledNode) -> None:
     """A list of one number is a number: the importer takes any list for those of an axis."""
     names = list(site.node.input)
     for place, use in ((1, "scale"), (2, "zero_point")):
@@ -107,13 +107,13 @@ def _one_scale(site: Site) -> None:
 
 
 @_spells("QLinearLeakyRelu", domain=CONTRIB)
-def _slope(site: Site) -> None:
+def _slope(site: RespelledNode) -> None:
     """The importer's default of the slope is 1; ONNX Runtime's is 0.01."""
     site.put(alpha=float(site.attr("alpha", 0.01)))
 
 
 @_spells("Dropout")
-def _nothing(site: Site) -> None:
+def _nothing(site: RespelledNode) -> None:
     """Of inference."""
     if site.operand(2) or len(site.node.output) > 1:
         return  # with a switch, or a mask: the importer's to say
@@ -121,13 +121,13 @@ def _nothing(site: Site) -> None:
 
 
 @_spells("BatchNormalization")
-def _inference(site: Site) -> None:
+def _inference(site: RespelledNode) -> None:
     if site.attr("training_mode", 0):
         site.refuse("training_mode 1", "0: statistics that are constants", "export for inference")
 
 
 @_spells("QLinearSoftmax", domain=CONTRIB)
-def _softmax_of_the_rest(site: Site) -> None:
+def _softmax_of_the_rest(site: RespelledNode) -> None:
     """Of an opset before 13 it is of all dimensions from the axis on, together."""
     whole = int(site.attr("opset", 0)) < 13
     axis = int(site.attr("axis", -1))
@@ -150,7 +150,7 @@ def _softmax_of_the_rest(site: Site) -> None:
     *(f"Reduce{kind}" for kind in ("Max", "Min", "Sum", "Mean", "Prod", "LogSumExp")),
     *(f"Reduce{kind}" for kind in ("SumSquare", "L1", "L2", "LogSum")),
 )
-def _reduced_axes(site: Site) -> None:
+def _reduced_axes(site: RespelledNode) -> None:
     """As an attribute, whatever the opset: of an input the importer takes the first axis alone."""
     axes = site.numbers(1, "axes") if site.operand(1) else list(site.attr("axes") or ())
     idle = bool(site.attr("noop_with_empty_axes", 0))
@@ -166,7 +166,7 @@ def _reduced_axes(site: Site) -> None:
 
 
 @_spells("Unsqueeze")
-def _new_axes(site: Site) -> None:
+def _new_axes(site: RespelledNode) -> None:
     """From the front, in order: the importer inserts them one by one."""
     as_input = site.facts.opset >= 13
     axes = site.numbers(1, "axes") if as_input else [int(a) for a in site.attr("axes", ())]
@@ -182,14 +182,14 @@ def _new_axes(site: Site) -> None:
 
 
 @_spells("Gather", "GatherElements")
-def _gathered_axis(site: Site) -> None:
+def _gathered_axis(site: RespelledNode) -> None:
     """From the front: the importer counts negative indices from the end of another axis."""
     axis = int(site.attr("axis", 0))
     site.put(axis=axis + site.rank() if axis < 0 else axis)
 
 
 @_spells("Slice")
-def _sliced_axes(site: Site) -> None:
+def _sliced_axes(site: RespelledNode) -> None:
     if site.facts.opset >= 10:
         return
     axes = [int(axis) for axis in site.attr("axes") or ()]
@@ -198,7 +198,7 @@ def _sliced_axes(site: Site) -> None:
 
 
 @_spells("Split")
-def _parts(site: Site) -> None:
+def _parts(site: RespelledNode) -> None:
     """With sizes, where they are not all the same: the importer divides evenly."""
     count = len(site.node.output)
     if site.facts.opset < 18 or site.operand(1):
@@ -214,7 +214,7 @@ def _parts(site: Site) -> None:
 
 
 @_spells("Pad")
-def _padded_axes(site: Site) -> None:
+def _padded_axes(site: RespelledNode) -> None:
     """Pads of all axes, none negative: the importer knows no axes, and cuts nothing off."""
     if site.facts.opset < 11:
         pads = [int(each) for each in site.attr("pads", ())]
@@ -238,7 +238,7 @@ def _padded_axes(site: Site) -> None:
     site.set_operands(data, site.constant(np.array(pads, np.int64), "pads"), *value)
 
 
-def _cut(site: Site, data: str, pads: Sequence[int]) -> tuple[str, list[int]]:
+def _cut(site: RespelledNode, data: str, pads: Sequence[int]) -> tuple[str, list[int]]:
     """The data without what negative pads take off, and the other pads."""
     if site.attr("mode", "constant") != "constant":
         site.refuse(f"negative pads, mode {site.attr('mode')}", "mode constant", "a Slice before")
@@ -258,7 +258,7 @@ def _cut(site: Site, data: str, pads: Sequence[int]) -> tuple[str, list[int]]:
 
 @_spells("AveragePool", "MaxPool", "LpPool")
 @_spells("QLinearAveragePool", domain=CONTRIB)
-def _pooled_windows(site: Site) -> None:
+def _pooled_windows(site: RespelledNode) -> None:
     """Explicit pads and no ceil mode."""
     _channels_first(site)
     if len(site.node.output) > 1 and site.node.output[1]:
@@ -274,21 +274,21 @@ def _pooled_windows(site: Site) -> None:
 
 
 @_spells("Conv")
-def _convolution(site: Site) -> None:
+def _convolution(site: RespelledNode) -> None:
     _explicit_pads(site, 1)
 
 
 @_spells("ConvInteger")
-def _convolution_of_integers(site: Site) -> None:
+def _convolution_of_integers(site: RespelledNode) -> None:
     _explicit_pads(site, 1)
 
 
 @_spells("QLinearConv")
-def _quantized_convolution(site: Site) -> None:
+def _quantized_convolution(site: RespelledNode) -> None:
     _explicit_pads(site, 3)
 
 
-def _explicit_pads(site: Site, weight: int) -> None:
+def _explicit_pads(site: RespelledNode, weight: int) -> None:
     kernel = windows.kernel_of(site, weight)
     window = windows.Window.of(site, kernel)
     if window.auto:
@@ -297,7 +297,7 @@ def _explicit_pads(site: Site, weight: int) -> None:
 
 
 @_spells("ConvTranspose")
-def _transposed_convolution(site: Site) -> None:
+def _transposed_convolution(site: RespelledNode) -> None:
     kernel = windows.kernel_of(site, 1)
     window = windows.Window.of(site, kernel)
     if window.auto or site.attr("output_shape"):
@@ -309,7 +309,7 @@ def _transposed_convolution(site: Site) -> None:
 
 
 @_spells("QLinearGlobalAveragePool", domain=CONTRIB)
-def _channels_first(site: Site) -> None:
+def _channels_first(site: RespelledNode) -> None:
     """Transpositions around the operator: the importer does not look at ``channels_last``."""
     if not site.attr("channels_last", 0):
         site.drop("channels_last")
@@ -332,7 +332,7 @@ def _channels_first(site: Site) -> None:
 
 
 @_spells("Resize", "Upsample")
-def _resized(site: Site) -> None:
+def _resized(site: RespelledNode) -> None:
     """To the nearest neighbour: rows and columns by number, where the importer takes others."""
     if site.node.op_type == "Upsample" and site.facts.opset < 9:
         return

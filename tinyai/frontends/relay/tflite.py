@@ -13,7 +13,7 @@ from tvm import relay
 from tinyai.frontends.faults import Fault, shown
 from tinyai.frontends.qparams import MOVES, quant_of_output
 from tinyai.frontends.relay.source import Source, source_types, span_name
-from tinyai.frontends.tflite.checks import Result
+from tinyai.frontends.tflite.checks import DeclaredResult
 from tinyai.frontends.tflite.file import File, number_of
 from tinyai.ir import QParams
 from tinyai.source import Call, Expr
@@ -80,7 +80,9 @@ def imported_tflite(
 
 
 def check_results(
-    main: relay.Function, results: Mapping[str, Result], inputs: Mapping[str, QParams | None]
+    main: relay.Function,
+    results: Mapping[str, DeclaredResult],
+    inputs: Mapping[str, QParams | None],
 ) -> None:
     """Each result has the file's shape, dtype and, where operators of Relay say it, scale;
     ``inputs`` are the scales of the model's own.
@@ -100,7 +102,7 @@ def check_results(
 
 
 def _check_result(
-    name: str, result: Result, call: relay.Call, inputs: Mapping[str, QParams | None]
+    name: str, result: DeclaredResult, call: relay.Call, inputs: Mapping[str, QParams | None]
 ) -> None:
     types = list(source_types(call.checked_type))
     if len(types) != 1 or None in types[0].shape:

@@ -175,7 +175,7 @@ def _check_names(graph: Any, used: Iterable[int]) -> None:
 
 
 @dataclass(frozen=True)
-class Result:
+class DeclaredResult:
     """What the file says of the result of an operator; ``quant`` where it has one scale."""
 
     shape: tuple[int, ...]
@@ -183,7 +183,7 @@ class Result:
     quant: QParams | None
 
 
-def results_of(model: Any) -> dict[str, Result]:
+def results_of(model: Any) -> dict[str, DeclaredResult]:
     """By name of a tensor, for each that an operator makes."""
     graph, results = model.Subgraphs(0), {}
     for number in range(graph.OperatorsLength()):
@@ -192,7 +192,7 @@ def results_of(model: Any) -> dict[str, Result]:
             dtype = DTYPES.get(tensor.Type())
             if dtype is not None:
                 shape = tuple(shape_of(tensor))
-                results[name_of(tensor)] = Result(shape, dtype, quant_of(tensor))
+                results[name_of(tensor)] = DeclaredResult(shape, dtype, quant_of(tensor))
     return results
 
 

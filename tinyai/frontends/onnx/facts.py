@@ -14,20 +14,39 @@ from tinyai.frontends.faults import Fault, check_shape
 from tinyai.ir import Array
 
 CONTRIB = "com.microsoft"
-# For shapes alone: operators of ONNX Runtime's own are these of ONNX, of some of their inputs.
-_LIKE: dict[str, tuple[str, slice]] = {
-    "QLinearAdd": ("Add", slice(0, 4, 3)),
-    "QLinearMul": ("Mul", slice(0, 4, 3)),
-    "QLinearLeakyRelu": ("Relu", slice(0, 1)),
-    "QLinearSigmoid": ("Sigmoid", slice(0, 1)),
-    "QLinearSoftmax": ("Relu", slice(0, 1)),
-    "QLinearAveragePool": ("AveragePool", slice(0, 1)),
-    "QLinearGlobalAveragePool": ("GlobalAveragePool", slice(0, 1)),
-    "QLinearConcat": ("Concat", slice(2, None, 3)),
-    "QGemm": ("Gemm", slice(0, 4, 3)),
+
+
+@dataclass(frozen=True)
+class QOperator:
+    """An operator of integers that computes what an ``operator`` of floats does: the places of its
+    operands, each with its scale and zero point behind it, of the result's scale, and of a bias of
+    int32 (-1 for none). ``dropped`` are attributes that the operator of floats does not have, with
+    the values that mean nothing."""
+
+    operator: str
+    operands: tuple[int, ...]
+    result: int
+    bias: int = -1
+    dropped: tuple[tuple[str, int], ...] = ()
+
+
+_LAST = (("channels_last", 0),)
+QOPERATORS: Mapping[tuple[str, str], QOperator] = {
+    ("", "QLinearConv"): QOperator("Conv", (0, 3), 6, bias=8),
+    ("", "QLinearMatMul"): QOperator("MatMul", (0, 3), 6),
+    (CONTRIB, "QGemm"): QOperator("Gemm", (0, 3), 7, bias=6),
+    (CONTRIB, "QLinearAdd"): QOperator("Add", (0, 3), 6),
+    (CONTRIB, "QLinearMul"): QOperator("Mul", (0, 3), 6),
+    (CONTRIB, "QLinearLeakyRelu"): QOperator("LeakyRelu", (0,), 3),
+    (CONTRIB, "QLinearSigmoid"): QOperator("Sigmoid", (0,), 3),
+    (CONTRIB, "QLinearSoftmax"): QOperator("Softmax", (0,), 3, dropped=(("opset", 13),)),
+    (CONTRIB, "QLinearAveragePool"): QOperator("AveragePool", (0,), 3, dropped=_LAST),
+    (CONTRIB, "QLinearGlobalAveragePool"): QOperator("GlobalAveragePool", (0,), 3, dropped=_LAST),
+    (CONTRIB, "QLinearConcat"): QOperator("Concat", (), 0),
 }
 _NO_RULE = "tinyai.unknown"
-_KEPT = {"AveragePool", "Concat", "Gemm"}  # whose attributes are those of the operator that is like
+# The operators of floats whose attributes say something of shapes.
+_KEPT = {"AveragePool", "Concat", "Gemm"}
 # The first opset whose rule counts axes below 0 from the end, as ONNX Runtime does in every opset:
 # earlier rules ignore them.
 _COUNT_AXES = {"Squeeze": 11, "Unsqueeze": 11}
@@ -93,6 +112,14 @@ class Facts:
     def rank(self, name: str) -> int | None:
         shape = self.shape(name)
         return None if shape is None else len(shape)
+
+
+def qoperator_of(node: Any) -> QOperator | None:
+    """How a node computes with integers; None of any other node."""
+    row = QOPERATORS.get((node.domain, node.op_type))
+    if row is None or row.operands:
+        return row
+    return replace(row, operands=tuple(range(2, len(node.input), 3)))
 
 
 def opset_of(model: Any) -> int:
@@ -225,11 +252,10 @@ def _understand(node: Any) -> None:
     last = "channels_last" in attributes and attributes["channels_last"].i
     if ceil or auto or last or "output_shape" in attributes:
         node.domain = _NO_RULE
-    elif node.domain == CONTRIB and node.op_type in _LIKE:
-        op, operands = _LIKE[node.op_type]
-        inputs = list(node.input)[operands]
-        kept = [a for a in node.attribute if a.name != "channels_last" and op in _KEPT]
-        node.op_type, node.domain = op, ""
+    elif node.domain == CONTRIB and (row := qoperator_of(node)) is not None:
+        inputs = [name for place, name in enumerate(node.input) if place in row.operands]
+        kept = [a for a in node.attribute if row.operator in _KEPT and a.name != "channels_last"]
+        node.op_type, node.domain = row.operator, ""
         del node.input[:], node.attribute[:]
         node.input.extend(inputs)
         node.attribute.extend(kept)

@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinyai.errors import ModelError
-from tinyai.frontends.onnx.facts import CONTRIB, opset_of
+from tinyai.frontends.onnx.facts import QOPERATORS, QOperator, opset_of, qoperator_of
 
 # The first opset whose pairs are per channel.
 OLDEST = 13
-
-
-@dataclass(frozen=True)
-class _Row:
-    """The operator of floats, the places of its operands, each with its scale and zero point
-    behind it, of the result's scale, and of a bias of int32 (-1 for none). ``dropped`` are
-    attributes that the operator of floats does not have, with the values that mean nothing."""
-
-    operator: str
-    operands: tuple[int, ...]
-    result: int
-    bias: int = -1
-    dropped: tuple[tuple[str, int], ...] = ()
-
-
-_LAST = (("channels_last", 0),)
-_ROWS: Mapping[tuple[str, str], _Row] = {
-    ("", "QLinearConv"): _Row("Conv", (0, 3), 6, bias=8),
-    ("", "QLinearMatMul"): _Row("MatMul", (0, 3), 6),
-    (CONTRIB, "QGemm"): _Row("Gemm", (0, 3), 7, bias=6),
-    (CONTRIB, "QLinearAdd"): _Row("Add", (0, 3), 6),
-    (CONTRIB, "QLinearMul"): _Row("Mul", (0, 3), 6),
-    (CONTRIB, "QLinearLeakyRelu"): _Row("LeakyRelu", (0,), 3),
-    (CONTRIB, "QLinearSigmoid"): _Row("Sigmoid", (0,), 3),
-    (CONTRIB, "QLinearSoftmax"): _Row("Softmax", (0,), 3, dropped=(("opset", 13),)),
-    (CONTRIB, "QLinearAveragePool"): _Row("AveragePool", (0,), 3, dropped=_LAST),
-    (CONTRIB, "QLinearGlobalAveragePool"): _Row("GlobalAveragePool", (0,), 3, dropped=_LAST),
-}
 
 
 def in_pairs(model: Any) -> Any:
@@ -64,19 +35,17 @@ def in_pairs(model: Any) -> Any:
 
 
 def _written(node: Any, known: Mapping[str, Any], graph: Any) -> Iterator[Any]:
-    if node.op_type == "QLinearConcat" and node.domain == CONTRIB:
-        places = tuple(range(2, len(node.input), 3))
-        yield from _between(node, _Row("Concat", places, 0), known, graph)
-    elif (node.domain, node.op_type) in _ROWS:
-        yield from _between(node, _ROWS[node.domain, node.op_type], known, graph)
+    row = qoperator_of(node)
+    if row is not None:
+        yield from _between(node, row, known, graph)
     elif node.op_type.startswith(("QLinear", "QGemm", "QAttention")):
-        allowed = ", ".join(sorted({"QLinearConcat", *(name for _, name in _ROWS)}))
+        allowed = ", ".join(sorted(name for _, name in QOPERATORS))
         _refuse(f"operator {node.op_type} {node.name!r}", allowed)
     else:
         yield node
 
 
-def _between(node: Any, row: _Row, known: Mapping[str, Any], graph: Any) -> Iterator[Any]:
+def _between(node: Any, row: QOperator, known: Mapping[str, Any], graph: Any) -> Iterator[Any]:
     """The nodes in place of a QOperator."""
     from onnx import helper, numpy_helper
 

@@ -247,7 +247,7 @@ class _Variant:
         )
         alone = threads > 1 and not shared
         return [
-            self._comment(number, node, slower),
+            self._comment(number, node, [*epilogue.told, *(f"slower: {each}" for each in slower)]),
             If("thread->task == 0", call) if alone else call,
         ]
 
@@ -359,7 +359,7 @@ class _Variant:
         inputs = ", ".join(map(str, self.graph.types(node.inputs)))
         return f"{inputs} -> {self.graph.type(node.output)}"
 
-    def _comment(self, number: int, node: Node, slower: Sequence[str] = ()) -> Code:
+    def _comment(self, number: int, node: Node, more: Sequence[str] = ()) -> Code:
         lines = [f"{number}: {node.op.name}  {self._types(node)}"]
         lines += [f"then {format_steps(node.epilogue, self._show)}"] if node.epilogue else []
         lines += [f"from {', '.join(node.sources)}"] if node.sources else []
@@ -369,7 +369,7 @@ class _Variant:
         lines += [f"quantized: {tensor.quant}"] if tensor.quant else []
         lines += [f"stored: {tensor.stored}"] if tensor.stored else []
         lines += self._places(node)
-        lines += [f"slower: {reason}" for reason in slower]
+        lines += more
         return [Comment(comment_text(line, 400)) for line in lines]
 
     def _places(self, node: Node) -> list[str]:

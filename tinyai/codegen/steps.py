@@ -62,7 +62,8 @@ class Epilogue:
     """Writes the steps of one node. Operands become parameters ``p0``, ``p1`` … in order of use;
     constants of one element become literals. Numbers of a step's own (tables, multipliers) become
     parameters ``a0``, ``a1`` …. ``needs`` collects what the C file must hold, by name; ``slower``
-    why the node takes longer than such nodes can. ``threads`` is how many may work on the node at
+    why the node takes longer than such nodes can, ``told`` what else the comment above it says.
+    ``threads`` is how many may work on the node at
     most. ``calls_only`` says that the function does nothing but call microkernels."""
 
     graph: Placed
@@ -72,6 +73,7 @@ class Epilogue:
     arrays: list[Array] = field(default_factory=list)
     needs: dict[str, Definition] = field(default_factory=dict)
     slower: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     calls_only: bool = False
     _count: int = 0
 

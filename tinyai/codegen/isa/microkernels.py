@@ -19,6 +19,7 @@ from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.machine import VECTORS, Machine
 from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
+from tinyai.ir import Array
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,31 @@ class TileMicrokernel(Protocol):
     ) -> str: ...
 
 
+class Packed(Protocol):
+    """Weights in a form of one set's own, of which each block of channels takes ``block_bytes``."""
+
+    @property
+    def block_bytes(self) -> int: ...
+
+    @property
+    def told(self) -> str:
+        """What the comment above the layer says of them."""
+
+    def panel(self, first: int, blocks: int, block_bytes: int) -> Array:
+        """Those of neighbouring blocks, each in so many bytes."""
+
+
+@dataclass(frozen=True)
+class OwnWeights:
+    """A form of packed weights that one set reads, in files that are for it alone: a ``name`` for
+    its row of the kernel table, how a layer's [channels, bytes of the window] are ``packed``, or
+    why that is slower, and the ``tile`` microkernel that reads them."""
+
+    name: str
+    packed: Callable[[Array], Packed | str]
+    tile: TileMicrokernel
+
+
 class DepthwiseMicrokernel(Protocol):
     """Results of the rows of a block of 64 channels, of which ``lanes`` are computed."""
 
@@ -108,6 +134,7 @@ class Microkernels:
     - ``half``: depthwise microkernels for 32 channels save time where no more are left.
     - ``vectors``: for kernels that write vectors themselves; None where steps are written one by
       one.
+    - ``own``: another form of the weights of tiles, which goes first; None where there is none.
     - ``sums``, ``transpose``, ``lookup``, ``dot``: None where there is none. A transposition turns
       squares of so many elements a ``side``, of ``size`` bytes each. A look-up reads the results of
       bytes in a table (``vectors.table_bytes``). A dot takes a number of patches of int16, which
@@ -126,6 +153,7 @@ class Microkernels:
     vectors: Vectors | None = None
     sums: Sums | None = None
     transpose: Callable[[Epilogue, int, int], str] | None = None
+    own: OwnWeights | None = None
     lookup: Callable[[Epilogue], str] | None = None
     dot: Callable[[Epilogue, int], str] | None = None
 

@@ -16,6 +16,7 @@ from tinyai.codegen.kernels import (
     layout,
     lookup,
     matmul,
+    own_weights,
     patches,
     pool2d,
     reduce,
@@ -30,6 +31,7 @@ from tinyai.target import Target
 
 KERNELS: tuple[Kernel, ...] = (
     *depthwise.KERNELS,
+    *own_weights.KERNELS,
     *tile.KERNELS,
     *add.KERNELS,
     *lookup.KERNELS,

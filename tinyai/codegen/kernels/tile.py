@@ -105,7 +105,7 @@ def _calls(
         microkernel = functools.partial(
             micro.tile, epilogue, t, blocks=panel.blocks, options=masked
         )
-        size = t.k * lanes * panel.blocks
+        size = t.block_bytes * panel.blocks
         calls.append(
             WeightPanelCall(
                 number,
@@ -165,7 +165,7 @@ class Tiled(Prepared):
     # --- How the layer is cut up ------------------------------------------------------------------
 
     @functools.cached_property
-    def _numbers(self) -> tuple[int, ...]:
+    def numbers(self) -> tuple[int, ...]:
         """How many neighbouring outputs can be computed as one, the most first."""
         g, lanes = self.g, self.machine.lanes
         few = isinstance(self.node.op, Conv2d) and g.groups == 1 and 2 * g.oc <= lanes
@@ -177,14 +177,14 @@ class Tiled(Prepared):
     def _together(self, graph: Lowered) -> tuple[int, ...]:
         """The same for the result as it is stored: neighbours side by side."""
         side_by_side = image_of(graph.stored(self.node.output)).pixel == self.g.oc
-        return self._numbers if side_by_side else (1,)
+        return self.numbers if side_by_side else (1,)
 
     def tiling(self, graph: Lowered) -> Tiling:
         """How the node is cut up, as its schedule says."""
         assert self.schedule is not None, self.node.output
-        return self._tiling(self.schedule, self._together(graph))
+        return self.cut(self.schedule, self._together(graph))
 
-    def _tiling(self, schedule: Schedule, numbers: tuple[int, ...]) -> Tiling:
+    def cut(self, schedule: Schedule, numbers: tuple[int, ...]) -> Tiling:
         number = schedule.together if schedule.together in numbers else numbers[0]
         return Tiling(self.g.together(number), schedule, self.machine)
 
@@ -203,7 +203,7 @@ class Tiled(Prepared):
         most, *fewer = numbers
         first, *rest = by_cost(self.g.together(most))
         yield first
-        tilings = (self._tiling(each, numbers) for each in (first, *rest))
+        tilings = (self.cut(each, numbers) for each in (first, *rest))
         shared = (t for t in tilings if len(t.panels) * t.g.groups >= threads > 1)
         for t in itertools.islice(shared, OTHERS):
             yield replace(t.schedule, by_panels=not shares_panels(t, threads))
@@ -216,7 +216,7 @@ class Tiled(Prepared):
         numbers = self._together(graph)
         if schedule.together not in (None, *numbers):
             return f"{schedule.together} outputs as one, not {' or '.join(map(str, numbers))}"
-        t = self._tiling(schedule, numbers)
+        t = self.cut(schedule, numbers)
         panels = len(t.panels) * t.g.groups
         if schedule.by_panels and panels < graph.threads:
             return f"{panels} panels for {graph.threads} threads"
@@ -246,7 +246,18 @@ class Tiled(Prepared):
 
     def weights(self, graph: Lowered) -> Array:
         """[out, kernel…, in] -> the panels of each group; zeros fill up."""
-        t, weight = self.tiling(graph), graph.constants[self.node.inputs[1]]
+        t = self.tiling(graph)
+        taps, lanes = self.taps(graph, t), t.machine.lanes
+        parts = [
+            _panel(taps[group, panel.channel : panel.channel + lanes * panel.blocks], t.machine)
+            for group in range(t.g.groups)
+            for panel in t.panels
+        ]
+        return np.concatenate(parts)
+
+    def taps(self, graph: Lowered, t: Tiling) -> Array:
+        """[groups, channels, rows of the window, bytes] of whole blocks; zeros fill up."""
+        weight = graph.constants[self.node.inputs[1]]
         number = t.g.oc // weight.shape[0]
         if number > 1:  # the windows of outputs that are computed as one
             along = t.g.window.strides[1] // number
@@ -255,15 +266,8 @@ class Tiled(Prepared):
             weight = np.concatenate(list(copies))
         rows, columns = t.g.window.kernel[0], t.columns
         taps = weight.reshape(t.g.groups, t.g.group_out, rows * columns, -1)
-        filled = (0, t.channels - t.g.group_out), (0, 0), (0, t.bytes - taps.shape[-1])
-        taps = np.pad(taps, ((0, 0), *filled))
-        lanes = t.machine.lanes
-        parts = [
-            _panel(taps[group, panel.channel : panel.channel + lanes * panel.blocks], t.machine)
-            for group in range(t.g.groups)
-            for panel in t.panels
-        ]
-        return np.concatenate(parts)
+        filled = (0, -t.g.group_out % t.machine.lanes), (0, 0), (0, t.bytes - taps.shape[-1])
+        return np.pad(taps, ((0, 0), *filled))
 
     # --- Its code ---------------------------------------------------------------------------------
 

@@ -224,11 +224,12 @@ class TileLoops:
         weights = call.at(call.weights, call.weights_step)
         channel = call.at(call.channel, call.channel_step)
         of = f"group * {t.channels} + {channel}"
+        group_bytes = t.block_bytes * (t.channels // t.machine.lanes)
         ahead = f"{call.bytes}{' * thread->tasks' if self.by_panels else ''}"
         out = f"(char *)out + n * {target.image} + {target.first} + group * {t.g.group_out}"
         waiting = f"first * {self.channels.rest.start.bytes * t.channels}"
         return [
-            Assign("p.weights", f"in1 + group * {t.k * t.channels} + {weights}"),
+            Assign("p.weights", f"in1 + group * {group_bytes} + {weights}"),
             Assign("p.ahead", ahead) if self.ahead else None,
             self.channels.numbers(self.arrays, of),
             Assign("p.out", f"(char *)(acc + {channel})" if self.rest else f"{out} + {channel}"),

@@ -23,11 +23,13 @@ class WeightPanel:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A convolution or dense layer that is cut up for a machine."""
+    """A convolution or dense layer that is cut up for a machine. ``own_bytes``: of a block of
+    channels, where weights are packed in a form of one instruction set's own."""
 
     g: Geometry
     schedule: Schedule
     machine: Machine
+    own_bytes: int = 0
 
     @property
     def joined(self) -> bool:
@@ -53,6 +55,11 @@ class Tiling:
     def k(self) -> int:
         """Bytes of a packed window."""
         return self.g.window.kernel[0] * self.columns * self.bytes
+
+    @property
+    def block_bytes(self) -> int:
+        """Of the packed weights of a block of channels."""
+        return self.own_bytes or self.k * self.machine.lanes
 
     @property
     def reaches_behind(self) -> bool:

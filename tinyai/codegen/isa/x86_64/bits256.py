@@ -69,11 +69,13 @@ def microkernels(isa: str) -> Microkernels:
 @dataclass(frozen=True, kw_only=True)
 class TileText(Options):
     """Of so many outputs (``pixels``) at a time, by at most the ``widest`` number of blocks;
-    ``products`` adds up those of widened bytes."""
+    ``products`` adds up those of widened bytes, or of weights that are ``grouped`` in pieces of so
+    many words."""
 
     pixels: int
     widest: int
     products: str
+    grouped: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def tile(
         **vars(options), pixels=outputs, widest=max(t.machine.widths), products=products.name
     )
     defined = functools.partial(Definition, name_of("tile", height, *options.chosen, isa))
-    needs = TILE_ARGS, *_ends(options)
+    needs = TILE_ARGS, *ends(options)
     shared = _either(
         defined("tile_avx2.c.j2", (*needs, products), arguments=text),
         defined("tile_avxvnni.c.j2", (*needs, SIMD), arguments=text),
@@ -155,7 +157,7 @@ def depthwise(
     old = Definition(
         name_of("depthwise", *s.said(), *options.chosen, isa),
         "depthwise_256.c.j2",
-        (DEPTHWISE_ARGS, SIMD, *_ends(options)),
+        (DEPTHWISE_ARGS, SIMD, *ends(options)),
         arguments=text,
     )
     new = replace(old, arguments=replace(text, vnni=True))
@@ -163,7 +165,7 @@ def depthwise(
     return epilogue.need(microkernel)
 
 
-def _ends(options: Options) -> tuple[Definition, ...]:
+def ends(options: Options) -> tuple[Definition, ...]:
     """What requantizes and stores sums, where they are not stored raw."""
     if options.raw:
         return ()

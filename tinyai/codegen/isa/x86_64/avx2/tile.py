@@ -1,0 +1,58 @@
+"""The tile microkernel of weights in groups, in files that are for AVX2 alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tinyai.codegen.definitions import Definition
+from tinyai.codegen.helpers import STRING_H, TILE_ARGS
+from tinyai.codegen.isa.microkernels import Options, name_of
+from tinyai.codegen.isa.x86_64.avx2.groups import COPY, PIECE
+from tinyai.codegen.isa.x86_64.bits256 import SIMD, ProductsText, TileText, WidthText, ends
+from tinyai.codegen.shapes.tiling import Tiling
+from tinyai.codegen.steps import Epilogue
+
+# Outputs of a tile, at most: with four vectors of weights their sums fill the registers.
+OUTPUTS = 8
+
+
+@dataclass(frozen=True)
+class GroupsText:
+    piece: int
+    copy: int
+
+
+GROUPS = Definition("groups_avx2", "groups_avx2.c.j2", (SIMD, STRING_H), arguments=GroupsText(PIECE, COPY))
+
+
+def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
+    """Name of the tile microkernel. It asks at run time whether the last block is whole, and
+    whether the input is flipped."""
+    options = replace(options, masked=False, ahead=0, flipped=False)
+    # A group costs as much as seven tenths of an output more.
+    heights = range(OUTPUTS, 0, -1)
+    outputs = min(heights, key=lambda n: -(-t.schedule.stripe // n) * (10 * n + 7))
+    sums = Definition(
+        f"tinyai_sums_{outputs}_avx2",
+        "sums_avx2.c.j2",
+        (GROUPS,),
+        arguments=ProductsText(outputs),
+        parameters="const uint8_t *const from, const int8_t **const weights, int32_t *const sums",
+    )
+    text = TileText(
+        **vars(options),
+        pixels=outputs,
+        widest=max(t.machine.widths),
+        products=sums.name,
+        grouped=PIECE,
+    )
+    shared = Definition(
+        name_of("tile_groups", str(outputs), *options.chosen, "avx2"),
+        "tile_avx2.c.j2",
+        (TILE_ARGS, *ends(options), sums),
+        arguments=text,
+        parameters="const tinyai_tile_args *const p, const ptrdiff_t blocks",
+    )
+    name = name_of("tile_groups", f"{outputs}x{16 * blocks}", *options.chosen, "avx2")
+    width = WidthText(shared.name, blocks)
+    return epilogue.need(Definition(name, "tile_width.c.j2", (shared,), arguments=width))

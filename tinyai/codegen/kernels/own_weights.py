@@ -1,0 +1,84 @@
+"""Kernels of conv2d and dense in tiles whose weights are in a form of one instruction set's own."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tinyai.codegen.ctree import Code
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.microkernels import Microkernels, Packed
+from tinyai.codegen.kernels.tile import Tiled
+from tinyai.codegen.lowered import Kernel, Lowered
+from tinyai.codegen.shapes.schedule import Schedule
+from tinyai.codegen.shapes.tiling import Tiling
+from tinyai.codegen.steps import Epilogue
+from tinyai.ir import Array, Node
+from tinyai.ops import Conv2d, Dense
+
+
+@dataclass(frozen=True)
+class OwnTiled(Tiled):
+    """A convolution or dense layer in tiles, with the weights ``packed``, one for each group."""
+
+    packed: tuple[Packed, ...] = ()
+
+    @classmethod
+    def of(cls, graph: Lowered, node: Node, micro: Microkernels) -> OwnTiled | str:
+        base = Tiled.of(graph, node, micro)
+        if isinstance(base, str):
+            return base
+        if base.numbers != (1,):
+            return "few channels"
+        assert micro.own
+        taps = base.taps(graph, base.cut(Schedule((), 1, unrolled=False), (1,)))
+        packed = []
+        for group in taps:
+            found = micro.own.packed(group.reshape(len(group), -1))
+            if isinstance(found, str):
+                return found
+            packed.append(found)
+        own = replace(micro, tile=micro.own.tile)
+        return cls(node, own, base.g, base.channels, packed=tuple(packed))
+
+    def cut(self, schedule: Schedule, numbers: tuple[int, ...]) -> Tiling:
+        own = max(each.block_bytes for each in self.packed)
+        return replace(super().cut(schedule, numbers), own_bytes=own)
+
+    def weights(self, graph: Lowered) -> Array:
+        """The panels of each group, each block in as many bytes as the longest takes."""
+        t = self.tiling(graph)
+        lanes = t.machine.lanes
+        return np.concatenate(
+            [
+                packed.panel(panel.channel // lanes, panel.blocks, t.block_bytes)
+                for packed in self.packed
+                for panel in t.panels
+            ]
+        )
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        epilogue.told += dict.fromkeys(each.told for each in self.packed)
+        return super().code(graph, epilogue)
+
+
+def in_tiles(graph: Lowered, node: Node, micro: Microkernels) -> bool:
+    """Whether the node could be cut into tiles."""
+    return isinstance(Tiled.of(graph, node, micro), Tiled)
+
+
+KERNELS = tuple(
+    Kernel(
+        name=f"{op.name}_{micro.own.name}_{micro.name}",
+        op=op,
+        isa=micro.name,
+        prepare=functools.partial(OwnTiled.of, micro=micro),
+        kind=functools.partial(in_tiles, micro=micro),
+        split=True,
+    )
+    for micro in MICROKERNELS
+    if micro.own
+    for op in (Conv2d, Dense)
+)

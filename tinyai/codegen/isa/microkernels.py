@@ -83,11 +83,11 @@ class Packed(Protocol):
 @dataclass(frozen=True)
 class OwnWeights:
     """A form of packed weights that one set reads, in files that are for it alone: a ``name`` for
-    its row of the kernel table, how a layer's [channels, bytes of the window] are ``packed``, or
-    why that is slower, and the ``tile`` microkernel that reads them."""
+    its row of the kernel table, how [channels, bytes of the window] are ``packed``, and the
+    ``tile`` microkernel that reads them."""
 
     name: str
-    packed: Callable[[Array], Packed | str]
+    packed: Callable[[Array], Packed]
     tile: TileMicrokernel
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,12 +12,16 @@ from tinyai.codegen.ctree import Code
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels, Packed
 from tinyai.codegen.kernels.tile import Tiled
+from tinyai.codegen.kernels.tiling import split
 from tinyai.codegen.lowered import Kernel, Lowered
-from tinyai.codegen.shapes.schedule import Schedule
+from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Array, Node
 from tinyai.ops import Conv2d, Dense
+
+# Bytes of weights of a panel, at most.
+NEAR = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -34,18 +39,23 @@ class OwnTiled(Tiled):
             return "few channels"
         assert micro.own
         taps = base.taps(graph, base.cut(Schedule((), 1, unrolled=False), (1,)))
-        packed = []
-        for group in taps:
-            found = micro.own.packed(group.reshape(len(group), -1))
-            if isinstance(found, str):
-                return found
-            packed.append(found)
+        packed = tuple(micro.own.packed(group.reshape(len(group), -1)) for group in taps)
         own = replace(micro, tile=micro.own.tile)
-        return cls(node, own, base.g, base.channels, packed=tuple(packed))
+        return cls(node, own, base.g, base.channels, packed=packed)
 
     def cut(self, schedule: Schedule, numbers: tuple[int, ...]) -> Tiling:
         own = max(each.block_bytes for each in self.packed)
         return replace(super().cut(schedule, numbers), own_bytes=own)
+
+    def candidates(self, graph: Lowered) -> Iterator[Schedule]:
+        """Those of other tiles, in the widest panels whose weights stay in a core's caches: all
+        outputs are copied for each panel."""
+        t = self.cut(Schedule((), 1, unrolled=False), (1,))
+        lanes = t.machine.lanes
+        widest = min(max(t.machine.widths), max(1, NEAR // t.own_bytes))
+        panels = tuple(Tile(1, lanes * n) for n in split(-(-t.g.group_out // lanes), widest))
+        wide = (replace(each, panels=panels, unrolled=False) for each in super().candidates(graph))
+        yield from dict.fromkeys(wide)
 
     def weights(self, graph: Lowered) -> Array:
         """The panels of each group, each block in as many bytes as the longest takes."""
@@ -64,18 +74,14 @@ class OwnTiled(Tiled):
         return super().code(graph, epilogue)
 
 
-def in_tiles(graph: Lowered, node: Node, micro: Microkernels) -> bool:
-    """Whether the node could be cut into tiles."""
-    return isinstance(Tiled.of(graph, node, micro), Tiled)
-
-
 KERNELS = tuple(
     Kernel(
         name=f"{op.name}_{micro.own.name}_{micro.name}",
         op=op,
         isa=micro.name,
         prepare=functools.partial(OwnTiled.of, micro=micro),
-        kind=functools.partial(in_tiles, micro=micro),
+        # The row of other tiles says why there are none.
+        kind=lambda graph, node: False,
         split=True,
     )
     for micro in MICROKERNELS

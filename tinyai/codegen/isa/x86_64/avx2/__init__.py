@@ -1,6 +1,5 @@
 """AVX2: 256 bits. In a file for every machine its variant holds the microkernels of AVX-VNNI too,
-and the CPU says which run. In a file for AVX2 alone weights are in groups, where these are worth
-their while."""
+and the CPU says which run. In a file for AVX2 alone weights are in groups."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from dataclasses import replace
 
 from tinyai.codegen.isa.microkernels import OwnWeights
 from tinyai.codegen.isa.variant import InstructionSet
-from tinyai.codegen.isa.x86_64.avx2.groups import packed
+from tinyai.codegen.isa.x86_64.avx2.groups import grouped
 from tinyai.codegen.isa.x86_64.avx2.tile import tile
 from tinyai.codegen.isa.x86_64.bits256 import isa_of, microkernels
 
@@ -17,7 +16,7 @@ SET = InstructionSet(
     # The layers around both kinds of microkernels are compiled once.
     among=isa_of("avx2", "either"),
     microkernels=(
-        replace(microkernels("avx2"), own=OwnWeights("groups", packed, tile)),
+        replace(microkernels("avx2"), own=OwnWeights("groups", grouped, tile)),
         microkernels("either"),
     ),
 )

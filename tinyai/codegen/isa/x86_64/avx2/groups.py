@@ -7,8 +7,8 @@ a window) are added in 16 bits, and widened to 32 once for the group.
 
 Which words make a group is free, and so is which bytes of a word are neighbours: it is read from one
 of three copies of the input, with its bytes in another order. Words are put into groups greedily,
-the largest first, into the fullest group that has room for them. What finds no group is widened to
-16 bits before its products.
+the largest first, into the fullest group that has room for them. A word that does not fit by itself, in
+any order, is widened to 16 bits before its products.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SIGNS = np.uint64(0x8080808080808080)
 @dataclass(frozen=True, eq=False)
 class Grouped:
     """Weights as streams: one for each piece of the window, of each block of 16 channels. ``sizes``
-    counts the groups of 0, 1, 2 … words; those of one word are widened."""
+    counts the words that are widened, and the groups of 1, 2 … words."""
 
     streams: tuple[tuple[bytes, ...], ...]
     sizes: tuple[int, ...]
@@ -51,8 +51,9 @@ class Grouped:
 
     @property
     def told(self) -> str:
-        counts = ", ".join(f"{self.sizes[size]} of {size}" for size in range(2, LARGEST + 1))
-        return f"words of weights in groups: {counts}; {self.sizes[1]} alone, widened"
+        wide, *counts = self.sizes
+        groups = ", ".join(f"{count} of {size}" for size, count in enumerate(counts, 1))
+        return f"words of weights in groups: {groups}; {wide} widened"
 
     def panel(self, first: int, blocks: int, block_bytes: int) -> Array:
         """The weights of neighbouring blocks, piece by piece; each may take so many bytes."""
@@ -69,10 +70,11 @@ def grouped(taps: Array) -> Grouped:
     for first in range(0, halves.shape[1], PIECE):
         for begin in range(0, len(halves), _TOGETHER):
             words = halves[begin : begin + _TOGETHER, first : first + PIECE]
-            groups, orders, counts = assign(words)
-            sizes += np.bincount(counts.reshape(-1), minlength=LARGEST + 1)
+            groups, orders, group_sizes = assign(words)
             for i, half in enumerate(words):
-                streams[begin + i].append(_stream(half, groups[i], orders[i], counts[i]))
+                stream, counts = _stream(half, groups[i], orders[i], group_sizes[i])
+                streams[begin + i].append(stream)
+                sizes += counts
     blocks = zip(streams[::2], streams[1::2], strict=True)
     joined = tuple(tuple(low + high for low, high in zip(*of, strict=True)) for of in blocks)
     return Grouped(joined, tuple(map(int, sizes)))
@@ -89,12 +91,13 @@ def loads(words: Array) -> Array:
 
 def assign(words: Array) -> tuple[Array, Array, Array]:
     """[halves, words, channels, 4] -> the group of each word (-1: it has no weights), the order of
-    its bytes, and the words of each group."""
+    its bytes (-1: it fits in none), and the words of each group."""
     count, number = words.shape[:2]
     load = loads(words)
     weight = load[:, :, 0].sum(axis=-1)
     # Where a word does not fit by itself, it asks for all the room of a lane, which no group has.
     fits = load.max(axis=-1, keepdims=True) <= MOST
+    first_fit = np.where(fits.any(axis=(2, 3)), fits[..., 0].argmax(axis=2), -1)
     asked = np.where(fits, load, MOST).astype(np.uint8).view(np.uint64)
     asked = np.ascontiguousarray(np.moveaxis(asked, (2, 3), (0, 1)))
     # What groups have room for, with a bit above each lane: it stays set where nothing is borrowed.
@@ -127,6 +130,7 @@ def assign(words: Array) -> tuple[Array, Array, Array]:
         room[0][:, at, group] = (room[first, :, at, group] - asked[own, :, at, word[at]]).T
         room[1:, :, at, group] = _SIGNS
         begins = every[there & ~joins]
+        orders[begins, word[begins]] = first_fit[begins, word[begins]]
         new = opened[begins]
         opened[begins] += 1
         opener[begins, new] = word[begins]
@@ -139,19 +143,20 @@ def assign(words: Array) -> tuple[Array, Array, Array]:
     return groups, orders, sizes
 
 
-def _stream(words: Array, groups: Array, orders: Array, sizes: Array) -> bytes:
-    """The groups of one piece and half of a block: how many there are of 4, 3, 2 and 1 words, where
-    each word is read, and its weights, those of words alone in 16 bits. The weights begin at a
-    whole vector."""
+def _stream(words: Array, groups: Array, orders: Array, sizes: Array) -> tuple[bytes, Array]:
+    """The groups of one piece and half of a block: how many there are of 4, 3, 2 and 1 words and of
+    words that are widened, where each word is read, and its weights, widened ones in 16 bits. The
+    weights begin at a whole vector. And the counts, the widened ones first."""
     there = np.flatnonzero(groups >= 0)
-    size = sizes[groups[there]]
+    wide = orders[there] < 0
+    size = np.where(wide, 0, sizes[groups[there]])
     order = np.lexsort((there, groups[there], -size))
-    there, alone = there[order], size[order] == 1
-    counts = np.bincount(sizes, minlength=LARGEST + 1)[:0:-1]
-    copies = np.where(alone, len(ORDERS), orders[there])
-    numbers = np.concatenate([counts, COPY * copies + 4 * there]).astype("<u2").tobytes()
-    bytes_order = np.where(alone[:, None], (0, 2, 1, 3), ORDERS[orders[there]])[:, None, :]
+    there, wide = there[order], wide[order]
+    counts = np.bincount(size, minlength=LARGEST + 1) // (1, *range(1, LARGEST + 1))
+    copies = np.where(wide, len(ORDERS), orders[there])
+    numbers = np.concatenate([counts[::-1], COPY * copies + 4 * there]).astype("<u2").tobytes()
+    bytes_order = np.where(wide[:, None], (0, 2, 1, 3), ORDERS[orders[there]])[:, None, :]
     weights = np.take_along_axis(words[there], bytes_order, axis=-1)
-    wide = weights[alone].reshape(-1, CHANNELS, 2, 2).transpose(0, 2, 1, 3).astype("<i2")
+    widened = weights[wide].reshape(-1, CHANNELS, 2, 2).transpose(0, 2, 1, 3).astype("<i2")
     head = numbers.ljust(-(-len(numbers) // 32) * 32, b"\0")
-    return head + weights[~alone].tobytes() + wide.tobytes()
+    return head + weights[~wide].tobytes() + widened.tobytes(), counts

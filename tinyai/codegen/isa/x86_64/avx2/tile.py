@@ -22,6 +22,11 @@ class GroupsText:
     copy: int
 
 
+# The parameters of what adds up products of weights in groups.
+SUMS = (
+    "const uint8_t *const from, const int8_t **const weights, "
+    "const int32_t *const start, int32_t *const sums"
+)
 GROUPS = Definition("groups_avx2", "groups_avx2.c.j2", (SIMD, STRING_H), arguments=GroupsText(PIECE, COPY))
 
 
@@ -37,7 +42,7 @@ def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Op
         "sums_avx2.c.j2",
         (GROUPS,),
         arguments=ProductsText(outputs),
-        parameters="const uint8_t *const from, const int8_t **const weights, int32_t *const sums",
+        parameters=SUMS,
     )
     text = TileText(
         **vars(options),

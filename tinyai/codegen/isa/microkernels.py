@@ -7,9 +7,12 @@ beside its text stands here, so that kernels ask for it by what it is and never 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
 
 from tinyai.codegen.ctree import Call
 from tinyai.codegen.float_add import FloatAdd
@@ -66,29 +69,36 @@ class TileMicrokernel(Protocol):
     ) -> str: ...
 
 
-class Packed(Protocol):
-    """Weights in a form of one set's own, of which each block of channels takes ``block_bytes``."""
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Weights in a form of one set's own: ``blocks`` of channels one after the other, each as the
+    bytes of every piece of the window; the ``tile`` microkernel that reads them piece by piece, all
+    blocks of a panel in each; and what the comment above the layer says of them (``told``)."""
 
-    @property
-    def block_bytes(self) -> int: ...
+    blocks: tuple[tuple[bytes, ...], ...]
+    tile: TileMicrokernel
+    told: str
 
-    @property
-    def told(self) -> str:
-        """What the comment above the layer says of them."""
+    @functools.cached_property
+    def block_bytes(self) -> int:
+        """What each block may take: as much as the longest."""
+        return max(sum(map(len, pieces)) for pieces in self.blocks)
 
-    def panel(self, first: int, blocks: int, block_bytes: int) -> Array:
-        """Those of neighbouring blocks, each in so many bytes."""
+    def panel(self, first: int, count: int) -> Array:
+        """The weights of neighbouring blocks, filled up by zeros."""
+        pieces = zip(*self.blocks[first : first + count], strict=True)
+        joined = b"".join(block for piece in pieces for block in piece)
+        return np.frombuffer(joined.ljust(count * self.block_bytes, b"\0"), np.int8)
 
 
 @dataclass(frozen=True)
 class OwnWeights:
     """A form of packed weights that one set reads, in files that are for it alone: a ``name`` for
-    its row of the kernel table, how [channels, bytes of the window] are ``packed``, and the
-    ``tile`` microkernel that reads them."""
+    its row of the kernel table, and how [channels, bytes of the window] are ``packed``, where the
+    channels are whole blocks."""
 
     name: str
     packed: Callable[[Array], Packed]
-    tile: TileMicrokernel
 
 
 class DepthwiseMicrokernel(Protocol):

@@ -26,9 +26,9 @@ NEAR = 256 * 1024
 
 @dataclass(frozen=True)
 class OwnTiled(Tiled):
-    """A convolution or dense layer in tiles, with the weights ``packed``, one for each group."""
+    """A convolution or dense layer in tiles, of weights that are ``packed``."""
 
-    packed: tuple[Packed, ...] = ()
+    packed: Packed
 
     @classmethod
     def of(cls, graph: Lowered, node: Node, micro: Microkernels) -> OwnTiled | str:
@@ -36,41 +36,39 @@ class OwnTiled(Tiled):
         if isinstance(base, str):
             return base
         if base.numbers != (1,):
-            return "few channels"
+            return "few channels, which several outputs share"
         assert micro.own
         taps = base.taps(graph, base.cut(Schedule((), 1, unrolled=False), (1,)))
-        packed = tuple(micro.own.packed(group.reshape(len(group), -1)) for group in taps)
-        own = replace(micro, tile=micro.own.tile)
-        return cls(node, own, base.g, base.channels, packed=packed)
+        packed = micro.own.packed(taps.reshape(-1, taps[0, 0].size))
+        own = replace(micro, tile=packed.tile)
+        return cls(node, own, base.g, base.channels, packed)
 
     def cut(self, schedule: Schedule, numbers: tuple[int, ...]) -> Tiling:
-        own = max(each.block_bytes for each in self.packed)
-        return replace(super().cut(schedule, numbers), own_bytes=own)
+        return replace(super().cut(schedule, numbers), own_bytes=self.packed.block_bytes)
 
     def candidates(self, graph: Lowered) -> Iterator[Schedule]:
         """Those of other tiles, in the widest panels whose weights stay in a core's caches: all
         outputs are copied for each panel."""
-        t = self.cut(Schedule((), 1, unrolled=False), (1,))
-        lanes = t.machine.lanes
-        widest = min(max(t.machine.widths), max(1, NEAR // t.own_bytes))
-        panels = tuple(Tile(1, lanes * n) for n in split(-(-t.g.group_out // lanes), widest))
+        lanes = self.machine.lanes
+        widest = min(max(self.machine.widths), max(1, NEAR // self.packed.block_bytes))
+        widths = split(-(-self.g.group_out // lanes), widest)
+        panels = tuple(Tile(1, lanes * blocks) for blocks in widths)
         wide = (replace(each, panels=panels, unrolled=False) for each in super().candidates(graph))
         yield from dict.fromkeys(wide)
 
     def weights(self, graph: Lowered) -> Array:
         """The panels of each group, each block in as many bytes as the longest takes."""
         t = self.tiling(graph)
-        lanes = t.machine.lanes
-        return np.concatenate(
-            [
-                packed.panel(panel.channel // lanes, panel.blocks, t.block_bytes)
-                for packed in self.packed
-                for panel in t.panels
-            ]
-        )
+        lanes, blocks = t.machine.lanes, t.channels // t.machine.lanes
+        parts = [
+            self.packed.panel(group * blocks + panel.channel // lanes, panel.blocks)
+            for group in range(t.g.groups)
+            for panel in t.panels
+        ]
+        return np.concatenate(parts)
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
-        epilogue.told += dict.fromkeys(each.told for each in self.packed)
+        epilogue.told.append(self.packed.told)
         return super().code(graph, epilogue)
 
 

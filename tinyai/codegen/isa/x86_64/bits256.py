@@ -70,12 +70,13 @@ def microkernels(isa: str) -> Microkernels:
 class TileText(Options):
     """Of so many outputs (``pixels``) at a time, by at most the ``widest`` number of blocks;
     ``products`` adds up those of widened bytes, or of weights that are ``grouped`` in pieces of so
-    many words."""
+    many words; then ``copied`` says that there are copies of widened bytes, too."""
 
     pixels: int
     widest: int
     products: str
     grouped: int = 0
+    copied: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from tinyai.codegen.isa.microkernels import OwnWeights
 from tinyai.codegen.isa.variant import InstructionSet
-from tinyai.codegen.isa.x86_64.avx2.groups import grouped
-from tinyai.codegen.isa.x86_64.avx2.tile import tile
+from tinyai.codegen.isa.x86_64.avx2.tile import packed
 from tinyai.codegen.isa.x86_64.bits256 import isa_of, microkernels
 
 SET = InstructionSet(
@@ -16,7 +15,7 @@ SET = InstructionSet(
     # The layers around both kinds of microkernels are compiled once.
     among=isa_of("avx2", "either"),
     microkernels=(
-        replace(microkernels("avx2"), own=OwnWeights("groups", grouped, tile)),
+        replace(microkernels("avx2"), own=OwnWeights("groups", packed)),
         microkernels("either"),
     ),
 )

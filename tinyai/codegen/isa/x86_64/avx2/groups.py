@@ -2,13 +2,13 @@
 
 The instruction adds two products of an unsigned by a signed byte, and saturates at 16 bits. Where
 the positive weights of a lane add up to at most 127, and the negative ones too, no sum of their
-products with bytes leaves 16 bits: 255 * 127 < 2^15. So the products of several words (four bytes of
-a window) are added in 16 bits, and widened to 32 once for the group.
+products with bytes leaves 16 bits: 255 * 127 < 2^15. So the products of several words (four bytes
+of a window) are added in 16 bits, and widened to 32 once for the group.
 
-Which words make a group is free, and so is which bytes of a word are neighbours: it is read from one
-of three copies of the input, with its bytes in another order. Words are put into groups greedily,
-the largest first, into the fullest group that has room for them. A word that does not fit by itself, in
-any order, is widened to 16 bits before its products.
+Which words make a group is free, and so is which bytes of a word are neighbours: it is read from
+one of three copies of the input, with its bytes in another order. Words are put into groups
+greedily, the largest first, into the fullest group that has room for them. A word that does not fit
+by itself, in any order, is widened to 16 bits before its products.
 """
 
 from __future__ import annotations
@@ -45,21 +45,14 @@ class Grouped:
     sizes: tuple[int, ...]
 
     @property
-    def block_bytes(self) -> int:
-        """Of the longest block, in whole vectors."""
-        return max(sum(map(len, pieces)) for pieces in self.streams)
+    def wide(self) -> float:
+        """The share of words that are widened."""
+        return self.sizes[0] / max(1, int(np.dot(self.sizes, (1, *range(1, LARGEST + 1)))))
 
-    @property
-    def told(self) -> str:
+    def __str__(self) -> str:
         wide, *counts = self.sizes
         groups = ", ".join(f"{count} of {size}" for size, count in enumerate(counts, 1))
         return f"words of weights in groups: {groups}; {wide} widened"
-
-    def panel(self, first: int, blocks: int, block_bytes: int) -> Array:
-        """The weights of neighbouring blocks, piece by piece; each may take so many bytes."""
-        pieces = zip(*self.streams[first : first + blocks], strict=True)
-        joined = b"".join(stream for piece in pieces for stream in piece)
-        return np.frombuffer(joined.ljust(blocks * block_bytes, b"\0"), np.int8)
 
 
 def grouped(taps: Array) -> Grouped:

@@ -3,11 +3,12 @@ is checked, and code of planted weights equals the reference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
+from tests.support.c_checks import QUICK_COMPILERS, SANITIZERS, assert_warning_free, run_sanitized
 from tests.support.example_graphs import random_inputs
 from tests.support.machines import require_isa, runner
 from tinyai.backend import compile_graph
@@ -131,12 +132,12 @@ def test_small_weights_make_groups_of_four_and_equal_weights_equal_groups() -> N
     assert grouped(taps * 4).streams == grouped(taps * 4).streams
 
 
-def planted() -> Graph:
+def planted(kinds: Sequence[str] = tuple(WEIGHTS)) -> Graph:
     """Convolutions and dense layers of every kind of weights, in one piece of a window and in
     several, with whole blocks of channels and without, of signed and unsigned images."""
     builder, rng = Builder("planted"), np.random.default_rng(2)
     results = []
-    for number, draw in enumerate(WEIGHTS.values()):
+    for number, draw in enumerate(WEIGHTS[kind] for kind in kinds):
         dtype = (DType.INT8, DType.UINT8)[number % 2]
         width = 1 + (7 * number) % 17
         for channels, kernel, out in ((24, 3, 20), (12, 1, 9), (600, 1, 32), (65, 2, 40)):
@@ -152,17 +153,41 @@ def planted() -> Graph:
     return builder.graph(results)
 
 
-def test_code_of_planted_weights_equals_the_reference() -> None:
-    require_isa("avx2")
-    graph = planted()
-    run = runner(graph, Target(isa="avx2"))
+def hard_inputs(graph: Graph) -> list[list[Array]]:
+    """The least values, the greatest, and random ones."""
     types = graph.types(graph.inputs)
     ends = [
         [np.full(of.shape, of.dtype.range[end], of.dtype.numpy) for of in types] for end in (0, 1)
     ]
-    for inputs in (*ends, random_inputs(graph, 0), random_inputs(graph, 1)):
+    return [*ends, random_inputs(graph, 0)]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_code_of_planted_weights_equals_the_reference(threads: int) -> None:
+    require_isa("avx2")
+    graph = planted()
+    run = runner(graph, Target(isa="avx2", threads=threads))
+    for inputs in hard_inputs(graph):
         for node, *pair in zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True):
             np.testing.assert_array_equal(*pair, err_msg=str(graph.types(node.inputs)))
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS, indirect=True)
+def test_code_of_planted_weights_is_clean_under_the_sanitizers(sanitizer: str) -> None:
+    """Intrinsics stand for instructions there."""
+    require_isa("avx2")
+    graph = planted(("small", "middle", "at the ends"))
+    compiled = compile_graph(graph, Target(isa="avx2"), abi="plain")
+    for inputs in hard_inputs(compiled.graph):
+        found = run_sanitized(compiled, inputs, sanitizer, optimize="-O0")
+        for pair in zip(found, run_graph(compiled.graph, inputs), strict=True):
+            np.testing.assert_array_equal(*pair)
+
+
+@pytest.mark.parametrize("compiler", QUICK_COMPILERS, indirect=True)
+def test_code_of_planted_weights_compiles_without_a_warning(compiler: str) -> None:
+    graph = planted(("small", "middle", "at the ends"))
+    assert_warning_free(compile_graph(graph, Target(isa="avx2"), abi="plain").source.text, compiler)
 
 
 def test_a_file_for_avx2_alone_has_groups_and_tells_of_them_and_others_have_none() -> None:

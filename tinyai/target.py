@@ -93,10 +93,11 @@ def _path(name: str) -> Callable[[object], str]:
 
 
 def default_rounding(model: object) -> str:
-    """The rounding of a model where none is asked for: that of a file's framework; "upward",
-    TVM's, of Relay, as text or as a module."""
-    suffix = Path(model).suffix.lower() if isinstance(model, str | os.PathLike) else ""
-    return _ROUNDING_OF_FILE.get(suffix, "upward")
+    """The rounding of a model where none is asked for: that of a file's framework; of a value its
+    own, such as ``SourceModel.rounding``; "upward", TVM's, of Relay, as text or as a module."""
+    if isinstance(model, str | os.PathLike):
+        return _ROUNDING_OF_FILE.get(Path(model).suffix.lower(), "upward")
+    return getattr(model, "rounding", "") or "upward"
 
 
 def architecture_named(name: str) -> str:

@@ -55,6 +55,7 @@ _HELP = {
     "rounding": "nearest or adaptive: weights, each after what was rounded before it.",
     "correct_bias": "Mean errors of layers on samples go into their biases.",
     "equalize": "Make ranges of channels between layers alike first; not through relu6.",
+    "equalize_activations": "Make ranges of channels of activations alike where that helps.",
     "float_last": "Leave the last layer with weights in float.",
     "int16_layers": "Give a layer's operands and result 16 bits, by the model's name.",
 }

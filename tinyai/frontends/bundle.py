@@ -98,7 +98,7 @@ def _by_method(methods: Mapping[str, Any], given: Specs | Mapping[str, Specs]) -
 def _with_rounding(specs: Specs, model: Any) -> Specs:
     if any(spec.key == "rounding" for spec in specs):
         return specs
-    rounding = model.rounding if isinstance(model, Network) else default_rounding(model)
+    rounding = default_rounding(model)
     return [*specs, CompileSpec("rounding", rounding.encode())]
 
 

@@ -8,7 +8,6 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -113,12 +112,7 @@ def compile(
 def target_for(model: Source, target: str | Target | None) -> Target:
     """The target with a rounding: that of a network's graph, or of the model's framework, where it
     asks for none."""
-    from tinyai.network import Network
-
-    options = Target.of(target)
-    if isinstance(model, Network) and not options.rounding:
-        return replace(options, rounding=model.rounding)
-    return options.for_model(model)
+    return Target.of(target).for_model(model)
 
 
 def network_of(

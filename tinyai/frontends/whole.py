@@ -64,6 +64,7 @@ class SourceModel:
     ``framework`` is the rounding of a framework that computes float operators between a dequantize
     and a quantize as floats; "" where they stand for operators of integers. ``initial`` are the
     first values of a model's states: its last inputs and outputs, before and after a call.
+    ``rounding`` is whose integers the model has where nobody asks for others.
 
     What a reader does not read is a call that ``unread`` made: it is refused with its reason beside
     whatever the builders refuse.
@@ -75,6 +76,7 @@ class SourceModel:
     fold: Fold | None = None
     framework: str = ""
     initial: tuple[Array, ...] = ()
+    rounding: str = ""
 
     @property
     def result(self) -> Tuple:

@@ -17,16 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.qdq.operands import Fold, is_call, shape_of
-from tinyai.quantizer.folding import Constants, output_channels, users_of, weight_channels
+from tinyai.quantizer.channels import HOMOGENEOUS
+from tinyai.quantizer.folding import (
+    Constants,
+    input_channels,
+    output_channels,
+    users_of,
+    weight_channels,
+)
 from tinyai.quantizer.params import Array
 from tinyai.source import Call, Expr, children, rebuilt
 from tinyai.vocabulary import constant
 
-# Of a positive factor of a channel these make the same factor of the result.
-HOMOGENEOUS = (
-    *("relu", "leaky_relu", "pad", "max_pool2d", "avg_pool2d"),
-    *("global_avg_pool2d", "global_max_pool2d"),
-)
 SWEEPS = 40
 SETTLED = 1e-3
 # Channels whose weights are this small beside the layer's largest are left: they are as good as
@@ -78,7 +80,7 @@ class Equalizer:
             if user is None or not isinstance(user, Call):
                 return
             if self._is_layer(user) and user["data"] is at:
-                after = _input_axis(user)
+                after = input_channels(user)
                 if after is not None and self._sizes_fit(expr, before, user, after):
                     yield Pair(expr, tuple(biases), user, before, after)
                 return
@@ -159,19 +161,6 @@ class Equalizer:
                 ]
             new[expr] = rebuilt(expr, made)
         return new
-
-
-def _input_axis(layer: Call) -> int | None:
-    """The axis of a layer's weights along which its input's channels are, None where there is none
-    alone."""
-    if is_call(layer, "dense"):
-        return 1
-    attrs, shape = layer.attrs, layer["weight"].type.shape
-    layout = attrs["weight_layout"]
-    if attrs["groups"] == 1:
-        return int(layout.index("I"))
-    depthwise = shape[layout.index("O")] == attrs["groups"] and shape[layout.index("I")] == 1
-    return int(layout.index("O")) if depthwise else None
 
 
 def _largest(weights: Array, axis: int) -> Array:

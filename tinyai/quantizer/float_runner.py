@@ -70,10 +70,12 @@ class FloatModel(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """A float model that runs, and the place in the model's order of each of its values."""
+    """A float model that runs, and the place in the model's order of each of its values; those
+    without one are left out. A value with ``factors``, by its place, is divided by them."""
 
     runner: FloatRunner = field(repr=False)
-    places: tuple[int, ...]
+    places: tuple[int | None, ...]
+    factors: Mapping[int, Array] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, model: FloatModel, points: Points) -> Observed:
@@ -84,4 +86,6 @@ class Observed:
 
     def values(self) -> Iterator[tuple[int, Array]]:
         """The places and values of the last run, in the model's order."""
-        return zip(self.places, self.runner.values(), strict=True)
+        for place, value in zip(self.places, self.runner.values(), strict=True):
+            if place is not None:
+                yield place, value / self.factors[place] if place in self.factors else value

@@ -54,6 +54,26 @@ def weight_channels(call: Call) -> int | None:
     return axis if size == shape_of(call)[output_channels(call)] else None
 
 
+def input_channels(layer: Call) -> int | None:
+    """The axis of a layer's weights along which its input's channels are, None where there is none
+    alone."""
+    if is_call(layer, "dense"):
+        return 1
+    layout = layer.attrs["weight_layout"]
+    if layer.attrs["groups"] == 1:
+        return int(layout.index("I"))
+    return int(layout.index("O")) if is_depthwise(layer) else None
+
+
+def is_depthwise(layer: Call) -> bool:
+    """Whether each channel of a convolution's input makes one of its result."""
+    if not is_call(layer, "conv2d") or layer.attrs["groups"] == 1:
+        return False
+    attrs, shape = layer.attrs, layer["weight"].type.shape
+    layout = attrs["weight_layout"]
+    return bool(shape[layout.index("O")] == attrs["groups"] and shape[layout.index("I")] == 1)
+
+
 class Constants(View):
     """A view that computes constants of some operators in numpy, which is faster than asking the
     front end."""

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 import numpy as np
 
-from tinyai.qdq.operands import Grid
+from tinyai.qdq.operands import NARROW, Grid
+from tinyai.quantizer.activation_equalization import equalized
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
-from tinyai.quantizer.calibration import Calibration
+from tinyai.quantizer.calibration import Calibration, Watch, merged
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import CalibrationError, Data, Sample
 from tinyai.quantizer.float_runner import FloatModel, Observed
 from tinyai.quantizer.layer_row import LayerRow
-from tinyai.quantizer.mixed import Mixed, Search
+from tinyai.quantizer.mixed import Mixed, Search, decibels_of
 from tinyai.quantizer.observers import Observer, Seen
 from tinyai.quantizer.params import Array, configured_grid
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
-from tinyai.quantizer.reconstruction import SAMPLES, read, reconstructed, reconstructs
+from tinyai.quantizer.reconstruction import SAMPLES, reconstructed, reconstructs
 from tinyai.quantizer.report import Choices, OutputRow, QuantReport, Sums, output_row
 from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Expr
 from tinyai.stages import stage
+
+# In dB, of a result without noise.
+_EXACT = 200.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +64,10 @@ def quantized(
     if floats is None or not {*points.places()} <= {*floats.places}:
         floats = Observed.of(model, points)
     first = [*calibration.first.values()][:compared]
-    quantizing = _Quantizing(model, floats, _Ranges(model.key(points.root), calibration), first)
-    changes = quantizing.changes(points)
+    ranges = _Ranges(model.key(points.root), calibration)
+    plain = _Quantizing(model, floats, ranges, points, first)
+    quantizing, changes = _with_less_noise(plain)
+    points = quantizing.points
     if not rank and mixed is None:
         return quantizing.result(points, changes)
     ranking = Ranking(model, points, quantizing.ranges.grids(points), changes, first)
@@ -83,6 +90,17 @@ def quantized(
     reached = mixed.reached(result.report.outputs)
     choices = Choices(str(mixed), reached, tuple(search.steps))
     return replace(result, report=replace(result.report, mixed=choices))
+
+
+def _with_less_noise(plain: _Quantizing) -> tuple[_Quantizing, Changes]:
+    """Of the model as it is and with its activations equalized the one whose results have less
+    noise on the samples that were kept, and what becomes of its constants."""
+    other = plain.equalized()
+    tried = [(each, each.changes(each.points)) for each in (plain, other) if each is not None]
+    if len(tried) == 1:
+        return tried[0]
+    with stage("noise with and without equalization"):
+        return max(tried, key=lambda each: each[0].decibels(each[1]))
 
 
 class _Ranges:
@@ -115,14 +133,62 @@ class _Quantizing:
     model: FloatModel
     floats: Observed
     ranges: _Ranges
+    points: Points
     first: Sequence[Sample]
     alone: Mapping[Expr, float] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> dict[int, Sample]:
+        """The samples by which constants are chosen, by number."""
+        return dict([*self.ranges.calibration.first.items()][:SAMPLES])
+
+    def _values(self, points: Points, samples: Iterable[Sample]) -> Iterator[dict[int, Array]]:
+        """The values of the points on each sample, by the point's number."""
+        numbers = {place: number for number, place in enumerate(points.places())}
+        for sample in samples:
+            self.floats.runner.run(sample)
+            yield {numbers[place]: v for place, v in self.floats.values() if place in numbers}
+
+    def equalized(self) -> _Quantizing | None:
+        """The same with ranges of channels made more alike, whose values are seen anew on the
+        samples that were kept; None where nothing becomes another."""
+        points, config, calibration = self.points, self.points.config, self.ranges.calibration
+        if not (config.equalize_activations and config.per_channel and config.dtype in NARROW):
+            return None
+        with stage("equalization of activations"):
+            found = equalized(points, self._values(points, self.kept.values()))
+            if found is None:
+                return None
+            moved = {source: found.new[e] for source, e in points.sources.items() if e in found.new}
+            new = Points(found.root, config, self.model.fold, sources=moved)
+            places = dict(zip(points.places(), new.places(), strict=True))
+            factors = {new.places()[number]: by for number, by in found.factors.items()}
+            of_runner = tuple(None if p is None else places.get(p) for p in self.floats.places)
+            floats = Observed(self.floats.runner, of_runner, factors)
+            names = dict(zip(new.places(), (point.name for point in new.points), strict=True))
+            watch = Watch(config, names, {*factors})
+            again: dict[int, Seen] = {}
+            for number, sample in self.kept.items():
+                floats.runner.run(sample)
+                again = merged(again, watch.seen(number, floats.values()))
+        seen = {places[at]: each for at, each in calibration.seen.items() if at in places}
+        ranges = _Ranges(calibration.model, replace(calibration, seen=seen | again))
+        return replace(self, floats=floats, ranges=ranges, points=new)
+
+    def decibels(self, changes: Changes) -> float:
+        """The mean SQNR of the results on the samples that were kept, of the pairs as floats."""
+        grids = self.ranges.grids(self.points)
+        pairs = self.model.runner(Written(self.points, grids, changes).result)
+        runs = [(self.floats.runner.run(e), pairs.run(e)) for e in self.kept.values()]
+        floats, others = ([*zip(*each, strict=True)] for each in zip(*runs, strict=True))
+        rows = (output_row("", *each) for each in zip(floats, others, strict=True))
+        return fmean(min(decibels_of(row), _EXACT) for row in rows)
 
     def changes(self, points: Points) -> Changes:
         """What becomes of weights and biases by the floats of the samples that were kept."""
         if not reconstructs(points.config):
             return Changes()
-        samples = [*self.ranges.calibration.first.values()][:SAMPLES]
+        samples = self.kept.values()
         if not samples:
             raise CalibrationError(
                 "samples that were kept",
@@ -130,16 +196,9 @@ class _Quantizing:
                 allowed=f"at least one, {SAMPLES} are used, for rounding and correct_bias",
                 hint=f"tinyai.calibrate(..., compared={SAMPLES})",
             )
-        order, wanted = points.places(), read(points)
-        at = {order[number]: number for number in wanted}
-
-        def values(sample: Sample) -> dict[int, Array]:
-            self.floats.runner.run(sample)
-            return {at[place]: value for place, value in self.floats.values() if place in at}
-
         with stage("reconstruction of layers"):
             grids = self.ranges.grids(points) | points.fixed
-            return reconstructed(points, grids, map(values, samples))
+            return reconstructed(points, grids, self._values(points, samples))
 
     def result(self, points: Points, changes: Changes) -> Result:
         """The quantized model, and the report, which compares its integers with the floats."""

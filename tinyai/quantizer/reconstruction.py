@@ -25,6 +25,11 @@ def reconstructs(config: QuantConfig) -> bool:
     return config.correct_bias or config.rounding == "adaptive"
 
 
+def looks_at_samples(config: QuantConfig) -> bool:
+    """Whether samples are to be kept."""
+    return reconstructs(config) or config.equalize_activations
+
+
 def reconstructed(
     points: Points, grids: Mapping[int, Grid], samples: Iterable[Mapping[int, Array]]
 ) -> Changes:
@@ -52,11 +57,6 @@ def reconstructed(
             biases[layer.product] = correction(layer, weights, seen)
             by_weights[layer.product] = correction_of_weights(layer, weights, seen)
     return Changes(steps, biases, by_weights)
-
-
-def read(points: Points) -> set[int]:
-    """The numbers of the points that layers with constant weights read."""
-    return {layer.point for layer in layers(points)}
 
 
 def _moments(

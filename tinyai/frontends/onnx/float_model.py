@@ -23,9 +23,13 @@ from tinyai.quantizer.data import Sample
 from tinyai.quantizer.write import with_results
 from tinyai.runtime.library import Library
 from tinyai.runtime.link import write_library
-from tinyai.source import TVMS_OWN, Expr, Tuple, fixed_type
+from tinyai.source import Expr, Rounding, Tuple, fixed_type
 from tinyai.target import Target
 from tinyai.tensor_spec import TensorSpec
+
+# A sum of two tensors is rounded once in it, where "upward" rounds its operands too; and the file
+# with pairs has the same integers in ONNX Runtime.
+ROUNDING = "onnx"
 
 
 class FileModel:
@@ -66,7 +70,7 @@ class FileModel:
     def integers(self, root: Expr, values: Sequence[Expr]) -> Runner:
         """Where an operator stays in float there is no such code: the pairs are run as floats,
         which round as the integers do but for the last bit."""
-        network = attempt_of(self.quantized(root, values), "network", TVMS_OWN).network
+        network = attempt_of(self.quantized(root, values), "network", Rounding(ROUNDING)).network
         if network is None:
             return self.runner(root, values)
         with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
@@ -93,6 +97,7 @@ class FileModel:
                 for name, expr in zip(names, fields, strict=True)
             ),
             framework="",
+            rounding=ROUNDING,
         )
 
     def _file(

@@ -82,6 +82,7 @@ SEARCHED = {
         "triple": COMPILER,
         "word": COMPILER,
     },
+    "runtime/code_sizes.py": {"line": COMPILER, "said.stdout": COMPILER},
     "package/measure.py": {"said.stdout": COMPILER},
     "checking/arithmetic.py": {
         "graph.inputs": LISTS,
@@ -99,6 +100,7 @@ REGULAR_EXPRESSIONS = {
     "frontends/shapes.py": "shapes of inputs, as tvmc writes them",
     "network.py": "the name of a file, of which an identifier is made",
     "package/measure.py": "what gcc and size print",
+    "runtime/code_sizes.py": "the compiler's name, and what nm prints",
     "partition/macs.py": "names of operators",
     "partition/rows.py": "names of operators in reasons",
     "tvm_wheel.py": "names of CUDA's functions in TVM's libraries",

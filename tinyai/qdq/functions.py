@@ -23,17 +23,13 @@ SOFTMAX = ("softmax", "log_softmax", "fast_softmax")
 # Of several quantized values, such as a sum of three branches: these have C for floats.
 ARITHMETIC = (
     *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
-    *("clip", "round", "relu", "leaky_relu"),
+    *("clip", "round", "relu", "leaky_relu", "prelu"),
 )
 
 
-def has_16_bits(view: View, calls: Iterable[Call]) -> bool:
+def has_16_bits(calls: Iterable[Call]) -> bool:
     """Whether a function between int16 values can stay: there are no tables of 65,536 results."""
-    return all(
-        is_call(each, *ARITHMETIC)
-        or (is_call(each, "prelu") and view.uniform(each["slope"]) is not None)
-        for each in calls
-    )
+    return all(is_call(each, *ARITHMETIC) for each in calls)
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ def function_of_values(view: View, call: Call) -> Function:
         shape = next((arg.type.shape for arg in known if view.uniform(arg) is None), ())
         require(not shape, "shape of the function's constant", shape, "one number")
     wide = "int16" in (grid.dtype, *(view.integers(leaf).dtype for leaf in leaves))
-    require(not wide or has_16_bits(view, inside), "dtype of the function", "int16", "8 bits")
+    require(not wide or has_16_bits(inside), "dtype of the function", "int16", "8 bits")
     own: set[Expr] = {*inside, *behind}
     alone = (is_call(leaf, "dequantize") and view.within(leaf, own) for leaf in leaves)
     if not behind and all(alone):

@@ -93,7 +93,9 @@ class Channels:
         if self.is_layer(expr):
             assert isinstance(expr, Call)
             axis = input_channels(expr)
-            data, wanted = expr["data"], _data_axis(expr)
+            data = expr["data"]
+            convolves = is_call(expr, "conv2d")
+            wanted = expr.attrs["layout"].index("C") if convolves else len(shape_of(data)) - 1
             if axis is None or self.axes.get(data) != wanted:
                 self._fix([data])
             axis = output_channels(expr)
@@ -169,13 +171,6 @@ class Channels:
         after = shape_of(call)
         shape = (1,) * (len(after) - len(shape_of(known))) + shape_of(known)
         return shape == tuple(n if d == axis else 1 for d, n in enumerate(after))
-
-
-def _data_axis(layer: Call) -> int:
-    """The axis of a layer's input along which its channels are."""
-    if is_call(layer, "conv2d"):
-        return int(layer.attrs["layout"].index("C"))
-    return len(shape_of(layer["data"])) - 1
 
 
 def along(numbers: Array, rank: int, axis: int) -> Array:

@@ -201,7 +201,7 @@ class Points(Roles):
             return set()
         function = [each for each, own in self.roots.items() if own == self.roots[expr]]
         calls = [each for each in function if isinstance(each, Call)]
-        return set() if has_16_bits(self.view, calls) else {*calls}
+        return set() if has_16_bits(calls) else {*calls}
 
     def dtype_beside(self, call: Call) -> str:
         """The dtype for a constant operand of ``call``: that of the other operands."""

@@ -112,12 +112,19 @@ class Roles:
             self._pending_or(call, Role.LIMIT)
         elif is_call(call, *MOVES):
             self._pending_or(call, Role.MOVE)
-        elif len(self.roots.get(call, ())) == 1 or is_call(call, *SOFTMAX):
+        elif self._is_function(call):
             self._pending_or(call, Role.FUNCTION)
         elif is_call(call, *RULES) and not is_call(call, "divide", "bias_add"):
             self.roles[call] = Role.RULE
         elif not is_call(call, "split"):
             raise Refusal("operator", call.spelled, "one with a row in a table of tinyai/qdq")
+
+    def _is_function(self, call: Call) -> bool:
+        """Whether a call is a function between quantized values: a softmax, one of one value, or a
+        prelu, whose slopes are those of channels."""
+        if is_call(call, "prelu"):
+            return self.view.is_constant(call["slope"])
+        return is_call(call, *SOFTMAX) or len(self.roots.get(call, ())) == 1
 
     def _pending_or(self, expr: Expr, role: Role) -> None:
         """Gives an operator that only passes values on its role where one of its operands is

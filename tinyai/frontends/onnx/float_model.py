@@ -27,8 +27,8 @@ from tinyai.source import Expr, Rounding, Tuple, fixed_type
 from tinyai.target import Target
 from tinyai.tensor_spec import TensorSpec
 
-# A sum of two tensors is rounded once in it, where "upward" rounds its operands too; and the file
-# with pairs has the same integers in ONNX Runtime.
+# Of what is quantized here. A sum of two tensors is rounded once in it, where "upward" rounds its
+# operands too.
 ROUNDING = "onnx"
 
 

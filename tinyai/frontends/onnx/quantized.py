@@ -346,11 +346,19 @@ class _Pairs:
             base = self._makers[data[0]]
         if source is None or base.op_type not in _PRODUCTS:
             return None
-        if base is node and not sums.is_quantized:
+        if base is node and not sums.is_quantized and self._has_weights(base, sums):
             return None
         if not source.reads(self._exprs[base.input[0]]):
             return None
         return self._product(base, node, sums)
+
+    def _has_weights(self, base: onnx.NodeProto, sums: _Sums) -> bool:
+        """Whether floats of a layer are those of its node: equalization changes them."""
+        own, weight = self._exprs[base.input[1]], sums.product["weight"]
+        if not isinstance(own, Constant) or not isinstance(weight, Constant):
+            return True
+        turned = _turned(weight.value, _is_turned(base))
+        return turned.size == own.value.size and np.array_equal(turned.ravel(), own.value.ravel())
 
     def _product(
         self, base: onnx.NodeProto, last: onnx.NodeProto, sums: _Sums
@@ -361,9 +369,7 @@ class _Pairs:
         del made.input[2:], made.output[:]
         made.output.append(last.output[0])
         made.input[0] = self._read(base.input[0], quantized=sums.is_quantized)
-        turned = base.op_type == "MatMul" or (
-            base.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in base.attribute)
-        )
+        turned = _is_turned(base)
         shape = tuple(int(dim or 0) for dim in self._exprs[base.input[1]].type.shape)
         made.input[1] = self._weights(base.input[1], sums, turned, shape)
         name = base.input[2] if len(base.input) > 2 and base.input[2] else f"{last.output[0]}_bias"
@@ -476,6 +482,13 @@ class _Pairs:
             name = f"{wanted}#{number}"
         self._taken.add(name)
         return name
+
+
+def _is_turned(product: onnx.NodeProto) -> bool:
+    """Whether a node has inputs before outputs in its weights."""
+    if product.op_type == "Gemm":
+        return not any(a.name == "transB" and a.i for a in product.attribute)
+    return product.op_type == "MatMul"
 
 
 def _turned(values: Array, turned: bool) -> Array:

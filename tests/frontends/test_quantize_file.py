@@ -60,7 +60,7 @@ def test_the_layers_and_their_noise_are_those_of_the_relay_module() -> None:
     assert [row.type for row in ours.layers] == [row.type for row in relays.layers]
     for row, other in zip(ours.layers, relays.layers, strict=True):
         assert row.scale == pytest.approx(other.scale, rel=0.01)
-        assert row.sqnr == pytest.approx(other.sqnr, abs=0.2)
+        assert row.sqnr == pytest.approx(other.sqnr, abs=0.4)  # TVM's integers, not ONNX Runtime's
     assert ours.outputs[0].agreement == 1
 
 

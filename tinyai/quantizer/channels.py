@@ -110,7 +110,9 @@ class Channels:
     def _handed_on(self, call: Call) -> tuple[Array, int] | None:
         """The numbers and the axis of the channels of what hands them on; None of others."""
         data = [*self._points.operands(call)]
-        if not data or call.type.dtype != "float32" or None in call.type.shape:
+        if not data or len(call.types) != 1 or call.type.dtype != "float32":
+            return None
+        if None in call.type.shape:
             return None
         if is_call(call, "multiply") and len(data) == 2:  # by a gate
             data.sort(key=lambda each: shape_of(each) != shape_of(call) or each not in self.numbers)

@@ -19,16 +19,17 @@ from tinyai.frontends.onnx.writer import written
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.whole import End, SourceModel, attempt_of
 from tinyai.ir import Array
+from tinyai.qdq.operands import is_call
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.write import with_results
 from tinyai.runtime.library import Library
 from tinyai.runtime.link import write_library
-from tinyai.source import Expr, Rounding, Tuple, fixed_type
+from tinyai.source import TVMS_OWN, Expr, Rounding, Tuple, fixed_type, post_order
 from tinyai.target import Target
 from tinyai.tensor_spec import TensorSpec
 
 # Of what is quantized here. A sum of two tensors is rounded once in it, where "upward" rounds its
-# operands too.
+# operands too; but of 16 bits it has nothing.
 ROUNDING = "onnx"
 
 
@@ -70,7 +71,8 @@ class FileModel:
     def integers(self, root: Expr, values: Sequence[Expr]) -> Runner:
         """Where an operator stays in float there is no such code: the pairs are run as floats,
         which round as the integers do but for the last bit."""
-        network = attempt_of(self.quantized(root, values), "network", Rounding(ROUNDING)).network
+        model = self.quantized(root, values)
+        network = attempt_of(model, "network", Rounding(model.rounding)).network
         if network is None:
             return self.runner(root, values)
         with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
@@ -82,7 +84,9 @@ class FileModel:
     def quantized(self, root: Expr, values: Sequence[Expr] = ()) -> SourceModel:
         """The model with the root ``root``, and ``values`` as further outputs. Floats between
         dequantize and quantize stand for integers in it."""
-        fields = _fields(with_results(root, values))
+        result = with_results(root, values)
+        fields = _fields(result)
+        wide = any(is_call(e, "quantize") and e.type.dtype == "int16" for e in post_order(result))
         readers = readers_of(fields)
         names = [end.name for end in self.model.outputs] + [
             f"value{n}" for n, _ in enumerate(values)
@@ -97,7 +101,7 @@ class FileModel:
                 for name, expr in zip(names, fields, strict=True)
             ),
             framework="",
-            rounding=ROUNDING,
+            rounding=TVMS_OWN.mode if wide else ROUNDING,
         )
 
     def _file(

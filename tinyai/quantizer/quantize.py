@@ -29,6 +29,8 @@ from tinyai.stages import stage
 
 # In dB, of a result without noise.
 _EXACT = 200.0
+# So many dB have to be gained on samples that constants were chosen by: less may be chance.
+_WORTH = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,7 @@ def quantized(
         floats = Observed.of(model, points)
     first = [*calibration.first.values()][:compared]
     ranges = _Ranges(model.key(points.root), calibration)
+    ranges.seen(points)  # a calibration of another model is refused before its samples run
     plain = _Quantizing(model, floats, ranges, points, first)
     quantizing, changes = _with_less_noise(plain)
     points = quantizing.points
@@ -93,14 +96,15 @@ def quantized(
 
 
 def _with_less_noise(plain: _Quantizing) -> tuple[_Quantizing, Changes]:
-    """Of the model as it is and with its activations equalized the one whose results have less
-    noise on the samples that were kept, and what becomes of its constants."""
-    other = plain.equalized()
-    tried = [(each, each.changes(each.points)) for each in (plain, other) if each is not None]
-    if len(tried) == 1:
-        return tried[0]
+    """The model with its activations equalized where its results have less noise for that on the
+    samples that were kept, else the model as it is; and what becomes of its constants."""
+    changes, other = plain.changes(plain.points), plain.equalized()
+    if other is None:
+        return plain, changes
+    others = other.changes(other.points)
     with stage("noise with and without equalization"):
-        return max(tried, key=lambda each: each[0].decibels(each[1]))
+        gain = other.decibels(others) - plain.decibels(changes)
+    return (other, others) if gain > _WORTH else (plain, changes)
 
 
 class _Ranges:

@@ -95,6 +95,10 @@ def samples(count: int, seed: int) -> list[dict[str, Array]]:
     return [{"x": image[None].astype("float32")} for image in images]
 
 
+# What looks at samples, switched off: tests switch on what they are about.
+ALONE: Any = {"rounding": "nearest", "correct_bias": False, "equalize_activations": False}
+
+
 def noise_of(config: QuantConfig) -> float:
     mod, unseen = network(), samples(16, 2)
     floats = runner(relay.build(mod, target="llvm"))
@@ -108,7 +112,7 @@ def noise_of(config: QuantConfig) -> float:
 
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_rounding_and_biases_by_samples_bring_integers_nearer_to_floats(per_channel: bool) -> None:
-    plain = QuantConfig(per_channel=per_channel, rounding="nearest", correct_bias=False)
+    plain = QuantConfig(per_channel=per_channel, **ALONE)
     adaptive = replace(plain, rounding="adaptive")
     least = noise_of(plain) + 1
     assert noise_of(adaptive) > least
@@ -119,7 +123,7 @@ def test_rounding_and_biases_by_samples_bring_integers_nearer_to_floats(per_chan
 
 @pytest.mark.parametrize("changes", [{"rounding": "adaptive"}, {"correct_bias": True}])
 def test_layers_are_ranked_with_the_weights_and_biases_that_they_get(changes: Any) -> None:
-    seen, nearest = samples(8, 1), QuantConfig(rounding="nearest", correct_bias=False)
+    seen, nearest = samples(8, 1), QuantConfig(**ALONE)
     plain, changed = (
         tinyai.quantize(network(), None, seen, config, rank=True).report.layers
         for config in (nearest, replace(nearest, **changes))
@@ -130,7 +134,7 @@ def test_layers_are_ranked_with_the_weights_and_biases_that_they_get(changes: An
 
 
 def test_a_calibration_without_samples_does_not_do_for_it() -> None:
-    mod, config = network(), QuantConfig(rounding="nearest", correct_bias=False)
+    mod, config = network(), QuantConfig(**ALONE)
     calibration = tinyai.calibrate(mod, None, samples(2, 1), config, compared=0)
     with pytest.raises(CalibrationError, match=r"compared=32"):
         tinyai.quantize(mod, None, calibration)

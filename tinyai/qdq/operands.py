@@ -108,7 +108,7 @@ class Integers:
         return np.array(values).reshape(shape)
 
 
-def is_call(expr: Expr, *names: str) -> TypeGuard[Call]:
+def is_call(expr: Expr | None, *names: str) -> TypeGuard[Call]:
     """Whether an expression calls one of these operators; without names, any operator."""
     return isinstance(expr, Call) and (not names or expr.op in names)
 

@@ -12,7 +12,7 @@ from tinyai.quantizer.folding import output_channels, weight_channels
 from tinyai.quantizer.params import Array, configured_grid, quantized_weights, weight_scales
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.roles import Role
-from tinyai.source import Call, Expr, Tuple, children, rebuilt
+from tinyai.source import Call, Constant, Expr, Tuple, children, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
 
@@ -55,6 +55,7 @@ class Written:
         value = rebuilt(expr, new)
         if expr in self._changes.biases:
             value = self._with_bias(value, self._bias(expr))
+        value = _with_one_bias(value)
         self._floats[expr] = self._pairs[expr] = self.unpaired[expr] = value
         if expr in self._at:
             point = self._at[expr]
@@ -121,6 +122,23 @@ class Written:
         config, dtype = self.points.config, self.points.dtype_beside(call)
         at = configured_grid(float(values.min()), float(values.max()), config.of_dtype(dtype))
         return _dequantized(constant(at.quantize(values)), at, call.name)
+
+
+def _with_one_bias(value: Expr) -> Expr:
+    """Two biases of a product as one, so that they are rounded once."""
+    if not is_call(value, "bias_add", "add"):
+        return value
+    inner = next((each for each in value.args if is_call(each, "bias_add")), None)
+    other = next((each for each in value.args if isinstance(each, Constant)), None)
+    if not is_call(inner, "bias_add") or other is None:
+        return value
+    own, rank = inner["bias"], len(value.type.shape)
+    axis = value.attrs["axis"] if value.op == "bias_add" else -1  # "add" aligns last dimensions
+    alike = inner.attrs["axis"] % rank == axis % rank
+    if not isinstance(own, Constant) or not alike or own.value.shape != other.value.shape:
+        return value
+    both = constant(own.value + other.value)
+    return made("bias_add", value.type, inner["data"], both, name=value.name, axis=axis)
 
 
 def scales_of(points: Points, product: Call, grids: Mapping[int, Grid]) -> Array:

@@ -200,11 +200,9 @@ def test_a_command_takes_the_rounding_of_the_files_framework_and_says_so(
         assert "rounding: upward (TVM's integers; --rounding tflite gives TFLite's)" in told
 
 
-def test_what_is_calibrated_has_tvms_rounding_for_no_framework_has_its_integers(
-    inside: Path,
-) -> None:
+def test_what_is_calibrated_of_a_file_has_onnx_runtimes_integers(inside: Path) -> None:
     told = run("compile", "model.onnx", "--calibrate", "samples.npz", "-o", "a.so", *SCALAR).stdout
-    assert "\nrounding: upward (TVM's integers)\n" in told
+    assert "\nrounding: onnx (ONNX Runtime's integers)\n" in told
 
 
 def test_a_float_model_is_refused_before_the_work_with_one_sentence_for_all_operators(

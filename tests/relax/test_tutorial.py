@@ -15,4 +15,4 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert "1 region (" in said
     assert "['main', 'tinyai_main_0']" in said
     assert "RunCodegen() is missing" in said
-    assert "tinyai's regions: 0 of 10000 values differ" in said
+    assert "tinyai's region: 0 of 10000 values differ" in said

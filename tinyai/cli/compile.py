@@ -62,8 +62,8 @@ _PACKAGE = "C package"
 @click.option(
     "--calibrate",
     type=click.Path(),
-    help="Quantize a float MODEL first by these samples, as tinyai quantize does. --rounding is onnx "
-    "if none is named, or upward where layers have 16 bits.",
+    help="Quantize a float MODEL first by these samples, as tinyai quantize does. --rounding is "
+    "onnx if none is named, or upward where layers have 16 bits.",
 )
 @click.option(
     "--ports-in-arena",

@@ -28,8 +28,6 @@ from tinyai.vocabulary import constant
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # A channel is made at most so many times as large: of few samples less is not known.
 LARGEST = 64.0
-# Adaptive rounding leaves about so much of the noise that weights rounded to nearest make.
-_OF_NEAREST = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +144,7 @@ class _Reader:
         if self.largest is not None:
             steps = (self.largest * factors).max(axis=1) / LARGEST_WEIGHT
             terms = self.taps * (self.power / factors**2).sum()
-            rounding += _OF_NEAREST * (steps**2).sum() * terms
+            rounding += (steps**2).sum() * terms
         signal = (self.squares * self.power).sum()
         return float(rounding / signal) if signal > 0 else 0.0
 

@@ -194,6 +194,10 @@ def test_chosen_compiler_that_does_not_run_is_not_found(tmp_path: Path, chosen: 
             "processor : 0\nflags : avx2 fma avx512f avx512bw avx512dq avx512vl avx512_vnni\n",
             ("scalar", "avx2", "avx512", "avx512vnni"),
         ),
+        (
+            "flags : avx2 fma avx512f avx512bw avx512dq avx512vl avx512_vnni amx_tile amx_int8\n",
+            ("scalar", "avx2", "avx512", "avx512vnni", "amx"),
+        ),
         ("Features\t: fp asimd asimddp\n", ("scalar", "neon", "dotprod")),
     ],
 )

@@ -29,6 +29,9 @@ ISA_FLAGS: Mapping[str, frozenset[str]] = {
     "avxvnni": frozenset({"avx2", "avx_vnni"}),
     "avx512": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
     "avx512vnni": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}),
+    "amx": frozenset(
+        {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "amx_tile", "amx_int8"}
+    ),
     "neon": frozenset({"asimd"}),
     "dotprod": frozenset({"asimd", "asimddp"}),
     "i8mm": frozenset({"asimd", "asimddp", "i8mm"}),

@@ -129,7 +129,7 @@ class Target:
 
     - ``isa``: instruction set of the kernels. ``auto`` holds those of every machine of the
       architecture and chooses by the CPU at run time, ``native`` is the strongest of this machine;
-      ``avx512vnni``, ``avxvnni``, ``avx2``, ``i8mm``, ``dotprod`` and ``neon`` are one of them,
+      ``amx``, ``avx512vnni``, ``avxvnni``, ``avx2``, ``i8mm``, ``dotprod`` and ``neon`` are one,
       ``generic`` is what ``auto`` runs elsewhere (portable C over the weights that the others read;
       its old name ``packed`` is understood), ``scalar`` is portable C to be read.
     - ``arch``: the architecture of the machine that will run the code, where ``isa`` does not say

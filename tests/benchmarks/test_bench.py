@@ -12,6 +12,7 @@ import os
 import re
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from benchmarks.timing import Calls
 from benchmarks.workloads import host_target
 from tests.support.c_checks import generate_wrong_weights
 from tests.support.disk import cache_folder
+from tests.support.machines import require_isa
 from tinyai.backend import pipeline
 from tinyai.checking.beside import time_beside
 from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, apart
@@ -113,7 +115,7 @@ def test_the_report_has_every_figure_of_a_network(shown) -> None:
     stages = [figures["compile"][name] for name in ("partition", "codegen", "compiler", "load")]
     assert all(stage > 0 for stage in stages)
     assert figures["compile"]["peak_mib"] > 64
-    peak = report["vnni_peak_gmacs"]["1"]
+    peak = report["peak_gmacs"]["1"]
     share = figures["share_of_peak"]
     assert share == (pytest.approx(figures["gmacs"] / peak) if peak else None)
     assert report["left_out"] == ["a note"]
@@ -469,7 +471,27 @@ def test_the_geometric_mean_of_a_ratio_and_its_inverse_is_one() -> None:
 def test_without_vnni_the_peak_is_not_known_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "instruction_sets", lambda _: ("scalar", "avx2"))
     peak.product_peak.cache_clear()
-    assert peak.product_peak(1) == (None, "this CPU has no AVX512-VNNI")
+    assert peak.product_peak(1) == (None, "this CPU has no AMX or AVX512-VNNI")
+    assert peak.product_peak(1, "avx512vnni") == (None, "this CPU has no AVX512-VNNI")
+    peak.product_peak.cache_clear()
+
+
+def test_the_peak_of_a_set_that_is_refused_is_that_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    require_isa("avx512vnni")
+    library = peak._library
+
+    def refused(program: Path) -> object:
+        nobody = SimpleNamespace(macs_a_second=lambda *_: -1)
+        return nobody if "amx" in program.parts else library(program)
+
+    monkeypatch.setattr(peak, "_library", refused)
+    monkeypatch.setattr(peak, "instruction_sets", lambda _: ("scalar", "avx512vnni", "amx"))
+    peak.product_peak.cache_clear()
+    found, name = peak.product_peak(1)
+    assert found
+    assert name == "AVX512-VNNI"
     peak.product_peak.cache_clear()
 
 

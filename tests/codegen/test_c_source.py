@@ -509,7 +509,7 @@ def test_the_comment_of_a_layer_says_why_its_steps_are_not_done_in_registers() -
 
 
 # Instruction sets whose code is run; "auto" would run but the strongest of the machine.
-RUN = ["scalar", "generic", "avx2", "avxvnni", "avx512vnni"]
+RUN = ["scalar", "generic", "avx2", "avxvnni", "avx512vnni", "amx"]
 
 
 @functools.cache

@@ -235,7 +235,7 @@ def at_any_cost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @orders_as_given()
-@pytest.mark.parametrize("isa", ["scalar", "generic", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("isa", ["scalar", "generic", "avx2", "avxvnni", "avx512vnni", "amx"])
 @pytest.mark.parametrize("build", GRAPHS)
 def test_a_graph_with_every_input_in_its_place_equals_the_reference(
     build: Callable[[], Graph], isa: str, at_any_cost: None

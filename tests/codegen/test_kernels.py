@@ -341,7 +341,7 @@ def test_a_broadcast_operand_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 8])
-@pytest.mark.parametrize("isa", ["scalar", "generic", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("isa", ["scalar", "generic", "avx2", "avxvnni", "avx512vnni", "amx"])
 def test_distances_that_nothing_is_apart_by_may_be_any(isa: str, groups: int) -> None:
     """A single output has no neighbour, a kernel of one row no second one: broken files say such
     numbers."""
@@ -383,7 +383,7 @@ def test_outputs_of_a_row_whose_windows_overlap_share_what_they_load(
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("isa", ["generic", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("isa", ["generic", "avx2", "avxvnni", "avx512vnni", "amx"])
 def test_neighbours_of_few_channels_are_computed_as_one_output(isa: str, threads: int) -> None:
     """As many as divide the row and fit a block; beside one another in memory, with a border or
     without one, and not where other channels lie between them."""
@@ -428,7 +428,7 @@ SIDES = {
 }
 
 
-@pytest.mark.parametrize("isa", ["generic", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("isa", ["generic", "avx2", "avxvnni", "avx512vnni", "amx"])
 @pytest.mark.parametrize("epilogue", ["qnn", "relu", "branches"])
 def test_a_result_lies_inside_of_a_border_on_any_of_its_sides(epilogue: str, isa: str) -> None:
     """Its reader pads it there; requantized in registers, by steps, and by both."""
@@ -453,7 +453,7 @@ def test_a_result_lies_inside_of_a_border_on_any_of_its_sides(epilogue: str, isa
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("isa", ["generic", "avx2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize("isa", ["generic", "avx2", "avxvnni", "avx512vnni", "amx"])
 @pytest.mark.parametrize("kind", ["of both", "of the convolution", "by steps"])
 def test_a_sum_reads_and_makes_images_with_a_border(
     kind: str, isa: str, threads: int, monkeypatch: pytest.MonkeyPatch

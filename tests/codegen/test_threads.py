@@ -44,7 +44,7 @@ from tinyai.runtime.runner import Runner
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.target import Target
 
-SPLIT_ISAS = ("generic", "avx512vnni")
+SPLIT_ISAS = ("generic", "avx512vnni", "amx")
 
 
 def assert_equals_reference(graph: Graph, run: Runner | Emulated, draws: int = 2) -> None:

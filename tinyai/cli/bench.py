@@ -103,7 +103,8 @@ def bench(
 def _peak(asked: Asked) -> float | None:
     from tinyai.runtime.peak import product_peak
 
-    return product_peak(Target.from_options(asked.options).threads)[0]
+    target = Target.from_options(asked.options)
+    return product_peak(target.threads, target.isa)[0]
 
 
 def _times(

@@ -63,7 +63,10 @@ def variants_of(target: Target) -> tuple[IsaVariant, ...]:
     sets = _SETS[target.architecture] | _SETS[PORTABLE]
     if target.isa == "auto":
         return tuple(found.among for found in sets.values() if found.among)
-    return (sets[best_of_this_machine() if target.isa == "native" else target.isa].alone,)
+    if target.isa == "native":
+        best = sets[best_of_this_machine()]
+        return (best.native or best.alone,)
+    return (sets[target.isa].alone,)
 
 
 def runs_here(isas: Iterable[IsaVariant]) -> IsaVariant:

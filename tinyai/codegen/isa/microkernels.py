@@ -149,11 +149,13 @@ class Microkernels:
       squares of so many elements a ``side``, of ``size`` bytes each. A look-up reads the results of
       bytes in a table (``vectors.table_bytes``). A dot takes a number of patches of int16, which
       meet int8 weights, to sums in int32.
+    - ``base``: another set's microkernels, which serve all but tiles, and layers of fewer
+      ``outputs`` than tiles are worth their while for.
     """
 
     name: str
     tile: TileMicrokernel
-    depthwise: DepthwiseMicrokernel
+    depthwise: DepthwiseMicrokernel | None = None
     tall: bool = False
     fetches: bool = False
     machine: Machine = VECTORS
@@ -166,6 +168,13 @@ class Microkernels:
     own: OwnWeights | None = None
     lookup: Callable[[Epilogue], str] | None = None
     dot: Callable[[Epilogue, int], str] | None = None
+    base: Microkernels | None = None
+    outputs: int = 1
+
+    @property
+    def steps(self) -> Microkernels:
+        """Those that take the results of tiles through the steps after them."""
+        return self.base or self
 
 
 def name_of(*parts: str) -> str:

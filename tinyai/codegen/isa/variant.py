@@ -35,7 +35,8 @@ class IsaVariant:
     - ``architecture``: None where any machine runs it.
     - ``features``: what the compiler may use and the CPU must have; ``options`` are more words for
       the compiler's target.
-    - ``question``: C that must be in front of the expressions of ``fits``.
+    - ``question``: C that must be in front of the expressions of ``fits``; ``asks`` are such of it,
+      which must hold too.
     - ``unsigned``: its products are those of unsigned by signed bytes, so that images are best
       stored unsigned; else those of signed bytes.
     """
@@ -47,6 +48,7 @@ class IsaVariant:
     options: tuple[str, ...] = ()
     question: Definition | None = None
     unsigned: bool = False
+    asks: tuple[str, ...] = ()
 
     @property
     def gcc_target(self) -> str:
@@ -58,7 +60,7 @@ class IsaVariant:
     def fits(self) -> str:
         """Whether the CPU runs it, as C."""
         assert self.architecture is not None
-        return " && ".join(map(self.architecture.has, self.features))
+        return " && ".join((*map(self.architecture.has, self.features), *self.asks))
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,13 @@ class InstructionSet:
     """What a folder is, whose name is a value of the option ``isa``.
 
     ``alone`` is the variant of a file that is for it alone, ``among`` its variant of a file for
-    every machine of the architecture; None where such a file does without. ``peak``: None where
-    nobody measures it.
+    every machine of the architecture; None where such a file does without. ``native`` is that of a
+    file for the machine at hand, where it is not ``alone``. ``peak``: None where nobody measures
+    it.
     """
 
     alone: IsaVariant
     among: IsaVariant | None = None
+    native: IsaVariant | None = None
     microkernels: tuple[Microkernels, ...] = ()
     peak: Peak | None = None

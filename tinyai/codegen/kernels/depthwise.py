@@ -108,6 +108,7 @@ class Depthwise(Prepared):
         whole = LANES if s.flat else valid
         last = g.ow * g.c - LANES * (s.width - 1) if s.flat else valid
         options = replace(channels.options, flat=s.flat, flipped=flipped)
+        assert micro.depthwise
         microkernel = functools.partial(micro.depthwise, epilogue, s, options=options)
         narrow = micro.half and not s.flat and valid <= HALF
         signs = Signs.of(g.data, g.zero_point, graph.bytes_are, copied=source.copy_bytes > 0)
@@ -149,4 +150,5 @@ KERNELS = tuple(
         split=True,
     )
     for micro in MICROKERNELS
+    if micro.depthwise
 )

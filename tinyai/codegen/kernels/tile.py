@@ -42,7 +42,7 @@ from tinyai.codegen.kernels.image import (
 from tinyai.codegen.kernels.tile_loops import Rest, TileLoops, WeightPanelCall, looped
 from tinyai.codegen.kernels.tiling import schedules, shares_panels
 from tinyai.codegen.kernels.work_stealing import pieces
-from tinyai.codegen.lowered import Kernel, Lowered, Prepared, at_strides
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared, any_kind, at_strides
 from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.shapes.machine import Machine
@@ -156,6 +156,8 @@ class Tiled(Prepared):
             return f"weights of {g.weight}"
         if g.groups > 1 and g.group_in < 4:
             return f"{g.group_in} input channels a group"
+        if g.oh * g.ow < micro.outputs:
+            return f"{g.oh * g.ow} outputs"
         return cls(node, micro, g, Channels.of(graph, node, g, rounds=micro.rounds))
 
     @property
@@ -327,7 +329,7 @@ class Tiled(Prepared):
     def _rest(self, graph: Lowered, epilogue: Epilogue, t: Tiling) -> Rest:
         """What takes the results of a microkernel through the rest of the steps."""
         g, chain, out = t.g, self.channels.rest, image_of(graph.stored(self.node.output))
-        vectors, sums = self.micro.vectors, self.micro.sums
+        vectors, sums = self.micro.steps.vectors, self.micro.steps.sums
         acc_index, out_index = f"(q - first) * {t.channels}", _at_pixel(out, g)
         add = self._add(graph, sums) if sums and g.groups == 1 else None
         if add and sums:
@@ -368,6 +370,8 @@ KERNELS = tuple(
         op=op,
         isa=micro.name,
         prepare=functools.partial(Tiled.of, micro=micro),
+        # Of another set's tiles, its own row says why there are none.
+        kind=(lambda graph, node: False) if micro.base else any_kind,
         split=True,
     )
     for micro in MICROKERNELS

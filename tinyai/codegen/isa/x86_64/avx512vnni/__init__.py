@@ -1,4 +1,5 @@
-"""AVX-512 with VNNI: 512 bits, masks, byte products of unsigned by signed (``vpdpbusd``)."""
+"""AVX-512 with VNNI: 512 bits, masks, byte products of unsigned by signed (``vpdpbusd``). In a file
+for every machine its variant holds the tiles of AMX too (``amx``)."""
 
 from __future__ import annotations
 
@@ -46,7 +47,6 @@ MICROKERNELS = Microkernels(
 )
 SET = InstructionSet(
     alone=VARIANT,
-    among=VARIANT,
     microkernels=(MICROKERNELS,),
     peak=Peak("AVX512-VNNI", Path(__file__).with_name("peak.c")),
 )

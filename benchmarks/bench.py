@@ -243,7 +243,7 @@ def bench(
     console: Console,
 ) -> int:
     """Measure every case on every number of threads; print, write ``output``; the exit code."""
-    peaks = {count: product_peak(count) for count in threads}
+    peaks = {count: product_peak(count, settings.isa or "auto") for count in threads}
     rows = []
     for number, case in enumerate(cases):
         for count in threads:
@@ -259,7 +259,7 @@ def bench(
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "versions": versions()},
         "settings": {name: getattr(settings, name) for name in SAID},
         "left_out": list(notes),
-        "vnni_peak_gmacs": {str(count): peak for count, (peak, _) in peaks.items()},
+        "peak_gmacs": {str(count): peak for count, (peak, _) in peaks.items()},
         "networks": [_with_share(row, peaks) for row in rows],
         "geometric_means": means(rows),
         "least_ratios": {
@@ -273,10 +273,10 @@ def bench(
         console.print(table)
     _print_means(rows, console)
     _print_spread(rows, console)
-    for count, (peak, why) in peaks.items():
+    for count, (peak, what) in peaks.items():
         console.print(
-            f"vpdpbusd peak, {_plural(count, 'thread')}: "
-            + (f"{peak:.0f} GMAC/s" if peak else f"not measured, {why}")
+            f"Peak of products, {_plural(count, 'thread')}: "
+            + (f"{peak:.0f} GMAC/s, {what}" if peak else f"not measured, {what}")
         )
     console.print(f"The figures are in {output}.")
     if picture is not None:

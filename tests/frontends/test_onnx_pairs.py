@@ -19,6 +19,7 @@ from benchmarks.float_networks import sqnr
 from tests.support.paths import DIGITS, MODELS
 from tests.support.random_onnx import run
 from tinyai import QuantConfig
+from tinyai.checking.peers import in_openvino
 from tinyai.errors import OptionError
 from tinyai.frontends.onnx import quantized as writer
 from tinyai.ir import Array
@@ -52,7 +53,7 @@ def test_onnx_runtime_s_kernels_and_tinyai_make_the_same_values(digits: Path) ->
 
 
 def test_openvino_runs_it_too(digits: Path) -> None:
-    compiled = openvino.Core().compile_model(str(digits), "CPU")
+    compiled = in_openvino(openvino.Core(), digits, {})
     images = load_split().held_out.images[:50]
     found = [np.asarray(compiled([image[None]])[0]) for image in images]
     wanted = [run(onnx.load(DIGITS), {"image": image[None]})[0] for image in images]

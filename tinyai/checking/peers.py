@@ -132,9 +132,7 @@ class OpenVino:
         with tempfile.TemporaryDirectory(prefix="tinyai-peer-") as folder:
             file = Path(folder) / f"model{suffix}"
             file.write_bytes(content)
-            compiled = core.compile_model(
-                str(file), "CPU", settings | {"INFERENCE_NUM_THREADS": threads}
-            )
+            compiled = in_openvino(core, file, settings | {"INFERENCE_NUM_THREADS": threads})
         self._names = [each.get_any_name() for each in compiled.inputs]
         self._request = compiled.create_infer_request()
         self._tensor = openvino.Tensor
@@ -149,6 +147,19 @@ class OpenVino:
             self._request.set_input_tensor(number, self._tensor(np.ascontiguousarray(value)))
         self._request.infer()
         return [np.array(each.data) for each in self._request.output_tensors]
+
+
+def in_openvino(core: Any, file: Path, settings: Mapping[str, Any]) -> Any:
+    """A file compiled by OpenVINO's ``Core`` for the CPU.
+
+    On a CPU with AMX, OpenVINO 2026.4 computes floats as bfloat16 unless it is told otherwise, and
+    then finds no kernel for a convolution of int8 activations, whoever wrote the file ("No suitable
+    implementations"); with floats in float32 it runs the same file.
+    """
+    try:
+        return core.compile_model(str(file), "CPU", dict(settings))
+    except RuntimeError:
+        return core.compile_model(str(file), "CPU", {"INFERENCE_PRECISION_HINT": "f32", **settings})
 
 
 def _primitives(model: Any) -> str:

@@ -86,7 +86,9 @@ CODEGEN = {
     **dict.fromkeys(("c", "ctree", "index", "templates", "definitions", "helpers"), 0),
     "placed": 1,
     "shapes": 2,
-    **dict.fromkeys(("steps", "requantization", "line", "quantized_add", "float_add"), 3),
+    **dict.fromkeys(
+        ("steps", "requantization", "line", "quotient", "quantized_add", "float_add"), 3
+    ),
     **dict.fromkeys(("isa.microkernels", "isa.variant", "isa.vectors"), 4),
     "isa": 5,
     "lowered": 6,

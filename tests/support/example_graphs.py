@@ -365,6 +365,17 @@ def _entry(site: Site) -> Iterator[Step]:
     yield Cast(DType.INT8)
 
 
+def quotient(site: Site) -> Iterator[Step]:
+    """Quantization as ONNX writes it."""
+    to = (DType.INT8, DType.UINT8, DType.INT16)[site.rng.integers(3)]
+    yield from site.to(DType.FLOAT32)
+    yield Divide(operand=site.constant(0.01, 4, DType.FLOAT32, channels=False))
+    yield Round(("away", "even", "floor", "cut")[site.rng.integers(4)])
+    yield Add(operand=site.constant(*to.range, DType.FLOAT32, channels=False))
+    yield Clip(to.range[0], to.range[1] - int(site.rng.integers(2)))
+    yield Cast(to)
+
+
 EPILOGUES: dict[str, Callable[[Site], Iterator[Step]]] = {
     "nothing": _nothing,
     "requantize": _requantize,

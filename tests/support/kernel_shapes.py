@@ -16,6 +16,7 @@ from tests.support.example_graphs import (
     any_sum,
     branches,
     onnx_branches,
+    quotient,
     random_array,
     tflite_branches,
     tflite_relu,
@@ -34,6 +35,7 @@ from tinyai.ops import (
     Elementwise,
     FloatAvgPool2d,
     FloatInterpolate,
+    Interleave,
     Interpolate,
     MaxPool2d,
     Sum,
@@ -67,15 +69,17 @@ MIXED = (
     "tflite branches",
     "onnx",
     "onnx branches",
+    "quotient",
 )
 # The one epilogue of rows that are for it.
-ONLY = {"add": "any sum", "lookup": "tables"}
+ONLY = {"add": "any sum", "lookup": "tables", "planes": "quotient"}
 WRITTEN = EPILOGUES | {
     "branches": branches,
     "tflite relu": tflite_relu,
     "tflite branches": tflite_branches,
     "onnx branches": onnx_branches,
     "any sum": any_sum,
+    "quotient": quotient,
 }
 Rng = np.random.Generator
 # Rows of files for one instruction set; others are for files that several share.
@@ -231,6 +235,13 @@ def transpose(rng: Rng) -> Example:
     return Transpose(tuple(map(int, rng.permutation(len(shape))))), (of,)
 
 
+def interleave(rng: Rng) -> Example:
+    """Floats in planes, which become channels."""
+    sides, count = (*CHANNELS, 100, 255, 256, 257, 300), int(rng.integers(2, 9))
+    shape = (pick(rng, (1, 2)), count, *(pick(rng, sides) for _ in range(int(rng.integers(1, 3)))))
+    return Interleave(1), (Type(shape, DType.FLOAT32),)
+
+
 DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
     Dense: dense,
     MaxPool2d: max_pool,
@@ -242,6 +253,7 @@ DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
     Elementwise: elementwise,
     Sum: total,
     Transpose: transpose,
+    Interleave: interleave,
 }
 
 
@@ -278,7 +290,7 @@ def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: R
     result = op.infer(*types)
     inputs = [builder.input(types[0])]
     inputs += [builder.constant(random_array(rng, of)) for of in types[1:]]
-    if result.dtype.is_float:
+    if result.dtype.is_float and epilogue != "quotient":
         epilogue = "exit"
     if not op.takes_epilogue:
         epilogue = "nothing"

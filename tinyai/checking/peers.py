@@ -152,9 +152,9 @@ class OpenVino:
 def in_openvino(core: Any, file: Path, settings: Mapping[str, Any]) -> Any:
     """A file compiled by OpenVINO's ``Core`` for the CPU.
 
-    On a CPU with AMX, OpenVINO 2026.4 computes floats as bfloat16 unless it is told otherwise, and
-    then finds no kernel for a convolution of int8 activations, whoever wrote the file ("No suitable
-    implementations"); with floats in float32 it runs the same file.
+    On a CPU with tiles, OpenVINO 2026.4 computes floats as bfloat16 unless it is told otherwise,
+    and then finds no kernel for a convolution of int8 activations, whoever wrote the file ("No
+    suitable implementations"); with floats in float32 it runs the same file.
     """
     try:
         return core.compile_model(str(file), "CPU", dict(settings))

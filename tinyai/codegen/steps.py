@@ -88,9 +88,15 @@ class Epilogue:
         """Statements that take ``value`` through all steps, or those of ``chain``, and store the
         result in ``out``, where the axes say or ``at`` another place."""
         chain = self.node.epilogue if chain is None else chain
-        lines, result = self._chain(chain, value, dtype, axes)
         at = stored_index(self.graph.stored(self.node.output), axes) if at is None else at
-        return [*lines, Assign(f"out[{at}]", result)]
+        return self.write_to(f"out[{at}]", value, dtype, axes, chain)
+
+    def write_to(
+        self, place: str, value: str, dtype: DType, axes: Sequence[Axis], chain: Sequence[Step]
+    ) -> list[Statement]:
+        """The same for the steps of a chain, with the result in another place."""
+        lines, result = self._chain(chain, value, dtype, axes)
+        return [*lines, Assign(place, result)]
 
     def need(self, *definitions: Definition) -> str:
         """The file then holds these; the name of the last one."""

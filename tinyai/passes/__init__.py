@@ -13,6 +13,7 @@ from tinyai.passes.eliminate_common_subexpressions import eliminate_common_subex
 from tinyai.passes.fold_constants import fold_constants
 from tinyai.passes.fold_pads import fold_pads
 from tinyai.passes.fuse_epilogues import fuse_epilogues
+from tinyai.passes.interleave_planes import interleave_planes
 from tinyai.passes.make_tables import make_tables
 from tinyai.passes.make_unsigned import make_unsigned
 from tinyai.passes.merge_permutes import merge_permutes
@@ -43,6 +44,7 @@ PIPELINE: tuple[Pass, ...] = (
     narrow_steps,
     drop_channels,
     separate_phases,
+    interleave_planes,
     make_tables,
     split_tables,
     remove_unused,
@@ -80,6 +82,7 @@ RULES: Mapping[Pass, Rule] = {
     ),
     # A spread image's channels are taken apart as those of any other.
     separate_phases: Rule(needs={Fact.CHANNELS_DROPPED}, makes={Fact.PHASES}),
+    interleave_planes: Rule(needs={Fact.FUSED, Fact.CHANNELS_LAST, Fact.NARROW_STEPS}),
     make_tables: Rule(
         needs={Fact.NARROW, Fact.NARROW_STEPS, Fact.CHANNELS_DROPPED, Fact.PHASES},
         makes={Fact.TABLES},

@@ -85,12 +85,12 @@ def _joining(graph: Lowered, node: Node) -> list[Copy]:
 def copies_of(graph: Lowered, node: Node) -> list[Copy]:
     """What a node copies, in elements."""
     inputs = graph.types(node.inputs)
-    out = graph.stored(node.output).strides
+    out, first = graph.stored(node.output).strides, graph.stored(node.output).first
     source = graph.stored(node.inputs[0]).strides
     match node.op:
         case Transpose(order):
             shape = graph.type(node.output).shape
-            return [Copy(0, shape, 0, tuple(source[axis] for axis in order), 0, out)]
+            return [Copy(0, shape, 0, tuple(source[axis] for axis in order), first, out)]
         case Slice(begin, steps, shape):
             base = sum(b * s for b, s in zip(begin, source, strict=True))
             taken = tuple(step * s for step, s in zip(steps, source, strict=True))
@@ -124,8 +124,8 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 def _takes(graph: Lowered, node: Node, name: str) -> bool:
     """Copies go from and to any strides, but for a reshape's; what is filled first is dense. A
-    concatenation writes the border around its result."""
-    if name == node.output and isinstance(node.op, Concatenate):
+    concatenation and a transposition write the border around their result."""
+    if name == node.output and isinstance(node.op, Concatenate | Transpose):
         return True
     filled = isinstance(node.op, Pad) and name == node.output
     return not filled and not isinstance(node.op, Reshape) and at_strides(graph, node, name)

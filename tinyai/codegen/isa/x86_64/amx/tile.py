@@ -21,7 +21,7 @@ PATCHES = {1: 4, 2: 2, 3: 1, 4: 1}
 FEWEST = 5
 # Bytes of a product, and of a window, below which vectors are faster: a product of tiles takes as
 # long for few bytes as for 64.
-LEAST, SHORT = 12, 32
+LEAST, SHORT = 16, 32
 # Bytes of a window from which on weights are better read once for two patches.
 LONG = 1024
 

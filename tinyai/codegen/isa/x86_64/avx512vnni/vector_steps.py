@@ -28,6 +28,7 @@ from tinyai.codegen.isa.x86_64.avx512vnni.simd import (
 )
 from tinyai.codegen.line import line_of
 from tinyai.codegen.placed import Placed, stored_index
+from tinyai.codegen.quotient import reciprocal_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, DType, Operand, Step, Type
 from tinyai.ops import steps
@@ -199,15 +200,23 @@ class VectorSteps:
 
     def _stored(self, value: str, dtype: DType, address: str, chain: Sequence[Step]) -> str:
         value = self._name(value, dtype)
-        saturates = _saturates(chain)
-        value, dtype = self._chain(chain[:-2] if saturates else chain, value, dtype)
-        if saturates and dtype is DType.INT32:
+        ending = _ending(chain)
+        first, last = chain[: len(chain) - ending], chain[len(chain) - ending :]
+        value, dtype = self._chain(first, value, dtype, last)
+        if ending == 2 and dtype is DType.INT32:
             dtype = chain[-1].result(dtype)
             return _SATURATE[dtype].format(address, value) + ";"
-        value, dtype = self._chain(chain[-2:] if saturates else (), value, dtype)
+        if last:  # the store cuts off what the cast would
+            value, dtype = self._chain(last[:-1], value, dtype)
+            if dtype.is_float:
+                value = self._name(_cast(value, dtype, DType.INT32), DType.INT32)
+            dtype = last[-1].result(dtype)
         return _STORE[dtype].format(address, value) + ";"
 
-    def _chain(self, chain: Sequence[Step], value: str, dtype: DType) -> tuple[str, DType]:
+    def _chain(
+        self, chain: Sequence[Step], value: str, dtype: DType, after: Sequence[Step] = ()
+    ) -> tuple[str, DType]:
+        """The value after a chain, which other steps come ``after``."""
         bounded: tuple[float, float] | None = None  # by the clip before
         start, begin = dtype, 0
         line = line_of(self.epilogue.graph, chain, dtype)
@@ -220,6 +229,7 @@ class VectorSteps:
             result = step.result(dtype)
             if not (isinstance(step, steps.Cast) and _holds(step.to, bounded)):
                 expression = self._short_scale(step, value, chain[:number], start)
+                expression = expression or self._quotient([*chain[number:], *after], value, dtype)
                 if expression is None:
                     expression = self._expression(step, value, operand, dtype)
                 value = self._name(expression, result)
@@ -254,6 +264,18 @@ class VectorSteps:
         )
         helper = self.need(scale(twice=twice))
         return f"{helper}({shifted}, {multiplier}, {multiplier}, {offset}, {places})"
+
+    def _quotient(self, chain: Sequence[Step], value: str, dtype: DType) -> str | None:
+        """A division of floats by a number in two multiplications."""
+        found = reciprocal_of(self.epilogue.graph, chain) if dtype.is_float else None
+        if found is None:
+            return None
+        high, low = (
+            f"_mm512_set1_ps({literal(n, DType.FLOAT32)})" for n in (found.high, found.low)
+        )
+        if not found.low:
+            return f"_mm512_mul_ps({value}, {high})"
+        return f"_mm512_fmadd_ps({value}, {high}, _mm512_mul_ps({value}, {low}))"
 
     def _name(self, expression: str, dtype: DType) -> str:
         name = self.epilogue.name()
@@ -313,12 +335,15 @@ class VectorSteps:
         return _integer(step, value, operand)
 
 
-def _saturates(chain: Sequence[Step]) -> bool:
-    """Whether a chain ends with the bounds of an 8-bit type and the cast to it."""
+def _ending(chain: Sequence[Step]) -> int:
+    """With how many steps a chain ends that a store takes over: the cast to a narrow type, and in
+    front of it the bounds of an 8-bit one."""
     match chain[-2:]:
-        case [steps.Clip(low, high), steps.Cast(to)]:
-            return to in _SATURATE and (low, high) == to.range
-    return False
+        case [steps.Clip(low, high), steps.Cast(to)] if to in _SATURATE and (low, high) == to.range:
+            return 2
+        case [*_, steps.Cast(DType.INT8 | DType.UINT8 | DType.INT16)]:
+            return 1
+    return 0
 
 
 def _holds(dtype: DType, bounds: tuple[float, float] | None) -> bool:

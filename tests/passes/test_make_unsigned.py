@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,8 +28,11 @@ from tinyai.ops.steps import (
     Cast,
     Clip,
     FixedPointMultiply,
+    Multiply,
+    MultiplyAdd,
     Relu,
     RightShift,
+    Round,
     Subtract,
 )
 from tinyai.ops.window import Window
@@ -106,6 +111,78 @@ def test_an_image_without_a_zero_point_gets_one_that_its_readers_take_off() -> N
     assert second.op == Conv2d(Window((1, 1)), zero_point=128)
     assert [after.type(node.output).dtype for node in after.nodes] == ["uint8", "uint8", "int8"]
     assert [type(step) for step in last.epilogue[:3]] == [Cast, Subtract, Add]
+    assert_same_meaning(before, after)
+
+
+def rounded(
+    builder: Builder, zero_point: float | None, low: float = -128, mode: str = "even"
+) -> tuple[Step, ...]:
+    """A requantization in floats."""
+    scale = Multiply(operand=Operand(builder.constant(np.array(0.37, np.float32))))
+    number = builder.constant(np.array(zero_point or 0, np.float32))
+    plus = (Add(operand=Operand(number)),) if zero_point is not None else ()
+    return (Cast(DType.FLOAT32), scale, Round(mode), *plus, Clip(low, 127), Cast(INT8))
+
+
+def convolutions_in_floats(*, behind: tuple[Step, ...] = (), **options: float | None) -> Builder:
+    builder = Builder("region")
+    x = builder.input(Type(SHAPE, INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    steps = rounded(builder, **{"zero_point": -5, **options})  # type: ignore[arg-type]
+    first = builder.add(Conv2d(Window((1, 1))), [x, weight], steps)
+    builder.add(Conv2d(Window((1, 1)), zero_point=-5), [first, weight], behind)
+    return builder
+
+
+@pytest.mark.parametrize(("zero_point", "larger"), [(-5, 123), (None, 128), (0, 128), (-128, 0)])
+def test_an_image_of_rounded_floats_becomes_unsigned(zero_point: int | None, larger: int) -> None:
+    builder = convolutions_in_floats(zero_point=zero_point)
+    before = builder.graph([builder.nodes[-1].output])
+    after = verify(make_unsigned(before))
+    first, second = after.nodes
+    assert [step.text(str) for step in first.epilogue[-3:]] == [
+        f"add(number_{larger}__float32)",
+        "clip(0, 255)",
+        "cast(uint8)",
+    ]
+    assert second.op == Conv2d(Window((1, 1)), zero_point=123)
+    assert_same_meaning(before, after)
+
+
+@pytest.mark.parametrize("options", [{"zero_point": 0.5}, {"low": -3.5}, {"zero_point": 2.0**24}])
+def test_floats_that_are_no_small_integers_stay_signed(options: dict[str, float]) -> None:
+    builder = convolutions_in_floats(**options)
+    before = builder.graph([builder.nodes[-1].output])
+    assert str(make_unsigned(before)) == str(before)
+
+
+def test_rounding_comes_before_what_is_added() -> None:
+    for order, unsigned in (((2, 3), True), ((3, 2), True), ((3,), False), ((), False)):
+        builder = Builder("region")
+        x = builder.input(Type(SHAPE, INT8))
+        weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+        steps = rounded(builder, -5)
+        steps = (*steps[:2], *(steps[n] for n in order), *steps[4:])
+        first = builder.add(Conv2d(Window((1, 1))), [x, weight], steps)
+        second = builder.add(Conv2d(Window((1, 1)), zero_point=-5), [first, weight])
+        before = builder.graph([second])
+        after = verify(make_unsigned(before))
+        assert (after.type(first).dtype is DType.UINT8) is unsigned, order
+        assert_same_meaning(before, after)
+
+
+def test_floats_of_both_branches_of_a_sum_lose_what_was_added() -> None:
+    builder = convolutions_in_floats()
+    x, y = (node.output for node in builder.nodes)
+    builder.nodes[-1] = replace(builder.nodes[-1], epilogue=rounded(builder, None))
+    builder.tensors[y] = replace(builder.tensors[y], type=Type(SHAPE, INT8))
+    five = Operand(builder.constant(np.array(2.5, np.float32)))
+    inner = MultiplyAdd(0.75, operand=Operand(y, (Cast(DType.FLOAT32),)))
+    chain = (Cast(DType.FLOAT32), Subtract(operand=five), inner, Round("even"))
+    total = builder.add(Elementwise(SHAPE), [x], (*chain, Clip(-128, 127), Cast(INT8)))
+    before = builder.graph([total])
+    after = verify(make_unsigned(before))
+    assert [after.type(node.output).dtype for node in after.nodes] == ["uint8", "uint8", "int8"]
     assert_same_meaning(before, after)
 
 

@@ -12,6 +12,8 @@ from tinyai.ops import Elementwise, steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
 OFFSET = 128
+# Integers up to which floats have every one, and those next to it.
+WHOLE = 1 << 23
 
 
 def make_unsigned(graph: Graph) -> Graph:
@@ -56,12 +58,19 @@ class _Rewriting:
         bounded = bool(bounds) and isinstance(bounds[0], steps.Clip)
         if not bounded or [step.to for step in casts] != [DType.INT8]:
             return None
-        dtype = self.graph.computed(node).dtype
-        if largest_size(self.graph, before, dtype) + OFFSET > INT32_MAX:
-            return None  # the larger zero point might wrap where the other one does not
+        start = dtype = self.graph.computed(node).dtype
         for step in before:
             dtype = step.result(dtype)
-        if dtype is not DType.INT32:
+        zero = before[-1] if before else None
+        known = self.graph.number_operand(zero) if isinstance(zero, steps.Add) else None
+        first = before if known is None else before[:-1]
+        if dtype is DType.INT32:
+            if largest_size(self.graph, before, start) + OFFSET > INT32_MAX:
+                return None  # the larger zero point might wrap where the other one does not
+        elif dtype is DType.FLOAT32:
+            if not (first and isinstance(first[-1], steps.Round) and _are_whole(bounds, known)):
+                return None  # what is 128 larger might be rounded elsewhere
+        else:
             return None
         moved = [
             replace(step, low=step.low + OFFSET, high=step.high + OFFSET)
@@ -69,11 +78,8 @@ class _Rewriting:
             else steps.Cast(DType.UINT8)
             for step in bounds
         ]
-        zero = before[-1] if before else None
-        known = self.graph.number_operand(zero) if isinstance(zero, steps.Add) else None
-        if known is None:
-            return (*before, self._plus(steps.Add, np.array(0, np.int32)), *moved)
-        return (*before[:-1], self._plus(steps.Add, known), *moved)
+        number = np.zeros((), dtype.numpy) if known is None else known
+        return (*first, self._plus(steps.Add, number), *moved)
 
     def _takes(self, reader: Node, name: str) -> bool:
         """Whether a node can take a zero point off the tensor at each place where it reads it."""
@@ -88,22 +94,27 @@ class _Rewriting:
 
     def _moved(self, chain: Sequence[Step]) -> tuple[Step, ...]:
         """Steps that widen a tensor, for one that is 128 larger."""
-        zero = chain[1] if len(chain) > 1 else None
+        widen, *rest = chain
+        zero = rest[0] if rest else None
         known = self.graph.number_operand(zero) if isinstance(zero, steps.Subtract) else None
-        if known is None:
-            return (chain[0], self._plus(steps.Subtract, np.array(0, np.int32)), *chain[1:])
-        return (chain[0], self._plus(steps.Subtract, known), *chain[2:])
+        if known is None or not _are_whole((), known):
+            known = np.zeros((), widen.result(DType.INT8).numpy)
+        else:
+            rest = rest[1:]
+        return (widen, self._plus(steps.Subtract, known), *rest)
 
     def _plus(self, kind: type[steps.Add | steps.Subtract], number: Array) -> Step:
         """A step whose number is 128 larger."""
-        return kind(operand=Operand(self._constant(number + np.int32(OFFSET))))
+        return kind(operand=Operand(self._constant(number + number.dtype.type(OFFSET))))
 
     def _constant(self, value: Array) -> str:
         """Name of a constant number; made where there is none."""
+        dtype = DType.FLOAT32 if value.dtype == np.float32 else DType.INT32
         name = f"number_{int(value.reshape(-1)[0])}_{'x'.join(map(str, value.shape))}"
+        name += "_float32" if dtype.is_float else ""
         if name not in self.constants:
             self.constants[name] = value
-            self.tensors[name] = Tensor(name, Type(value.shape, DType.INT32))
+            self.tensors[name] = Tensor(name, Type(value.shape, dtype))
         return name
 
     def run(self, chosen: set[str]) -> Graph:
@@ -145,4 +156,12 @@ class _Rewriting:
 
 def _widens(chain: Sequence[Step]) -> bool:
     """Whether steps begin with the widening of a tensor."""
-    return bool(chain) and chain[0] == steps.Cast(DType.INT32)
+    return bool(chain) and chain[0] in (steps.Cast(DType.INT32), steps.Cast(DType.FLOAT32))
+
+
+def _are_whole(bounds: Sequence[Step], number: Array | None) -> bool:
+    """Whether bounds and a number are integers that floats have, with all sums of them."""
+    clips = (step for step in bounds if isinstance(step, steps.Clip))
+    numbers = [end for step in clips for end in (step.low, step.high)]
+    numbers += [] if number is None else number.reshape(-1).tolist()
+    return all(each == round(each) and abs(each) <= WHOLE for each in numbers)

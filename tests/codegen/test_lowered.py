@@ -21,7 +21,7 @@ from tinyai.codegen.schedules import with_schedules
 from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.errors import GraphError
 from tinyai.ir import Builder, DType, Graph, Type, print_graph, verify
-from tinyai.ops import Concatenate, Conv2d, Elementwise, Reshape
+from tinyai.ops import Concatenate, Conv2d, Elementwise, Reshape, Transpose
 from tinyai.ops.steps import Relu
 from tinyai.ops.window import Window
 from tinyai.target import Target
@@ -142,6 +142,22 @@ def test_an_image_gets_the_border_that_windows_read() -> None:
 def test_an_image_without_a_use_for_a_border_has_none(graph: Graph) -> None:
     lowered = scheduled(graph)
     assert decisions(with_borders(lowered)) == decisions(lowered)
+
+
+@pytest.mark.parametrize("channels", [3, 20])
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8])
+def test_a_transposed_image_gets_a_border_where_its_reader_turns_no_signs(
+    dtype: DType, channels: int
+) -> None:
+    builder = Builder("g")
+    planes = builder.input(Type((1, channels, 20, 20), dtype))
+    image = builder.add(Transpose((0, 2, 3, 1)), [planes])
+    weight = builder.constant(np.ones((16, 3, 3, channels), np.int8))
+    window = Window((3, 3), padding=(1, 1, 1, 1))
+    graph = builder.graph([builder.add(Conv2d(window), [image, weight])])
+    lowered = with_borders(with_schedules(chosen(graph, "avx512vnni"), {}))
+    assert (image in lowered.storage) is (dtype is DType.UINT8)
+    verify_lowered(lowered)
 
 
 def test_kernels_without_a_form_for_borders_read_copies() -> None:

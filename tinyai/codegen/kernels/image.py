@@ -71,6 +71,12 @@ def takes_image(graph: Lowered, node: Node, name: str) -> bool:
     return name not in node.inputs[1:] and as_image and (whole or not operand)
 
 
+def takes_border(graph: Lowered, name: str) -> bool:
+    """Whether a kernel that moves an image writes the border too, if the image is stored with one:
+    not where its readers turn signs. A copy with a border turns them once, not at each load."""
+    return graph.stored(name).border is None or graph.type(name).dtype is graph.bytes_are
+
+
 def border_of(stored: Storage, epilogue: Epilogue) -> Code:
     """Writes the border of a result, if any."""
     if stored.border is None:

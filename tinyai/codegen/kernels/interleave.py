@@ -12,7 +12,7 @@ from tinyai.codegen.ctree import Assign, Code, Declare, For, let, nest
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.vectors import Vectors, no_vector
-from tinyai.codegen.kernels.image import border_of
+from tinyai.codegen.kernels.image import border_of, takes_border
 from tinyai.codegen.kernels.layout import Copy
 from tinyai.codegen.kernels.work_stealing import axis_share, cut
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared
@@ -34,7 +34,7 @@ class Planes(Prepared):
     vectors: Vectors | None
 
     def takes(self, graph: Lowered, name: str) -> bool:
-        return name == self.node.output
+        return name == self.node.output and takes_border(graph, name)
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
         copy, out = _copy(graph, self.node), graph.stored(self.node.output)

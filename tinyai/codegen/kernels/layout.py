@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tinyai.codegen.c import literal
 from tinyai.codegen.ctree import Assign, Code, For, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels.image import border_of
+from tinyai.codegen.kernels.image import border_of, takes_border
 from tinyai.codegen.lowered import Kernel, Lowered, at_strides, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import Node
@@ -126,7 +126,7 @@ def _takes(graph: Lowered, node: Node, name: str) -> bool:
     """Copies go from and to any strides, but for a reshape's; what is filled first is dense. A
     concatenation and a transposition write the border around their result."""
     if name == node.output and isinstance(node.op, Concatenate | Transpose):
-        return True
+        return isinstance(node.op, Concatenate) or takes_border(graph, name)
     filled = isinstance(node.op, Pad) and name == node.output
     return not filled and not isinstance(node.op, Reshape) and at_strides(graph, node, name)
 

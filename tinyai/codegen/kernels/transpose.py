@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tinyai.codegen.ctree import Call, Code, nest
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
-from tinyai.codegen.kernels.image import border_of
+from tinyai.codegen.kernels.image import border_of, takes_border
 from tinyai.codegen.kernels.layout import Copy, copies_of
 from tinyai.codegen.kernels.work_stealing import share
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared, at_strides
@@ -60,7 +60,8 @@ class Turned(Prepared):
     def takes(self, graph: Lowered, name: str) -> bool:
         """At strides that leave squares: the fewest loops may be more than of dense tensors."""
         squares = not isinstance(_matrices(graph, self.node), str)
-        return squares and (name == self.node.output or at_strides(graph, self.node, name))
+        result = name == self.node.output and takes_border(graph, name)
+        return squares and (result or at_strides(graph, self.node, name))
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
         matrices = _matrices(graph, self.node)

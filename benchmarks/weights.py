@@ -35,7 +35,7 @@ from tvm import relay
 
 from benchmarks import workloads
 from benchmarks.workloads import Array
-from tinyai.codegen.constants import Constant
+from tinyai.codegen.constants import ConstantArray
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.source import graph_from_region
 
@@ -177,7 +177,7 @@ def _numbers(weights: Array) -> str:
 
 def in_strings(weights: Sequence[Array]) -> str:
     """Source with string literals, by tinyai's own writer."""
-    arrays = "".join(Constant.of(f"w{i}", w).definition for i, w in enumerate(weights))
+    arrays = "".join(ConstantArray.of(f"w{i}", w).definition for i, w in enumerate(weights))
     return ABI + arrays + _pointers(weights) + _run(weights)
 
 

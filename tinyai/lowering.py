@@ -240,7 +240,7 @@ def require_requantized_means(calls: Collection[Call], how: Arithmetic) -> None:
             require(fits, f"{how.whose} arithmetic of mean", found, "mean, then requantize")
 
 
-class _Trial(Walk):
+class _TrialWalk(Walk):
     """What lies outside becomes an input."""
 
     def tensor(self, expr: Expr) -> str:
@@ -255,7 +255,7 @@ class _Trial(Walk):
 
 def _try_lowering(calls: Collection[Call], rounding: Rounding) -> None:
     """Lower ``calls`` into a graph that is thrown away; what lies outside becomes its inputs."""
-    trial = _Trial("trial", rounding)
+    trial = _TrialWalk("trial", rounding)
     for call in calls:
         with blaming(call):
             trial.lower(call)

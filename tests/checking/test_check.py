@@ -27,8 +27,8 @@ from tinyai.backend import compile_graph
 from tinyai.checking import code
 from tinyai.checking import opponents as opponents_
 from tinyai.checking.check import ROUNDINGS, first_other_layer
-from tinyai.checking.onnxruntime import OnnxRuntime
-from tinyai.checking.result import Comparison, FirstDifference, Line
+from tinyai.checking.onnxruntime import OnnxRuntimeOracle
+from tinyai.checking.result import ArithmeticLine, Comparison, FirstDifference
 from tinyai.cli import main
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.frontends.relay.whole import network_of
@@ -143,12 +143,12 @@ def test_what_onnx_runtime_computes_in_floats_is_told_where_values_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = onnx_file(tmp_path)
-    assert OnnxRuntime(file, ["x"]).in_floats() == []
+    assert OnnxRuntimeOracle(file, ["x"]).in_floats() == []
     mean = onnx.helper.make_node("ReduceMean", ["x"], ["y"], name="mean", axes=[2, 3])
     onnx.save(quantized(Model((mean,), {"x": (1, 4, 6, 6)}), "int8")[0], file)
-    results = OnnxRuntime.results
+    results = OnnxRuntimeOracle.results
     monkeypatch.setattr(
-        OnnxRuntime, "results", lambda *args: [[v + 1 for v in r] for r in results(*args)]
+        OnnxRuntimeOracle, "results", lambda *args: [[v + 1 for v in r] for r in results(*args)]
     )
     found = tinyai.check(file, samples=1)
     assert not found.equal
@@ -429,7 +429,7 @@ def test_names_of_the_model_cannot_write_to_the_terminal() -> None:
     layer = FirstDifference(
         *(0, 1, ("\x1b[31mred", "y" * 999), "conv2d", "float32[1]", "a", "b"),
         *((0,), math.inf, math.nan, 1, 1),
-        arithmetic=(Line("result of layer 0 (\x1b[31mred)", 1),),
+        arithmetic=(ArithmeticLine("result of layer 0 (\x1b[31mred)", 1),),
     )
     whole = Comparison("m\x07.onnx", "c", "o", "onnx", 1, 0, (), layer, ("\x1b",))
     assert not any(ord(c) < 32 and c != "\n" for c in str(whole))

@@ -46,7 +46,7 @@ from tests.support.paths import ROOT
 from tinyai.backend import Compiled, compile_graph, lower, write
 from tinyai.codegen import templates
 from tinyai.codegen.c import comment_text, identifier, literal
-from tinyai.codegen.constants import Constant
+from tinyai.codegen.constants import ConstantArray
 from tinyai.codegen.index import Axis, element, merge_dims
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.lowered import Lowered
@@ -349,7 +349,7 @@ def test_constants_are_the_same_bytes_behind_the_compiler(compiler: str, tmp_pat
     for template in ("language.h.j2", "constants.h.j2"):
         lines.append(files("tinyai.codegen").joinpath("templates", template).read_text())
     lines[-1] = lines[-1].split("#}\n", 1)[1]
-    lines += [Constant.of(name, value).definition for name, value in arrays.items()]
+    lines += [ConstantArray.of(name, value).definition for name, value in arrays.items()]
     lines.append("int main(void) {")
     for name, value in arrays.items():
         lines.append(f"if ((uintptr_t){name} % 64 != 0) return 1;")

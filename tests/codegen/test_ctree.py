@@ -8,7 +8,7 @@ from tests.support.c_checks import assert_warning_free
 from tinyai.codegen.ctree import (
     Assign,
     Block,
-    Call,
+    CallStatement,
     Code,
     Comment,
     Declare,
@@ -64,7 +64,7 @@ def example() -> Code:
         ),
         While(
             "total > 0",
-            Block(Call("note", "total", 3)),
+            Block(CallStatement("note", "total", 3)),
             If("total < 9", "return;"),
             "",
             "--total;",

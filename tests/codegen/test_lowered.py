@@ -15,7 +15,7 @@ from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.isa import variants_of
 from tinyai.codegen.isa.portable.generic import VARIANT as GENERIC
 from tinyai.codegen.kernels import KERNELS, choose_kernels
-from tinyai.codegen.lowered import Choice, Lowered, Prepared, print_lowered, verify_lowered
+from tinyai.codegen.lowered import KernelChoice, Lowered, Prepared, print_lowered, verify_lowered
 from tinyai.codegen.placed import Storage, Subview
 from tinyai.codegen.schedules import with_schedules
 from tinyai.codegen.shapes.schedule import Schedule, Tile
@@ -224,7 +224,7 @@ def rows(kernel: str, *outputs: str) -> Callable[[Lowered], Lowered]:
             node, fits = graph.makers[name], row.op is type(graph.makers[name].op)
             prepared = row.prepare(graph, node) if fits else found[name].prepared
             assert isinstance(prepared, Prepared)
-            found[name] = Choice(row, prepared)
+            found[name] = KernelChoice(row, prepared)
         return replace(graph, variants={GENERIC: found})
 
     return changed

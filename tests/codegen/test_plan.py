@@ -24,14 +24,14 @@ from tinyai.codegen.concatenate_in_place import in_place
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.lowered import (
     ALIGNMENT,
-    Choice,
     Kernel,
+    KernelChoice,
     Lowered,
     verify_lowered,
     written,
 )
 from tinyai.codegen.plan import (
-    Block,
+    LiveBytes,
     Location,
     MemoryPlan,
     Space,
@@ -53,17 +53,17 @@ SETTINGS = settings(deadline=None, derandomize=True, max_examples=150)
 
 
 @st.composite
-def block_lists(draw: st.DrawFn) -> list[Block]:
+def block_lists(draw: st.DrawFn) -> list[LiveBytes]:
     rows = draw(
         st.lists(st.tuples(st.integers(1, 20), st.integers(0, 12), st.integers(0, 6)), max_size=14)
     )
     return [
-        Block(f"b{n}", size * ALIGNMENT, first, first + length)
+        LiveBytes(f"b{n}", size * ALIGNMENT, first, first + length)
         for n, (size, first, length) in enumerate(rows)
     ]
 
 
-def greedy_by_size(blocks: Sequence[Block]) -> int:
+def greedy_by_size(blocks: Sequence[LiveBytes]) -> int:
     """Size of the arena when the largest blocks go first, each to the lowest free offset."""
     ends: dict[int, int] = {}  # by number of the block
     starts: dict[int, int] = {}
@@ -88,7 +88,7 @@ def greedy_by_size(blocks: Sequence[Block]) -> int:
 
 @SETTINGS
 @given(block_lists())
-def test_blocks_that_live_at_the_same_time_never_overlap(blocks: list[Block]) -> None:
+def test_blocks_that_live_at_the_same_time_never_overlap(blocks: list[LiveBytes]) -> None:
     offsets, size = place(blocks)
     assert set(offsets) == {block.name for block in blocks}
     for block in blocks:
@@ -103,28 +103,30 @@ def test_blocks_that_live_at_the_same_time_never_overlap(blocks: list[Block]) ->
 
 @SETTINGS
 @given(block_lists())
-def test_offsets_are_multiples_of_the_alignment(blocks: list[Block]) -> None:
+def test_offsets_are_multiples_of_the_alignment(blocks: list[LiveBytes]) -> None:
     offsets, _ = place(blocks)
     assert all(offset % ALIGNMENT == 0 for offset in offsets.values())
 
 
 @SETTINGS
 @given(block_lists())
-def test_size_lies_between_the_lower_bound_and_greedy_by_size(blocks: list[Block]) -> None:
+def test_size_lies_between_the_lower_bound_and_greedy_by_size(blocks: list[LiveBytes]) -> None:
     _, size = place(blocks)
     assert lower_bound(blocks) <= size <= greedy_by_size(blocks)
 
 
 @SETTINGS
 @given(block_lists())
-def test_lower_bound_is_the_largest_sum_that_is_alive_at_any_node(blocks: list[Block]) -> None:
+def test_lower_bound_is_the_largest_sum_that_is_alive_at_any_node(blocks: list[LiveBytes]) -> None:
     sums = [sum(b.bytes for b in blocks if b.first <= at <= b.last) for at in range(20)]
     assert lower_bound(blocks) == max(sums)
 
 
 @SETTINGS
 @given(block_lists(), st.randoms(use_true_random=False))
-def test_order_of_the_blocks_does_not_change_the_plan(blocks: list[Block], random: Random) -> None:
+def test_order_of_the_blocks_does_not_change_the_plan(
+    blocks: list[LiveBytes], random: Random
+) -> None:
     shuffled = list(blocks)
     random.shuffle(shuffled)
     assert place(shuffled) == place(blocks)
@@ -141,7 +143,7 @@ def test_placements_other_than_by_size_are_tried_and_the_smallest_wins(
     blocks: list[tuple[int, int, int]],
 ) -> None:
     """The second needs a round in which blocks that ended above the bound go first."""
-    named = [Block(f"b{n}", *numbers) for n, numbers in enumerate(blocks)]
+    named = [LiveBytes(f"b{n}", *numbers) for n, numbers in enumerate(blocks)]
     assert greedy_by_size(named) > lower_bound(named)
     assert place(named)[1] == lower_bound(named)
 
@@ -251,7 +253,7 @@ def joined(graph: Graph, scratch: Mapping[str, int] | None = None) -> Lowered:
 
     prepare = written(lambda *_: None, takes)
     rows = {
-        node.output: Choice(Kernel("numpy", type(node.op), prepare), prepare(graph, node))
+        node.output: KernelChoice(Kernel("numpy", type(node.op), prepare), prepare(graph, node))
         for node in graph.nodes
     }
     return in_place(Lowered.of(graph, {IsaVariant("numpy", ("scalar",)): rows}), scratch or {})

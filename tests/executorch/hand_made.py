@@ -18,7 +18,7 @@ from torch.export import ExportedProgram, export
 from tests.support.example_graphs import Network
 from tinyai.backend import pipeline, tinyai_backend
 from tinyai.frontends.executorch import backend
-from tinyai.frontends.executorch.edge import EdgeGraph, Port, ends_of, handles_of
+from tinyai.frontends.executorch.edge import EdgeGraph, EdgePort, ends_of, handles_of
 from tinyai.ir import Array, Builder, DType, Graph, Type
 from tinyai.reference import run_graph
 from tinyai.target import Target
@@ -77,10 +77,10 @@ def sample(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(-128, 128, shape, np.int8)
 
 
-def port_of(node: torch.fx.Node) -> Port:
+def port_of(node: torch.fx.Node) -> EdgePort:
     value = node.meta["val"]
     dtype = str(value.dtype).removeprefix("torch.")
-    return Port(node.name, dtype, tuple(value.shape), tuple(value.dim_order()))
+    return EdgePort(node.name, dtype, tuple(value.shape), tuple(value.dim_order()))
 
 
 def lowered(

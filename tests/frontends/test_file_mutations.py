@@ -17,7 +17,7 @@ import pytest
 from tests.support.oracle import Array
 from tests.support.paths import MODELS, ROOT
 from tests.support.random_onnx import run as run_onnx
-from tinyai.checking.litert import LiteRT
+from tinyai.checking.litert import LiteRTOracle
 from tinyai.errors import EnvironmentProblem
 
 FEW, MANY = 100, 1000
@@ -53,7 +53,7 @@ def check(form: str, first: int, end: int, folder: Path, compared: int) -> Count
 
 def _by_litert(file: Path, inputs: Sequence[Array], results: Sequence[Array]) -> str:
     try:
-        (expected,) = LiteRT(file.read_bytes()).results([tuple(inputs)])
+        (expected,) = LiteRTOracle(file.read_bytes()).results([tuple(inputs)])
     except EnvironmentProblem:
         return "not run"
     if len(expected) < len(results):

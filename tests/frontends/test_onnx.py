@@ -33,7 +33,7 @@ from tests.support.random_onnx import (
     write,
 )
 from tests.support.structure import structure
-from tinyai.checking.onnxruntime import OnnxRuntime
+from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.errors import BoundaryError, ModelError, OptionError, TinyAIError
 from tinyai.frontends.files import network_of_file
 from tinyai.ir import Array
@@ -74,7 +74,7 @@ def assert_equal_to_onnx_runtime(file: Path) -> None:
     """All values of 20 inputs, the C and ONNX Runtime."""
     read = network_of_file(file, ONNX)
     runner = Runner(read.graph, Target(isa="native", rounding="onnx"))
-    opponent = OnnxRuntime(file, [port.name for port in read.inputs])
+    opponent = OnnxRuntimeOracle(file, [port.name for port in read.inputs])
     rng = np.random.default_rng(0)
     samples = [[drawn(port, rng) for port in read.inputs] for _ in range(INPUTS)]
     for sample, wanted in zip(samples, opponent.results(samples), strict=True):
@@ -436,7 +436,7 @@ def test_a_large_bias_is_the_integers_that_the_file_has(scale: float, tmp_path: 
     x = np.full((1, 128, 3, 3), 127, np.int8)
     (found,) = computed(network(proto, tmp_path), {"x": x})
     assert found.ravel().tolist() == [3, -5, 17, 11]
-    ((wanted,),) = OnnxRuntime(tmp_path / "model.onnx", ["x"]).results([(x,)])
+    ((wanted,),) = OnnxRuntimeOracle(tmp_path / "model.onnx", ["x"]).results([(x,)])
     assert_same(found, wanted, "a large bias, and ONNX Runtime")
 
 

@@ -21,7 +21,7 @@ from tests.support.random_tflite import Writer, random_file
 from tests.support.structure import structure
 from tests.support.tflite_models import Tensor, one_operator
 from tinyai.checking.check import check as check_code
-from tinyai.checking.litert import LiteRT
+from tinyai.checking.litert import LiteRTOracle
 from tinyai.errors import BoundaryError, ModelError, OptionError
 from tinyai.frontends.files import network_of_file
 from tinyai.frontends.relay import whole as relay
@@ -64,7 +64,7 @@ def samples_of(network: Network) -> list[list[Array]]:
 def check(content: bytes, network: Network) -> None:
     samples = samples_of(network)
     runner = Runner(network.graph, NATIVE)
-    for sample, expected in zip(samples, LiteRT(content).results(samples), strict=True):
+    for sample, expected in zip(samples, LiteRTOracle(content).results(samples), strict=True):
         for found, wanted in zip(runner(*sample), expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.faults import NO_KERNEL, broken, raises
 from tinyai.ops import MaxPool2d, Slice
-from tinyai.partition.division import _Group, divide
+from tinyai.partition.division import _BuildGroup, divide
 from tinyai.partition.groups import groups_of
-from tinyai.partition.model import Model
+from tinyai.partition.model import ItemModel
 from tinyai.patterns import computes
 from tinyai.qdq.operands import tuple_of
 from tinyai.report import Reason
@@ -35,7 +35,7 @@ IMAGE = SourceType((1, 4, 4, 8), "float32")
 GRID = constant(0.5, "float32"), constant(0, "int32")
 
 
-class Calls(Model[Expr]):
+class Calls(ItemModel[Expr]):
     """A model whose items are the calls below a result and its parameters."""
 
     rounding = Rounding("torch")
@@ -186,7 +186,7 @@ def test_a_division_ends_where_the_blame_is_on_what_no_region_has(
 ) -> None:
     model = network()
     whim = {model.order[0]: model.reason(model.order[0], Refusal("a whim", "", ""))}
-    monkeypatch.setattr(_Group, "_floats", lambda *_: whim)
+    monkeypatch.setattr(_BuildGroup, "_floats", lambda *_: whim)
     division = divide(model, SCALAR, {})
     assert division.regions == ()
     assert len(division.left) == len(model.order) - 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tinyai.quantizer.config import OBSERVERS, QuantConfig
-from tinyai.quantizer.observers import BINS, Histogram, Observer, Range, Seen
+from tinyai.quantizer.observers import BINS, Histogram, Observer, Seen, ValueRange
 from tinyai.quantizer.params import Array, grid
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -101,7 +101,7 @@ def test_the_moving_average_goes_by_the_numbers_of_the_samples() -> None:
     observer = Observer(QuantConfig(observer="average", momentum=0.75))
     states = [observer.see(i, np.array([-v, 2 * v])) for i, v in enumerate((1.0, 5.0, 9.0))]
     wanted = 0.75 * (0.75 * 1 + 0.25 * 5) + 0.25 * 9
-    assert observer.range(reduce(Seen.merge, reversed(states))) == Range(-wanted, 2 * wanted)
+    assert observer.range(reduce(Seen.merge, reversed(states))) == ValueRange(-wanted, 2 * wanted)
 
 
 def test_a_percentile_leaves_out_the_share_that_it_says() -> None:
@@ -112,7 +112,7 @@ def test_a_percentile_leaves_out_the_share_that_it_says() -> None:
     assert abs(found.high - 1) <= width
     assert abs(found.low + 1) <= width
     kept = Observer(QuantConfig(observer="percentile", percentile=100))
-    assert kept.range(kept.see(0, values)) == Range(-50.0, 50.0)
+    assert kept.range(kept.see(0, values)) == ValueRange(-50.0, 50.0)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

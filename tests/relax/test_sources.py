@@ -31,7 +31,7 @@ from tests.relax.nets import (
 )
 from tests.support.paths import MODELS
 from tests.support.structure import structure
-from tinyai.checking.litert import LiteRT
+from tinyai.checking.litert import LiteRTOracle
 from tinyai.errors import ModelError, UsageWarning
 from tinyai.frontends.executorch.edge import graph_of as executorch_graph_of
 from tinyai.frontends.relax.division import regions_of
@@ -102,7 +102,7 @@ def test_a_tflite_file_is_one_region_and_equals_litert_s_reference_kernels(name:
     shape = [int(dim) for dim in mod["main"].params[0].ty.shape.values]
     drawn = np.random.default_rng(2)
     inputs = [drawn.integers(-128, 128, shape, dtype=np.int8) for _ in range(COUNT)]
-    wanted = LiteRT(file.read_bytes()).results([(each,) for each in inputs])
+    wanted = LiteRTOracle(file.read_bytes()).results([(each,) for each in inputs])
     for given, expected in zip(inputs, wanted, strict=True):
         assert_equal(run(executable, [given]), expected)
 

@@ -18,7 +18,7 @@ from benchmarks.page.browser import NARROW, WIDE, Browser, browser, missing
 from tests.support.example_graphs import branching_network, tiled_network
 from tests.support.pages import HOSTILE, host_row, hostile_page, long_chain, page_of
 from tests.support.paths import MODELS
-from tinyai.checking.result import Comparison, FirstDifference, Line, Output
+from tinyai.checking.result import ArithmeticLine, Comparison, FirstDifference, Output
 from tinyai.frontends.files import explain_file
 from tinyai.qdq import FloatOperator
 from tinyai.quantizer.layer_row import LayerRow
@@ -152,7 +152,7 @@ COMPARISON = json.loads(
         outputs=(Output(HOSTILE, "int8[2]", 2, 1, 0, (1,), 3, 4), Output("equal", "int8[2]", 2)),
         first=FirstDifference(
             *(3, 9, (HOSTILE,), "conv2d", "int8[2]", "code", "reference", (1,), 3, 4, 1, 2),
-            (Line("sum of 2 products", 7), Line(HOSTILE, 4, 1)),
+            (ArithmeticLine("sum of 2 products", 7), ArithmeticLine(HOSTILE, 4, 1)),
         ),
         notes=(HOSTILE,),
     ).json()

@@ -20,7 +20,7 @@ import pytest
 from tests.support import compilers
 from tests.support.paths import DRIVERS
 from tinyai.backend import Compiled
-from tinyai.codegen.constants import Constant
+from tinyai.codegen.constants import ConstantArray
 from tinyai.ir import Array, Type
 
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -161,12 +161,12 @@ def run_command(command: Sequence[str]) -> str:
 
 def generate_wrong_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """C whose constants of int8 are in other places."""
-    right = Constant.of
+    right = ConstantArray.of
 
-    def wrong(name: str, value: Array) -> Constant:
+    def wrong(name: str, value: Array) -> ConstantArray:
         return right(name, np.roll(value, 1) if value.dtype == np.int8 else value)
 
-    monkeypatch.setattr(Constant, "of", wrong)
+    monkeypatch.setattr(ConstantArray, "of", wrong)
 
 
 def _header(inputs: int, types: Sequence[Type]) -> bytes:

@@ -18,6 +18,7 @@ from tinyai.ops import (
     Conv2d,
     Dense,
     Elementwise,
+    Interleave,
     MaxPool2d,
     Pad,
     Reshape,
@@ -441,7 +442,7 @@ def assert_transposed_at_the_ends(graph: Graph) -> None:
     """Every operator works in NHWC, and at most one transposition belongs to each input and output:
     it meets nothing else than elementwise nodes and reshapes on the way there."""
     assert {getattr(node.op, "layout", "NHWC") for node in graph.nodes} == {"NHWC"}
-    moving = [node for node in graph.nodes if isinstance(node.op, Transpose)]
+    moving = [node for node in graph.nodes if isinstance(node.op, Transpose | Interleave)]
     simple = {
         node.output: node for node in graph.nodes if isinstance(node.op, Elementwise | Reshape)
     }

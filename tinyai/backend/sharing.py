@@ -18,7 +18,7 @@ from tinyai.backend.named_data import NamedData, NamedDataStore
 from tinyai.c_head import CODE, head_of, is_generated, with_lines
 from tinyai.codegen.c import DTYPES
 from tinyai.codegen.c_source import CSource, Part, Piece
-from tinyai.codegen.constants import APART, Constant
+from tinyai.codegen.constants import APART, ConstantArray
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.schedules import candidates_of
 from tinyai.codegen.shapes.schedule import Schedule
@@ -94,7 +94,7 @@ def stored(source: CSource, pieces: set[Piece]) -> tuple[bytes, NamedData]:
     """A program's C without its constants and without these pieces, and both as named data."""
     store, parts, apart = NamedDataStore(), list[Part](), dict[str, str]()
     for part in source.parts:
-        if isinstance(part, Constant):
+        if isinstance(part, ConstantArray):
             parts += [part.place] if apart else [APART, part.place]
             apart[part.name] = part.c_type
             store.add(part.name, part.data, ALIGNMENT)
@@ -123,7 +123,7 @@ def whole(text: str, data: NamedData) -> str:
         if kind == CODE:
             lines[_include(key)] = data[key].decode()
         else:
-            constant = Constant(key, np.frombuffer(data[key], DTYPES[kind].numpy))
+            constant = ConstantArray(key, np.frombuffer(data[key], DTYPES[kind].numpy))
             lines[constant.place] = constant.definition
     return with_lines(text, lines)
 

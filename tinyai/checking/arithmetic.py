@@ -11,7 +11,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from tinyai.checking.result import Line, Number
+from tinyai.checking.result import ArithmeticLine, Number
 from tinyai.ir import Array, Graph, Node, Operand, Step
 from tinyai.ops import Elementwise
 from tinyai.ops.contraction import Contraction
@@ -22,19 +22,21 @@ Index = tuple[int, ...]
 
 def arithmetic(
     graph: Graph, node: Node, values: Mapping[str, Array], index: Index
-) -> tuple[Line, ...]:
+) -> tuple[ArithmeticLine, ...]:
     """How one element of a node's result comes about; ``values`` holds what the node reads."""
     return tuple(_lines(graph, node, values, index))
 
 
-def _lines(graph: Graph, node: Node, values: Mapping[str, Array], index: Index) -> Iterator[Line]:
+def _lines(
+    graph: Graph, node: Node, values: Mapping[str, Array], index: Index
+) -> Iterator[ArithmeticLine]:
     value = node.op.reference(*(values[name] for name in node.inputs))
     if isinstance(node.op, Contraction):
         yield from _products(node, values, index)
     elif isinstance(node.op, Elementwise):
-        yield Line(f"{_named(graph, node.inputs[0])}, {value.dtype}", _at(value, index))
+        yield ArithmeticLine(f"{_named(graph, node.inputs[0])}, {value.dtype}", _at(value, index))
     else:
-        yield Line(str(node.op), _at(value, index))
+        yield ArithmeticLine(str(node.op), _at(value, index))
     for step in node.epilogue:
         operand = None
         if step.operand is not None:
@@ -42,34 +44,34 @@ def _lines(graph: Graph, node: Node, values: Mapping[str, Array], index: Index) 
             operand = _after(step.operand, values, value.shape)
         value = step.reference(value, operand)
         said = None if operand is None else _at(np.broadcast_to(operand, value.shape), index)
-        yield Line(_said(step, index, said), _at(value, index))
+        yield ArithmeticLine(_said(step, index, said), _at(value, index))
 
 
-def _products(node: Node, values: Mapping[str, Array], index: Index) -> Iterator[Line]:
+def _products(node: Node, values: Mapping[str, Array], index: Index) -> Iterator[ArithmeticLine]:
     """A sum of products in its parts, by the operator's own reference: it is linear."""
     assert isinstance(node.op, Contraction)
     data, weight = (values[name] for name in node.inputs)
     zero = node.op.zero_point
     plain = node.op.with_zero_point(0)
     count = _at(plain.reference(np.ones_like(data), np.ones_like(weight)), index)
-    yield Line(
+    yield ArithmeticLine(
         f"{node.op.name}: sum of {count} products of data and weight",
         _at(plain.reference(data, weight), index),
     )
     if zero:
         weights = _at(plain.reference(np.ones_like(data), weight), index)
         total = _at(node.op.reference(data, weight), index)
-        yield Line(f"less zero point {zero} times sum of weights {weights}", total)
+        yield ArithmeticLine(f"less zero point {zero} times sum of weights {weights}", total)
 
 
 def _operand(
     graph: Graph, operand: Operand, values: Mapping[str, Array], shape: Index, index: Index
-) -> Iterator[Line]:
+) -> Iterator[ArithmeticLine]:
     """What an operand goes through before a step reads it; nothing of a constant without steps."""
     value = np.broadcast_to(values[operand.tensor], shape)
     if operand.tensor in graph.constants and not operand.steps:
         return
-    yield Line(f"{_named(graph, operand.tensor)}, {value.dtype}", _at(value, index), 1)
+    yield ArithmeticLine(f"{_named(graph, operand.tensor)}, {value.dtype}", _at(value, index), 1)
     for step in operand.steps:
         inner = None
         if step.operand is not None:
@@ -77,7 +79,7 @@ def _operand(
             inner = _after(step.operand, values, shape)
         value = step.reference(value, inner)
         said = None if inner is None else _at(inner, index)
-        yield Line(_said(step, index, said), _at(value, index), 1)
+        yield ArithmeticLine(_said(step, index, said), _at(value, index), 1)
 
 
 def _after(operand: Operand, values: Mapping[str, Array], shape: Index) -> Array:

@@ -16,10 +16,10 @@ from tinyai.checking.built import Built, load_built, types_of
 from tinyai.checking.code import REFERENCE, Code, Values, compiled_code, layer_of
 from tinyai.checking.difference import difference
 from tinyai.checking.ends import EndsOfCode
-from tinyai.checking.litert import AbortedError, LiteRT
-from tinyai.checking.onnxruntime import OnnxRuntime
+from tinyai.checking.litert import AbortedError, LiteRTOracle
+from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.checking.opponents import Opponent, Sample, batches, need
-from tinyai.checking.result import Comparison, FirstDifference, Line, Output
+from tinyai.checking.result import ArithmeticLine, Comparison, FirstDifference, Output
 from tinyai.checking.samples import drawn, given
 from tinyai.errors import OptionError
 from tinyai.frontends.model import network_of
@@ -231,9 +231,9 @@ def _opponent(
     if against == "litert":
         from tinyai.frontends.tflite.signatures import content_of
 
-        return LiteRT(content_of(Path(model).read_bytes(), options.signature))
+        return LiteRTOracle(content_of(Path(model).read_bytes(), options.signature))
     if against == "onnxruntime":
-        return OnnxRuntime(Path(model), names, options.state, list(states.values()))
+        return OnnxRuntimeOracle(Path(model), names, options.state, list(states.values()))
     if against == RELAX:
         options.require_only((), "TVM's Relax")
         need("tvm_ffi", "apache-tvm", "TVM with Relax", "relax")
@@ -269,7 +269,7 @@ class _Comparing:
             self._code.reset()
             for place, (mine, expected) in enumerate(zip(inner, results, strict=True)):
                 found = self._ends.results(self._code.run(mine))
-                if isinstance(self.opponent, LiteRT) and self.opponent.cut:
+                if isinstance(self.opponent, LiteRTOracle) and self.opponent.cut:
                     known = self._known(batch, place)
                     found, expected = self._with_cut(self.opponent.cut, known, found, expected)
                 if not self._compare(number, found, expected) and self.first is None:
@@ -300,7 +300,7 @@ class _Comparing:
         try:
             return self.opponent.results(batch)
         except AbortedError:
-            if not isinstance(self.opponent, LiteRT) or self.opponent.cut:
+            if not isinstance(self.opponent, LiteRTOracle) or self.opponent.cut:
                 raise
             cut = self.opponent.without_last()
             found = cut.results(batch)
@@ -373,10 +373,10 @@ class _Comparing:
         states = known[len(self._network.inputs) :]
         self.first = self._code.first_wrong_layer(inner[place], before, states)
         if self.first is None:
-            if isinstance(opponent, LiteRT):
+            if isinstance(opponent, LiteRTOracle):
                 opponent = opponent.after(batch[:place] if self._network.states else ())
             self.first = first_other_layer(self._network.graph, opponent, known)
-            floats = opponent.in_floats() if isinstance(opponent, OnnxRuntime) else []
+            floats = opponent.in_floats() if isinstance(opponent, OnnxRuntimeOracle) else []
             if floats:
                 self.notes.append(f"{opponent.name} computes in floats: {', '.join(floats)}")
             if self.first is None:
@@ -453,10 +453,10 @@ def _made_at_once(graph: Graph, opponent: Opponent, number: int) -> list[int]:
 
 def _chain(
     graph: Graph, nodes: Sequence[int], sample: Sample, index: tuple[int, ...]
-) -> tuple[Line, ...]:
+) -> tuple[ArithmeticLine, ...]:
     """The arithmetic of an element through these nodes."""
     values = Values(graph, sample)
-    lines: list[Line] = []
+    lines: list[ArithmeticLine] = []
     for number, node in enumerate(graph.nodes[: nodes[-1] + 1]):
         if number in nodes:
             more = arithmetic(graph, node, values.known, index)

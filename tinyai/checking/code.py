@@ -11,7 +11,7 @@ import numpy as np
 from tinyai.backend import compile_graph
 from tinyai.checking.arithmetic import arithmetic
 from tinyai.checking.difference import Difference, difference
-from tinyai.checking.result import FirstDifference, Line
+from tinyai.checking.result import ArithmeticLine, FirstDifference
 from tinyai.codegen.lowered import Lowered
 from tinyai.ir import Array, Graph
 from tinyai.network import Network
@@ -93,7 +93,7 @@ def layer_of(
     wrong: Difference,
     found_by: str,
     expected_by: str,
-    lines: Sequence[Line] = (),
+    lines: Sequence[ArithmeticLine] = (),
 ) -> FirstDifference:
     node, stored = graph.nodes[number], graph.tensors[graph.nodes[number].output].stored
     of = graph.type(node.output)

@@ -26,7 +26,7 @@ class AbortedError(EnvironmentProblem):
     """LiteRT took its process along."""
 
 
-class LiteRT:
+class LiteRTOracle:
     """A TFLite file. ``cut`` is the name of the tensor that its last operator reads, where the file
     is taken without that operator, else None."""
 
@@ -36,13 +36,13 @@ class LiteRT:
         self._content = content
         self._before: tuple[Sample, ...] = ()
 
-    def without_last(self) -> LiteRT:
+    def without_last(self) -> LiteRTOracle:
         """The same without the file's last operator."""
-        other = LiteRT(self._content)
+        other = LiteRTOracle(self._content)
         other._content, other.cut = _without_last(self._content)
         return other
 
-    def after(self, before: Sequence[Sample]) -> LiteRT:
+    def after(self, before: Sequence[Sample]) -> LiteRTOracle:
         """The same file, whose tensors are those of a call that follows those on ``before``."""
         other = copy.copy(self)
         other._before = tuple(before)

@@ -18,7 +18,7 @@ _MAKES_INTEGERS = ("QuantizeLinear", "QLinear")
 _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Concat", "Squeeze", "Unsqueeze", "Slice")
 
 
-class OnnxRuntime:
+class OnnxRuntimeOracle:
     """A file. int8 activations stay int8: by default ONNX Runtime makes them uint8, and computes in
     float what it cannot compute so. ``names`` are those of its inputs; the last ones are
     ``initial`` in a first call, then the outputs that ``state`` has by name."""

@@ -28,7 +28,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Line:
+class ArithmeticLine:
     """A step of one element's arithmetic: what was done, and the value after it. ``depth`` is 1
     for what an operand goes through, 0 for the element itself."""
 
@@ -63,7 +63,7 @@ class FirstDifference:
     expected: Number
     differing: int
     elements: int
-    arithmetic: tuple[Line, ...] = ()
+    arithmetic: tuple[ArithmeticLine, ...] = ()
 
     @property
     def name(self) -> str:

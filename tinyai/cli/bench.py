@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tinyai.cli.shared import (
-    Asked,
+    RequestedTarget,
     command,
     console,
     file_options,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @html_option
 def bench(
     file: str,
-    asked: Asked,
+    asked: RequestedTarget,
     reading: FileOptions,
     runs: int | None,
     layers: bool,
@@ -100,7 +100,7 @@ def bench(
         console().print(times_table(name, row, layers=layers, peak=peak))
 
 
-def _peak(asked: Asked) -> float | None:
+def _peak(asked: RequestedTarget) -> float | None:
     from tinyai.runtime.peak import product_peak
 
     target = Target.from_options(asked.options)
@@ -108,7 +108,7 @@ def _peak(asked: Asked) -> float | None:
 
 
 def _times(
-    file: str, asked: Asked, reading: FileOptions, runs: int
+    file: str, asked: RequestedTarget, reading: FileOptions, runs: int
 ) -> tuple[Callable[[], Page], dict[str, tuple[LayerTime, ...]]]:
     """What makes the page of the regions, and their times by symbol."""
     from tinyai.frontends.files import is_read, network_of_file
@@ -141,7 +141,7 @@ def _require_fitting(options: Mapping[str, object], wrong: bool, allowed: str) -
 
 
 def _print_beside(
-    file: str, asked: Asked, reading: FileOptions, seconds: float, *, as_json: bool
+    file: str, asked: RequestedTarget, reading: FileOptions, seconds: float, *, as_json: bool
 ) -> None:
     from tinyai.checking.beside import beside_table, time_beside
     from tinyai.frontends.files import is_read, network_of_file

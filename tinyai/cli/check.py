@@ -11,7 +11,7 @@ import click
 
 from tinyai.cli.shared import (
     MODEL,
-    Asked,
+    RequestedTarget,
     command,
     file_options,
     html_option,
@@ -68,7 +68,7 @@ def check(
     built: Path | None,
     samples: int,
     inputs: tuple[Path, ...],
-    asked: Asked,
+    asked: RequestedTarget,
     reading: FileOptions,
     as_json: bool,
     html: Path | None,

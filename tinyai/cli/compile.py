@@ -10,7 +10,7 @@ import click
 
 from tinyai.cli.quantize import Quantizing, quantized_first, quantizer_options
 from tinyai.cli.shared import (
-    Asked,
+    RequestedTarget,
     command,
     file_options,
     html_option,
@@ -93,7 +93,7 @@ _PACKAGE = "C package"
 def compile(
     model: str,
     output: Path,
-    asked: Asked,
+    asked: RequestedTarget,
     name: str,
     ends: str,
     calibrate: str | None,
@@ -212,7 +212,7 @@ def _next(facts: dict[str, Any], model: str | None) -> list[tuple[object, ...]]:
 def _library(
     model: str | SourceModel,
     output: Path,
-    asked: Asked,
+    asked: RequestedTarget,
     name: str,
     ends: str,
     reading: FileOptions,
@@ -241,7 +241,7 @@ def _library(
 def _package(
     model: str | SourceModel,
     output: Path,
-    asked: Asked,
+    asked: RequestedTarget,
     name: str,
     ends: str,
     reading: FileOptions,
@@ -302,7 +302,7 @@ def _sample(network: Network, file: Path) -> list[Array]:
 def _relay_library(
     model: str,
     output: Path,
-    asked: Asked,
+    asked: RequestedTarget,
     strict: bool | None,
     reading: FileOptions,
     toolchain: Toolchain | None,

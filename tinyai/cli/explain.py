@@ -9,7 +9,7 @@ import click
 
 from tinyai.cli.shared import (
     MODEL,
-    Asked,
+    RequestedTarget,
     command,
     console,
     file_options,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def explain(
     context: click.Context,
     file: str,
-    asked: Asked,
+    asked: RequestedTarget,
     reading: FileOptions,
     as_json: bool,
     style: str,
@@ -84,7 +84,7 @@ def explain(
     context.exit(MODEL if report.exceeding or (strict and report.computing) else 0)
 
 
-def _report(file: str, asked: Asked, reading: FileOptions) -> Report:
+def _report(file: str, asked: RequestedTarget, reading: FileOptions) -> Report:
     if asked.is_of_target:
         from tinyai.frontends.files import explain_file, is_read
 

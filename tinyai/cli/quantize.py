@@ -28,7 +28,7 @@ from tinyai.model_file import AS_IT_IS, IMPORTED, RELAY_TEXT, FileOptions, check
 from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
-    from tinyai.frontends.quantize import Asked, QuantizedFile
+    from tinyai.frontends.quantize import QuantizedFile, QuantizeKeywords
     from tinyai.frontends.relay.quantize import Quantized
     from tinyai.frontends.whole import SourceModel
     from tinyai.quantizer.config import QuantConfig
@@ -75,9 +75,13 @@ class Quantizing:
     rank: bool = False
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> QuantizeKeywords:
         """The arguments of ``tinyai.quantize`` and ``tinyai.quantize_file`` by name."""
-        asked: Asked = {"rank": self.rank, "mixed": self.mixed, "compared": self.compared}
+        asked: QuantizeKeywords = {
+            "rank": self.rank,
+            "mixed": self.mixed,
+            "compared": self.compared,
+        }
         return {**asked, "progress": True}
 
 

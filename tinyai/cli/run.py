@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinyai.cli.shared import (
-    Asked,
+    RequestedTarget,
     command,
     console,
     file_options,
@@ -65,7 +65,7 @@ def run(
     scaled: bool,
     top: int | None,
     labels: str | None,
-    asked: Asked,
+    asked: RequestedTarget,
     reading: FileOptions,
     as_json: bool,
     method: str,
@@ -112,7 +112,7 @@ def run(
         _print(loaded.outputs, found, top, names)
 
 
-def _no_target(asked: Asked) -> None:
+def _no_target(asked: RequestedTarget) -> None:
     if asked.options:
         raise OptionError(
             "options of the target beside a library or package",

@@ -139,7 +139,7 @@ shapes_option = click.option(
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class RequestedTarget:
     """The target that options ask for: tinyai's options as text, by name, those that
     ``partition_for_tinyai`` has beside the target's among them, and the host's target string."""
 
@@ -156,7 +156,7 @@ class Asked:
         """Whether none of the options is the partition's."""
         return set(self.options) <= {each.name for each in dataclasses.fields(Target)}
 
-    def for_model(self, model: object) -> Asked:
+    def for_model(self, model: object) -> RequestedTarget:
         """With the rounding of a model, where none is asked for. Raises what ``check_model`` does
         for a file, before TVM is imported."""
         if isinstance(model, str):
@@ -165,7 +165,7 @@ class Asked:
         return dataclasses.replace(self, options={**self.options, "rounding": rounding})
 
 
-def tell_rounding(model: object, asked: Asked, *, aside: bool) -> None:
+def tell_rounding(model: object, asked: RequestedTarget, *, aside: bool) -> None:
     """Print whose integers the code of a model has; ``aside`` on the error output."""
     rounding, own = asked.options["rounding"], default_rounding(model)
     told = f"rounding: {rounding} ({FRAMEWORKS[rounding]}'s integers"
@@ -183,7 +183,7 @@ def target_options(function: F) -> F:
         options, host = split_target(target)
         flags = {each.name: kwargs.pop(each.name) for each in fields}
         options |= {name: value for name, value in flags.items() if value is not None}
-        return function(*args, asked=Asked(options, host), **kwargs)
+        return function(*args, asked=RequestedTarget(options, host), **kwargs)
 
     decorated: Any = run
     for each in reversed(fields):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tinyai.cli.shared import (
-    Asked,
+    RequestedTarget,
     command,
     console,
     file_options,
@@ -48,7 +48,12 @@ if TYPE_CHECKING:
 )
 @json_option
 def tune(
-    file: str, output: Path, asked: Asked, reading: FileOptions, seconds: float, as_json: bool
+    file: str,
+    output: Path,
+    asked: RequestedTarget,
+    reading: FileOptions,
+    seconds: float,
+    as_json: bool,
 ) -> None:
     """Measure on this machine how the layers of FILE are best cut up.
 
@@ -72,7 +77,7 @@ def tune(
 
 
 def _measured(
-    file: str, output: Path, asked: Asked, reading: FileOptions, seconds: float
+    file: str, output: Path, asked: RequestedTarget, reading: FileOptions, seconds: float
 ) -> tuple[MeasuredLayer, ...]:
     graphs = _graphs(file, asked, reading)
     from tinyai.runtime.tuner import tune_layers
@@ -81,7 +86,7 @@ def _measured(
         return tune_layers(graphs, output, seconds=seconds, track=tracked)
 
 
-def _graphs(file: str, asked: Asked, reading: FileOptions) -> list[tuple[Graph, Target]]:
+def _graphs(file: str, asked: RequestedTarget, reading: FileOptions) -> list[tuple[Graph, Target]]:
     from tinyai.frontends.files import is_read, network_of_file
 
     if is_read(file):

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tinyai.codegen.c_source import CSource, Microkernel, Part
-from tinyai.codegen.constants import APART, Constant
-from tinyai.codegen.definitions import Storage, in_order
+from tinyai.codegen.constants import APART, ConstantArray
+from tinyai.codegen.definitions import Linkage, in_order
 from tinyai.codegen.templates import render
 
-_STORAGE = Storage("TINYAI_APART")
+_STORAGE = Linkage("TINYAI_APART")
 
 
 def body_of(source: CSource) -> str:
@@ -21,7 +21,7 @@ def body_of(source: CSource) -> str:
     parts = list[Part]()
     constants = False
     for part in source.parts:
-        if isinstance(part, Constant):
+        if isinstance(part, ConstantArray):
             parts += [part.place] if constants else [APART, part.place]
             constants = True
         elif isinstance(part, Microkernel):
@@ -37,7 +37,7 @@ def body_of(source: CSource) -> str:
 
 def constants_of(source: CSource) -> dict[str, bytes]:
     """The bytes of each constant, by its name."""
-    return {part.name: part.data for part in source.parts if isinstance(part, Constant)}
+    return {part.name: part.data for part in source.parts if isinstance(part, ConstantArray)}
 
 
 def microkernels_of(source: CSource) -> list[Microkernel]:
@@ -75,7 +75,7 @@ def _file(renamed: Mapping[Microkernel, str]) -> str:
         parts.append(render("variant_begin.c.j2", **values))
         for definition in in_order(members):
             if not definition.portable:
-                stored = isinstance(definition.arguments, Storage)
+                stored = isinstance(definition.arguments, Linkage)
                 shared = replace(definition, arguments=_STORAGE) if stored else definition
                 parts += [members.get(definition, ""), shared.text]
         parts.append(render("variant_end.c.j2", **values))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tinyai.c_head import Head
-from tinyai.codegen.constants import Constant
+from tinyai.codegen.constants import ConstantArray
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.isa.variant import IsaVariant
 
@@ -47,7 +47,7 @@ class Microkernel(Piece):
 
 
 # What stands in a file in its place: a piece, a constant, or text that is of this file alone.
-Part = Piece | Constant | str
+Part = Piece | ConstantArray | str
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class CSource:
     @property
     def code_size(self) -> int:
         """The characters of the file without those of its constants."""
-        return sum(len(_text(each)) for each in self.parts if not isinstance(each, Constant))
+        return sum(len(_text(each)) for each in self.parts if not isinstance(each, ConstantArray))
 
     @property
     def layers_digest(self) -> str:
@@ -95,6 +95,6 @@ class CSource:
 
 
 def _text(part: Part) -> str:
-    if isinstance(part, Constant):
+    if isinstance(part, ConstantArray):
         return part.definition
     return part.text if isinstance(part, Piece) else part

@@ -27,7 +27,7 @@ _BYTES = np.array([_character(byte) for byte in range(256)], "S4")
 
 
 @dataclass(frozen=True, eq=False)
-class Constant:
+class ConstantArray:
     """A 64-byte aligned array of the elements of ``value`` in C order.
 
     ``name`` says what it holds (its hash), so that the linker may keep one of the arrays of one
@@ -38,7 +38,7 @@ class Constant:
     value: Array
 
     @classmethod
-    def of(cls, name: str, value: Array) -> Constant:
+    def of(cls, name: str, value: Array) -> ConstantArray:
         return cls(name, np.ascontiguousarray(value))
 
     @property

@@ -83,7 +83,7 @@ class Assign(Statement):
 
 
 @dataclass(frozen=True, init=False)
-class Call(Statement):
+class CallStatement(Statement):
     function: str
     arguments: tuple[str | int, ...]
 

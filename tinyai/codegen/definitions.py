@@ -18,7 +18,7 @@ class _Nothing:
 
 
 @dataclass(frozen=True)
-class Storage:
+class Linkage:
     """How microkernels are declared: as functions of their file, or of a library (``apart.py``)."""
 
     storage: str = "static"
@@ -33,7 +33,7 @@ class Definition:
     ``portable`` ones are in the file once; others in the variant of each instruction set that
     needs them, for it is compiled to that set's instructions. A microkernel that may be compiled
     apart has ``parameters``, in C; its storage is that of a definition whose arguments are a
-    ``Storage``, among its needs.
+    ``Linkage``, among its needs.
     """
 
     name: str

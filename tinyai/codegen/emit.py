@@ -11,16 +11,16 @@ from typing import Any
 from tinyai.c_head import Head
 from tinyai.codegen.c import C_TYPES, comment_text, identifier
 from tinyai.codegen.c_source import CSource, Microkernel, Part, Piece, Served
-from tinyai.codegen.constants import Constant
-from tinyai.codegen.ctree import INDENT, Assign, Call, Code, Comment, If, text
+from tinyai.codegen.constants import ConstantArray
+from tinyai.codegen.ctree import INDENT, Assign, CallStatement, Code, Comment, If, text
 from tinyai.codegen.definitions import Definition, collect, in_order
 from tinyai.codegen.helpers import CALLER, MATH, NOW
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.kernels.work_stealing import team
-from tinyai.codegen.lowered import Choice, Lowered
+from tinyai.codegen.lowered import KernelChoice, Lowered
 from tinyai.codegen.plan import Location, MemoryPlan, Space
-from tinyai.codegen.run_function import Port, RunFunction
+from tinyai.codegen.run_function import EntryPort, RunFunction
 from tinyai.codegen.state import states_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.codegen.templates import render, tidy
@@ -54,7 +54,7 @@ def emit(
     symbol = identifier(graph.name, "name of a region")
     package, timed = abi == "package", abi == "traced"
     isas = list(graph.variants)
-    ports = [Port.of(graph, plan, name) for name in (*graph.inputs, *graph.outputs)]
+    ports = [EntryPort.of(graph, plan, name) for name in (*graph.inputs, *graph.outputs)]
     split = 0 if graph.ports_in_arena else len(graph.inputs)
     outputs = [] if graph.ports_in_arena else ports[split:]
     run = RunFunction(ports[:split], outputs, timed, graph.threads)
@@ -156,7 +156,7 @@ class _Constants:
     weights of another one do not link."""
 
     prefix: str = ""
-    found: dict[str, Constant] = field(default_factory=dict)
+    found: dict[str, ConstantArray] = field(default_factory=dict)
     bytes: int = 0
 
     def add(self, value: Array) -> str:
@@ -164,7 +164,7 @@ class _Constants:
         key = hashlib.sha256(f"{value.dtype}".encode() + value.tobytes()).hexdigest()
         name = f"{self.prefix or 'tinyai'}_constant_{key[: 16 if self.prefix else 32]}"
         if name not in self.found:
-            self.found[name] = Constant.of(name, value)
+            self.found[name] = ConstantArray.of(name, value)
             self.bytes += self.found[name].size
         return name
 
@@ -176,7 +176,7 @@ class _Variant:
     graph: Lowered
     plan: MemoryPlan
     isa: IsaVariant
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, KernelChoice]
     constants: _Constants
     functions: dict[str, tuple[str, str]] = field(default_factory=dict)
     needs: dict[str, Definition] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class _Variant:
         shared = {i: self.choices[self.graph.nodes[i].output].kernel.split for i in busy}
         for index, behind in zip(busy, [*busy[1:], None], strict=True):
             if shared[index] or (behind is not None and shared[behind]):
-                calls[index] = [calls[index], Call("tinyai_barrier", "thread")]
+                calls[index] = [calls[index], CallStatement("tinyai_barrier", "thread")]
         return calls
 
     def call(self, number: int, node: Node) -> Code:
@@ -233,7 +233,7 @@ class _Variant:
         arguments.append(self._write(node.output))
         arguments += [f"arena + {self.plan.scratch[node.output]}"] if scratch else []
         arguments += ["thread"] if shared else []
-        call = Call(name, *arguments)
+        call = CallStatement(name, *arguments)
         self.served.append(
             Served(
                 kernel.name,
@@ -307,7 +307,9 @@ class _Variant:
     def _hook(self, number: int) -> Code:
         """The call of the user's function after a layer."""
         name = self.graph.nodes[number].output
-        call = Call("TINYAI_LAYER", number, self._write(name), self.graph.stored(name).seen)
+        call = CallStatement(
+            "TINYAI_LAYER", number, self._write(name), self.graph.stored(name).seen
+        )
         self.hooks.append(text(call, INDENT))
         return call
 

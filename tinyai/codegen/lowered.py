@@ -145,7 +145,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """The row of the kernel table that serves a node, ``prepared`` for it, and the better ones that
     were ``rejected``, each with the reason."""
 
@@ -154,7 +154,7 @@ class Choice:
     rejected: tuple[str, ...] = ()
 
 
-Variants: TypeAlias = Mapping[IsaVariant, Mapping[str, Choice]]
+Variants: TypeAlias = Mapping[IsaVariant, Mapping[str, KernelChoice]]
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def verify_lowered(graph: Lowered) -> Lowered:
     return graph
 
 
-def _check_rows(graph: Lowered, isa: IsaVariant, rows: Mapping[str, Choice]) -> None:
+def _check_rows(graph: Lowered, isa: IsaVariant, rows: Mapping[str, KernelChoice]) -> None:
     if set(rows) != set(graph.makers):
         odd = min(set(rows) ^ set(graph.makers))
         raise GraphError(f"kernels of {isa.name}", found=f"%{odd}", allowed="one for each node")

@@ -38,7 +38,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Block:
+class LiveBytes:
     """Bytes of the arena that are in use from node ``first`` to node ``last``, both included; from
     -1 on where they are in use before the first one."""
 
@@ -47,7 +47,7 @@ class Block:
     first: int
     last: int
 
-    def meets(self, other: Block) -> bool:
+    def meets(self, other: LiveBytes) -> bool:
         return self.first <= other.last and other.first <= self.last
 
 
@@ -92,12 +92,14 @@ class _Home:
 
 def _blocks(
     graph: Lowered, scratch_bytes: Mapping[str, int]
-) -> tuple[dict[str, _Home], dict[str, Location], list[Block]]:
+) -> tuple[dict[str, _Home], dict[str, Location], list[LiveBytes]]:
     homes = _share(graph)
     locations = _outside(graph, homes)
     blocks = _tensor_blocks(graph, homes, locations)
     blocks += [
-        Block(_scratch_name(node.output), _aligned(graph, scratch_bytes[node.output]), index, index)
+        LiveBytes(
+            _scratch_name(node.output), _aligned(graph, scratch_bytes[node.output]), index, index
+        )
         for index, node in enumerate(graph.nodes)
         if scratch_bytes.get(node.output)
     ]
@@ -191,19 +193,19 @@ def _outside(graph: Lowered, homes: dict[str, _Home]) -> dict[str, Location]:
 
 def _tensor_blocks(
     graph: Lowered, homes: Mapping[str, _Home], outside: Mapping[str, Location]
-) -> list[Block]:
+) -> list[LiveBytes]:
     last = _last_reads(graph)
-    blocks: dict[str, Block] = {}
+    blocks: dict[str, LiveBytes] = {}
     for name in graph.inputs:
         if name not in outside:
             size = _aligned(graph, graph.type(name).bytes)
-            blocks[name] = Block(name, size, -1, last.get(name, -1))
+            blocks[name] = LiveBytes(name, size, -1, last.get(name, -1))
     for index, node in enumerate(graph.nodes):
         if node.output in outside:
             continue
         root, end = homes[node.output].root, last.get(node.output, index)
         size = _aligned(graph, graph.stored(root).bytes)
-        block = blocks.get(root, Block(root, size, index, end))
+        block = blocks.get(root, LiveBytes(root, size, index, end))
         blocks[root] = replace(block, last=max(block.last, end))
     return list(blocks.values())
 
@@ -217,7 +219,7 @@ def _aligned(graph: Lowered, size: int) -> int:
 
 
 # The name settles ties, so that the order of the blocks does not matter.
-ORDERS: tuple[Callable[[Block], tuple[int | str, ...]], ...] = (
+ORDERS: tuple[Callable[[LiveBytes], tuple[int | str, ...]], ...] = (
     lambda block: (-block.bytes, block.first, block.last, block.name),
     lambda block: (-block.bytes * (block.last - block.first + 1), block.first, block.name),
     lambda block: (block.first, -block.bytes, block.last, block.name),
@@ -228,7 +230,7 @@ ORDERS: tuple[Callable[[Block], tuple[int | str, ...]], ...] = (
 ROUNDS = 50
 
 
-def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
+def place(blocks: Iterable[LiveBytes]) -> tuple[dict[str, int], int]:
     """Offsets of the blocks and the size of the arena: the best of greedy placements that begin
     by size, by size times duration, by time and by duration. Never worse than greedy by size."""
     blocks = list(blocks)
@@ -245,7 +247,7 @@ def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
 
 
 def _placements(
-    blocks: list[Block], order: Callable[[Block], tuple[int | str, ...]], bound: int
+    blocks: list[LiveBytes], order: Callable[[LiveBytes], tuple[int | str, ...]], bound: int
 ) -> Iterator[tuple[dict[str, int], int]]:
     """Greedy placements, each with the blocks first that so far ended above the bound most often
     (D. E. Joslin, D. P. Clements, "Squeaky Wheel Optimization", 1999)."""
@@ -257,9 +259,9 @@ def _placements(
             blame[block.name] += offsets[block.name] + block.bytes > bound
 
 
-def _place_in_order(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
+def _place_in_order(blocks: Iterable[LiveBytes]) -> tuple[dict[str, int], int]:
     """Each block goes to the lowest offset at which it meets no block placed before."""
-    placed: list[tuple[int, Block]] = []
+    placed: list[tuple[int, LiveBytes]] = []
     for block in blocks:
         offset = 0
         for start, other in sorted(
@@ -274,7 +276,7 @@ def _place_in_order(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
     return {block.name: offset for offset, block in placed}, size
 
 
-def lower_bound(blocks: Iterable[Block]) -> int:
+def lower_bound(blocks: Iterable[LiveBytes]) -> int:
     """The largest sum of bytes that live at the same node."""
     changes: dict[int, int] = {}
     for block in blocks:

@@ -11,7 +11,7 @@ from tinyai.ir import Graph
 
 
 @dataclass(frozen=True)
-class Port:
+class EntryPort:
     """An input or output as the entry's templates need it; ``offset`` in the arena, where it lives
     there."""
 
@@ -22,7 +22,7 @@ class Port:
     offset: int
 
     @classmethod
-    def of(cls, graph: Graph, plan: MemoryPlan, name: str) -> Port:
+    def of(cls, graph: Graph, plan: MemoryPlan, name: str) -> EntryPort:
         """The port that a tensor of the graph is."""
         of = graph.type(name)
         kind = 2 if of.dtype.is_float else int(of.dtype.startswith("u"))  # DLDataTypeCode
@@ -35,8 +35,8 @@ class RunFunction:
     """A C function of a pointer for each input and output that is not in the arena, the arena, and
     where it has them the times of layers and the thread that calls."""
 
-    inputs: Sequence[Port]
-    outputs: Sequence[Port]
+    inputs: Sequence[EntryPort]
+    outputs: Sequence[EntryPort]
     timed: bool
     threads: int
 

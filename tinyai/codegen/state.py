@@ -12,7 +12,7 @@ ALIGNMENT = 64  # of a state in a library's block, in bytes
 
 
 @dataclass(frozen=True)
-class State:
+class EntryState:
     """A state as the entries' templates need it. ``input`` and ``output`` are its numbers among
     those of the graph, ``offset`` its place in a library's block. It begins as ``size`` bytes of
     ``fill``, or as the constant ``initial``, which is "" then."""
@@ -29,16 +29,16 @@ class State:
 
 def states_of(
     values: Sequence[Array], inputs: int, outputs: int, constant: Callable[[Array], str]
-) -> tuple[tuple[State, ...], int]:
+) -> tuple[tuple[EntryState, ...], int]:
     """The states that begin with ``values``, which are the last of so many inputs and outputs, and
     the bytes of one half of a library's block; ``constant`` is the name of an array in C."""
-    states: list[State] = []
+    states: list[EntryState] = []
     offset = 0
     for place, value in enumerate(values):
         content = value.tobytes()
         filled = len(set(content)) == 1
         states.append(
-            State(
+            EntryState(
                 input=inputs - len(values) + place,
                 output=outputs - len(values) + place,
                 c_type=C_TYPES[DType(value.dtype.name)],

@@ -50,7 +50,7 @@ _BINARY: dict[type[Step], Callable[[str, str, DType], str]] = {
 
 
 @dataclass(frozen=True)
-class Chain:
+class StepChain:
     """Steps that elements of type ``start`` have before them."""
 
     start: DType
@@ -228,7 +228,7 @@ class Epilogue:
 
 def write_scalar(
     epilogue: Epilogue,
-    chain: Chain,
+    chain: StepChain,
     acc_index: str,
     out_index: str,
     axes: Sequence[Axis],

@@ -11,7 +11,7 @@ from tinyai.backend.pipeline import Compiled
 from tinyai.frontends.whole import Attempt, SourceModel, Unread, rows_once
 from tinyai.network import State
 from tinyai.partition.division import Division, divide
-from tinyai.partition.model import Model
+from tinyai.partition.model import ItemModel
 from tinyai.partition.reasons import maker_of
 from tinyai.partition.rows import region_row
 from tinyai.partition.told import DivisionReport, Flows, Told
@@ -97,7 +97,7 @@ def _host_rows(attempt: Attempt, division: Division[Expr]) -> tuple[HostRow, ...
     )
 
 
-class PartsOfFile(Model[Expr]):
+class PartsOfFile(ItemModel[Expr]):
     """A model file as ``tinyai.partition`` asks it: its items are the calls that integers were made
     of, the parts of their results, and inputs. The calls of an operator leave together. ``spelled``
     is how the file calls operators, by their names."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tinyai.frontends.onnx.load import OnnxFile
 
 
-class Asked(TypedDict, total=False):
+class QuantizeKeywords(TypedDict, total=False):
     """What ``tinyai.quantize`` takes by these names too."""
 
     compared: int
@@ -72,7 +72,7 @@ def quantize_file(
     *,
     input_shapes: str = "",
     signature: str = "",
-    **asked: Unpack[Asked],
+    **asked: Unpack[QuantizeKeywords],
 ) -> QuantizedFile:
     """Quantize the float model of an .onnx or .tflite file by what its values are on samples.
 

@@ -26,7 +26,7 @@ from tinyai.ir import Array, DType, Type
 from tinyai.model_file import FileOptions, ModelOptions
 from tinyai.network import Network, Port
 from tinyai.package.measure import bytes_of_functions, measure
-from tinyai.package.report import LayerRow, PackageReport, PortRow
+from tinyai.package.report import CompiledLayerRow, PackageReport, PortRow
 from tinyai.package.value import Package
 from tinyai.report.anatomy import Anatomy, TensorRow
 from tinyai.report.page import Page
@@ -304,9 +304,9 @@ class _Making:
         assert row.anatomy is not None
         return row.anatomy
 
-    def _layers(self) -> list[LayerRow]:
+    def _layers(self) -> list[CompiledLayerRow]:
         return [
-            LayerRow(
+            CompiledLayerRow(
                 each.number,
                 each.operator,
                 each.sources,

@@ -34,7 +34,7 @@ class PortRow:
 
 
 @dataclass(frozen=True)
-class LayerRow:
+class CompiledLayerRow:
     """A layer, in the order of execution. ``sources`` are the source model's names, ``kernel`` the
     row of the kernel table ("" where no code is needed), ``macs`` multiply-accumulates of a run,
     ``math`` whether it calls the C library's mathematics, ``slower`` why a better row does not
@@ -83,7 +83,7 @@ class PackageReport:
     arena_alignment: int
     inputs: tuple[PortRow, ...]
     outputs: tuple[PortRow, ...]
-    layers: tuple[LayerRow, ...]
+    layers: tuple[CompiledLayerRow, ...]
     tensors: tuple[TensorRow, ...]
     ports_saved: int | None = None
     dropped: Dropped = NOTHING
@@ -91,7 +91,7 @@ class PackageReport:
     state_bytes: int = 0
 
     @property
-    def math(self) -> tuple[LayerRow, ...]:
+    def math(self) -> tuple[CompiledLayerRow, ...]:
         """The layers that call the C library's mathematics."""
         return tuple(row for row in self.layers if row.math)
 

@@ -14,7 +14,7 @@ from tinyai.backend.pipeline import Compiled
 from tinyai.errors import TinyAIError, owning_faults
 from tinyai.ir import Graph
 from tinyai.partition.groups import groups_of, without_loose_ends
-from tinyai.partition.model import Item, Model, UnfitInput
+from tinyai.partition.model import Item, ItemModel, UnfitInput
 from tinyai.partition.trial import to_blame, tried, unbuilt
 from tinyai.report import Reason
 from tinyai.source import Expr, Refusal, Tuple
@@ -35,7 +35,7 @@ class Region(Generic[Item]):
 class Division(Generic[Item]):
     """What of a model tinyai takes, and why not the rest."""
 
-    model: Model[Item]
+    model: ItemModel[Item]
     target: Target
     regions: tuple[Region[Item], ...]
     reasons: Mapping[Item, Reason] = field(repr=False)
@@ -53,16 +53,18 @@ class Division(Generic[Item]):
         )
 
 
-def divide(model: Model[Item], target: Target, barred: Mapping[Item, Refusal]) -> Division[Item]:
+def divide(
+    model: ItemModel[Item], target: Target, barred: Mapping[Item, Refusal]
+) -> Division[Item]:
     """The regions of a model. No region has operators that are ``barred``."""
     reasons = {item: model.reason(item, refusal) for item, refusal in barred.items()}
     operators = {item for item in model.order if model.kind(item) != "input"}
     while True:
         taken = without_loose_ends(model, operators - reasons.keys())
         groups = groups_of(model, taken)
-        found = {items: _Group(model, items).tried(target) for items in groups}
+        found = {items: _BuildGroup(model, items).tried(target) for items in groups}
         regions = [
-            Region(items, made, tuple(_Group(model, items).ends))
+            Region(items, made, tuple(_BuildGroup(model, items).ends))
             for items, made in found.items()
             if isinstance(made, Compiled)
         ]
@@ -89,10 +91,10 @@ class _Left(Exception):
 
 
 @dataclass(frozen=True)
-class _Group(Generic[Item]):
+class _BuildGroup(Generic[Item]):
     """Operators, in the order of the model, that are to be built together."""
 
-    model: Model[Item]
+    model: ItemModel[Item]
     items: tuple[Item, ...]
 
     def tried(self, target: Target) -> Compiled | Mapping[Item, Reason]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tinyai.partition.model import Item, Model
+from tinyai.partition.model import Item, ItemModel
 
 
-def without_loose_ends(model: Model[Item], taken: Collection[Item]) -> set[Item]:
+def without_loose_ends(model: ItemModel[Item], taken: Collection[Item]) -> set[Item]:
     """``taken`` without pairs that belong to operators outside: another back end that knows
     quantization takes these together."""
     fixed: set[Item] = set()
@@ -22,7 +22,7 @@ def without_loose_ends(model: Model[Item], taken: Collection[Item]) -> set[Item]
 
 
 def _is_loose(
-    model: Model[Item], item: Item, taken: Collection[Item], fixed: Collection[Item]
+    model: ItemModel[Item], item: Item, taken: Collection[Item], fixed: Collection[Item]
 ) -> bool:
     kind, used = model.kind(item), any(user in taken for user in model.users(item))
     if kind == "dequantize":
@@ -49,7 +49,7 @@ class _Group:
         )
 
 
-def groups_of(model: Model[Item], taken: Collection[Item]) -> Iterator[tuple[Item, ...]]:
+def groups_of(model: ItemModel[Item], taken: Collection[Item]) -> Iterator[tuple[Item, ...]]:
     """Groups without a way from one to itself through others; those that compute something.
 
     From the last operator on, each joins the groups that there are, those nearest to the end first,
@@ -78,7 +78,7 @@ def groups_of(model: Model[Item], taken: Collection[Item]) -> Iterator[tuple[Ite
             yield items
 
 
-def _alone(model: Model[Item], places: Mapping[Item, int]) -> dict[int, _Group]:
+def _alone(model: ItemModel[Item], places: Mapping[Item, int]) -> dict[int, _Group]:
     """A group of each operator, with the parts of its result."""
     users = dict.fromkeys(places.values(), 0)
     for item, place in places.items():

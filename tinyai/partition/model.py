@@ -36,7 +36,7 @@ class UnfitInput(Refusal):
         self.item = item
 
 
-class Model(abc.ABC, Generic[Item]):
+class ItemModel(abc.ABC, Generic[Item]):
     """A model, each operator of which was read once. Operators and inputs are *items*.
 
     ``order`` has them in the order of computation, ``outputs`` those that the model returns;
@@ -112,7 +112,7 @@ class Model(abc.ABC, Generic[Item]):
         """The value of an item as it lies in memory."""
         return value
 
-    def part(self, items: Collection[Item]) -> Part[Item]:
+    def part(self, items: Collection[Item]) -> ModelPart[Item]:
         """Some operators, cut out where they read values of others."""
         inside = set(items)
         read = {each for item in items for each in self.reads(item)} - inside
@@ -127,15 +127,15 @@ class Model(abc.ABC, Generic[Item]):
                 # Of two items that have one expression the one that is read here.
                 new |= {self(each): values[each] for each in self.reads(item)}
                 values[item] = with_values(self(item), new)
-        return Part(self, inputs, values)
+        return ModelPart(self, inputs, values)
 
 
 @dataclass(frozen=True)
-class Part(Generic[Item]):
+class ModelPart(Generic[Item]):
     """Some operators of a model: ``inputs`` are the items that they read from outside, in the order
     of the model, each with its parameter; ``values`` what items are, from these parameters."""
 
-    model: Model[Item]
+    model: ItemModel[Item]
     inputs: Mapping[Item, Expr]
     values: Mapping[Item, Expr]
 

@@ -33,14 +33,14 @@ def has_16_bits(calls: Iterable[Call]) -> bool:
 
 
 @dataclass(frozen=True)
-class Function:
+class MatchedFunction:
     """The float operators in front of a quantize that may stay, and its new expression."""
 
     calls: list[Call]
     expr: Expr
 
 
-def function_of_values(view: View, call: Call) -> Function:
+def function_of_values(view: View, call: Call) -> MatchedFunction:
     """A quantize of a function of single values, of a softmax, or of float arithmetic on
     several values, which stays float.
 
@@ -63,7 +63,7 @@ def function_of_values(view: View, call: Call) -> Function:
     own: set[Expr] = {*inside, *behind}
     alone = (is_call(leaf, "dequantize") and view.within(leaf, own) for leaf in leaves)
     if not behind and all(alone):
-        return Function(inside, again_on(view, call, view.new[root]))
+        return MatchedFunction(inside, again_on(view, call, view.new[root]))
     shared = [each for each in inside if not view.within(each, own)]
     require(not shared, "function with moves", "used as float32 too", "quantized only")
     new: dict[Expr, Expr] = {
@@ -71,7 +71,7 @@ def function_of_values(view: View, call: Call) -> Function:
     }
     for each in inside:
         new[each] = _on_floats(view, each, new)
-    return Function(inside, put_behind(view, behind, again_on(view, call, new[root]), grid))
+    return MatchedFunction(inside, put_behind(view, behind, again_on(view, call, new[root]), grid))
 
 
 def _moves_behind(view: View, expr: Expr) -> tuple[list[Call], Expr]:

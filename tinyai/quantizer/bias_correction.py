@@ -9,11 +9,11 @@ if all were measured at once behind one another, each would correct it again.
 
 from __future__ import annotations
 
-from tinyai.quantizer.layers import Layer, Moments
+from tinyai.quantizer.layers import Moments, WeightedLayer
 from tinyai.quantizer.params import Array
 
 
-def correction(layer: Layer, quantized: Array, moments: Moments) -> Array:
+def correction(layer: WeightedLayer, quantized: Array, moments: Moments) -> Array:
     """The correction of a layer's bias, one number an output, for weights that became
     ``quantized``."""
     return _mean_of(layer, layer.weights, moments.floats / moments.count) - _mean_of(
@@ -21,11 +21,11 @@ def correction(layer: Layer, quantized: Array, moments: Moments) -> Array:
     )
 
 
-def correction_of_weights(layer: Layer, quantized: Array, moments: Moments) -> Array:
+def correction_of_weights(layer: WeightedLayer, quantized: Array, moments: Moments) -> Array:
     """The part of it that the weights cause, on a value that stays as it is."""
     return _mean_of(layer, layer.weights - quantized, moments.floats / moments.count)
 
 
-def _mean_of(layer: Layer, weights: Array, terms: Array) -> Array:
+def _mean_of(layer: WeightedLayer, weights: Array, terms: Array) -> Array:
     mean: Array = layer.matrix(weights) @ terms[:, :, None]
     return mean.reshape(-1)

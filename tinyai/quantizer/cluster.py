@@ -16,7 +16,7 @@ import numpy as np
 
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.quantizer.calibration import Calibration, Watch, merged
-from tinyai.quantizer.data import Part, Sample, Samples, bar
+from tinyai.quantizer.data import Sample, Samples, SampleSlice, bar
 from tinyai.quantizer.float_runner import FloatModel, FloatRunner, Recipe
 from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
@@ -57,7 +57,7 @@ def mapped(
         for part in parts:
             if part.first < compared:
                 few = part.held[: compared - part.first]
-                first |= dict(Part(part.inputs, part.first, few))
+                first |= dict(SampleSlice(part.inputs, part.first, few))
             if waiting.count() >= _WAITING * max(1, sum(client.nthreads().values())):
                 taken()
             waiting.add(_submitted(client, _observed, shared, part))
@@ -118,7 +118,7 @@ def _same(work: _Work) -> _Work:
     return work
 
 
-def _observed(work: _Work, part: Part) -> dict[int, Seen]:
+def _observed(work: _Work, part: SampleSlice) -> dict[int, Seen]:
     """The states after the samples of a part."""
     with _building:  # the first thread of a process builds
         runner, alone = _built(work.recipe)

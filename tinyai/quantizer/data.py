@@ -60,17 +60,17 @@ class Samples:
             assert first is not None
             self._once = itertools.chain([checked(0, first, self.inputs)], rest)
 
-    def parts(self, size: int) -> Iterator[Part]:
+    def parts(self, size: int) -> Iterator[SampleSlice]:
         """All samples, some at a time: as they are, or by the names of their files."""
         held: list[Sample | Path] = []
         start = 0
         for one in self.files or self:
             held.append(one)
             if len(held) == size:
-                yield Part(self.inputs, start, tuple(held))
+                yield SampleSlice(self.inputs, start, tuple(held))
                 start, held = start + size, []
         if held:
-            yield Part(self.inputs, start, tuple(held))
+            yield SampleSlice(self.inputs, start, tuple(held))
         self.seen = start + len(held)
 
     def _source(self, data: Data) -> Any:
@@ -112,7 +112,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Part:
+class SampleSlice:
     """Samples from the number ``first`` on, of which files may hold one each."""
 
     inputs: tuple[TensorSpec, ...]

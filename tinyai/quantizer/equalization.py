@@ -37,7 +37,7 @@ _LEAST = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class LayerPair:
     """A layer, what is added to its sums, and the layer that alone reads the result; ``before`` and
     ``after`` are the axes of the channels between them in their weights."""
 
@@ -68,7 +68,7 @@ class Equalizer:
 
     # --- pairs ---
 
-    def _pair(self, expr: Expr) -> Iterator[Pair]:
+    def _pair(self, expr: Expr) -> Iterator[LayerPair]:
         if not self._is_layer(expr):
             return
         assert isinstance(expr, Call)
@@ -82,7 +82,7 @@ class Equalizer:
             if self._is_layer(user) and user["data"] is at:
                 after = input_channels(user)
                 if after is not None and self._sizes_fit(expr, before, user, after):
-                    yield Pair(expr, tuple(biases), user, before, after)
+                    yield LayerPair(expr, tuple(biases), user, before, after)
                 return
             if self._is_bias(user, expr):
                 biases.append(user)
@@ -120,7 +120,7 @@ class Equalizer:
 
     # --- factors ---
 
-    def _channels(self, pair: Pair) -> int:
+    def _channels(self, pair: LayerPair) -> int:
         return int(self._weights[pair.first].shape[pair.before])
 
     def _sweep(self) -> None:
@@ -129,7 +129,7 @@ class Equalizer:
             if most < SETTLED:
                 return
 
-    def _equalize(self, pair: Pair) -> float:
+    def _equalize(self, pair: LayerPair) -> float:
         """Divides and multiplies the weights of all pairs once; returns the largest change of a
         factor."""
         first, second = self._weights[pair.first], self._weights[pair.second]

@@ -21,7 +21,7 @@ PLACES = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class WeightedLayer:
     """A convolution or a dense layer with constant weights, each output with its own, that
     reads the value of the point of the number ``point``."""
 
@@ -88,7 +88,7 @@ def _axes(product: Call) -> list[int]:
     return [product.attrs["weight_layout"].index(axis) for axis in "OIHW"]
 
 
-def layers(points: Points) -> Iterator[Layer]:
+def layers(points: Points) -> Iterator[WeightedLayer]:
     """The quantized layers that have this form, in order of computation."""
     numbers = {point.expr: number for number, point in enumerate(points.points)}
     for expr in points.order:
@@ -96,7 +96,7 @@ def layers(points: Points) -> Iterator[Layer]:
             assert isinstance(expr, Call)
             if expr["data"] in numbers:
                 weights = points.view.constant(expr["weight"])
-                yield Layer(expr, weights, numbers[expr["data"]])
+                yield WeightedLayer(expr, weights, numbers[expr["data"]])
 
 
 def _has_this_form(points: Points, expr: Expr) -> bool:
@@ -130,7 +130,9 @@ class Moments:
     products: Array | None
 
     @classmethod
-    def of(cls, layer: Layer, floats: Array, quantized: Array, *, products: bool) -> Moments:
+    def of(
+        cls, layer: WeightedLayer, floats: Array, quantized: Array, *, products: bool
+    ) -> Moments:
         rows, others = (layer.rows(data.astype(np.float64)) for data in (floats, quantized))
         pairs = rows.transpose(0, 2, 1) @ rows if products else None
         return cls(rows.shape[1], rows.sum(axis=1), others.sum(axis=1), pairs)

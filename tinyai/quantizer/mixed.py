@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tinyai.errors import OptionError
 from tinyai.quantizer.config import is_number
 from tinyai.quantizer.points import Point, Points
-from tinyai.quantizer.report import Choice, OutputRow, decibels
+from tinyai.quantizer.report import OutputRow, PrecisionChoice, decibels
 from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Expr, Field, Refusal, Tuple
 
@@ -100,7 +100,7 @@ class Search:
         self._left = ((*each, again) for again in (False, True) for each in ranking)
         self._points_of, self._simulated = points_of, simulated
         self._state = _State({}, frozenset())
-        self.steps: list[Choice] = []
+        self.steps: list[PrecisionChoice] = []
         self.rows = simulated(points)
 
     def go_on(self) -> bool:
@@ -127,7 +127,7 @@ class Search:
         )
         # What was given 16 bits and now stays float is float.
         self.steps = [each for each in self.steps if each.name != point.name]
-        self.steps.append(Choice(point.name, point.operator, trial.dtype, reason))
+        self.steps.append(PrecisionChoice(point.name, point.operator, trial.dtype, reason))
 
     def _in_float(self, point: Point, alone: float) -> _Trial | None:
         """The best trial with the layer in float, and with its readers too where that gains much

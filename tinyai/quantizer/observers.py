@@ -28,18 +28,18 @@ _CANDIDATES, _ROUNDS = 64, 2
 
 
 @dataclass(frozen=True)
-class Range:
+class ValueRange:
     """An interval of values."""
 
     low: float
     high: float
 
     @classmethod
-    def of(cls, values: Array) -> Range:
+    def of(cls, values: Array) -> ValueRange:
         return cls(float(values.min()), float(values.max()))
 
-    def merge(self, other: Range) -> Range:
-        return Range(min(self.low, other.low), max(self.high, other.high))
+    def merge(self, other: ValueRange) -> ValueRange:
+        return ValueRange(min(self.low, other.low), max(self.high, other.high))
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Seen:
     """The state of an observer. ``extremes`` are of each sample, by its number, for a moving
     average; ``histogram`` is None where nobody asks for one."""
 
-    whole: Range
+    whole: ValueRange
     histogram: Histogram | None = None
-    extremes: Mapping[int, Range] = field(default_factory=dict)
+    extremes: Mapping[int, ValueRange] = field(default_factory=dict)
 
     def merge(self, other: Seen) -> Seen:
         """The state of both parts. What one of them did not keep is left out, so that a part of the
@@ -121,8 +121,8 @@ class Seen:
             counts: Counts = np.zeros(2 * BINS, np.int64)
             counts[np.array(state["bins"], np.int64)] = state["counts"]
             histogram = Histogram(int(state["exponent"]), counts)
-        extremes = {int(index): Range(low, high) for index, low, high in state["extremes"]}
-        return cls(Range(*state["range"]), histogram, extremes)
+        extremes = {int(index): ValueRange(low, high) for index, low, high in state["extremes"]}
+        return cls(ValueRange(*state["range"]), histogram, extremes)
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,11 @@ class Observer:
 
     def see(self, sample: int, values: Array) -> Seen:
         """The state after one sample, whose values are finite; ``sample`` is its number."""
-        whole, kind = Range.of(values), self.config.observer
+        whole, kind = ValueRange.of(values), self.config.observer
         histogram = None if kind in ("minmax", "average") else Histogram.of(values)
         return Seen(whole, histogram, {sample: whole} if kind == "average" else {})
 
-    def range(self, seen: Seen) -> Range:
+    def range(self, seen: Seen) -> ValueRange:
         kind = self.config.observer
         if kind == "minmax" or (seen.whole.low == seen.whole.high == 0):
             return seen.whole
@@ -151,17 +151,17 @@ class Observer:
         return _best(seen, self.config, error)
 
 
-def _moving_average(extremes: Mapping[int, Range], momentum: float) -> Range:
+def _moving_average(extremes: Mapping[int, ValueRange], momentum: float) -> ValueRange:
     """The moving average of each sample's extremes, in order of the samples' numbers."""
     first, *rest = (each for _, each in sorted(extremes.items()))
     low, high = first.low, first.high
     for each in rest:
         low = momentum * low + (1 - momentum) * each.low
         high = momentum * high + (1 - momentum) * each.high
-    return Range(low, high)
+    return ValueRange(low, high)
 
 
-def _percentile(seen: Seen, percent: float) -> Range:
+def _percentile(seen: Seen, percent: float) -> ValueRange:
     """The range that holds that share of the values; as many are cut off at each end."""
     assert seen.histogram is not None
     middles, counts = seen.histogram.points()
@@ -172,10 +172,10 @@ def _percentile(seen: Seen, percent: float) -> Range:
     last = int(np.searchsorted(below, total * (1 - share), side="left"))
     low = float(middles[min(first, len(middles) - 1)]) - half
     high = float(middles[min(last, len(middles) - 1)]) + half
-    return Range(max(low, seen.whole.low), min(high, seen.whole.high))
+    return ValueRange(max(low, seen.whole.low), min(high, seen.whole.high))
 
 
-def _best(seen: Seen, config: QuantConfig, error: Any) -> Range:
+def _best(seen: Seen, config: QuantConfig, error: Any) -> ValueRange:
     """The range with the least error, one end after the other; of equal ones the widest."""
     assert seen.histogram is not None
     middles, counts = seen.histogram.points()
@@ -188,13 +188,13 @@ def _best(seen: Seen, config: QuantConfig, error: Any) -> Range:
     best_low, best_high = low, high
     if config.symmetric:
         best = min(fractions.tolist(), key=lambda f: cost(low * f, high * f))
-        return Range(low * best, high * best)
+        return ValueRange(low * best, high * best)
     for _ in range(_ROUNDS):
         if high > 0:
             best_high = high * min(fractions.tolist(), key=lambda f: cost(best_low, high * f))
         if low < 0:
             best_low = low * min(fractions.tolist(), key=lambda f: cost(low * f, best_high))
-    return Range(best_low, best_high)
+    return ValueRange(best_low, best_high)
 
 
 def _steps(middles: Array, made: Any) -> Array:

@@ -22,7 +22,7 @@ from tinyai.quantizer.params import Array, configured_grid
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
 from tinyai.quantizer.reconstruction import SAMPLES, reconstructed, reconstructs
-from tinyai.quantizer.report import Choices, OutputRow, QuantReport, Sums, output_row
+from tinyai.quantizer.report import NoiseSums, OutputRow, PrecisionChoices, QuantReport, output_row
 from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Expr
 from tinyai.stages import stage
@@ -91,7 +91,7 @@ def quantized(
             pass
         result = quantizing.result(search.points, quantizing.changes(search.points))
     reached = mixed.reached(result.report.outputs)
-    choices = Choices(str(mixed), reached, tuple(search.steps))
+    choices = PrecisionChoices(str(mixed), reached, tuple(search.steps))
     return replace(result, report=replace(result.report, mixed=choices))
 
 
@@ -226,11 +226,11 @@ class _Quantizing:
 
     def _compared(
         self, points: Points, written: Written, grids: Mapping[int, Grid]
-    ) -> tuple[list[Sums], tuple[OutputRow, ...]]:
+    ) -> tuple[list[NoiseSums], tuple[OutputRow, ...]]:
         """The sums of each point, and the rows of the results: floats beside the integers that
         tinyai's own code computes."""
         integers, places = self.model.integers(written.result, written.values), {*points.places()}
-        sums = [Sums() for _ in points.points]
+        sums = [NoiseSums() for _ in points.points]
         floats_of_samples, integers_of_samples = [], []
         for sample in self.first:
             integers_of_samples.append(integers.run(sample))
@@ -250,7 +250,7 @@ class _Quantizing:
         )
         return sums, tuple(outputs)
 
-    def _row(self, point: Point, sums: Sums, grid: Grid, seen: Seen | None) -> LayerRow:
+    def _row(self, point: Point, sums: NoiseSums, grid: Grid, seen: Seen | None) -> LayerRow:
         limits = np.iinfo(grid.dtype)
         low, high = ((limit - grid.zero_point) * grid.scale for limit in (limits.min, limits.max))
         least, largest = (seen.whole.low, seen.whole.high) if seen else (low, high)

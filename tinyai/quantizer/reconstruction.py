@@ -11,7 +11,7 @@ from tinyai.quantizer.adaptive_rounding import MOST_TERMS, rounded
 from tinyai.quantizer.bias_correction import correction, correction_of_weights
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import weight_channels
-from tinyai.quantizer.layers import Layer, Moments, layers
+from tinyai.quantizer.layers import Moments, WeightedLayer, layers
 from tinyai.quantizer.params import Array, quantized_weights
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import Changes, scales_of
@@ -61,8 +61,8 @@ def reconstructed(
 
 def _moments(
     points: Points, grids: Mapping[int, Grid], samples: Iterable[Mapping[int, Array]]
-) -> dict[Layer, Moments]:
-    adaptive, found = points.config.rounding == "adaptive", dict[Layer, Moments]()
+) -> dict[WeightedLayer, Moments]:
+    adaptive, found = points.config.rounding == "adaptive", dict[WeightedLayer, Moments]()
     all_layers = [*layers(points)]
     for sample in samples:
         for layer in all_layers:

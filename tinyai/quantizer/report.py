@@ -31,7 +31,7 @@ SCHEMA = "tinyai.quantization/1"
 
 
 @dataclass(frozen=True)
-class Sums:
+class NoiseSums:
     """Sums over samples that compare a float value with its quantized one: squares of the values
     and of the differences, a number a sample; how many values there were, and how many lie outside
     of the grid."""
@@ -41,13 +41,13 @@ class Sums:
     count: int = 0
     outside: int = 0
 
-    def and_sample(self, values: Array, quantized: Array, grid: Grid | None) -> Sums:
+    def and_sample(self, values: Array, quantized: Array, grid: Grid | None) -> NoiseSums:
         wide, other = values.astype(np.float64), quantized.astype(np.float64)
         outside = self.outside
         if grid is not None:
             limits, steps = np.iinfo(grid.dtype), wide / grid.scale + grid.zero_point
             outside += int(((steps < limits.min - 0.5) | (steps > limits.max + 0.5)).sum())
-        return Sums(
+        return NoiseSums(
             (*self.signal, float((wide**2).sum())),
             (*self.noise, float(((wide - other) ** 2).sum())),
             self.count + wide.size,
@@ -78,7 +78,7 @@ class OutputRow:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """A layer that has 16 bits or stays float for a goal's sake: its ``dtype`` is that of its
     values."""
 
@@ -89,13 +89,13 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Choices:
+class PrecisionChoices:
     """What has 16 bits or was left in float for a goal, in that order, and whether the integers
     reach it."""
 
     goal: str
     reached: bool
-    layers: tuple[Choice, ...]
+    layers: tuple[PrecisionChoice, ...]
 
     def __str__(self) -> str:
         said = "reached" if self.reached else "not reached"
@@ -127,7 +127,7 @@ class QuantReport:
     layers: tuple[LayerRow, ...]
     outputs: tuple[OutputRow, ...]
     left: tuple[FloatOperator, ...]
-    mixed: Choices | None = None
+    mixed: PrecisionChoices | None = None
     kept: tuple[FloatOperator, ...] = ()
 
     @property
@@ -214,7 +214,7 @@ def _alone(row: LayerRow) -> str:
 
 def output_row(of: str, values: Sequence[Array], quantized: Sequence[Array]) -> OutputRow:
     """The row of one result of the model, over all samples."""
-    sums, same, largest = Sums(), [], 0.0
+    sums, same, largest = NoiseSums(), [], 0.0
     for value, other in zip(values, quantized, strict=True):
         sums = sums.and_sample(value, other, None)
         largest = max(largest, float(np.abs(value.astype(np.float64) - other).max(initial=0.0)))

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tinyai.codegen.ctree import Call
+from tinyai.codegen.ctree import CallStatement
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa.vectors import Vectors
 from tinyai.codegen.quantized_add import QuantizedAdd
@@ -26,7 +26,7 @@ from tinyai.ir import Array
 
 
 @dataclass(frozen=True)
-class Options:
+class ConvOptions:
     """What the text of a microkernel for convolutions depends on.
 
     - ``raw``: sums are stored as they are. Otherwise their requantization is ``shifted`` to the
@@ -65,7 +65,7 @@ class TileMicrokernel(Protocol):
     """Results of ``pixels`` neighbouring outputs by a weight panel of so many ``blocks``."""
 
     def __call__(
-        self, epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options
+        self, epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: ConvOptions
     ) -> str: ...
 
 
@@ -105,7 +105,7 @@ class DepthwiseMicrokernel(Protocol):
     """Results of the rows of a block of 64 channels, of which ``lanes`` are computed."""
 
     def __call__(
-        self, epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options
+        self, epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: ConvOptions
     ) -> str: ...
 
 
@@ -120,13 +120,13 @@ class Sums:
 
     def call(
         self, epilogue: Epilogue, add: QuantizedAdd | FloatAdd, x: str, y: str, out: str, count: str
-    ) -> Call:
+    ) -> CallStatement:
         """The statement that adds ``count`` neighbouring elements at these addresses."""
         if isinstance(add, FloatAdd):
             name = self.floats(epilogue, add)
         else:
             name = self.quantized(epilogue, add)
-        return Call(name, x, y, out, count, *add.arguments)
+        return CallStatement(name, x, y, out, count, *add.arguments)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from tinyai.codegen.ctree import Code, Declare, For, Statement
 from tinyai.codegen.index import Axis
 from tinyai.codegen.placed import Placed
-from tinyai.codegen.steps import Chain, Epilogue
+from tinyai.codegen.steps import Epilogue, StepChain
 from tinyai.ir import Array, DType, Step
 from tinyai.ops.steps import Lookup
 
@@ -93,7 +93,7 @@ class Vectors(Protocol):
 def write_lanes(
     vectors: Vectors,
     epilogue: Epilogue,
-    chain: Chain,
+    chain: StepChain,
     acc_index: str,
     out_index: str,
     axes: Sequence[Axis],

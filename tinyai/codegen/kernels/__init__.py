@@ -25,7 +25,7 @@ from tinyai.codegen.kernels import (
     tile,
     transpose,
 )
-from tinyai.codegen.lowered import Choice, Kernel, Lowered, Prepared, written
+from tinyai.codegen.lowered import Kernel, KernelChoice, Lowered, Prepared, written
 from tinyai.errors import UnsupportedError, owning_faults
 from tinyai.ir import Graph, Node, format_node
 from tinyai.target import Target
@@ -62,7 +62,7 @@ def choose_kernels(graph: Graph, target: Target, own: Sequence[Kernel] = ()) -> 
     return Lowered.of(graph, variants, target.threads)
 
 
-def choose(graph: Lowered, node: Node, isa: IsaVariant, own: Sequence[Kernel] = ()) -> Choice:
+def choose(graph: Lowered, node: Node, isa: IsaVariant, own: Sequence[Kernel] = ()) -> KernelChoice:
     """The first row for the node's operator and the instruction set that does not reject it.
     Rejected are those of the node's kind in front of it.
 
@@ -81,7 +81,7 @@ def choose(graph: Lowered, node: Node, isa: IsaVariant, own: Sequence[Kernel] = 
         for kernel in rows:
             prepared = kernel.prepare(graph, node)
             if isinstance(prepared, Prepared):
-                return Choice(kernel, prepared, tuple(rejected))
+                return KernelChoice(kernel, prepared, tuple(rejected))
             all_rows.append(f"{kernel.name}: {prepared}")
             if kernel.kind(graph, node):
                 rejected.append(f"{kernel.name} rejected: {prepared}")

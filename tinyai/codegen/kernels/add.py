@@ -11,7 +11,7 @@ from tinyai.codegen.float_add import FloatAdd, float_add_of
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Sums
 from tinyai.codegen.kernels import elementwise
-from tinyai.codegen.kernels.elementwise import Row, one_call
+from tinyai.codegen.kernels.elementwise import ElementRow, one_call
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.quantized_add import QuantizedAdd, quantized_add_of
@@ -53,7 +53,7 @@ class SumOfTwo(Prepared):
         add = self.add
         second = f"{epilogue.param(add.operand)} + "
 
-        def call(at: Row) -> Statement:
+        def call(at: ElementRow) -> Statement:
             operand = second + stored_index(graph.stored(add.operand), at.axes)
             return self.sums.call(epilogue, add, at.source, operand, at.out, at.count)
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES
 from tinyai.codegen.ctree import Assign, Code, Declare
-from tinyai.codegen.isa.microkernels import Options
+from tinyai.codegen.isa.microkernels import ConvOptions
 from tinyai.codegen.kernels.image import turned
 from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.requantization import Requantization, Rounded, requantization_of
 from tinyai.codegen.shapes.geometry import Geometry
-from tinyai.codegen.steps import Chain, Epilogue
+from tinyai.codegen.steps import Epilogue, StepChain
 from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops.steps import Cast
 from tinyai.ops.window import NHWC
@@ -37,7 +37,7 @@ class Channels:
 
     start: Array
     form: Requantization | Rounded | str
-    rest: Chain
+    rest: StepChain
 
     @classmethod
     def of(cls, graph: Lowered, node: Node, g: Geometry, *, rounds: bool = False) -> Channels:
@@ -73,15 +73,15 @@ class Channels:
         return [f"requantized from memory: {self.form}"] if self.raw and ends else []
 
     @property
-    def options(self) -> Options:
+    def options(self) -> ConvOptions:
         """What a microkernel's text depends on."""
         form = self.form
         if isinstance(form, str):
-            return Options(raw=True)
+            return ConvOptions(raw=True)
         bounded = (form.low, form.high) != form.dtype.range
         unsigned = form.dtype is DType.UINT8
         if isinstance(form, Rounded):
-            return Options(
+            return ConvOptions(
                 rounded=True,
                 nearest=form.nearest,
                 away=form.away,
@@ -89,7 +89,7 @@ class Channels:
                 bounded=bounded,
                 unsigned=unsigned,
             )
-        return Options(
+        return ConvOptions(
             shifted="left" in form.numbers,
             twice=form.twice,
             floats=form.floats,
@@ -131,12 +131,12 @@ class Channels:
 
 def _longest(
     graph: Lowered, node: Node, channels: int, axis: int, reach: Array
-) -> tuple[Requantization | str, Chain]:
+) -> tuple[Requantization | str, StepChain]:
     """The requantization that an epilogue is or begins with, and the steps after it."""
     whole = node.epilogue
     casts = (i for i, step in enumerate(whole, 1) if isinstance(step, Cast) and step.to in NARROW)
     for end in (len(whole), next(casts, len(whole))):
         form = requantization_of(graph, node, whole[:end], channels, axis, reach)
         if not isinstance(form, str):
-            return form, Chain(form.dtype, whole[end:])
-    return form, Chain(DType.INT32, whole)
+            return form, StepChain(form.dtype, whole[end:])
+    return form, StepChain(DType.INT32, whole)

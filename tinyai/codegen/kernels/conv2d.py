@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES, less
-from tinyai.codegen.ctree import Assign, Call, Code, Comment, Declare, For, If, let, nest
+from tinyai.codegen.ctree import Assign, CallStatement, Code, Comment, Declare, For, If, let, nest
 from tinyai.codegen.helpers import PATCHES, dot_patches
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.image import image_axes, output_axes
@@ -97,7 +97,7 @@ class Patches(Portable):
                 if (tail := g.k - g.group_in * math.prod(g.window.kernel))
                 else None,
             ),
-            Call(self.dot(epilogue), "patch", f"in1{group}", g.k, g.group_out, "acc"),
+            CallStatement(self.dot(epilogue), "patch", f"in1{group}", g.k, g.group_out, "acc"),
             Comment("Epilogue and store."),
             self.results(epilogue),
             step=patches,
@@ -168,12 +168,12 @@ def is_depthwise(graph: Lowered, node: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class Rows(Portable):
+class DepthwiseRow(Portable):
     """A depthwise convolution with one row of accumulators: the channels of a pixel (NHWC), or the
     pixels of a row (NCHW), so that neighbours in memory are neighbours in the loop."""
 
     @classmethod
-    def of(cls, graph: Lowered, node: Node) -> Rows | str:
+    def of(cls, graph: Lowered, node: Node) -> DepthwiseRow | str:
         g = Geometry.of(graph, node)
         if not is_depthwise(graph, node):
             return "more than one input channel a group"
@@ -262,7 +262,7 @@ class Rows(Portable):
 
 
 KERNELS = (
-    Kernel(name="conv2d_depthwise_scalar", op=Conv2d, prepare=Rows.of, kind=is_depthwise),
+    Kernel(name="conv2d_depthwise_scalar", op=Conv2d, prepare=DepthwiseRow.of, kind=is_depthwise),
     *(
         Kernel(name=f"{op.name}_patches_scalar", op=op, prepare=Patches.of)
         for op in (Conv2d, Dense)

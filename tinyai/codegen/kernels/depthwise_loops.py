@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If
+from tinyai.codegen.ctree import Assign, CallStatement, Code, Declare, For, If
 from tinyai.codegen.helpers import DEPTHWISE_ARGS
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
@@ -111,9 +111,13 @@ class DepthwiseLoops:
         )
 
     def _call(self) -> Code:
-        last = Call(self.last_microkernel, "&p")
+        last = CallStatement(self.last_microkernel, "&p")
         if self.microkernel is None or self.s.blocks == 1:
             return last
         masked = Assign("p.mask", self.mask), Assign("p.last_mask", self.last_mask), last
-        whole = Assign("p.mask", ALL), Assign("p.last_mask", ALL), Call(self.microkernel, "&p")
+        whole = (
+            Assign("p.mask", ALL),
+            Assign("p.last_mask", ALL),
+            CallStatement(self.microkernel, "&p"),
+        )
         return If(f"block == {self.s.blocks - 1}", *masked, otherwise=whole)

@@ -40,7 +40,7 @@ def takes(graph: Lowered, node: Node, name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Row:
+class ElementRow:
     """Neighbours along the last of ``axes``: where they are read, where the results go, and how
     many of them, in C."""
 
@@ -51,7 +51,7 @@ class Row:
 
 
 def one_call(
-    graph: Lowered, node: Node, epilogue: Epilogue, call: Callable[[Row], Statement]
+    graph: Lowered, node: Node, epilogue: Epilogue, call: Callable[[ElementRow], Statement]
 ) -> Code:
     """An elementwise node whose inputs' neighbours are the output's along the last loop: that is
     one call of a microkernel."""
@@ -59,7 +59,7 @@ def one_call(
     out, last = graph.stored(node.output), axes[-1]
     shared = cut(axes, epilogue.threads)
     count = f"end - {last.var}" if shared == last.var else str(last.count)
-    row = Row(axes, f"in0 + {in_index}", f"out + {stored_index(out, axes)}", count)
+    row = ElementRow(axes, f"in0 + {in_index}", f"out + {stored_index(out, axes)}", count)
     first = None
     if shared == last.var or last.count > 1:  # else its number is in no index
         first = let(last.var, "begin" if shared == last.var else 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinyai.codegen.ctree import Assign, Call, Code, Declare, For, If, nest
+from tinyai.codegen.ctree import Assign, CallStatement, Code, Declare, For, If, nest
 from tinyai.codegen.helpers import ADD_BORDER, STRING_H, WRITE_BORDER
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.work_stealing import ends
@@ -95,7 +95,7 @@ def _write_border(to: Image, rows: int, epilogue: Epilogue) -> Code:
     image = f"(uint8_t *)out + n * {to.image}"
     sides = border.top, border.left * to.pixel, border.bottom, border.right * to.pixel
     around = (rows, to.row, *sides, border.value)
-    return Call(epilogue.need(WRITE_BORDER), image, *around, *ends(rows, epilogue.threads))
+    return CallStatement(epilogue.need(WRITE_BORDER), image, *around, *ends(rows, epilogue.threads))
 
 
 def _distances(stored: Storage) -> tuple[int, int, int]:
@@ -146,7 +146,7 @@ class Images:
         first = f"(const uint8_t *)in0 + n * {self.source.image} + {self.source.first}"
         found = Declare("const uint8_t *const", "image", first)
         return [
-            If("n > 0", Call("tinyai_barrier", "thread")) if waits else None,
+            If("n > 0", CallStatement("tinyai_barrier", "thread")) if waits else None,
             self._copied(epilogue) if self.source.copy_bytes else found,
             _write_border(self.target, self.g.oh, epilogue),
         ]
@@ -157,7 +157,7 @@ class Images:
             Declare("uint8_t *const", "copy", "(uint8_t *)scratch"),
             Declare("const uint8_t *const", "whole", whole),
             self._bordered(epilogue) if g.window.upsample == (1, 1) else self._spread(epilogue),
-            Call("tinyai_barrier", "thread") if epilogue.threads > 1 else None,
+            CallStatement("tinyai_barrier", "thread") if epilogue.threads > 1 else None,
             Declare("const uint8_t *const", "image", "copy"),
         ]
 
@@ -166,7 +166,7 @@ class Images:
         sides = top, left * g.c, bottom, right * g.c
         values = g.h, g.w * g.c, *sides, self.signs.fill, self.signs.copy_flip
         shares = ends(g.h, epilogue.threads)
-        return Call(epilogue.need(ADD_BORDER), "whole", "copy", *values, *shares)
+        return CallStatement(epilogue.need(ADD_BORDER), "whole", "copy", *values, *shares)
 
     def _spread(self, epilogue: Epilogue) -> Code:
         """With places in between that hold the border's value; by one thread."""
@@ -177,7 +177,7 @@ class Images:
         value = f"whole[(y * {g.w} + x) * {g.c} + i] ^ {self.signs.copy_flip}"
         axes = [Axis("y", (g.h,)), Axis("x", (g.w,)), Axis("i", (g.c,))]
         spread = [
-            Call("memset", "copy", self.signs.fill, self.source.copy_bytes),
+            CallStatement("memset", "copy", self.signs.fill, self.source.copy_bytes),
             nest(axes, Assign(f"copy[{at}]", f"(uint8_t)({value})")),
         ]
         return If("thread->task == 0", spread) if epilogue.threads > 1 else spread

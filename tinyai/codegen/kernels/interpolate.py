@@ -38,7 +38,7 @@ INT32, FLOAT32 = DType.INT32, DType.FLOAT32
 
 
 @dataclass(frozen=True)
-class Loops:
+class InterpolationLoops:
     """Loops over the output: ``outer`` ones to that over rows, over columns, and ``inner`` ones.
     ``place`` is the input's element that they begin at, ``row`` the elements of one of its rows."""
 
@@ -51,7 +51,7 @@ class Loops:
     steps: tuple[int, int]
 
     @classmethod
-    def of(cls, graph: Lowered, node: Node) -> Loops:
+    def of(cls, graph: Lowered, node: Node) -> InterpolationLoops:
         op = node.op
         assert isinstance(op, Interpolation)
         names = {"N": "n", "H": "y", "W": "x", "C": "c"}
@@ -112,7 +112,7 @@ def _mixed(v: Vectors, values: Sequence[str], weights: Sequence[str], sums: DTyp
 
 
 def _row_bytes(graph: Lowered, node: Node) -> int:
-    return -(-Loops.of(graph, node).row.count * INT32.bytes // ALIGNMENT) * ALIGNMENT
+    return -(-InterpolationLoops.of(graph, node).row.count * INT32.bytes // ALIGNMENT) * ALIGNMENT
 
 
 def _scratch(graph: Lowered, node: Node) -> int:
@@ -126,7 +126,7 @@ def _row_of(graph: Lowered, node: Node, epilogue: Epilogue) -> Declare:
 
 
 def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    op, loops = node.op, Loops.of(graph, node)
+    op, loops = node.op, InterpolationLoops.of(graph, node)
     assert isinstance(op, Interpolate)
     acc = graph.type(node.inputs[0]).dtype
     rows, columns = (
@@ -156,7 +156,7 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 
 def _vector_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
-    op, loops = node.op, Loops.of(graph, node)
+    op, loops = node.op, InterpolationLoops.of(graph, node)
     assert isinstance(op, Interpolate)
     channels, acc = loops.inner[0], graph.type(node.inputs[0]).dtype
     weights = [[f"{name}_weight" for name in names] for names in (ROWS, COLUMNS)]
@@ -193,7 +193,7 @@ def _vector_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> 
 
 def _lacking(graph: Lowered, node: Node, v: Vectors) -> str | None:
     """Why the lanes of either operator are no channels, or what of its steps has no form."""
-    loops, (data,) = Loops.of(graph, node), graph.types(node.inputs)
+    loops, (data,) = InterpolationLoops.of(graph, node), graph.types(node.inputs)
     if loops.op.layout != NHWC:
         return f"layout {loops.op.layout}"
     return v.lacks(graph, loops.axes, loops.op.infer(data).dtype, node.epilogue)
@@ -204,7 +204,7 @@ def _lacking(graph: Lowered, node: Node, v: Vectors) -> str | None:
 _WEIGHTS = [f"({row}_weight * {column}_weight)" for row, column in CORNERS]
 
 
-def _corners(graph: Lowered, node: Node, loops: Loops) -> list[str]:
+def _corners(graph: Lowered, node: Node, loops: InterpolationLoops) -> list[str]:
     """Numbers of the four elements around a place."""
     step = graph.stored(node.inputs[0]).strides[axes(loops.op.layout)[3]]
     channel = f" + c * {step}" if loops.inner else ""
@@ -212,7 +212,7 @@ def _corners(graph: Lowered, node: Node, loops: Loops) -> list[str]:
 
 
 def _float_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    op, loops = node.op, Loops.of(graph, node)
+    op, loops = node.op, InterpolationLoops.of(graph, node)
     assert isinstance(op, FloatInterpolate)
     scale = literal(op.scale, FLOAT32)
     parts = [
@@ -225,7 +225,7 @@ def _float_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 
 def _float_vector_code(graph: Lowered, node: Node, epilogue: Epilogue, v: Vectors) -> Code:
-    op, loops = node.op, Loops.of(graph, node)
+    op, loops = node.op, InterpolationLoops.of(graph, node)
     assert isinstance(op, FloatInterpolate)
     channels, data = loops.inner[0], graph.type(node.inputs[0]).dtype
     zero, scale = (

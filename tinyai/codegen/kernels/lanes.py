@@ -35,7 +35,7 @@ from tinyai.ops.window import NHWC
 
 
 @dataclass(frozen=True)
-class Loops:
+class LaneLoops:
     """Loops over the output, lanes along the last, and the ``places`` of its dimensions; for each
     element ``inner`` loops add up the input's elements at ``in_index`` (no inner loop: the element
     itself)."""
@@ -46,17 +46,17 @@ class Loops:
     in_index: str
 
 
-def _elementwise(graph: Lowered, node: Node) -> Loops:
+def _elementwise(graph: Lowered, node: Node) -> LaneLoops:
     axes, at = elementwise.loops(graph, node)
-    return Loops(axes, axes, (), at)
+    return LaneLoops(axes, axes, (), at)
 
 
-def _sum(graph: Lowered, node: Node) -> Loops:
+def _sum(graph: Lowered, node: Node) -> LaneLoops:
     loops = SumLoops.of(graph, node)
-    return Loops(loops.kept, loops.places, loops.reduced, loops.in_index)
+    return LaneLoops(loops.kept, loops.places, loops.reduced, loops.in_index)
 
 
-KINDS: dict[type[Op], Callable[[Lowered, Node], Loops]] = {Elementwise: _elementwise, Sum: _sum}
+KINDS: dict[type[Op], Callable[[Lowered, Node], LaneLoops]] = {Elementwise: _elementwise, Sum: _sum}
 
 
 def _lacking(graph: Lowered, node: Node, v: Vectors) -> str | None:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tinyai.codegen.ctree import Call, Code
+from tinyai.codegen.ctree import CallStatement, Code
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.isa.vectors import table_bytes
@@ -48,7 +48,10 @@ class TableOfBytes(Prepared):
         table = epilogue.array(table_bytes(self.step, self.start))
         name = self.microkernel(epilogue)
         return one_call(
-            graph, self.node, epilogue, lambda at: Call(name, at.source, at.out, at.count, table)
+            graph,
+            self.node,
+            epilogue,
+            lambda at: CallStatement(name, at.source, at.out, at.count, table),
         )
 
 

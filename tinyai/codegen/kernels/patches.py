@@ -15,7 +15,7 @@ from tinyai.codegen.kernels.image import output_axes
 from tinyai.codegen.lowered import Kernel, Lowered
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.shapes.geometry import Geometry
-from tinyai.codegen.steps import Chain, Epilogue
+from tinyai.codegen.steps import Epilogue, StepChain
 from tinyai.ir import DType, Node
 from tinyai.ops import Conv2d, Dense
 from tinyai.ops.window import NHWC
@@ -37,7 +37,7 @@ class LanePatches(Patches):
         if vectors is None or g.layout != NHWC or g.groups > 1:
             return super().results(epilogue)
         axes = output_axes(g, self.node.op, "(q + p)", "c")
-        chain = Chain(g.sums, self.node.epilogue)
+        chain = StepChain(g.sums, self.node.epilogue)
         at = stored_index(epilogue.graph.stored(self.node.output), axes)
         acc = f"p * {g.group_out} + c"
         lanes = write_lanes(vectors, epilogue, chain, acc, at, axes)

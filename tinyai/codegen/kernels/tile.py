@@ -26,7 +26,7 @@ import numpy as np
 from tinyai.codegen.ctree import Code
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa import MICROKERNELS
-from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums
+from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, Sums
 from tinyai.codegen.isa.vectors import write_lanes
 from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import Channels, no_bytes
@@ -85,7 +85,7 @@ def _by_block(t: Tiling, values: Array) -> Array:
 
 
 def _calls(
-    t: Tiling, epilogue: Epilogue, micro: Microkernels, options: Options, *, ranges: bool
+    t: Tiling, epilogue: Epilogue, micro: Microkernels, options: ConvOptions, *, ranges: bool
 ) -> tuple[WeightPanelCall, ...]:
     """For each panel the microkernels that cover a stripe of outputs, and where its weights begin.
     ``ranges`` says that stripes of any length come, because threads share the outputs."""
@@ -313,7 +313,7 @@ class Tiled(Prepared):
             threads=epilogue.threads,
         )
 
-    def _options(self, graph: Lowered, *, flipped: bool) -> Options:
+    def _options(self, graph: Lowered, *, flipped: bool) -> ConvOptions:
         """What the texts of the microkernels may depend on."""
         machine = self.machine
         # Weights that do not stay in a core's caches from call to call.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tinyai.codegen.ctree import Assign, Block, Call, Code, Declare, For, If, let
+from tinyai.codegen.ctree import Assign, Block, CallStatement, Code, Declare, For, If, let
 from tinyai.codegen.helpers import COVER, TILE_ARGS
 from tinyai.codegen.kernels.channels import Channels
 from tinyai.codegen.kernels.image import Images
@@ -190,10 +190,10 @@ class TileLoops:
         of = "first + (last - first)"
         return [
             panels,
-            Call("tinyai_barrier", "thread"),
+            CallStatement("tinyai_barrier", "thread"),
             let("behind", f"{of} * (thread->task + 1) / thread->tasks"),
             self._rest(self.rest, f"{of} * thread->task / thread->tasks", "behind"),
-            Call("tinyai_barrier", "thread") if again else None,
+            CallStatement("tinyai_barrier", "thread") if again else None,
         ]
 
     def _rest(self, rest: Rest, begin: str, end: str) -> Code:
@@ -243,7 +243,7 @@ class TileLoops:
         """The outputs of a stripe: by one microkernel, or the last ones by another."""
         last = Assign("p.last", "last")
         if call.other is None:
-            return last, Call(call.microkernel, "&p")
+            return last, CallStatement(call.microkernel, "&p")
         stripe = self.t.schedule.stripe
         end = f"first + {call.first}"
         if self._by_outputs:
@@ -252,8 +252,8 @@ class TileLoops:
             end = f"last - first == {stripe} ? {end} : first + {call.last_first}"
         return (
             Assign("p.last", end),
-            Call(call.microkernel, "&p"),
+            CallStatement(call.microkernel, "&p"),
             Assign("p.first", "p.last"),
             last,
-            Call(call.other, "&p"),
+            CallStatement(call.other, "&p"),
         )

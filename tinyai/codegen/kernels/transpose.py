@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tinyai.codegen.ctree import Call, Code, nest
+from tinyai.codegen.ctree import CallStatement, Code, nest
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.kernels.image import border_of, takes_border
@@ -69,7 +69,7 @@ class Turned(Prepared):
         size = graph.type(self.node.output).dtype.bytes
         side = REGISTER // size
         outer, shared = matrices.outer, epilogue.threads > 1
-        call = Call(
+        call = CallStatement(
             self.microkernel(epilogue, side, size),
             f"in0 + {outer.read}",
             matrices.row_step,

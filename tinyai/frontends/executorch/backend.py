@@ -20,7 +20,7 @@ from tinyai.backend.tinyai_backend import BINARY, TRACED, BackendOptions
 from tinyai.codegen.c import identifier
 from tinyai.errors import DefectError, OptionError
 from tinyai.frontends.executorch.blob import Blob, PortSpec
-from tinyai.frontends.executorch.edge import EdgeGraph, Port, graph_of
+from tinyai.frontends.executorch.edge import EdgeGraph, EdgePort, graph_of
 from tinyai.frontends.executorch.names import LONGEST, names_of
 from tinyai.frontends.executorch.partitioner import STATIC
 from tinyai.ir import DType, Graph
@@ -200,7 +200,7 @@ def ports_of(read: EdgeGraph) -> tuple[list[PortSpec], list[PortSpec]]:
     return [*map(_port, read.inputs)], [*map(_port, read.outputs)]
 
 
-def _port(port: Port) -> PortSpec:
+def _port(port: EdgePort) -> PortSpec:
     dtype = getattr(torch, port.dtype)
     return PortSpec(int(scalar_type_enum(dtype)), port.shape, port.dim_order)
 

@@ -13,7 +13,7 @@ from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.executorch.program import ARITHMETIC, Program
 from tinyai.frontends.executorch.reader import constants_of, dim_order_of, type_of
 from tinyai.ir import Graph
-from tinyai.partition.model import Part
+from tinyai.partition.model import ModelPart
 from tinyai.source import Refusal
 from tinyai.target import Target
 
@@ -35,7 +35,7 @@ def target_of(options: Mapping[str, Any]) -> Target:
 
 
 @dataclass(frozen=True)
-class Port:
+class EdgePort:
     """An input or output: the node's name, and its tensor as torch has it. ``dim_order`` are the
     dimensions of ``shape`` from the outermost in memory to the innermost."""
 
@@ -55,8 +55,8 @@ class EdgeGraph:
     """
 
     graph: Graph
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[EdgePort, ...]
+    outputs: tuple[EdgePort, ...]
     handles: Mapping[str, int]
 
 
@@ -71,7 +71,7 @@ def graph_of(
     inputs, outputs = ends_of(program)
     reading = Program(program)
     values = {node: reading(node) for node in program.graph.nodes if node.op != "output"}
-    whole = Part(reading, reading.parameters, values)
+    whole = ModelPart(reading, reading.parameters, values)
     try:
         graph = whole.graph(whole.integers(outputs), inputs, name)
     except Refusal as refusal:
@@ -102,6 +102,8 @@ def handles_of(program: ExportedProgram) -> dict[str, int]:
     return {name: handle for name, handle in found if isinstance(handle, int)}
 
 
-def _port(node: Node) -> Port:
+def _port(node: Node) -> EdgePort:
     of = type_of(node)
-    return Port(node.name, of.dtype, tuple(int(dim or 0) for dim in of.shape), dim_order_of(node))
+    return EdgePort(
+        node.name, of.dtype, tuple(int(dim or 0) for dim in of.shape), dim_order_of(node)
+    )

@@ -21,7 +21,7 @@ from tinyai.frontends.executorch.reader import (
     operator_of,
 )
 from tinyai.partition.division import Division, divide
-from tinyai.partition.model import Model, Part
+from tinyai.partition.model import ItemModel, ModelPart
 from tinyai.partition.reasons import such_as
 from tinyai.partition.told import NOT_QUANTIZED
 from tinyai.patterns import computes
@@ -35,7 +35,7 @@ from tinyai.vocabulary import call
 ARITHMETIC = Rounding("torch")
 
 
-class Program(Reading, Model[Node]):
+class Program(Reading, ItemModel[Node]):
     """A program of the edge dialect, or of ATen before anything is taken apart. Tensors of inputs
     and outputs have their dimensions in the order of memory."""
 
@@ -107,7 +107,7 @@ class Program(Reading, Model[Node]):
         of = replace(value.type, shape=tuple(value.type.shape[dim] for dim in order))
         return call("transpose", of, value, axes=order)
 
-    def part(self, nodes: Collection[Node]) -> Part[Node]:
+    def part(self, nodes: Collection[Node]) -> ModelPart[Node]:
         """What is a constant of the whole program, which readers looked at, is none of a part that
         gets it from outside: such a part is read by itself."""
         outside = {each for node in nodes for each in self.reads(node)} - {*nodes}

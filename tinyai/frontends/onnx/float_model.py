@@ -58,7 +58,7 @@ class FileModel:
 
     def runner(
         self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None
-    ) -> Runner:
+    ) -> FunctionRunner:
         names = [*(each.name for each in self.inputs), *(switches or {}).values()]
         file = self._file(root, values, [*(switches or {})])
         return _in_onnx_runtime(file.SerializeToString(), names, len(self.results))
@@ -68,7 +68,7 @@ class FileModel:
         names = tuple(each.name for each in self.inputs)
         return FileRecipe(content, _machine(), names, len(self.results))
 
-    def integers(self, root: Expr, values: Sequence[Expr]) -> Runner:
+    def integers(self, root: Expr, values: Sequence[Expr]) -> FunctionRunner:
         """Where an operator stays in float there is no such code: the pairs are run as floats,
         which round as the integers do but for the last bit."""
         model = self.quantized(root, values)
@@ -79,7 +79,7 @@ class FileModel:
             file = Path(folder) / "network.so"
             write_library(network, file, Target(), here=True)
             library = Library(file)  # what is loaded stays, when its file goes
-        return Runner(library.run, len(self.results))
+        return FunctionRunner(library.run, len(self.results))
 
     def quantized(self, root: Expr, values: Sequence[Expr] = ()) -> SourceModel:
         """The model with the root ``root``, and ``values`` as further outputs. Floats between
@@ -121,7 +121,7 @@ class FileRecipe:
     inputs: tuple[str, ...]
     results: int
 
-    def runner(self) -> Runner:
+    def runner(self) -> FunctionRunner:
         """Raises ``EnvironmentProblem`` where this machine is another than that of who wrote it."""
         if self.machine != _machine():
             raise EnvironmentProblem(
@@ -133,7 +133,7 @@ class FileRecipe:
         return _in_onnx_runtime(self.content, self.inputs, self.results)
 
 
-class Runner:
+class FunctionRunner:
     """The ``FloatRunner`` of a function from inputs by name to ``results`` and further values."""
 
     def __init__(self, call: Callable[[dict[str, Array]], list[Array]], results: int) -> None:
@@ -152,7 +152,7 @@ class Runner:
         return iter(self._made[self._results :])
 
 
-def _in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> Runner:
+def _in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> FunctionRunner:
     """One thread and floats alone, so that the values are the same at each run."""
     import onnxruntime
 
@@ -170,7 +170,7 @@ def _in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> Run
         )
         return [np.asarray(each) for each in found]
 
-    return Runner(call, results)
+    return FunctionRunner(call, results)
 
 
 def _machine() -> str:

@@ -265,7 +265,7 @@ def _pooled_windows(site: RespelledNode) -> None:
         site.refuse("indices as a second result", "one result", "leave the indices out")
     site.drop("storage_order")  # of the indices
     kernel = [int(k) for k in site.attr("kernel_shape")]
-    window = windows.Window.of(site, kernel)
+    window = windows.WindowAttributes.of(site, kernel)
     if window.auto or site.attr("ceil_mode", 0):
         size = site.sizes(0, range(2, 2 + len(kernel)))
         averages = site.node.op_type in ("AveragePool", "QLinearAveragePool")
@@ -290,7 +290,7 @@ def _quantized_convolution(site: RespelledNode) -> None:
 
 def _explicit_pads(site: RespelledNode, weight: int) -> None:
     kernel = windows.kernel_of(site, weight)
-    window = windows.Window.of(site, kernel)
+    window = windows.WindowAttributes.of(site, kernel)
     if window.auto:
         site.put(pads=windows.pads_of_layer(site, window, kernel))
     site.drop("auto_pad")
@@ -299,7 +299,7 @@ def _explicit_pads(site: RespelledNode, weight: int) -> None:
 @_spells("ConvTranspose")
 def _transposed_convolution(site: RespelledNode) -> None:
     kernel = windows.kernel_of(site, 1)
-    window = windows.Window.of(site, kernel)
+    window = windows.WindowAttributes.of(site, kernel)
     if window.auto or site.attr("output_shape"):
         site.put(pads=windows.pads_of_transposed(site, window, kernel))
     site.drop("auto_pad", "output_shape")

@@ -10,7 +10,7 @@ from tinyai.frontends.onnx.site import NodeView
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowAttributes:
     """``extent`` is what a window spans of each dimension; ``auto`` is SAME_UPPER, SAME_LOWER or
     VALID, "" for explicit pads."""
 
@@ -21,7 +21,7 @@ class Window:
     auto: str
 
     @staticmethod
-    def of(site: NodeView, kernel: Sequence[int]) -> Window:
+    def of(site: NodeView, kernel: Sequence[int]) -> WindowAttributes:
         count = len(kernel)
         dilations = site.attr("dilations") or [1] * count
         strides = site.attr("strides") or [1] * count
@@ -34,7 +34,7 @@ class Window:
             found = f"kernel {list(kernel)}, strides {strides}, dilations {dilations}, pads {pads}"
             site.refuse(found, f"1 and more, of {count} dimensions", "export it again")
         auto = site.attr("auto_pad", "NOTSET")
-        return Window(
+        return WindowAttributes(
             tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)),
             tuple(dilations),
             tuple(strides),
@@ -126,11 +126,13 @@ def _spatial(site: NodeView, kernel: Sequence[int]) -> list[int]:
     return site.sizes(0, range(2, 2 + len(kernel)))
 
 
-def pads_of_layer(site: NodeView, window: Window, kernel: Sequence[int]) -> list[int]:
+def pads_of_layer(site: NodeView, window: WindowAttributes, kernel: Sequence[int]) -> list[int]:
     return window.pads(_spatial(site, kernel)) if window.auto else list(window.given)
 
 
-def pads_of_transposed(site: NodeView, window: Window, kernel: Sequence[int]) -> list[int]:
+def pads_of_transposed(
+    site: NodeView, window: WindowAttributes, kernel: Sequence[int]
+) -> list[int]:
     wanted = site.attr("output_shape")
     if not (window.auto or wanted):
         return list(window.given)
@@ -142,7 +144,7 @@ def pads_of_transposed(site: NodeView, window: Window, kernel: Sequence[int]) ->
 
 
 def pads_of_pool(
-    site: NodeView, window: Window, sizes: Sequence[int], *, averages: bool
+    site: NodeView, window: WindowAttributes, sizes: Sequence[int], *, averages: bool
 ) -> list[int]:
     """Explicit pads of a pooling of images of these sizes, with those that ``ceil_mode`` adds."""
     if window.auto.startswith("SAME") and max(window.dilations, default=1) > 1:

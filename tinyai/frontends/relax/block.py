@@ -18,7 +18,7 @@ from tinyai.frontends.relax.reader import (
     source_types,
 )
 from tinyai.frontends.relax.versions import Constant, name_of, typed
-from tinyai.partition.model import Model
+from tinyai.partition.model import ItemModel
 from tinyai.partition.told import NOT_QUANTIZED
 from tinyai.patterns import computes
 from tinyai.report import Reason
@@ -28,7 +28,7 @@ from tinyai.source import Constant as Known
 PAIRS = ("relax.quantize", "relax.dequantize")
 
 
-class Block(Reading, Model[relax.Var]):
+class RelaxBlock(Reading, ItemModel[relax.Var]):
     """The bindings of a dataflow block that ``results`` depend on. Each reader of a dequantize has
     one of its own, so that no float goes from region to region: ``copy_of`` says of which.
     ``names`` are those of a model file."""

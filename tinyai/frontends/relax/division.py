@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from tinyai.errors import OptionError
-from tinyai.frontends.relax.block import Block, with_value
+from tinyai.frontends.relax.block import RelaxBlock, with_value
 from tinyai.frontends.relax.from_tir import read_back
 from tinyai.frontends.relax.names import names_in
 from tinyai.frontends.relax.versions import require_known_version
@@ -49,7 +49,7 @@ class Divided:
 
     function: tvm.ir.GlobalVar
     number: int
-    block: Block
+    block: RelaxBlock
     division: Division[relax.Var]
     symbols: tuple[str, ...]
 
@@ -69,12 +69,12 @@ def divided(mod: tvm.IRModule, target: Target, names: str | os.PathLike[str] = "
     found = []
     for function, number, bindings, results in _blocks(mod):
         rounding = Rounding(target.rounding)
-        block = Block(bindings, results, rounding)
+        block = RelaxBlock(bindings, results, rounding)
         if names:
             known, problem = names_in(names, block, results)
             if problem is not None:
                 warnings.warn(problem, stacklevel=3)
-            block = Block(bindings, results, rounding, known) if known else block
+            block = RelaxBlock(bindings, results, rounding, known) if known else block
         with stage(f"division of a block of {function.name_hint}, and its C"):
             division = divide(block, target, block.refused)
         symbols = _symbols(c_name(f"{COMPILER}_{function.name_hint}"), taken)

@@ -15,11 +15,11 @@ from tvm import relax
 
 from tinyai.backend import compile_graph
 from tinyai.errors import OptionError, UnsupportedError
-from tinyai.frontends.relax.block import Block
+from tinyai.frontends.relax.block import RelaxBlock
 from tinyai.frontends.relax.reader import free_variables
 from tinyai.frontends.relax.seal import unsealed
 from tinyai.ir import Graph
-from tinyai.partition.model import Part
+from tinyai.partition.model import ModelPart
 from tinyai.runtime.link import write_object
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.source import Refusal, Rounding
@@ -72,7 +72,7 @@ def graph_of(function: relax.Function) -> Graph:
     bindings = [each for part in function.body.blocks for each in part.bindings]
     result = function.body.body
     rounding = Rounding(target_of(function).rounding)
-    block = Block(bindings, [*free_variables(result)], rounding)
+    block = RelaxBlock(bindings, [*free_variables(result)], rounding)
     unread = [i for i in block.bindings if block.kind(i) == "input" or i in block.refused]
     strange = [item for item in unread if item not in block.seen_through]
     if strange:
@@ -83,7 +83,7 @@ def graph_of(function: relax.Function) -> Graph:
             hint="RunCodegen right behind the partition, or regions that are sealed (the default)",
         )
     values = {item: block(item) for item in block.order}
-    whole = Part(block, {each: block(each) for each in function.params}, values)
+    whole = ModelPart(block, {each: block(each) for each in function.params}, values)
     outputs = [*free_variables(block.resolved(result))]
     try:
         return whole.graph(whole.integers(outputs), function.params, symbol)

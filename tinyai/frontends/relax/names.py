@@ -11,7 +11,7 @@ from tvm import relax
 
 from tinyai.errors import UsageWarning
 from tinyai.frontends.files import read_file
-from tinyai.frontends.relax.block import Block
+from tinyai.frontends.relax.block import RelaxBlock
 from tinyai.report import safe
 from tinyai.source import Call, Expr, Tuple, post_order
 
@@ -25,7 +25,7 @@ _SAME = {"global_avg_pool2d": "avg_pool2d", "mean": "avg_pool2d", "batch_matmul"
 
 
 def names_in(
-    file: str | os.PathLike[str], block: Block, results: Collection[relax.Var]
+    file: str | os.PathLike[str], block: RelaxBlock, results: Collection[relax.Var]
 ) -> tuple[dict[relax.Var, str], UsageWarning | None]:
     """The names of a model file's operators by the variables of a block, found in the order of
     computation by operator and shape; none, and a warning, where the two differ. Raises what the

@@ -8,8 +8,8 @@ from dataclasses import replace
 from tinyai.errors import OptionError
 from tinyai.frontends.faults import check_shape, shown
 from tinyai.frontends.shapes import Shapes, check_asked
-from tinyai.frontends.tflite.file import File, Operator
-from tinyai.frontends.tflite.tensors import Tensor
+from tinyai.frontends.tflite.file import File, FileOperator
+from tinyai.frontends.tflite.tensors import FileTensor
 
 
 def set_shapes(file: File, shapes: Shapes) -> None:
@@ -38,7 +38,7 @@ def set_shapes(file: File, shapes: Shapes) -> None:
                 file.tensors[index] = replace(of, type=replace(of.type, shape=to))
 
 
-def _whole(of: Tensor, sizes: Iterable[int]) -> tuple[int, ...]:
+def _whole(of: FileTensor, sizes: Iterable[int]) -> tuple[int, ...]:
     """The shape that is asked for: the tensor's own, but for the batch, where the file has 1."""
     to = tuple(own if size < 0 else size for own, size in zip(of.shape, sizes, strict=True))
     if to == of.shape or (of.shape[0] == 1 and to[1:] == of.shape[1:]):
@@ -51,7 +51,7 @@ def _whole(of: Tensor, sizes: Iterable[int]) -> tuple[int, ...]:
     )
 
 
-def _computed_from(inputs: Iterable[int], operators: Iterable[Operator]) -> set[int]:
+def _computed_from(inputs: Iterable[int], operators: Iterable[FileOperator]) -> set[int]:
     """The tensors whose values come from ``inputs``, and not from their shapes alone."""
     found = {*inputs}
     for operator in operators:

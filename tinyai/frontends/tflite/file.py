@@ -10,23 +10,23 @@ import numpy as np
 
 from tinyai.frontends.faults import Fault
 from tinyai.frontends.tflite.checks import check_graph
-from tinyai.frontends.tflite.tensors import BUILTINS, Options, tensors_of_graph
+from tinyai.frontends.tflite.tensors import BUILTINS, OperatorOptions, tensors_of_graph
 
 
 @dataclass(frozen=True)
-class Operator:
+class FileOperator:
     """An operator as the file has it: its name, the numbers of its tensors (-1: left out)."""
 
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: Options
+    options: OperatorOptions
 
     @classmethod
-    def of(cls, model: Any, operator: Any) -> Operator:
+    def of(cls, model: Any, operator: Any) -> FileOperator:
         """An operator of a file that was checked."""
         numbers = _numbers(operator.InputsAsNumpy()), _numbers(operator.OutputsAsNumpy())
-        return cls(kind_of(model, operator), *numbers, Options(operator))
+        return cls(kind_of(model, operator), *numbers, OperatorOptions(operator))
 
 
 class File:
@@ -37,7 +37,7 @@ class File:
         graph = model.Subgraphs(number)
         self.tensors = tensors_of_graph(model, graph, content)
         operators = map(graph.Operators, range(graph.OperatorsLength()))
-        self.operators = [Operator.of(model, each) for each in operators]
+        self.operators = [FileOperator.of(model, each) for each in operators]
         self.inputs = _numbers(graph.InputsAsNumpy())
         self.outputs = _numbers(graph.OutputsAsNumpy())
         calls = (each.options for each in self.operators if each.kind == "CALL_ONCE")

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tinyai.frontends.moves import reshaped, transposed
-from tinyai.frontends.tflite.file import File, Operator
-from tinyai.frontends.tflite.tensors import Options, Tensor
+from tinyai.frontends.tflite.file import File, FileOperator
+from tinyai.frontends.tflite.tensors import FileTensor, OperatorOptions
 from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
 from tinyai.frontends.whole import End, SourceModel, unread
 from tinyai.ir import Array
@@ -52,9 +52,9 @@ class Site:
     """An operator of the file as its reader sees it."""
 
     kind: str
-    inputs: tuple[Tensor | None, ...]
-    outputs: tuple[Tensor, ...]
-    options: Options
+    inputs: tuple[FileTensor | None, ...]
+    outputs: tuple[FileTensor, ...]
+    options: OperatorOptions
     values: tuple[Expr | None, ...]
 
     @property
@@ -62,7 +62,7 @@ class Site:
         return ", ".join(each.name for each in self.outputs)
 
     @property
-    def output(self) -> Tensor:
+    def output(self) -> FileTensor:
         require(len(self.outputs) == 1, "results", len(self.outputs), "one")
         return self.outputs[0]
 
@@ -74,7 +74,7 @@ class Site:
         """Whether an input that may be left out is there."""
         return place < len(self.inputs) and self.inputs[place] is not None
 
-    def tensor(self, place: int) -> Tensor:
+    def tensor(self, place: int) -> FileTensor:
         found = self.inputs[place] if place < len(self.inputs) else None
         if found is None:
             raise Refusal("inputs", f"no input {place}", "one")
@@ -197,7 +197,7 @@ class Reading:
                 self._made[index] = constant(of.value)
         return self._made[index]
 
-    def _unread(self, operator: Operator, refusal: Refusal) -> list[Expr]:
+    def _unread(self, operator: FileOperator, refusal: Refusal) -> list[Expr]:
         """The results of an operator that is not read. One without results changes a state, if
         anything: ``Variables`` tells who reads it."""
         outputs = [self._file.tensors[index] for index in operator.outputs]
@@ -207,7 +207,7 @@ class Reading:
         types = tuple(each.type for each in outputs)
         return list(tensors_of(unread(operator.kind, types, args, refusal, name)))
 
-    def _results(self, operator: Operator) -> list[Expr]:
+    def _results(self, operator: FileOperator) -> list[Expr]:
         if operator.kind in KINDS:
             return self._results_of_state(operator)
         self._variables.require_apart(operator)
@@ -231,7 +231,7 @@ class Reading:
             require(result.type == output.type, "result", output.type, result.type)
         return [_folded(result) for result in results]
 
-    def _results_of_state(self, operator: Operator) -> list[Expr]:
+    def _results_of_state(self, operator: FileOperator) -> list[Expr]:
         """What READ_VARIABLE reads; the others change what is read later."""
         variables, tensors = self._variables, self._file.tensors
         variables.require_form(operator)

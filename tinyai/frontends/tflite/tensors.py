@@ -31,7 +31,7 @@ _OPTIONS = names_of(tflite.BuiltinOptions)
 
 
 @dataclass(frozen=True)
-class Tensor:
+class FileTensor:
     """A tensor of the file. ``scales`` are float32, one or one along ``axis``, none where it is not
     quantized; ``value`` is None of a tensor that is no constant."""
 
@@ -81,7 +81,7 @@ class Tensor:
         return self.scales
 
 
-def tensors_of_graph(model: Any, graph: Any, content: bytes) -> list[Tensor]:
+def tensors_of_graph(model: Any, graph: Any, content: bytes) -> list[FileTensor]:
     """The tensors of a file that was checked. They are told apart by their names later: one without
     a name, or with that of another, gets its number too."""
     tensors = map(graph.Tensors, range(graph.TensorsLength()))
@@ -93,7 +93,7 @@ def tensors_of_graph(model: Any, graph: Any, content: bytes) -> list[Tensor]:
     ]
 
 
-def _tensor(model: Any, tensor: Any, content: bytes) -> Tensor:
+def _tensor(model: Any, tensor: Any, content: bytes) -> FileTensor:
     dtype = DTYPES.get(tensor.Type()) or TYPES.get(tensor.Type(), f"type {tensor.Type()}")
     of = SourceType(tuple(shape_of(tensor)), dtype)
     quant, scales, zeros, axis = tensor.Quantization(), None, np.zeros(0, np.int64), 0
@@ -106,13 +106,13 @@ def _tensor(model: Any, tensor: Any, content: bytes) -> Tensor:
     if data is not None and tensor.Sparsity() is None and hasattr(np, dtype):
         value = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).astype(dtype)
         value = value.reshape(shape_of(tensor))
-    return Tensor(name_of(tensor), of, value, scales, zeros, axis, quant_of(tensor))
+    return FileTensor(name_of(tensor), of, value, scales, zeros, axis, quant_of(tensor))
 
 
 # --- Options -------------------------------------------------------------------------------------
 
 
-class Options:
+class OperatorOptions:
     """The options of an operator, by the names of the schema's accessors. What nobody asks for has
     to have its default."""
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tinyai.frontends.tflite.file import Operator
-from tinyai.frontends.tflite.tensors import Tensor
+from tinyai.frontends.tflite.file import FileOperator
+from tinyai.frontends.tflite.tensors import FileTensor
 from tinyai.frontends.whole import End, unread
 from tinyai.ir import Array
 from tinyai.source import Constant, Expr, Refusal, require
@@ -27,7 +27,7 @@ Key: TypeAlias = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
-class State:
+class VariableState:
     """A variable before and after a call, and its value before the first one."""
 
     before: End
@@ -42,7 +42,7 @@ class Variables:
     no operator assigns to is a constant. What is read later in the call is what was assigned.
     """
 
-    def __init__(self, operators: Sequence[Operator]) -> None:
+    def __init__(self, operators: Sequence[FileOperator]) -> None:
         self._keys: dict[int, Key] = {}
         for operator in operators:
             if operator.kind == "VAR_HANDLE" and operator.options.table == "VarHandleOptions":
@@ -55,13 +55,13 @@ class Variables:
             if operator.kind == "ASSIGN_VARIABLE" and operator.inputs
         }
         self._initial: dict[Key, Array] = {}
-        self._tensors: dict[Key, Tensor] = {}  # the first one that was read or assigned
+        self._tensors: dict[Key, FileTensor] = {}  # the first one that was read or assigned
         self._before: dict[Key, Expr] = {}
         self._now: dict[Key, Expr] = {}
         # Why no variable is known any more.
         self._refusal: Refusal | None = None
 
-    def require_form(self, operator: Operator) -> None:
+    def require_form(self, operator: FileOperator) -> None:
         """Raises ``Refusal`` for an operator of variables with other inputs, outputs or options."""
         inputs, outputs, table = KINDS[operator.kind]
         found = len(operator.inputs), len(operator.outputs)
@@ -73,7 +73,7 @@ class Variables:
             self._refusal = refusal
             raise
 
-    def require_apart(self, operator: Operator) -> None:
+    def require_apart(self, operator: FileOperator) -> None:
         """Raises ``Refusal`` for another operator that may change a variable."""
         takes = not self._keys.keys().isdisjoint(operator.inputs)
         if takes or operator.kind in CONTROL_FLOW:
@@ -95,7 +95,7 @@ class Variables:
             key: value.value for key, value in once._now.items() if isinstance(value, Constant)
         }
 
-    def read(self, handle: int, of: Tensor) -> Expr:
+    def read(self, handle: int, of: FileTensor) -> Expr:
         """The value of a variable. Raises ``Refusal`` where it is not known, or of another type."""
         key = self._known(handle, of)
         if key not in self._now:
@@ -108,14 +108,14 @@ class Variables:
                 self._now[key] = constant(self._initial[key])
         return self._now[key]
 
-    def assign(self, handle: int, value: Expr, of: Tensor) -> None:
+    def assign(self, handle: int, value: Expr, of: FileTensor) -> None:
         """Let a variable have a value, from here on. One of another type is not read."""
         try:
             self._now[self._known(handle, of)] = value
         except Refusal as refusal:
             self._refusal = refusal
 
-    def _known(self, handle: int, of: Tensor) -> Key:
+    def _known(self, handle: int, of: FileTensor) -> Key:
         """The variable of a handle, which has the type and the scale of a tensor."""
         if self._refusal is not None:
             raise self._refusal
@@ -128,7 +128,7 @@ class Variables:
         require(same, "types and scales of a variable", scales, "one")
         return key
 
-    def states(self) -> tuple[State, ...]:
+    def states(self) -> tuple[VariableState, ...]:
         """The states after all operators were read, in the order of their handles."""
         states = []
         for key in dict.fromkeys(self._keys.values()):
@@ -138,5 +138,5 @@ class Variables:
                 if self._refusal is not None:
                     after = unread("ASSIGN_VARIABLE", (of.type,), (), self._refusal, name)
                 ends = End(name, before, of.quant), End(name, after, of.quant)
-                states.append(State(*ends, self._initial[key]))
+                states.append(VariableState(*ends, self._initial[key]))
         return tuple(states)

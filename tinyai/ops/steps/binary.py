@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyai.ir import Array, DType, Step, Type
 from tinyai.ops.functions import fused_multiply_add
-from tinyai.ops.steps.ranges import Monotonic, Product, Sum, extremes
+from tinyai.ops.steps.ranges import Monotonic, Product, SumStep, extremes
 from tinyai.traits import Range
 
 
@@ -41,7 +41,7 @@ class _Commutative(Binary):
 
 
 @dataclass(frozen=True)
-class _Additive(Sum, Binary):
+class _Additive(SumStep, Binary):
     """A step that adds the operand to the value, or subtracts it."""
 
     def is_identity(self, dtype: DType, operand: Array | None) -> bool:
@@ -72,7 +72,7 @@ class Subtract(_Additive):
 
 
 @dataclass(frozen=True)
-class SubtractFrom(Sum, Binary):
+class SubtractFrom(SumStep, Binary):
     """``operand - value``: a subtraction whose second argument is the running value."""
 
     name: ClassVar[str] = "subtract_from"
@@ -144,7 +144,7 @@ class _Shift(Binary):
 
 
 @dataclass(frozen=True)
-class RightShift(Sum, _Shift):
+class RightShift(SumStep, _Shift):
     name: ClassVar[str] = "right_shift"
 
     def largest(self, size: int, operand: int, constant: Array | None) -> int:

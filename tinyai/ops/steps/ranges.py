@@ -26,7 +26,7 @@ class Monotonic(Step):
         return extremes(self, value, operand)
 
 
-class Sum(Step):
+class SumStep(Step):
     """A monotonic step whose results are no larger than its value and its operand together."""
 
     def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:

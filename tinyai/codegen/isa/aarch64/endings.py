@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import STRING_H
-from tinyai.codegen.isa.microkernels import Options
+from tinyai.codegen.isa.microkernels import ConvOptions
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class _Of:
     isa: str
 
 
-def endings(options: Options, isa: str) -> tuple[Definition, ...]:
+def endings(options: ConvOptions, isa: str) -> tuple[Definition, ...]:
     """What requantizes and stores sums in a set's variant, where they are not stored raw."""
     if options.raw:
         return ()

@@ -8,9 +8,9 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tinyai.codegen.definitions import Definition, Storage
+from tinyai.codegen.definitions import Definition, Linkage
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
-from tinyai.codegen.isa.microkernels import Microkernels, Options, Sums, name_of
+from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, Sums, name_of
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.transpose import transpose
@@ -19,7 +19,7 @@ from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
-SIMD = Definition("simd_256", "simd_256.c.j2", arguments=Storage())
+SIMD = Definition("simd_256", "simd_256.c.j2", arguments=Linkage())
 WIDEN = Definition("widen_avx2", "widen_avx2.c.j2", (SIMD,))
 # Outputs of a tile, where there are many.
 OUTPUTS = 6
@@ -67,7 +67,7 @@ def microkernels(isa: str) -> Microkernels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileText(Options):
+class TileText(ConvOptions):
     """Of so many outputs (``pixels``) at a time, by at most the ``widest`` number of blocks;
     ``products`` adds up those of widened bytes, or of weights that are ``grouped`` in pieces of so
     many words; then ``copied`` says that there are copies of widened bytes, too."""
@@ -85,7 +85,7 @@ class ProductsText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseText(Options):
+class DepthwiseText(ConvOptions):
     window: Window
     groups: int
     vnni: bool = False
@@ -115,7 +115,7 @@ class EitherText:
 
 
 def tile(
-    epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options, isa: str
+    epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: ConvOptions, isa: str
 ) -> str:
     """Name of the tile microkernel. It asks at run time whether the last block is whole."""
     options = replace(options, masked=False, ahead=0)
@@ -149,7 +149,7 @@ def tile(
 
 
 def depthwise(
-    epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options, isa: str
+    epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: ConvOptions, isa: str
 ) -> str:
     """Name of the depthwise microkernel: loops, which ask at run time whether the input is
     flipped."""
@@ -166,7 +166,7 @@ def depthwise(
     return epilogue.need(microkernel)
 
 
-def ends(options: Options) -> tuple[Definition, ...]:
+def ends(options: ConvOptions) -> tuple[Definition, ...]:
     """What requantizes and stores sums, where they are not stored raw."""
     if options.raw:
         return ()

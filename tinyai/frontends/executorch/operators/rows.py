@@ -11,7 +11,7 @@ from tinyai.frontends.executorch.reader import Read, Site
 from tinyai.source import Expr, Tuple, require
 
 
-class Rows(dict[str, Read]):
+class ReaderRows(dict[str, Read]):
     """Readers by the names of operators. What works in place, ``aten.relu_``, is read as what does
     not, and what has no row by that of ``OTHER``."""
 
@@ -22,7 +22,7 @@ class Rows(dict[str, Read]):
         return self[name.rstrip("_") if name in self else OTHER]
 
 
-READERS = Rows()
+READERS = ReaderRows()
 # The name of the row for operators that have none.
 OTHER = "*"
 # Operators that are read, and whose parts in the core of ATen are not.

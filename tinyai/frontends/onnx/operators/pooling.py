@@ -27,7 +27,7 @@ def pooled(site: Site, data: Expr, operator: str, *, channels_last: bool = False
     dims, first = len(kernel), 1 if channels_last else 2
     require(dims in (1, 2), "dimensions of pooling", dims, "1 or 2")
     require(len(sizes) == dims + 2, "dimensions of the data", len(sizes), dims + 2)
-    window = windows.Window.of(site, kernel)
+    window = windows.WindowAttributes.of(site, kernel)
     if window.auto.startswith("SAME") and channels_last:
         # ONNX Runtime 1.31 computes other pads here than for channels first.
         site.refuse("auto_pad and channels_last", "one of them", "explicit pads")

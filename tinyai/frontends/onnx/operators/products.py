@@ -42,7 +42,7 @@ def _convolved(
     """The result's type but for its dtype, and the attributes of the vocabulary."""
     sizes, rank = _checked(site, data, weight, int(weight.type.shape[1] or 0))
     kernel = windows.kernel_of(site, place)
-    window = windows.Window.of(site, kernel)
+    window = windows.WindowAttributes.of(site, kernel)
     pads = windows.pads_of_layer(site, window, kernel)
     shape = (data.type.shape[0], weight.type.shape[0], *window.counts(sizes, pads))
     return replace(data.type, shape=shape), {
@@ -52,7 +52,7 @@ def _convolved(
     }
 
 
-def _window(site: Site, window: windows.Window, pads: Sequence[int]) -> dict[str, Any]:
+def _window(site: Site, window: windows.WindowAttributes, pads: Sequence[int]) -> dict[str, Any]:
     return {
         "strides": window.strides,
         "padding": tuple(pads),
@@ -88,7 +88,7 @@ def _conv_transpose(site: Site) -> Expr:
         site, data, weight, int(weight.type.shape[0] or 0) // int(site.attr("group"))
     )
     kernel = windows.kernel_of(site, 1)
-    window = windows.Window.of(site, kernel)
+    window = windows.WindowAttributes.of(site, kernel)
     pads = windows.pads_of_transposed(site, window, kernel)
     more = list(site.attr("output_padding") or [0] * rank)
     attrs: dict[str, Any] = {**_window(site, window, pads), "output_padding": tuple(more)}

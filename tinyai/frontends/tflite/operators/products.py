@@ -17,7 +17,7 @@ from tinyai.frontends.tflite.operators.scaled import (
     windows,
 )
 from tinyai.frontends.tflite.reader import Site
-from tinyai.frontends.tflite.tensors import Tensor
+from tinyai.frontends.tflite.tensors import FileTensor
 from tinyai.ir import Array
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
@@ -26,7 +26,7 @@ DYNAMIC = "int8 weights and floats: dynamic range quantization, or weights alone
 FULL = "integers in both: full integer quantization"
 
 
-def weights_of(site: Site, place: int, data: Tensor, axis: int) -> Tensor:
+def weights_of(site: Site, place: int, data: FileTensor, axis: int) -> FileTensor:
     """The weights of a product, whose scales may lie along ``axis``."""
     weights = site.tensor(place)
     if data.dtype == "float32" != weights.dtype:

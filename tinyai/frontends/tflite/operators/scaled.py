@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.frontends.tflite.reader import Read, Site
-from tinyai.frontends.tflite.tensors import Tensor
+from tinyai.frontends.tflite.tensors import FileTensor
 from tinyai.ir import Array
 from tinyai.source import Constant, Expr, SourceType, require
 from tinyai.vocabulary import constant
@@ -20,7 +20,7 @@ NONE = 0
 BOUNDS = {1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 
 
-def pair(tensor: Tensor) -> tuple[Constant, Constant]:
+def pair(tensor: FileTensor) -> tuple[Constant, Constant]:
     """The scale and the zero point of a tensor that has one of each."""
     return constant(tensor.scale, "float32"), constant(tensor.zero_point, "int32")
 
@@ -85,7 +85,7 @@ def bounded(site: Site, value: Expr, low: float, high: float) -> Expr:
     return site.call("clip", value, of=value.type, low=float(first), high=float(last))
 
 
-def _step(tensor: Tensor, real: float) -> int:
+def _step(tensor: FileTensor, real: float) -> int:
     """The integer of a real number, halves away from zero, the quotient in float32."""
     quotient = float(np.float32(real) / tensor.scale)
     return tensor.zero_point + int(math.copysign(math.floor(abs(quotient) + 0.5), quotient))
@@ -117,7 +117,7 @@ def axes_of(values: Array, rank: int) -> tuple[int, ...]:
     return tuple(sorted({axis % rank for axis in found}))
 
 
-def image_shape(tensor: Tensor) -> tuple[int, int, int, int]:
+def image_shape(tensor: FileTensor) -> tuple[int, int, int, int]:
     shape = tensor.shape
     require(len(shape) == 4, "dimensions", f"{len(shape)}, of {tensor.name!r}", "4")
     batch, height, width, channels = shape

@@ -9,7 +9,7 @@ from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
-from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
+from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, name_of
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.tiling import Tiling
@@ -25,7 +25,7 @@ _DOT = Definition("dot_dotprod", "dot_dotprod.c.j2")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileText(Options):
+class TileText(ConvOptions):
     """Of so many ``pixels`` at a time. Windows are ``unrolled`` (rows, and words of a row), or are
     one ``point``, of bytes that so many, up to 32, divide (0 where they are more)."""
 
@@ -36,7 +36,7 @@ class TileText(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseText(Options):
+class DepthwiseText(ConvOptions):
     """Of so many neighbouring ``pixels`` at a time, in the variant of ``isa``."""
 
     isa: str
@@ -51,7 +51,7 @@ def tile(
     *,
     pixels: int,
     blocks: int,
-    options: Options,
+    options: ConvOptions,
     isa: str = NAME,
     products: Definition = _DOT,
     template: str = f"tile_{NAME}.c.j2",
@@ -80,7 +80,7 @@ def tile(
 
 
 def depthwise(
-    epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options, isa: str = NAME
+    epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: ConvOptions, isa: str = NAME
 ) -> str:
     """Eight channels at a time of two rows of outputs, where these see four rows of the input; else
     16 of one output, or of two neighbours."""

@@ -9,7 +9,7 @@ from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
-from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
+from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, name_of
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.tiling import Tiling
@@ -24,7 +24,7 @@ VARIANT = IsaVariant(NAME, (NAME, "scalar"), AARCH64, (NAME,))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileText(Options):
+class TileText(ConvOptions):
     """Of so many outputs (``pixels``) at a time. Windows may be one ``point``, of bytes that so
     many, up to 32, divide (0 where they are more). ``pairs``: the sum of two products fits 16
     bits."""
@@ -36,14 +36,14 @@ class TileText(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseText(Options):
+class DepthwiseText(ConvOptions):
     window: Window
     groups: int
     pixels: int
     pairs: bool
 
 
-def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
+def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: ConvOptions) -> str:
     """Any number of outputs, 16 channels of them at a time; whether the last block is whole is
     asked at run time."""
     options = replace(options, masked=False, ahead=0)
@@ -58,7 +58,7 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     return epilogue.need(Definition(name, "tile_neon.c.j2", needs, arguments=text))
 
 
-def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
+def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: ConvOptions) -> str:
     """16 channels at a time of one output, or of two whose windows overlap."""
     pairs = _pairs(epilogue)
     pixels = 1 if s.flat or s.g.ow == 1 or s.window.dilation[1] > 1 else 2

@@ -6,31 +6,31 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tinyai.codegen.c import C_TYPES
-from tinyai.codegen.definitions import Definition, Storage
+from tinyai.codegen.definitions import Definition, Linkage
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, ROUND, STRING_H, TILE_ARGS
-from tinyai.codegen.isa.microkernels import Microkernels, Options, name_of
+from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, name_of
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.tiling import Tiling
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
-MICROKERNEL = Definition("microkernel_generic", "microkernel_generic.c.j2", arguments=Storage())
+MICROKERNEL = Definition("microkernel_generic", "microkernel_generic.c.j2", arguments=Linkage())
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileText(Options):
+class TileText(ConvOptions):
     blocks: int
     byte_type: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseText(Options):
+class DepthwiseText(ConvOptions):
     window: Window
     byte_type: str
 
 
-def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
+def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: ConvOptions) -> str:
     options = replace(options, flipped=False, masked=False, ahead=0)
     name = name_of("tile", f"{pixels}x{16 * blocks}", *options.chosen, "generic")
     text = TileText(**vars(options), blocks=blocks, byte_type=_byte_type(epilogue))
@@ -38,7 +38,7 @@ def _tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: O
     return epilogue.need(_microkernel(name, "tile", needs, text))
 
 
-def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
+def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: ConvOptions) -> str:
     options = replace(options, flipped=False)
     name = name_of("depthwise", *s.said(), *options.chosen, "generic")
     text = DepthwiseText(**vars(options), window=s.window, byte_type=_byte_type(epilogue))
@@ -58,7 +58,7 @@ def _byte_type(epilogue: Epilogue) -> str:
     return C_TYPES[epilogue.graph.bytes_are]
 
 
-def _scale(options: Options) -> tuple[Definition, ...]:
+def _scale(options: ConvOptions) -> tuple[Definition, ...]:
     """What the requantization needs."""
     return (STRING_H, ROUND["even"]) if options.floats else ()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import COVER, STRING_H, TILE_ARGS
-from tinyai.codegen.isa.microkernels import Options, name_of
+from tinyai.codegen.isa.microkernels import ConvOptions, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER, SIMD, scale
 from tinyai.codegen.isa.x86_64.avx512vnni.tile import tile as vector_tile
 from tinyai.codegen.shapes.schedule import Tile
@@ -27,7 +27,7 @@ LONG = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileText(Options):
+class TileText(ConvOptions):
     """Sums of so many ``patches`` of outputs by ``columns`` of the panel's ``blocks``."""
 
     patches: int
@@ -47,7 +47,13 @@ class EitherText:
 
 
 def tile(
-    epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options, asks: bool = False
+    epilogue: Epilogue,
+    t: Tiling,
+    *,
+    pixels: int,
+    blocks: int,
+    options: ConvOptions,
+    asks: bool = False,
 ) -> str:
     """Name of the microkernel, which takes any number of outputs. It ``asks`` whether tiles may be
     used; otherwise they are."""
@@ -83,7 +89,7 @@ def _chunk(t: Tiling) -> int:
     return 4 * max(part for part in range(1, 17) if words % part == 0)
 
 
-def _tiles(t: Tiling, blocks: int, options: Options) -> Definition:
+def _tiles(t: Tiling, blocks: int, options: ConvOptions) -> Definition:
     """The microkernel of tiles."""
     whole = next(columns for columns in (4, 3, 2, 1) if blocks % columns == 0)
     columns = 2 if whole == 4 and t.k >= LONG else whole

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import STRING_H, TILE_ARGS
-from tinyai.codegen.isa.microkernels import Options, Packed, name_of
+from tinyai.codegen.isa.microkernels import ConvOptions, Packed, name_of
 from tinyai.codegen.isa.x86_64.avx2.groups import COPY, PIECE, grouped
 from tinyai.codegen.isa.x86_64.bits256 import SIMD, TileText, WidthText, ends
 from tinyai.codegen.shapes.tiling import Tiling
@@ -50,7 +50,7 @@ def packed(taps: Array) -> Packed:
 
 
 def tile(
-    epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options, copied: bool
+    epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: ConvOptions, copied: bool
 ) -> str:
     """Name of the tile microkernel, with ``copied`` widened bytes. It asks at run time whether the
     last block is whole, and whether the input is flipped."""

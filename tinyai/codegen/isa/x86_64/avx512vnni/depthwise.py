@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS
-from tinyai.codegen.isa.microkernels import Options, name_of
+from tinyai.codegen.isa.microkernels import ConvOptions, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import SIMD, scale
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.steps import Epilogue
@@ -39,7 +39,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseText(Options):
+class DepthwiseText(ConvOptions):
     """Microkernels have straight ``lines`` for some outputs and the stretches that these see."""
 
     lines: tuple[tuple[int, tuple[Stretch, ...]], ...]
@@ -48,7 +48,7 @@ class DepthwiseText(Options):
     groups: int
 
 
-def depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Options) -> str:
+def depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: ConvOptions) -> str:
     """Name of the microkernel."""
     line, rest = _lines(s)
     name = name_of(

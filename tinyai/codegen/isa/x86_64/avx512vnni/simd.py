@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tinyai.codegen.definitions import Definition, Storage
+from tinyai.codegen.definitions import Definition, Linkage
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ def _defined(name: str, template: str, macro: str, *needs: Definition) -> Defini
 
 
 # Statements of single instructions.
-SIMD = replace(_defined("simd_avx512vnni", "simd", ""), arguments=Storage())
+SIMD = replace(_defined("simd_avx512vnni", "simd", ""), arguments=Linkage())
 # Requantizations of 16 sums, and of 8.
 SCALES = {
     (scale, words): replace(

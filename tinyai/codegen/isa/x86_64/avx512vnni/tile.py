@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import TILE_ARGS
-from tinyai.codegen.isa.microkernels import Options, name_of
+from tinyai.codegen.isa.microkernels import ConvOptions, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER, SIMD, scale
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES
 from tinyai.codegen.shapes.schedule import Tile
@@ -21,7 +21,7 @@ class ProductsText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileText(Options):
+class TileText(ConvOptions):
     """Sums of ``pixels`` outputs by ``blocks`` of channels. Windows ``overlap`` (columns of one,
     and bytes of a column), or are ``unrolled`` (rows, and words of a row), or ``turn`` words are in
     each turn of the loop over a row."""
@@ -33,7 +33,7 @@ class TileText(Options):
     turn: int
 
 
-def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: Options) -> str:
+def tile(epilogue: Epilogue, t: Tiling, *, pixels: int, blocks: int, options: ConvOptions) -> str:
     """Name of the microkernel."""
     of = Tile(pixels, LANES * blocks)
     overlap, unrolled = t.overlap(of), t.written_out(of)

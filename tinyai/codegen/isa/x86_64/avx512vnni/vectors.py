@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tinyai.codegen.ctree import Call, Code, Declare
+from tinyai.codegen.ctree import CallStatement, Code, Declare
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES, VectorSteps, lacks, load
@@ -56,8 +56,8 @@ class Vectors512:
     def load_bytes(self, address: str) -> str:
         return f"_mm512_maskz_loadu_epi8(lanes, {address})"
 
-    def store_bytes(self, address: str, value: str) -> Call:
-        return Call("_mm512_mask_storeu_epi8", address, "lanes", value)
+    def store_bytes(self, address: str, value: str) -> CallStatement:
+        return CallStatement("_mm512_mask_storeu_epi8", address, "lanes", value)
 
     def declare(self, name: str, value: str, dtype: DType, *, constant: bool = False) -> Declare:
         kind = "__m512" if dtype.is_float else "__m512i"

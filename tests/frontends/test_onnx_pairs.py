@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import openvino
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
@@ -19,6 +18,7 @@ from benchmarks.float_networks import sqnr
 from tests.support.paths import DIGITS, MODELS
 from tests.support.random_onnx import run
 from tinyai import QuantConfig
+from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.checking.peers import in_openvino
 from tinyai.errors import OptionError
 from tinyai.frontends.onnx import quantized as writer
@@ -26,15 +26,6 @@ from tinyai.ir import Array
 from tinyai.source import Call, Constant, post_order
 
 RNG = np.random.default_rng(0)
-
-
-def by_its_kernels(file: Path, sample: dict[str, Array]) -> list[Array]:
-    """By ONNX Runtime's kernels of integers, with int8 activations as they are."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(each) for each in session.run(None, sample)]
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +38,10 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_onnx_runtime_s_kernels_and_tinyai_make_the_same_values(digits: Path) -> None:
     model = tinyai.Model(digits)
-    for image in load_split().held_out.images[:50]:
-        (wanted,) = by_its_kernels(digits, {"image": image[None]})
-        np.testing.assert_array_equal(model(image[None])[0], wanted)
+    images = load_split().held_out.images[:50, None]
+    in_integers = OnnxRuntimeOracle(digits, ["image"]).results([(image,) for image in images])
+    for image, (wanted,) in zip(images, in_integers, strict=True):
+        np.testing.assert_array_equal(model(image)[0], wanted)
 
 
 def test_openvino_runs_it_too(digits: Path) -> None:

@@ -164,4 +164,4 @@ def _are_whole(bounds: Sequence[Step], number: Array | None) -> bool:
     clips = (step for step in bounds if isinstance(step, steps.Clip))
     numbers = [end for step in clips for end in (step.low, step.high)]
     numbers += [] if number is None else number.reshape(-1).tolist()
-    return all(each == round(each) and abs(each) <= WHOLE for each in numbers)
+    return all(float(each).is_integer() and abs(each) <= WHOLE for each in numbers)

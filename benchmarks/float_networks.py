@@ -33,13 +33,14 @@ SIZE = 96
 class FloatNetwork:
     """``proto`` makes the model, ``make`` so many samples for its one input. ``int8`` is the
     TFLite file that comes with it, if one does; such networks are trained. tinyai reads ``file`` in
-    place of the model, if there is one."""
+    place of the model, if there is one; ``tflite`` is the same network for LiteRT's quantizer."""
 
     name: str
     proto: Callable[[], onnx.ModelProto]
     make: Callable[[int], list[Array]]
     int8: Path | None = None
     file: Path | None = None
+    tflite: Path | None = None
 
     @functools.cached_property
     def model(self) -> onnx.ModelProto:
@@ -100,7 +101,9 @@ def anomalies(count: int) -> list[Array]:
 
 
 def _trained(name: str, floats: str, int8: str, make: Callable[[int], list[Array]]) -> FloatNetwork:
-    return FloatNetwork(name, lambda: onnx.load(MODELS / floats), make, MODELS / int8)
+    file = MODELS / floats
+    tflite = file.with_suffix(".tflite")
+    return FloatNetwork(name, lambda: onnx.load(file), make, MODELS / int8, tflite=tflite)
 
 
 def _built(build: Callable[..., onnx.ModelProto]) -> FloatNetwork:

@@ -131,7 +131,9 @@ def _tflite(name: str, size: int, low: float) -> FloatNetwork:
         given = {end.expr: end.name for end in source.inputs}
         return written([end.expr for end in source.outputs], given)
 
-    return FloatNetwork(name, proto, lambda count: crops(size, low, 1, count), file=file)
+    return FloatNetwork(
+        name, proto, lambda count: crops(size, low, 1, count), file=file, tflite=file
+    )
 
 
 def _orientation() -> onnx.ModelProto:

@@ -6,9 +6,9 @@
 behind the seconds is how many values of the file with pairs differ, in ONNX Runtime, from ours.
 Both have the same float model, samples and bits: weights of int8 a channel, activations of int8 a
 tensor. Printed is the signal to quantization noise in dB at the last tensor, on samples that
-neither saw before; ONNX Runtime's is of ``quantize_static`` in QDQ form by its own int8 kernels,
-and beside them are the TFLite files that come with some networks, on LiteRT's reference kernels. A
-setting is
+neither saw before; ONNX Runtime's is of ``quantize_static`` in QDQ form by its own int8 kernels.
+Networks that are TFLite files, too, have LiteRT's by ``ai-edge-quantizer``; beside them are the
+int8 files that come with some networks. Both run on LiteRT's reference kernels. A setting is
 ``name=value`` of ``QuantConfig``, several joined by a comma: ``observer=minmax,equalize=True``.
 """
 
@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+import flatbuffers
 import numpy as np
 import onnx
 import onnxruntime
 import tvm
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from rich.console import Console
 from rich.table import Table
@@ -39,6 +41,7 @@ import tinyai
 from benchmarks import onnx_networks
 from benchmarks.float_networks import CALIBRATED, NETWORKS, Array, FloatNetwork, folded, sqnr
 from benchmarks.kind_networks import KINDS
+from benchmarks.onnx_networks import INPUT
 from tinyai import Mixed, QuantConfig
 from tinyai.frontends.onnx.float_model import FileModel
 
@@ -132,25 +135,66 @@ def by_onnx_runtime(network: FloatNetwork) -> Results:
     return by_kernels(made, network)
 
 
-def by_tflite(network: FloatNetwork) -> Results:
-    """The int8 file that comes with the network."""
-    assert network.int8 is not None
+def by_tflite(content: bytes, network: FloatNetwork) -> Results:
+    """A quantized TFLite file's, in LiteRT's reference kernels."""
     run = Interpreter(
-        model_content=network.int8.read_bytes(),
-        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF
     )
     run.allocate_tensors()
-    (given,), (result,) = run.get_input_details(), run.get_output_details()
-    (scale, zero), (out_scale, out_zero) = given["quantization"], result["quantization"]
+    (given,), results = run.get_input_details(), run.get_output_details()
     outputs: Results = []
     for sample in network.unseen:
         (values,) = sample.values()
-        steps = np.clip(np.rint(values / scale) + zero, -128, 127).astype(np.int8)
-        run.set_tensor(given["index"], steps.reshape(given["shape"]))
+        run.set_tensor(given["index"], _as_stored(values, given).reshape(given["shape"]))
         run.invoke()
-        value = run.get_tensor(result["index"])
-        outputs.append([(value.astype(np.float64) - out_zero) * out_scale])
+        outputs.append([_as_floats(run.get_tensor(end["index"]), end) for end in results])
     return outputs
+
+
+def _as_stored(values: Array, end: dict[str, Any]) -> Array:
+    if end["dtype"] == np.float32:
+        return values
+    scale, zero_point = end["quantization"]
+    return np.clip(np.rint(values / scale) + zero_point, -128, 127).astype(np.int8)
+
+
+def _as_floats(values: Array, end: dict[str, Any]) -> Array:
+    scale, zero_point = end["quantization"] if end["dtype"] != np.float32 else (1.0, 0)
+    return (values.astype(np.float64) - zero_point) * scale
+
+
+def by_litert_s_quantizer(network: FloatNetwork) -> Results:
+    """Of ai-edge-quantizer: int8 weights a channel, int8 activations, ranges of all values."""
+    from ai_edge_quantizer import recipe
+    from ai_edge_quantizer.quantizer import Quantizer
+
+    assert network.tflite is not None
+    model = schema.ModelT.InitFromPackedBuf(network.tflite.read_bytes())
+    for code in model.operatorCodes:  # older files have the deprecated field alone
+        code.builtinCode = max(code.builtinCode, code.deprecatedBuiltinCode)
+    key = _signature(model)
+    builder = flatbuffers.Builder()
+    builder.Finish(model.Pack(builder), b"TFL3")
+    made = Quantizer(bytes(builder.Output()))
+    made.load_quantization_recipe(recipe.static_wi8_ai8())
+    samples = [next(iter(each.values())) for each in network.calibration]
+    shape, name = model.subgraphs[0].tensors[model.subgraphs[0].inputs[0]].shape, INPUT
+    found = made.calibrate({key: [{name: each.reshape(shape)} for each in samples]})
+    return by_tflite(bytes(made.quantize(found).quantized_model), network)
+
+
+def _signature(model: Any) -> str:
+    """The key of the file's only signature, which ai-edge-quantizer needs: a new one."""
+    graph, signature = model.subgraphs[0], schema.SignatureDefT()
+    ends = (("inputs", graph.inputs, INPUT), ("outputs", graph.outputs, "output"))
+    for kind, tensors, name in ends:
+        maps = [schema.TensorMapT() for _ in tensors]
+        for number, (each, tensor) in enumerate(zip(maps, tensors, strict=True)):
+            each.name, each.tensorIndex = f"{name}{number or ''}", tensor
+        setattr(signature, kind, maps)
+    signature.signatureKey, signature.subgraphIndex = "serving_default", 0
+    model.signatureDefs = [signature]
+    return signature.signatureKey
 
 
 def setting_of(text: str) -> QuantConfig:
@@ -192,8 +236,17 @@ def row(
             results, more = by_file(network, config, mixed)
         cells.append(f"{decibels(signal, results)} ({more})")
     cells.append(decibels(signal, by_onnx_runtime(network)))
-    cells.append(decibels(signal, by_tflite(network)) if network.int8 is not None else "-")
+    cells.append(_by_litert_s_quantizer(network, signal) if network.tflite is not None else "-")
+    given = by_tflite(network.int8.read_bytes(), network) if network.int8 is not None else None
+    cells.append(decibels(signal, given) if given else "-")
     return [network.name, *cells]
+
+
+def _by_litert_s_quantizer(network: FloatNetwork, signal: Results) -> str:
+    try:
+        return decibels(signal, by_litert_s_quantizer(network))
+    except (AttributeError, RuntimeError) as error:  # constants of float16, for one
+        return f"fails: {error}"
 
 
 @click.command()
@@ -206,7 +259,7 @@ def main(networks: str, settings: tuple[str, ...], door: str, mixed_sqnr: float 
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
     configs = [setting_of(each) for each in settings]
     mixed = None if mixed_sqnr is None else Mixed(sqnr=mixed_sqnr, floats=False)
-    table = Table("network", *settings, "ONNX Runtime", "TFLite file")
+    table = Table("network", *settings, "ONNX Runtime", "LiteRT", "TFLite file")
     console = Console(width=max(80, 40 + 30 * len(settings)))
     for name in networks.split(","):
         known = NETWORKS | KINDS

@@ -17,7 +17,7 @@ from tinyai import QuantConfig
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.float_model import FileModel
 from tinyai.qdq.operands import is_call
-from tinyai.quantizer.activation_equalization import LARGEST, equalized
+from tinyai.quantizer.activation_equalization import LARGEST, MARGIN, equalized
 from tinyai.quantizer.calibrate import points_of
 from tinyai.quantizer.channels import Channels
 from tinyai.quantizer.float_runner import Observed
@@ -26,9 +26,10 @@ from tinyai.quantizer.params import Array
 CHANNELS = 12
 
 
-def network(folder: Path, *, gate: bool = False) -> Path:
+def network(folder: Path, *, gate: bool = False, second: float | None = None) -> Path:
     """Channels of sizes from 1 to 1/50 go through a relu6, a depthwise layer, a PRelu, a sum and a
-    dense layer; with a ``gate`` a sigmoid reads them before that."""
+    dense layer; with a ``gate`` a sigmoid reads them before that. The ``second`` plane of the input
+    goes to all channels alike, if it is given."""
     rng = np.random.default_rng(0)
     sizes = np.exp(rng.uniform(-4, 0, CHANNELS))
 
@@ -46,6 +47,8 @@ def network(folder: Path, *, gate: bool = False) -> Path:
         "w3": each(5, CHANNELS) / sizes,
         "b3": each(5),
     }
+    if second is not None:
+        constants["w0"][:, 1] = second
     node = helper.make_node
     nodes = [
         node("Conv", ["x", "w0", "b0"], ["a"]),
@@ -115,7 +118,8 @@ def test_channels_of_a_depthwise_layer_use_the_whole_range(tmp_path: Path) -> No
     whole = np.abs(seen).max(axis=(0, 2, 3))
     assert whole.min() < 0.05 * whole.max()
     alike = np.abs(seen / found.factors[number]).max(axis=(0, 2, 3))
-    np.testing.assert_allclose(alike, np.minimum(whole.max(), LARGEST * whole), rtol=1e-5)
+    share = np.clip(MARGIN * whole / whole.max(), 1 / LARGEST, 1)
+    np.testing.assert_allclose(alike, whole / share, rtol=1e-5)
 
 
 def test_channels_that_a_sigmoid_reads_keep_their_values(tmp_path: Path) -> None:
@@ -144,6 +148,21 @@ def test_the_default_is_nearer_to_floats_than_without_and_writes_pairs(tmp_path:
         noise[config] = sqnr(floats, results[0])
     with_it, without = noise.values()
     assert with_it > without + 3
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_what_loses_on_samples_that_it_was_not_fitted_to_is_not_done(
+    tmp_path: Path, shown: bool
+) -> None:
+    """Every fourth sample has large values in channels that the others leave small."""
+    file, given = network(tmp_path, second=1.0), samples(32, 2)
+    for number, sample in enumerate(given):
+        sample["x"][:, [0, 2] if number % 4 == 0 and shown else 1] = 0
+    with_it, without = (
+        tinyai.quantize_file(file, given, QuantConfig(equalize_activations=on)).report.json()
+        for on in (True, False)
+    )
+    assert (with_it == without) == shown
 
 
 def test_a_layer_that_stays_float_has_the_equalized_weights_in_the_file(tmp_path: Path) -> None:

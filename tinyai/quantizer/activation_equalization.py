@@ -3,11 +3,11 @@
 A tensor of activations has one scale, by its widest channel. Xiao et al., "SmoothQuant: Accurate
 and Efficient Post-Training Quantization for Large Language Models" (2023): a channel ``j`` divided
 by ``s[j]`` uses more of the tensor's range, and the layer that reads it multiplies its weights by
-``s[j]``. Here ``s[j] = r[j] ** alpha``, with ``r[j]`` the channel's range as a share of the
-tensor's: at most 1, so that no tensor's range grows and no activation is rounded more coarsely.
-Weights may be: those of an output have one scale. So ``alpha`` is, of a few, that with the least
-noise of both kinds, for all channels that meet in tensors; where the readers are depthwise it is 1,
-for their channels have scales of their own.
+``s[j]``. Here ``s[j] = r[j] ** alpha``, with ``r[j]`` the channel's range and a margin, as a share
+of the tensor's: at most 1, so that no tensor's range grows and no activation is rounded more
+coarsely. Weights may be: those of an output have one scale. So ``alpha`` is, of a few, that with
+the least noise of both kinds, for all channels that meet in tensors; where the readers are
+depthwise it is 1, for their channels have scales of their own.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from tinyai.vocabulary import constant
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # A channel is made at most so many times as large: of few samples less is not known.
 LARGEST = 64.0
+# A channel's range is taken for so many times as large: other samples go beyond it.
+MARGIN = 1.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +101,7 @@ def _factors(points: Points, channels: Channels, ranges: Mapping[int, Ranges]) -
         above = seen.high / high if high > 0 else 0 * seen.high
         below = seen.low / low if low < 0 else 0 * seen.low
         np.maximum.at(shares, channels.numbers[point.expr], np.maximum(above, below))
-    shares = np.where(shares > 0, np.clip(shares, 1 / LARGEST, 1.0), 1.0)
+    shares = np.where(shares > 0, np.clip(MARGIN * shares, 1 / LARGEST, 1.0), 1.0)
     shares[0] = 1.0
     factors = np.ones(channels.count)
     for members, readers in _together(points, channels, ranges):

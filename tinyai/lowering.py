@@ -100,6 +100,8 @@ class Composite(Call):
 def composed(result: Expr, rows: Sequence[PatternRow], rounding: Rounding = TVMS_OWN) -> Expr:
     """``result``, in which a ``Composite`` stands for all that a row with a builder covers, where
     that is taken and nothing else reads what is inside; the first row that fits has it."""
+    if not any(row.build for row in rows):
+        return result
     order = list(post_order(result))
     readers: dict[Expr, set[Expr]] = {each: {result} for each in tensors_of(result)}
     for expr in order:

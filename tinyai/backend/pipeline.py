@@ -96,12 +96,21 @@ _KEPT_BYTES = 2**27  # of C and of constants, all together
 
 
 def compile_once(
-    graph: Graph, target: Target, *, named: bool = True, last: bool = False
+    graph: Graph,
+    target: Target,
+    *,
+    named: bool = True,
+    last: bool = False,
+    kernels: Sequence[Kernel] = (),
 ) -> Compiled:
     """``compile_graph`` without its look at limits, remembered in this process for the same graph
     and options: a partition tries what the hook is going to ask for. Where the C need not be
     ``named`` as the graph is, that of an equal graph will do. ``last``: nobody asks again, so it is
-    forgotten."""
+    forgotten. What has other ``kernels`` is not remembered."""
+    if kernels:
+        with owning_faults(f"the code of {graph.name}"):
+            chosen = choose(graph, target, kernels)
+            return write(chosen, with_useful_threads(chosen, target))
     key = _key(graph, target)
     if not named and (equal := _equal(key)):
         return replace(equal, graph=_renamed(equal.graph, equal.key, key))

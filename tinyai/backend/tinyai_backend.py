@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyai.backend.debug_handles import DebugHandleMapBuilder
 from tinyai.backend.details import (
@@ -26,7 +26,6 @@ from tinyai.backend.pipeline import (
     compile_graph,
     compile_once,
     lower,
-    prepare,
     with_useful_threads,
     write,
 )
@@ -81,32 +80,40 @@ class TinyAIBackend(BackendDetails):
         programs of one library have one name, and what ``preprocess`` raises.
         """
         check_specs(programs, compile_specs)
-        packing = Packing()
-        places, made = [], []
-        for method, each in programs.items():
-            for program, specs in zip(each, compile_specs[method], strict=True):
-                options = BackendOptions.of(specs)
-                places.append((method, options))
-                made.append(options.compiled_beside(program, packing))
-        pieces = shared_pieces([compiled.source for compiled in made])
-        codes = [stored(compiled.source, pieces) for compiled in made]
-        binaries = [n for n, (_, options) in enumerate(places) if options.binary]
-        _check_names([made[n] for n in binaries])
-        library = _library([codes[n] for n in binaries])
-        results: Results = {method: [] for method in programs}
-        for (method, options), compiled, (code, data) in zip(places, made, codes, strict=True):
-            if options.binary:
-                code, data = next(iter(library)).encode(), library
-            results[method].append(PreprocessResult(code, _handles(compiled.graph), data))
-        return results
+        options = {
+            method: [BackendOptions.of(each) for each in several]
+            for method, several in compile_specs.items()
+        }
+        return preprocess_all(programs, options)
+
+
+def preprocess_all(programs: Programs, options: Mapping[str, Sequence[BackendOptions]]) -> Results:
+    """``TinyAIBackend.preprocess_multimethod`` with what compile specs say as values."""
+    packing = Packing()
+    places, made = [], []
+    for method, each in programs.items():
+        for program, own in zip(each, options[method], strict=True):
+            places.append((method, own))
+            made.append(own.compiled_beside(program, packing))
+    pieces = shared_pieces([compiled.source for compiled in made])
+    codes = [stored(compiled.source, pieces) for compiled in made]
+    binaries = [n for n, (_, own) in enumerate(places) if own.binary]
+    _check_names([made[n] for n in binaries])
+    library = _library([codes[n] for n in binaries])
+    results: Results = {method: [] for method in programs}
+    for (method, own), compiled, (code, data) in zip(places, made, codes, strict=True):
+        if own.binary:
+            code, data = next(iter(library)).encode(), library
+        results[method].append(PreprocessResult(code, _handles(compiled.graph), data))
+    return results
 
 
 def preprocess_with(
     program: Graph, compile_specs: Sequence[CompileSpec], kernels: Sequence[Kernel] = ()
 ) -> PreprocessResult:
     """``TinyAIBackend.preprocess``, where ``kernels`` of another back end go before tinyai's."""
-    options = BackendOptions.of(compile_specs)
-    compiled = options.compiled_with(program, kernels) if kernels else options.compiled(program)
+    options = replace(BackendOptions.of(compile_specs), kernels=tuple(kernels))
+    compiled = options.compiled(program)
     handles = _handles(compiled.graph)
     code, data = stored(compiled.source, set())
     if options.binary:
@@ -144,6 +151,7 @@ class BackendOptions:
     target: Target
     entry: str = ""  # one of the back end's own
     binary: bool = False
+    kernels: tuple[Kernel, ...] = ()  # before tinyai's
 
     @classmethod
     def of(cls, compile_specs: Sequence[CompileSpec]) -> BackendOptions:
@@ -170,28 +178,19 @@ class BackendOptions:
         """The program's C, within the target's limits, with functions named by content and weights
         packed as those of other programs."""
         with owning_faults(f"the code of {program.name}"):
-            chosen = choose(program, self.target)
+            chosen = choose(program, self.target, self.kernels)
             target = with_useful_threads(chosen, self.target)
             agreed = packing.agreed(chosen)
-            chosen = lower(chosen, target, agreed) if agreed else chosen
+            chosen = lower(chosen, target, agreed, self.kernels) if agreed else chosen
             compiled = write(chosen, target, abi=self.entry or None, by_content=True)
-        check_limits(compiled, self.target)
-        return compiled
-
-    def compiled_with(self, program: Graph, kernels: Sequence[Kernel]) -> Compiled:
-        """The program's C, within the target's limits, with other kernels before tinyai's."""
-        with owning_faults(f"the code of {program.name}"):
-            graph = prepare(program, self.target)
-            target = with_useful_threads(graph, self.target)
-            compiled = write(lower(graph, target, kernels=kernels), target, abi=self.entry or None)
         check_limits(compiled, self.target)
         return compiled
 
     def compiled(self, program: Graph) -> Compiled:
         """The program's C, within the target's limits."""
         if self.entry:
-            return compile_graph(program, self.target, abi=self.entry)
-        compiled = compile_once(program, self.target, last=True)
+            return compile_graph(program, self.target, abi=self.entry, kernels=self.kernels)
+        compiled = compile_once(program, self.target, last=True, kernels=self.kernels)
         check_limits(compiled, self.target)
         return compiled
 

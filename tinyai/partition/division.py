@@ -115,7 +115,8 @@ class _BuildGroup(Generic[Item]):
         self, items: Collection[Item], ends: Sequence[Item], target: Target
     ) -> Compiled | TinyAIError | Mapping[Item, Reason]:
         try:
-            return tried(lambda: self._graph(items, ends), target, named=False)
+            kernels = self.model.own.kernels
+            return tried(lambda: self._graph(items, ends), target, named=False, kernels=kernels)
         except _Left as left:
             return left.reasons  # type: ignore[no-any-return]
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tinyai.ir import Graph, verify
-from tinyai.lowering import Walk
+from tinyai.lowering import Walk, composed
+from tinyai.ops import operators_added
+from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.qdq import Rewriting, floats_of
 from tinyai.report import Reason
 from tinyai.source import (
@@ -41,10 +43,11 @@ class ItemModel(abc.ABC, Generic[Item]):
 
     ``order`` has them in the order of computation, ``outputs`` those that the model returns;
     ``refused`` says why an operator has no expression of its own: it is a call of an operator that
-    the vocabulary does not have.
+    the vocabulary does not have. ``own`` is a back end of one's own that goes before tinyai.
     """
 
     rounding: Rounding
+    own: OwnBackend = NO_BACKEND
     order: Sequence[Item]
     outputs: Collection[Item]
     refused: dict[Item, Refusal]
@@ -90,8 +93,10 @@ class ItemModel(abc.ABC, Generic[Item]):
         return (item,)
 
     def integers(self, result: Tuple) -> Expr:
-        """Values of the model, with pairs as integers."""
-        return Rewriting(result, self.rounding).result
+        """Values of the model, with the composites of one's own and pairs as integers."""
+        with operators_added(self.own.operators):
+            with_composites = composed(result, self.own.patterns, self.rounding)
+            return Rewriting(with_composites, self.rounding).result
 
     def floats(self, integers: Expr) -> Iterable[tuple[Call, Refusal | None]]:
         """What stayed float in ``integers`` and cannot, with its refusal where there is one."""
@@ -146,8 +151,9 @@ class ModelPart(Generic[Item]):
         return self.model.integers(result)
 
     def graph(self, integers: Expr, inputs: Iterable[Item], name: str = "net") -> Graph:
-        """The graph that makes ``integers`` of ``inputs``. Raises ``Refusal``, which knows its
-        call."""
+        """The graph that makes ``integers`` of ``inputs``, after the passes of one's own. Raises
+        ``Refusal``, which knows its call."""
+        own = self.model.own
         why = {self.model.name(item): refusal for item, refusal in self.model.refused.items()}
         walk = Walk(name, self.model.rounding)
         for item in inputs:
@@ -159,8 +165,8 @@ class ModelPart(Generic[Item]):
                 raise UnfitInput(item, refusal) from None
         for call in post_order(integers):
             if isinstance(call, Call):
-                with blaming(call):
+                with blaming(call), operators_added(own.operators):
                     if call.name in why and signature(call.op) is None:
                         raise why[call.name]
                     walk.lower(call)
-        return verify(walk.graph(tensors_of(integers)))
+        return own.passed(verify(walk.graph(tensors_of(integers))))

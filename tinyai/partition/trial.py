@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from tinyai.backend import compile_once
 from tinyai.backend.pipeline import Compiled
+from tinyai.codegen.kernels import Kernel
 from tinyai.errors import DefectError, DefectWarning, OptionError, OwnCodeError, TinyAIError
 from tinyai.ir import Graph
 from tinyai.partition.reasons import NO_CODE, OWN_FAULT
@@ -28,16 +29,20 @@ Item = TypeVar("Item")
 
 
 def tried(
-    graph: Callable[[], Graph], target: Target, *, named: bool = True
+    graph: Callable[[], Graph],
+    target: Target,
+    *,
+    named: bool = True,
+    kernels: Sequence[Kernel] = (),
 ) -> Compiled | TinyAIError:
     """The C of a graph, which the build finds again, or why it has none. ``graph`` makes it: what
     that raises counts too. Limits are left to the build. C that is not to be ``named`` as the graph
-    may be that of an equal one.
+    may be that of an equal one. ``kernels`` go before tinyai's.
 
     Raises ``OptionError`` for options with which nothing can be built, and ``OwnCodeError``.
     """
     try:
-        return compile_once(graph(), target, named=named)
+        return compile_once(graph(), target, named=named, kernels=kernels)
     except (OptionError, OwnCodeError):
         raise
     except TinyAIError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from executorch.exir._serialize._named_data_store import NamedDataStore
@@ -16,15 +16,16 @@ from torch.export.exported_program import ExportedProgram
 
 from tinyai import backend
 from tinyai.backend.details import check_specs
-from tinyai.backend.tinyai_backend import BINARY, TRACED, BackendOptions
+from tinyai.backend.tinyai_backend import BINARY, TRACED, BackendOptions, preprocess_all
 from tinyai.codegen.c import identifier
 from tinyai.errors import DefectError, OptionError
 from tinyai.frontends.executorch.blob import Blob, PortSpec
 from tinyai.frontends.executorch.edge import EdgeGraph, EdgePort, graph_of
 from tinyai.frontends.executorch.names import LONGEST, names_of
-from tinyai.frontends.executorch.partitioner import STATIC
+from tinyai.frontends.executorch.partitioner import OWN, STATIC
 from tinyai.ir import DType, Graph
 from tinyai.network import c_name, network_of_graph
+from tinyai.own import NO_BACKEND, OwnBackend, backend_of
 from tinyai.package import Package, package_of
 from tinyai.report import safe
 from tinyai.stages import stage
@@ -39,7 +40,8 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
     an option of ``tinyai.Target`` and its value as UTF-8 text, or
 
     - ``static``: ``1``, or a C identifier that names of networks begin with (else "net"): they
-      become C packages, which an application links (``write_static``).
+      become C packages, which an application links (``write_static``);
+    - ``backend``: the name of a back end of one's own (``tinyai.register_backend``).
     """
 
     @staticmethod
@@ -70,25 +72,22 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
             raise OptionError(f"compile specs {STATIC!r}", found=found, allowed="one for all")
         static = "".join(prefixes)
         prefix = static or "net"
-        specs = {
-            method: [
-                [backend.CompileSpec(s.key, bytes(s.value)) for s in each if s.key != STATIC]
-                for each in several
-            ]
+        asked = {
+            method: [_Asked.of(each) for each in several]
             for method, several in compile_specs.items()
         }
         entries = _entries(prefix, edge_programs)
         with stage("delegates to graphs"):
             read = {
                 method: [
-                    graph_of(program, BackendOptions.of(own).target, next(entries))
-                    for program, own in zip(programs, specs[method], strict=True)
+                    graph_of(program, each.options.target, next(entries), each.own)
+                    for program, each in zip(programs, asked[method], strict=True)
                 ]
                 for method, programs in edge_programs.items()
             }
         graphs = {method: [each.graph for each in several] for method, several in read.items()}
         with stage("C packages" if static else "machine code of all delegates"):
-            results = _linked(graphs, specs) if static else _loaded(graphs, specs)
+            results = _linked(graphs, asked) if static else _loaded(graphs, asked)
         return {
             method: [
                 made.of(each, names_of(program))
@@ -100,8 +99,26 @@ class TinyAIExecuTorchBackend(backend_details.BackendDetails):  # type: ignore[m
         }
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What the compile specs of a delegate say, and the back end of one's own, if they name one."""
+
+    options: BackendOptions
+    own: OwnBackend
+
+    @classmethod
+    def of(cls, specs: Sequence[CompileSpec]) -> _Asked:
+        """Raises ``OptionError`` for specs that are none."""
+        names = [bytes(spec.value).decode(errors="replace") for spec in specs if spec.key == OWN]
+        own = backend_of(names[0]) if names else NO_BACKEND
+        rest = (spec for spec in specs if spec.key not in (STATIC, OWN))
+        given = [backend.CompileSpec(spec.key, bytes(spec.value)) for spec in rest]
+        options = BackendOptions.of([*given, *_OWN_SPECS])
+        return cls(replace(options, kernels=own.kernels), own)
+
+
 Graphs = Mapping[str, Sequence[Graph]]
-Specs = Mapping[str, Sequence[Sequence[backend.CompileSpec]]]
+Asked = Mapping[str, Sequence[_Asked]]
 
 
 @dataclass(frozen=True)
@@ -130,10 +147,10 @@ class _Network:
         )
 
 
-def _loaded(graphs: Graphs, specs: Specs) -> dict[str, list[_Network]]:
+def _loaded(graphs: Graphs, asked: Asked) -> dict[str, list[_Network]]:
     """Networks of one library."""
-    own = {m: [[*each, *_OWN_SPECS] for each in several] for m, several in specs.items()}
-    results = backend.TinyAIBackend.preprocess_multimethod(graphs, own)
+    options = {method: [each.options for each in several] for method, several in asked.items()}
+    results = preprocess_all(graphs, options)
 
     def network(graph: Graph, result: backend.PreprocessResult) -> _Network:
         key, data = result.processed_bytes.decode(), result.data_store_output
@@ -148,16 +165,17 @@ def _loaded(graphs: Graphs, specs: Specs) -> dict[str, list[_Network]]:
     }
 
 
-def _linked(graphs: Graphs, specs: Specs) -> dict[str, list[_Network]]:
+def _linked(graphs: Graphs, asked: Asked) -> dict[str, list[_Network]]:
     """Networks as C packages."""
 
-    def network(graph: Graph, own: Sequence[backend.CompileSpec]) -> _Network:
-        package = package_of(network_of_graph(graph), BackendOptions.of(own).target)
+    def network(graph: Graph, each: _Asked) -> _Network:
+        whole = replace(network_of_graph(graph), kernels=each.own.kernels)
+        package = package_of(whole, each.options.target)
         layers = {row.number: row.sources for row in package.report.layers if row.sources}
         return _Network(package.report.hash, package.name, layers, package=package)
 
     return {
-        method: [network(*each) for each in zip(several, specs[method], strict=True)]
+        method: [network(*each) for each in zip(several, asked[method], strict=True)]
         for method, several in graphs.items()
     }
 

@@ -13,6 +13,7 @@ from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.executorch.program import ARITHMETIC, Program
 from tinyai.frontends.executorch.reader import constants_of, dim_order_of, type_of
 from tinyai.ir import Graph
+from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.model import ModelPart
 from tinyai.source import Refusal
 from tinyai.target import Target
@@ -61,15 +62,19 @@ class EdgeGraph:
 
 
 def graph_of(
-    program: ExportedProgram, target: Target | None = None, name: str = "net"
+    program: ExportedProgram,
+    target: Target | None = None,
+    name: str = "net",
+    own: OwnBackend = NO_BACKEND,
 ) -> EdgeGraph:
     """The graph of a program whose constants are in it, under the name ``name``, a C identifier.
-    Nothing depends on ``target``: the arithmetic is PyTorch's, "torch".
+    Nothing depends on ``target``: the arithmetic is PyTorch's, "torch". A back end of one's ``own``
+    goes before tinyai.
 
     Raises ``UnsupportedError``, which names the operator, for what cannot be built.
     """
     inputs, outputs = ends_of(program)
-    reading = Program(program)
+    reading = Program(program, own=own)
     values = {node: reading(node) for node in program.graph.nodes if node.op != "output"}
     whole = ModelPart(reading, reading.parameters, values)
     try:

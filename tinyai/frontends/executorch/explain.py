@@ -18,6 +18,7 @@ from tinyai.frontends.executorch.hints import hint
 from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.program import division_of, operators_of
+from tinyai.own import NO_BACKEND, backend_of
 from tinyai.partition.division import Division
 from tinyai.partition.told import DivisionReport, Told, nothing_taken
 from tinyai.report import Report
@@ -28,14 +29,15 @@ def explain(
     *,
     operators_not_to_delegate: Collection[Any] = (),
     method: str = "",
+    backend: str = "",
     **options: Any,
 ) -> Report:
     """What ``TinyAIPartitioner`` would leave outside of delegates, and why, and the delegates.
 
     ``edge`` is what ``executorch.exir.to_edge`` returns, or ``to_edge_transform_and_lower`` without
     tinyai's partitioner, or an exported program, of it or of ``torch.export``; ``method`` is one of
-    its methods, without it the only one. Raises ``OptionError`` for what is neither, and for a
-    program with delegates of tinyai's.
+    its methods, without it the only one. The other arguments are those of the partitioner. Raises
+    ``OptionError`` for what is neither, and for a program with delegates of tinyai's.
     """
     program = _program(edge, method)
     _require_no_delegates(program)
@@ -43,7 +45,8 @@ def explain(
     missing = without_match(program, without)
     if missing is not None:
         warnings.warn(missing, stacklevel=2)
-    return report_of(division_of(program, target_of(options), without))
+    own = backend_of(backend) if backend else NO_BACKEND
+    return report_of(division_of(program, target_of(options), without, own))
 
 
 def _program(edge: Any, method: str) -> ExportedProgram:

@@ -23,12 +23,13 @@ from tinyai.frontends.executorch.explain import nothing_delegated, report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.program import division_of
 from tinyai.frontends.executorch.reader import operator_of
+from tinyai.own import NO_BACKEND, backend_of
 from tinyai.partition.rows import require_none_left
 from tinyai.stages import stage
 from tinyai.target import Target
 
-# The back end's compile spec that is no option of ``tinyai.Target``.
-STATIC = "static"
+# The back end's compile specs that are no options of ``tinyai.Target``.
+STATIC, OWN = "static", "backend"
 
 
 class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
@@ -40,6 +41,8 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     ``strict`` an operator that computes outside of a delegate is a ``BoundaryError`` with the
     report of ``explain``. With ``static`` delegates are C packages that an application links
     (``tinyai.executorch.write_static``); a text is what their names begin with, else "net".
+    ``backend`` is the name of a back end of one's own (``tinyai.register_backend``), whose
+    composites are taken first, and whose passes and kernels are used in the delegates.
 
     Raises ``OptionError`` for options that are none.
     """
@@ -50,11 +53,14 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         strict: bool = False,
         operators_not_to_delegate: Collection[Any] = (),
         static: bool | str = False,
+        backend: str = "",
         **options: Any,
     ) -> None:
         super().__init__()
         self.target = target_of(options)
+        self.own = backend_of(backend) if backend else NO_BACKEND
         self.specs = [*compile_specs_of(self.target), *specs_of_static(static)]
+        self.specs += [CompileSpec(OWN, backend.encode())] if backend else []
         if not isinstance(strict, bool):
             raise OptionError("option 'strict'", found=repr(strict), allowed="True, False")
         self.strict, self.without = strict, checked_names(operators_not_to_delegate)
@@ -63,7 +69,7 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         """The program with a tag at each node that goes into a delegate, and a specification for
         each tag. Raises ``BoundaryError`` under ``strict`` where an operator stays outside."""
         with stage("division of an edge program, and its C"):
-            division = division_of(exported_program, self.target, self.without)
+            division = division_of(exported_program, self.target, self.without, self.own)
         if self.strict:
             hint = "what the report says of each, or TinyAIPartitioner() without strict"
             require_none_left(report_of(division), hint)
@@ -98,7 +104,7 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
         @functools.cache
         def delegated() -> set[Node]:
             with stage("division of a program of ATen, and its C"):
-                regions = division_of(ep, self.target, self.without).regions
+                regions = division_of(ep, self.target, self.without, self.own).regions
             return {node for region in regions for node in region.items}
 
         return list(KEPT_WHOLE), lambda node: node.target in KEPT_WHOLE and node in delegated()

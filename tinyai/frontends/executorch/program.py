@@ -20,6 +20,7 @@ from tinyai.frontends.executorch.reader import (
     from_outside,
     operator_of,
 )
+from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.division import Division, divide
 from tinyai.partition.model import ItemModel, ModelPart
 from tinyai.partition.reasons import such_as
@@ -41,9 +42,14 @@ class Program(Reading, ItemModel[Node]):
 
     rounding = ARITHMETIC
 
-    def __init__(self, program: ExportedProgram, inside: Collection[Node] | None = None) -> None:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        inside: Collection[Node] | None = None,
+        own: OwnBackend = NO_BACKEND,
+    ) -> None:
         super().__init__(program, READERS, inside)
-        self.program = program
+        self.program, self.own = program, own
         values = [node for node in self.graph.nodes if node.op != "output"]
         self.order = [node for node in values if node not in self.constants]
         self.outputs = {node for node in values if any(user.op == "output" for user in node.users)}
@@ -112,16 +118,20 @@ class Program(Reading, ItemModel[Node]):
         gets it from outside: such a part is read by itself."""
         outside = {each for node in nodes for each in self.reads(node)} - {*nodes}
         if any(map(self.is_known, outside)):
-            return Program(self.program, set(nodes)).part(nodes)
+            return Program(self.program, set(nodes), self.own).part(nodes)
         return super().part(nodes)
 
 
 def division_of(
-    program: ExportedProgram, target: Target, without: Collection[str] = ()
+    program: ExportedProgram,
+    target: Target,
+    without: Collection[str] = (),
+    own: OwnBackend = NO_BACKEND,
 ) -> Division[Node]:
-    """The regions of a program that tinyai can build, without the operators of the names
-    ``without``. It may be a program of ATen, before anything is taken apart."""
-    reading, names = Program(program), frozenset(without)
+    """The regions of a program that tinyai can build, with a back end of one's ``own`` before it,
+    and without the operators of the names ``without``. It may be a program of ATen, before anything
+    is taken apart."""
+    reading, names = Program(program, own=own), frozenset(without)
     barred = {}
     for node in calls(program):
         if reading.is_known(node):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,8 @@ from torch import Tensor, nn
 import tinyai
 from benchmarks.torch_networks import quantized
 from tests.executorch.edge_programs import edge_of, program_of
+from tests.support.magnitudes import KERNEL, ROW, Magnitude
 from tinyai.backend import TinyAIBackend
-from tinyai.builders import Lowering
-from tinyai.codegen.ctree import Code, Declare, nest
-from tinyai.codegen.index import Axis
-from tinyai.codegen.kernels import Kernel, written
-from tinyai.codegen.lowered import Lowered
-from tinyai.codegen.steps import Epilogue
 from tinyai.errors import OptionError, OwnCodeError
 from tinyai.executorch import (
     TinyAIPartitioner,
@@ -34,59 +28,8 @@ from tinyai.executorch import (
     write_static,
 )
 from tinyai.frontends.executorch.backend import TinyAIExecuTorchBackend
-from tinyai.ir import Array, DType, Example, Graph, Node, Op, Type
-from tinyai.match import AnyConstant, op, part
+from tinyai.ir import Array, Graph
 from tinyai.own import backend_of
-from tinyai.patterns import PatternRow
-from tinyai.source import Expr, require
-
-
-@dataclass(frozen=True)
-class Magnitude(Op):
-    """How far an integer is from a zero point. in: int8; out: int8, at most 127."""
-
-    zero_point: int
-    name = "magnitude"
-    takes_epilogue = True
-
-    def infer(self, data: Type) -> Type:
-        return data
-
-    def reference(self, data: Array) -> Array:
-        return np.minimum(np.abs(data.astype(np.int32) - self.zero_point), 127).astype(np.int8)
-
-    @staticmethod
-    def examples() -> Sequence[Example]:
-        return [(Magnitude(-3), (Type((70,), DType.INT8),))]
-
-
-def code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    assert isinstance(node.op, Magnitude)
-    rows, columns = graph.type(node.output).shape
-    axes, at = [Axis("i", (rows,)), Axis("j", (columns,))], f"in0[i * {columns} + j]"
-    return nest(
-        axes,
-        Declare("int32_t", "far", f"(int32_t){at} - ({node.op.zero_point})"),
-        Declare("const int32_t", "size", "far < 0 ? -far : far"),
-        Declare("const int8_t", "acc", "(int8_t)(size > 127 ? 127 : size)"),
-        epilogue.write("acc", DType.INT8, axes),
-    )
-
-
-def magnitude(parts: Mapping[str, Expr], lowering: Lowering) -> str:
-    zero_point = int(parts["zero_point"].value)
-    data = lowering.tensor(parts["data"])
-    require(lowering.builder.type(data).dtype is DType.INT8, "dtype", "another", "int8")
-    return lowering.builder.add(Magnitude(zero_point), [data])
-
-
-REALS = op("dequantize", part("data"), AnyConstant(), part("zero_point", AnyConstant()))
-ROW = PatternRow(
-    "magnitude",
-    op("quantize", op("abs", REALS), AnyConstant(), AnyConstant()),
-    build=magnitude,
-)
-KERNEL = Kernel(name="magnitude", op=Magnitude, prepare=written(code))
 
 
 class Layers(nn.Module):

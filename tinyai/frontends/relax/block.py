@@ -18,6 +18,7 @@ from tinyai.frontends.relax.reader import (
     source_types,
 )
 from tinyai.frontends.relax.versions import Constant, name_of, typed
+from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.model import ItemModel
 from tinyai.partition.told import NOT_QUANTIZED
 from tinyai.patterns import computes
@@ -31,7 +32,7 @@ PAIRS = ("relax.quantize", "relax.dequantize")
 class RelaxBlock(Reading, ItemModel[relax.Var]):
     """The bindings of a dataflow block that ``results`` depend on. Each reader of a dequantize has
     one of its own, so that no float goes from region to region: ``copy_of`` says of which.
-    ``names`` are those of a model file."""
+    ``names`` are those of a model file, ``own`` is a back end that goes before tinyai."""
 
     def __init__(
         self,
@@ -39,9 +40,10 @@ class RelaxBlock(Reading, ItemModel[relax.Var]):
         results: Collection[relax.Var],
         rounding: Rounding,
         names: Mapping[relax.Var, str] | None = None,
+        own: OwnBackend = NO_BACKEND,
     ) -> None:
         super().__init__(READERS)
-        self.rounding = rounding
+        self.rounding, self.own = rounding, own
         bindings = _needed(_without_fields(bindings), results)
         self.copy_of: dict[relax.Var, relax.Var] = {}
         self.bindings = {each.var: each for each in self._one_reader_each(bindings, results)}
@@ -53,13 +55,13 @@ class RelaxBlock(Reading, ItemModel[relax.Var]):
                 self.seen_through.add(variable)
             if function := called_function(self.value(variable)):
                 self.refused[variable] = Refusal("operator", function, "an operator of Relax's")
-        own = [each for each in self.bindings if each not in self.seen_through]
+        made = [each for each in self.bindings if each not in self.seen_through]
         self._reads = {
             each: list(dict.fromkeys(free_variables(self.resolved(self.value(each)))))
-            for each in own
+            for each in made
         }
         outside = {each: None for read in self._reads.values() for each in read}
-        self.order = [*(each for each in outside if each not in self._reads), *own]
+        self.order = [*(each for each in outside if each not in self._reads), *made]
         self.outputs = {
             each for result in results for each in free_variables(self.resolved(result))
         }

@@ -18,6 +18,7 @@ from tinyai.frontends.relax.from_tir import read_back
 from tinyai.frontends.relax.names import names_in
 from tinyai.frontends.relax.versions import require_known_version
 from tinyai.network import c_name
+from tinyai.own import NO_BACKEND, backend_of
 from tinyai.partition.division import Division, divide
 from tinyai.source import Rounding
 from tinyai.stages import stage
@@ -54,10 +55,14 @@ class Divided:
     symbols: tuple[str, ...]
 
 
-def divided(mod: tvm.IRModule, target: Target, names: str | os.PathLike[str] = "") -> list[Divided]:
+def divided(
+    mod: tvm.IRModule, target: Target, names: str | os.PathLike[str] = "", backend: str = ""
+) -> list[Divided]:
     """The dataflow blocks of the functions that are nobody's yet. Raises ``EnvironmentProblem`` for
-    another version of TVM, ``OptionError`` for a module that is no IRModule."""
+    another version of TVM, ``OptionError`` for a module that is no IRModule, and for a ``backend``
+    that is not registered."""
     require_known_version()
+    own = backend_of(backend) if backend else NO_BACKEND
     if not isinstance(mod, tvm.IRModule):
         raise OptionError(
             "module",
@@ -69,17 +74,17 @@ def divided(mod: tvm.IRModule, target: Target, names: str | os.PathLike[str] = "
     found = []
     for function, number, bindings, results in _blocks(mod):
         rounding = Rounding(target.rounding)
-        block = RelaxBlock(bindings, results, rounding)
+        block = RelaxBlock(bindings, results, rounding, own=own)
         if names:
             known, problem = names_in(names, block, results)
             if problem is not None:
                 warnings.warn(problem, stacklevel=3)
-            block = RelaxBlock(bindings, results, rounding, known) if known else block
+            block = RelaxBlock(bindings, results, rounding, known, own) if known else block
         with stage(f"division of a block of {function.name_hint}, and its C"):
             division = divide(block, target, block.refused)
         symbols = _symbols(c_name(f"{COMPILER}_{function.name_hint}"), taken)
-        own = tuple(itertools.islice(symbols, len(division.regions)))
-        found.append(Divided(function, number, block, division, own))
+        names_of_regions = tuple(itertools.islice(symbols, len(division.regions)))
+        found.append(Divided(function, number, block, division, names_of_regions))
     return found
 
 

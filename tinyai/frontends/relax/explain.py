@@ -30,6 +30,7 @@ def explain(
     *,
     target: str | Target | None = None,
     names: str | os.PathLike[str] = "",
+    backend: str = "",
     **options: Any,
 ) -> Report:
     """What ``partition_for_tinyai`` would leave on the host, and why, and the regions; arguments
@@ -42,7 +43,7 @@ def explain(
             hint="explain it before partition_for_tinyai",
         )
     chosen = target_of(target, options, names)
-    return report_of(mod, divided(mod, chosen, names))
+    return report_of(mod, divided(mod, chosen, names, backend))
 
 
 def report_of(mod: tvm.IRModule, found: Iterable[Divided]) -> Report:

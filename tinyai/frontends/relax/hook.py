@@ -18,7 +18,9 @@ from tinyai.errors import OptionError, UnsupportedError
 from tinyai.frontends.relax.block import RelaxBlock
 from tinyai.frontends.relax.reader import free_variables
 from tinyai.frontends.relax.seal import unsealed
+from tinyai.frontends.relax.writer import OWN
 from tinyai.ir import Graph
+from tinyai.own import NO_BACKEND, OwnBackend, backend_of
 from tinyai.partition.model import ModelPart
 from tinyai.runtime.link import write_object
 from tinyai.runtime.toolchain import Toolchain
@@ -51,7 +53,9 @@ def compile_regions(
         regions = [unsealed(function, last=True) for function in functions]
         targets, made = list(map(target_of, regions)), Path(folder) / "regions.o"
         sources = [
-            compile_graph(graph_of(region), target, abi="ffi").source
+            compile_graph(
+                graph_of(region), target, abi="ffi", kernels=own_of(region).kernels
+            ).source
             for region, target in zip(regions, targets, strict=True)
         ]
         symbols = [str(region.attrs["global_symbol"]) for region in regions]
@@ -65,6 +69,11 @@ def target_of(function: relax.Function) -> Target:
     return Target.from_attributes({SPECS: str(function.attrs[SPECS])})
 
 
+def own_of(function: relax.Function) -> OwnBackend:
+    """The back end of one's own that a region was cut out with."""
+    return backend_of(str(function.attrs[OWN])) if OWN in function.attrs else NO_BACKEND
+
+
 def graph_of(function: relax.Function) -> Graph:
     """The graph of a region, under the name of its ``global_symbol``. Raises ``UnsupportedError``
     for what cannot be built, ``OptionError`` for what a pass made something else of."""
@@ -72,7 +81,7 @@ def graph_of(function: relax.Function) -> Graph:
     bindings = [each for part in function.body.blocks for each in part.bindings]
     result = function.body.body
     rounding = Rounding(target_of(function).rounding)
-    block = RelaxBlock(bindings, [*free_variables(result)], rounding)
+    block = RelaxBlock(bindings, [*free_variables(result)], rounding, own=own_of(function))
     unread = [i for i in block.bindings if block.kind(i) == "input" or i in block.refused]
     strange = [item for item in unread if item not in block.seen_through]
     if strange:

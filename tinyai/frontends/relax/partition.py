@@ -27,6 +27,7 @@ def partition_for_tinyai(
     names: str | os.PathLike[str] = "",
     strict: bool = False,
     sealed: bool = True,
+    backend: str = "",
     **options: Any,
 ) -> tvm.IRModule:
     """Cut what tinyai takes of ``mod`` into functions with ``Codegen="tinyai"``, which
@@ -38,7 +39,9 @@ def partition_for_tinyai(
     and reports get its names, and ``rounding`` is its own by default. With ``strict`` an operator
     that computes on the host is a ``BoundaryError`` with the report of ``explain``. ``sealed``
     functions are safe from the passes before ``RunCodegen``, which has to run in this process, and
-    once. The argument is not changed; regions that it has stay as they are.
+    once. ``backend`` is the name of a back end of one's own (``tinyai.register_backend``), whose
+    composites are taken first, and whose passes and kernels are used. The argument is not changed;
+    regions that it has stay as they are.
 
     Raises ``OptionError`` for options that are none, ``EnvironmentProblem`` for another version of
     TVM. Warns where nothing is taken.
@@ -48,7 +51,7 @@ def partition_for_tinyai(
             raise OptionError(f"option {name!r}", found=repr(value), allowed="True, False")
     register_hook()
     chosen = target_of(target, options, names)
-    found = divided(mod, chosen, names)
+    found = divided(mod, chosen, names, backend)
     report = report_of(mod, found)
     if strict:
         require_none_left(report, "what the report says of each, or partition without strict")

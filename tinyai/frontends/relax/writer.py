@@ -15,6 +15,8 @@ from tinyai.frontends.relax.reader import free_variables
 from tinyai.frontends.relax.versions import name_of, typed
 from tinyai.target import COMPILER, SPECS
 
+# The attribute of a region with the name of a back end of one's own.
+OWN = f"{COMPILER}.backend"
 Functions: TypeAlias = dict[tvm.ir.GlobalVar, relax.Function]
 # A variable's binding, or the region of this number.
 _Node: TypeAlias = "relax.Var | int"
@@ -90,13 +92,13 @@ class Writer:
             for item in items
             if item in block.outputs or not inside.issuperset(block.users(item))
         ]
-        function = self._function(items, inputs, outputs).with_attrs(
-            {
-                "Codegen": COMPILER,
-                "global_symbol": self.symbols[number],
-                SPECS: json.dumps(dict(self.options), sort_keys=True),
-            }
-        )
+        attrs = {
+            "Codegen": COMPILER,
+            "global_symbol": self.symbols[number],
+            SPECS: json.dumps(dict(self.options), sort_keys=True),
+        }
+        attrs |= {OWN: self.block.own.name} if self.block.own.name else {}
+        function = self._function(items, inputs, outputs).with_attrs(attrs)
         variable = typed(tvm.ir.GlobalVar(self.symbols[number]), function.ty)
         self.functions[variable] = function
         call = typed(relax.Call(variable, inputs), function.ret_ty)

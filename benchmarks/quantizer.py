@@ -91,6 +91,9 @@ def by_file(network: FloatNetwork, config: QuantConfig, mixed: Mixed | None) -> 
             source, network.calibration, config, compared=8 if mixed else 1, mixed=mixed
         )
         seconds = f"{time.perf_counter() - start:.0f} s"
+        if found.report.mixed is not None:
+            wide = sum(row.dtype == "int16" for row in found.report.layers)
+            seconds += f", {wide} of {len(found.report.layers)} values of 16 bits"
         floats_left = len(found.report.left)
         if floats_left:
             run = FileModel(found.model).runner(found.model.result)
@@ -98,7 +101,7 @@ def by_file(network: FloatNetwork, config: QuantConfig, mixed: Mixed | None) -> 
             return results, f"{seconds}, {floats_left} in float"
         ours = tinyai.Model(found.model)
         results = [ours.run(each) for each in network.unseen]
-        if network.file is not None:
+        if network.file is not None or mixed is not None:  # with 16 bits, TVM's integers
             return results, seconds
         found.save(pairs)
         written = tinyai.Model(pairs)

@@ -1,8 +1,11 @@
 """Which layers have 16 bits or stay float so that a goal is reached: the worst first, as few as it
-takes."""
+takes. First those that gain by themselves; where these do not reach it, others one after the other:
+where noise is spread evenly, none gains much alone.
+"""
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +97,7 @@ class Search:
         simulated: Callable[[Points], Sequence[OutputRow]],
         floats: bool,
     ) -> None:
-        self._floats = floats
+        self._floats, self._ranking = floats, ranking
         self._points, self.points = points, points
         # Once more at the end, for layers that 16 bits were not enough for.
         self._left = ((*each, again) for again in (False, True) for each in ranking)
@@ -117,6 +120,45 @@ class Search:
                 self._take(best, point, alone)
                 return True
         return False
+
+    def widen(self, reached: Callable[[Sequence[OutputRow]], bool]) -> bool:
+        """Give 16 bits to more layers, the worst first, until the results have ``reached`` a goal,
+        whether one of them gains alone or not; False where there are no more."""
+        more = list(self._widening())
+        if not more:
+            return False
+        rows: dict[int, Sequence[OutputRow]] = {}
+
+        def is_enough(number: int) -> bool:
+            rows[number] = self._simulated(more[number][2])
+            return reached(rows[number])
+
+        last = bisect.bisect_left(range(len(more) - 1), True, key=is_enough)
+        if last not in rows:
+            is_enough(last)
+        before, after = decibels(worst(self.rows)), decibels(worst(rows[last]))
+        together = f"with {last + 1} more at 16 bits, the results have {after} after {before}"
+        self.rows, self.points = rows[last], more[last][2]
+        wide = self._state.wide | {point.expr for point, _, _ in more[: last + 1]}
+        self._state = _State(self._state.floats, wide)
+        self.steps += [
+            PrecisionChoice(
+                point.name, point.operator, "int16", f"{decibels(alone)} alone; {together}"
+            )
+            for point, alone, _ in more[: last + 1]
+        ]
+        return True
+
+    def _widening(self) -> Iterator[tuple[Point, float, Points]]:
+        """The layers that can have 16 bits beside those before them, the worst first, and the
+        points with all of these."""
+        wide, now = self._state.wide, self.points
+        for point, alone in self._ranking:
+            points = self._points_of(self._state.floats, wide | {point.expr})
+            fits = len(points.left) <= len(now.left) and self._are_known(points)
+            if fits and points.dtypes != now.dtypes:
+                wide, now = wide | {point.expr}, points
+                yield point, alone, points
 
     def _take(self, trial: _Trial, point: Point, alone: float) -> None:
         before, after = decibels(worst(self.rows)), decibels(worst(trial.rows))

@@ -92,6 +92,8 @@ def quantized(
         while not mixed.reached(search.rows) and search.go_on():
             pass
         result = quantizing.result(search.points, quantizing.changes(search.points))
+    while not mixed.reached(result.report.outputs) and search.widen(mixed.reached):
+        result = quantizing.result(search.points, quantizing.changes(search.points))
     reached = mixed.reached(result.report.outputs)
     choices = PrecisionChoices(str(mixed), reached, tuple(search.steps))
     return replace(result, report=replace(result.report, mixed=choices))

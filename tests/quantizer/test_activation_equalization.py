@@ -165,6 +165,26 @@ def test_what_loses_on_samples_that_it_was_not_fitted_to_is_not_done(
     assert (with_it == without) == shown
 
 
+def test_ranges_are_those_of_all_samples_although_few_give_the_factors(tmp_path: Path) -> None:
+    file, few = network(tmp_path), samples(32, 2)
+    more = [*few, *({"x": 2 * each["x"]} for each in few)]
+
+    def rows(given: list[dict[str, Array]], *, on: bool) -> Any:
+        config = QuantConfig(observer="minmax", equalize_activations=on)
+        return tinyai.quantize_file(file, given, config).report.layers
+
+    assert rows(few, on=True) != rows(few, on=False)
+    growth = [
+        [
+            new.scale / old.scale
+            for new, old in zip(rows(more, on=on), rows(few, on=on), strict=True)
+        ]
+        for on in (True, False)
+    ]
+    assert max(growth[1]) > 1.5
+    np.testing.assert_allclose(*growth, rtol=1e-4)
+
+
 def test_a_layer_that_stays_float_has_the_equalized_weights_in_the_file(tmp_path: Path) -> None:
     """Of a goal that leaves layers in float the layer before has divided its channels."""
     file = network(tmp_path)

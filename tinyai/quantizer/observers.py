@@ -41,6 +41,12 @@ class ValueRange:
     def merge(self, other: ValueRange) -> ValueRange:
         return ValueRange(min(self.low, other.low), max(self.high, other.high))
 
+    def growth_of(self, other: ValueRange) -> ValueRange:
+        """How many times the ends of another these are, at least once."""
+        pairs = (self.low, other.low), (self.high, other.high)
+        low, high = (max(1.0, end / by) if end * by > 0 else 1.0 for end, by in pairs)
+        return ValueRange(low, high)
+
 
 @dataclass(frozen=True)
 class Histogram:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tinyai.quantizer.data import CalibrationError, Data, Sample
 from tinyai.quantizer.float_runner import FloatModel, Observed
 from tinyai.quantizer.layer_row import LayerRow
 from tinyai.quantizer.mixed import Mixed, Search, decibels_of
-from tinyai.quantizer.observers import Observer, Seen
+from tinyai.quantizer.observers import Observer, Seen, ValueRange
 from tinyai.quantizer.params import Array, configured_grid
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
@@ -31,6 +32,8 @@ from tinyai.stages import stage
 _EXACT = 200.0
 # So many dB may be lost by equalization on a few samples, by chance: on most networks it gains.
 _LOSS = 0.5
+_SAME = ValueRange(1.0, 1.0)
+NO_GROWTH: Mapping[int, ValueRange] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +117,13 @@ def _equalized(plain: _Quantizing) -> _Quantizing:
 
 
 class _Ranges:
-    """The grids that a calibration's states lead to; found once for each state."""
+    """The grids that a calibration's states lead to; found once for each state. The ranges of some
+    values, by place, grow to so many times their ends, for samples that their states lack."""
 
-    def __init__(self, model: str, calibration: Calibration) -> None:
-        self.calibration, self._model = calibration, model
+    def __init__(
+        self, model: str, calibration: Calibration, growth: Mapping[int, ValueRange] = NO_GROWTH
+    ) -> None:
+        self.calibration, self._model, self._growth = calibration, model, growth
         self._found: dict[tuple[int, str], tuple[Seen, Grid]] = {}
 
     def seen(self, points: Points) -> dict[int, Seen]:
@@ -125,13 +131,23 @@ class _Ranges:
 
     def grids(self, points: Points) -> dict[int, Grid]:
         found = {}
+        growth = self._growth_of(points)
         for number, state in self.seen(points).items():
             key = id(state), points.dtypes[number]
             if key not in self._found:
                 config = points.config.of_dtype(key[1])
-                chosen = Observer(config).range(state)
-                self._found[key] = state, configured_grid(chosen.low, chosen.high, config)
+                chosen, by = Observer(config).range(state), growth.get(number, _SAME)
+                ends = chosen.low * by.low, chosen.high * by.high
+                self._found[key] = state, configured_grid(*ends, config)
             found[number] = self._found[key][1]
+        return found
+
+    def _growth_of(self, points: Points) -> dict[int, ValueRange]:
+        """The largest growth of each grid's values."""
+        found: dict[int, ValueRange] = {}
+        for point, place in zip(points.points, points.places(), strict=True):
+            by, most = self._growth.get(place, _SAME), found.get(point.grid, _SAME)
+            found[point.grid] = ValueRange(max(by.low, most.low), max(by.high, most.high))
         return found
 
 
@@ -173,15 +189,33 @@ class _Quantizing:
             factors = {new.places()[number]: by for number, by in found.factors.items()}
             of_runner = tuple(None if p is None else places.get(p) for p in self.floats.places)
             floats = Observed(self.floats.runner, of_runner, factors)
-            names = dict(zip(new.places(), (point.name for point in new.points), strict=True))
-            watch = Watch(config, names, {*factors})
-            again: dict[int, Seen] = {}
-            for number, sample in self.kept.items():
-                floats.runner.run(sample)
-                again = merged(again, watch.seen(number, floats.values()))
+            again = self._seen_by_kept(floats, new, {*factors})
+            growth = self._growth({old: at for old, at in places.items() if at in again})
         seen = {places[at]: each for at, each in calibration.seen.items() if at in places}
-        ranges = _Ranges(calibration.model, replace(calibration, seen=seen | again))
+        ranges = _Ranges(calibration.model, replace(calibration, seen=seen | again), growth)
         return replace(self, floats=floats, ranges=ranges, points=new)
+
+    def _seen_by_kept(self, floats: Observed, points: Points, places: set[int]) -> dict[int, Seen]:
+        """The states of the values at places by the samples that were kept."""
+        names = dict(zip(points.places(), (point.name for point in points.points), strict=True))
+        watch, found = Watch(points.config, names, places), dict[int, Seen]()
+        for number, sample in self.kept.items():
+            floats.runner.run(sample)
+            found = merged(found, watch.seen(number, floats.values()))
+        return found
+
+    def _growth(self, places: Mapping[int, int]) -> dict[int, ValueRange]:
+        """How much farther each end of a value's range is by all samples than by those that were
+        kept; ``places`` are its own, and those under which it is told."""
+        calibration, observer = self.ranges.calibration, Observer(self.points.config)
+        if calibration.samples <= len(self.kept):
+            return {}
+        observed = {old for old in places if old in calibration.seen}
+        by_kept = self._seen_by_kept(self.floats, self.points, observed)
+        return {
+            places[old]: observer.range(calibration.seen[old]).growth_of(observer.range(state))
+            for old, state in by_kept.items()
+        }
 
     def decibels(self, samples: Iterable[int]) -> float:
         """The mean SQNR of each result on each of the samples that were kept, of the pairs as

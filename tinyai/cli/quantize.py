@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tinyai.quantizer.mixed import Mixed
     from tinyai.quantizer.report import QuantReport
 
-_COMPARED = "Samples that run by the integers too, for the report and the ranking."
+_COMPARED = "Samples that run by the integers too, for the report: those behind the first 32."
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {

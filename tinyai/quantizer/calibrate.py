@@ -57,7 +57,7 @@ def calibrated(
     """What the values of a float model are on samples. ``every`` value is kept, or only those that
     are not seen elsewhere on their grid."""
     samples = Samples(data, model.inputs)
-    kept = max(compared, SAMPLES if looks_at_samples(points.config) else 0)
+    kept = compared + (SAMPLES if looks_at_samples(points.config) else 0)
     if client is not None:
         return mapped(client, model, points, samples, kept, progress)
     floats, watch = Observed.of(model, points), Watch.of(points, every)

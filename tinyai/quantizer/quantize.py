@@ -22,7 +22,7 @@ from tinyai.quantizer.observers import Observer, Seen, ValueRange
 from tinyai.quantizer.params import Array, configured_grid
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
-from tinyai.quantizer.reconstruction import SAMPLES, reconstructed, reconstructs
+from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples, reconstructed, reconstructs
 from tinyai.quantizer.report import NoiseSums, OutputRow, PrecisionChoices, QuantReport, output_row
 from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Expr
@@ -68,17 +68,18 @@ def quantized(
     floats = calibration.floats
     if floats is None or not {*points.places()} <= {*floats.places}:
         floats = Observed.of(model, points)
-    first = [*calibration.first.values()][:compared]
+    samples = [*calibration.first.items()][: SAMPLES + compared]
+    # Constants are fitted to the first, so that where there are enough others are shown.
+    kept, shown = dict(samples[:SAMPLES]), dict(samples[max(0, len(samples) - compared) :])
     ranges = _Ranges(model.key(points.root), calibration)
     ranges.seen(points)  # a calibration of another model is refused before its samples run
-    kept = dict([*calibration.first.items()][:SAMPLES])
-    plain = _Quantizing(model, floats, ranges, points, first, kept, [*kept])
+    plain = _Quantizing(model, floats, ranges, points, shown, kept, [*kept])
     quantizing = _equalized(plain)
     points = quantizing.points
     changes = quantizing.changes(points)
     if not rank and mixed is None:
         return quantizing.result(points, changes)
-    ranking = Ranking(model, points, quantizing.ranges.grids(points), changes, first)
+    ranking = Ranking(model, points, quantizing.ranges.grids(points), changes, [*shown.values()])
     layers = ranking.layers()
     quantizing = replace(quantizing, alone={point.expr: sqnr for point, sqnr in layers})
     result = quantizing.result(points, changes)
@@ -153,15 +154,15 @@ class _Ranges:
 
 @dataclass(frozen=True, eq=False)
 class _Quantizing:
-    """A float model with its ranges, the samples to compare by (``first``), those that were
-    ``kept``, by number, and the numbers of those that constants are ``fitted`` to; and, where it is
-    known, the damage that each value's layer does alone."""
+    """A float model with its ranges, the samples to compare by (``shown``) and those to choose
+    constants by (``kept``), by number, and the numbers of those that constants are ``fitted`` to;
+    and, where it is known, the damage that each value's layer does alone."""
 
     model: FloatModel
     floats: Observed
     ranges: _Ranges
     points: Points
-    first: Sequence[Sample]
+    shown: Mapping[int, Sample]
     kept: Mapping[int, Sample]
     fitted: Sequence[int]
     alone: Mapping[Expr, float] = field(default_factory=dict)
@@ -253,7 +254,7 @@ class _Quantizing:
         report = QuantReport(
             points.config.observer,
             self.ranges.calibration.samples,
-            len(self.first),
+            len(self.shown),
             tuple(
                 self._row(point, each, grids[point.grid], seen.get(point.grid))
                 for point, each in zip(points.points, sums, strict=True)
@@ -261,6 +262,7 @@ class _Quantizing:
             outputs,
             tuple(points.left),
             kept=tuple(points.kept()),
+            fitted=len({*self.shown} & {*self.fitted}) if looks_at_samples(points.config) else 0,
         )
         return Result(written.result, report, written)
 
@@ -272,7 +274,7 @@ class _Quantizing:
         integers, places = self.model.integers(written.result, written.values), {*points.places()}
         sums = [NoiseSums() for _ in points.points]
         floats_of_samples, integers_of_samples = [], []
-        for sample in self.first:
+        for sample in self.shown.values():
             integers_of_samples.append(integers.run(sample))
             floats_of_samples.append(self.floats.runner.run(sample))
             # Both are in the model's order.

@@ -118,8 +118,9 @@ def _layers(count: int) -> str:
 @dataclass(frozen=True)
 class QuantReport:
     """``samples`` were seen to choose ranges, ``compared`` of them run by the integers that the
-    rows are about. ``left`` are operators that stay float, each with the reason; ``mixed`` says
-    which of them a goal asked for. ``kept`` is what the model had in integers already."""
+    rows are about: the noise on those that constants were ``fitted`` to is less than on others.
+    ``left`` are operators that stay float, each with the reason; ``mixed`` says which of them a
+    goal asked for. ``kept`` is what the model had in integers already."""
 
     observer: str
     samples: int
@@ -129,6 +130,7 @@ class QuantReport:
     left: tuple[FloatOperator, ...]
     mixed: PrecisionChoices | None = None
     kept: tuple[FloatOperator, ...] = ()
+    fitted: int = 0
 
     @property
     def ranking(self) -> tuple[LayerRow, ...]:
@@ -193,6 +195,11 @@ class QuantReport:
                 f"result {number}: SQNR {decibels(output.sqnr)}, the same largest value in "
                 f"{output.agreement:.1%} of {self.compared} samples, "
                 f"largest error {output.largest_error:.4g}"
+            )
+        if self.fitted:
+            lines.append(
+                f"weights and biases are fitted to {self.fitted} of these samples: "
+                "others have more noise"
             )
         lines += [
             f"damage {rank}: {safe(row.name, 60)}: {_alone(row)} alone"

@@ -52,9 +52,10 @@ def quantize(
     ``mod`` may be the path of an .onnx or .tflite file. ``calibration`` is an iterable of dicts of
     arrays by the names of the inputs, an .npz file of arrays with all samples, a folder of .npy
     files or of pictures, or what ``tinyai.calibrate`` made of such. Batch norm is folded; TVM's CPU
-    build runs the float model, a sample at a time. The first ``compared`` samples run by the
-    integers too, for the report. ``progress`` shows a bar on standard error, where that is a
-    terminal. The argument is not changed.
+    build runs the float model, a sample at a time. ``compared`` samples run by the integers too,
+    for the report: those behind the 32 that constants are fitted to, as far as there are so many.
+    ``progress`` shows a bar on standard error, where that is a terminal. The argument is not
+    changed.
 
     ``rank`` quantizes each layer alone too, and the report says what damage it does to the results.
     ``mixed`` is a goal for the results on the samples that are compared: layers get 16 bits, or are
@@ -87,8 +88,8 @@ def calibrate(
 ) -> Calibration:
     """What the values of the float model ``mod`` are on samples, for ``tinyai.quantize``.
 
-    The arguments are ``quantize``'s; ``compared`` samples are kept for its report, more where the
-    configuration rounds weights or corrects biases by them. With ``client``, a
+    The arguments are ``quantize``'s; ``compared`` samples are kept for its report, and 32 more where
+    the configuration fits constants to them. With ``client``, a
     ``dask.distributed.Client``, the samples are run by its cluster, some at a time: the result is
     the same, bit for bit, and what a worker that dies has not handed over is done again. Of a
     folder the workers get the names of files, which they must see under the same path.

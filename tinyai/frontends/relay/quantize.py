@@ -88,7 +88,7 @@ def calibrate(
 ) -> Calibration:
     """What the values of the float model ``mod`` are on samples, for ``tinyai.quantize``.
 
-    The arguments are ``quantize``'s; ``compared`` samples are kept for its report, and 32 more where
+    The arguments are ``quantize``'s; ``compared`` samples are kept for its report, 32 more where
     the configuration fits constants to them. With ``client``, a
     ``dask.distributed.Client``, the samples are run by its cluster, some at a time: the result is
     the same, bit for bit, and what a worker that dies has not handed over is done again. Of a

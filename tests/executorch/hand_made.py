@@ -20,6 +20,7 @@ from tinyai.backend import pipeline, tinyai_backend
 from tinyai.frontends.executorch import backend
 from tinyai.frontends.executorch.edge import EdgeGraph, EdgePort, ends_of, handles_of
 from tinyai.ir import Array, Builder, DType, Graph, Type
+from tinyai.own import OwnBackend
 from tinyai.reference import run_graph
 from tinyai.target import Target
 
@@ -94,7 +95,7 @@ def lowered(
         for name, (module, shape) in methods.items()
     }
 
-    def read(program: ExportedProgram, target: Target, name: str) -> EdgeGraph:
+    def read(program: ExportedProgram, target: Target, name: str, _: OwnBackend) -> EdgeGraph:
         graph = replace(graph_of(program, target), name=name)
         ends = [[port_of(node) for node in nodes] for nodes in ends_of(program)]
         return EdgeGraph(graph, tuple(ends[0]), tuple(ends[1]), handles_of(program))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -74,9 +75,8 @@ def quantized(
     ranges = _Ranges(model.key(points.root), calibration)
     ranges.seen(points)  # a calibration of another model is refused before its samples run
     plain = _Quantizing(model, floats, ranges, points, shown, kept, [*kept])
-    quantizing = _equalized(plain)
-    points = quantizing.points
-    changes = quantizing.changes(points)
+    quantizing = _with_less_noise(plain)
+    points, changes = quantizing.points, quantizing.own_changes
     if not rank and mixed is None:
         return quantizing.result(points, changes)
     ranking = Ranking(model, points, quantizing.ranges.grids(points), changes, [*shown.values()])
@@ -103,18 +103,19 @@ def quantized(
     return replace(result, report=replace(result.report, mixed=choices))
 
 
-def _equalized(plain: _Quantizing) -> _Quantizing:
+def _with_less_noise(plain: _Quantizing) -> _Quantizing:
     """The model with its activations equalized, or as it is where the results have more noise for
-    that on every fourth of the samples that were kept, with constants by the others."""
+    that: on every fourth of the samples that were kept by what the others give; where these are
+    few, on all of them by what all give, too."""
     samples = [*plain.kept]
-    judges, others = samples[::4], [each for n, each in enumerate(samples) if n % 4]
-    one = replace(plain, fitted=others or samples)
+    one = replace(plain, fitted=[each for n, each in enumerate(samples) if n % 4] or samples)
     other = one.equalized()
-    if other is None:
+    if other is None or other.loss(one, samples[::4]) > _LOSS:
         return plain
-    with stage("noise with and without equalization"):
-        loss = one.decibels(judges) - other.decibels(judges)
-    return plain if loss > _LOSS else plain.equalized() or plain
+    new = plain.equalized()
+    if new is None or (len(samples) < SAMPLES and new.loss(plain, samples) > 0):
+        return plain
+    return new
 
 
 class _Ranges:
@@ -218,10 +219,15 @@ class _Quantizing:
             for old, state in by_kept.items()
         }
 
+    def loss(self, other: _Quantizing, samples: Sequence[int]) -> float:
+        """How many dB less the results have than another's on samples that were kept."""
+        with stage("noise with and without equalization"):
+            return other.decibels(samples) - self.decibels(samples)
+
     def decibels(self, samples: Iterable[int]) -> float:
         """The mean SQNR of each result on each of the samples that were kept, of the pairs as
         floats."""
-        written = Written(self.points, self.ranges.grids(self.points), self.changes(self.points))
+        written = Written(self.points, self.ranges.grids(self.points), self.own_changes)
         pairs = self.model.runner(written.result)
         found = []
         for number in samples:
@@ -229,6 +235,11 @@ class _Quantizing:
             ends = zip(self.floats.runner.run(sample), pairs.run(sample), strict=True)
             found += [output_row("", [value], [other]) for value, other in ends]
         return fmean(min(decibels_of(row), _EXACT) for row in found)
+
+    @functools.cached_property
+    def own_changes(self) -> Changes:
+        """What becomes of its own points' constants."""
+        return self.changes(self.points)
 
     def changes(self, points: Points) -> Changes:
         """What becomes of weights and biases by the floats of the samples to fit to."""

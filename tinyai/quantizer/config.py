@@ -36,7 +36,7 @@ class QuantConfig:
     (``equalization.py``), which helps where weights have one scale a tensor.
     ``equalize_activations`` makes the ranges of activations' channels more alike by the first 32
     samples (``activation_equalization.py``), unless that, done by three quarters of these, leaves
-    more noise in the results on the others.
+    over half a decibel more noise in the results on the others.
     What layers compute on the first 32 samples is used further: ``rounding`` "adaptive" rounds
     each weight so that it makes up for those before it (``adaptive_rounding.py``) instead of to the
     "nearest" step; ``correct_bias`` takes the mean error of each output off its bias.

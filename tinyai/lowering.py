@@ -6,13 +6,14 @@ taken can be built.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tinyai.arithmetic import arithmetic_of
 from tinyai.builders import Arithmetic, Lowering
-from tinyai.errors import UnsupportedError
+from tinyai.errors import UnsupportedError, UsageWarning
 from tinyai.ir import Builder, Graph, Node, every_step
 from tinyai.match import match, parts_of
 from tinyai.ops import Elementwise, operator_row, steps
@@ -99,7 +100,8 @@ class Composite(Call):
 
 def composed(result: Expr, rows: Sequence[PatternRow], rounding: Rounding = TVMS_OWN) -> Expr:
     """``result``, in which a ``Composite`` stands for all that a row with a builder covers, where
-    that is taken and nothing else reads what is inside; the first row that fits has it."""
+    that is taken and nothing else reads what is inside; the first row that fits has it. Warns of
+    what a builder refused and no other row took."""
     if not any(row.build for row in rows):
         return result
     order = list(post_order(result))
@@ -109,15 +111,23 @@ def composed(result: Expr, rows: Sequence[PatternRow], rounding: Rounding = TVMS
             readers.setdefault(child, set()).add(expr)
     covered: dict[Call, tuple[PatternRow, tuple[Call, ...]]] = {}
     inside: set[Call] = set()
+    refused: dict[Call, UsageWarning] = {}
     for row in rows:
         for root in reversed(order) if row.build else ():
             calls = match(row.pattern, root) if isinstance(root, Call) else None
             if not calls or inside & set(calls):
                 continue
-            owned = all(readers[each] <= set(calls) for each in calls if each is not root)
-            if owned and refusal_of_composite(row, root, rounding) is None:
-                covered[calls[-1]] = row, calls
-                inside |= set(calls)
+            if not all(readers[each] <= set(calls) for each in calls if each is not root):
+                continue
+            refusal = refusal_of_composite(row, root, rounding)
+            if refusal is not None:
+                refused[calls[-1]] = _not_made(row, calls[-1], refusal)
+                continue
+            covered[calls[-1]] = row, calls
+            inside |= set(calls)
+    for root, warning in refused.items():
+        if root not in inside:
+            warnings.warn(warning, stacklevel=2)
     new: dict[Expr, Expr] = {}
     for expr in order:
         if isinstance(expr, Call) and expr in covered:
@@ -126,6 +136,15 @@ def composed(result: Expr, rows: Sequence[PatternRow], rounding: Rounding = TVMS
         else:
             new[expr] = rebuilt(expr, [new[child] for child in children(expr)])
     return new[result]
+
+
+def _not_made(row: PatternRow, root: Call, refusal: Refusal) -> UsageWarning:
+    return UsageWarning(
+        f"the composite {row.name} is not made at {root.name or root.spelled}: {refusal.clause}",
+        found=refusal.found,
+        allowed=refusal.allowed,
+        hint="its operators are computed without it; nothing, where that is meant",
+    )
 
 
 class Walk:

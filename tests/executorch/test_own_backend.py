@@ -30,6 +30,7 @@ from tinyai.executorch import (
 from tinyai.frontends.executorch.backend import TinyAIExecuTorchBackend
 from tinyai.ir import Array, Graph
 from tinyai.own import backend_of
+from tinyai.source import Refusal
 
 
 class Layers(nn.Module):
@@ -122,6 +123,25 @@ def test_a_report_says_what_is_delegated_with_it(exported: torch.export.Exported
     report = explain(edge_of(exported), backend="magnitudes")
     assert len(report.regions) == 1
     assert not report.host
+
+
+def test_what_a_builder_refuses_is_said_and_goes_to_tinyai(
+    exported: torch.export.ExportedProgram,
+) -> None:
+    def refuses(*_: Any) -> Any:
+        raise Refusal("colour", "red", "blue")
+
+    tinyai.register_backend("choosy", TinyAIBackend, [replace(ROW, build=refuses)])
+    with pytest.warns(UserWarning, match=r"(?s)magnitude is not made at .*colour.*red.*blue"):
+        report = explain(edge_of(exported), backend="choosy")
+    assert len(report.regions) == 1
+    assert not report.host
+
+
+def test_a_delegate_has_one_back_end_of_ones_own(exported: torch.export.ExportedProgram) -> None:
+    specs = [CompileSpec("backend", b"magnitudes"), CompileSpec("backend", b"other")]
+    with pytest.raises(OptionError, match=r"(?s)'magnitudes', 'other'.*one for a delegate"):
+        TinyAIExecuTorchBackend.preprocess(program_of(exported), specs)
 
 
 def fails(*_: Any) -> Any:

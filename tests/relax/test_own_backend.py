@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -13,6 +15,7 @@ from tests.support.onnx_models import Model, quantized
 from tinyai.backend import TinyAIBackend
 from tinyai.errors import OptionError
 from tinyai.relax import build, explain, partition_for_tinyai
+from tinyai.source import Refusal
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,17 @@ def test_a_build_has_them_and_without_the_name_has_not(model) -> None:
 
 def test_a_report_says_what_is_a_region_with_it(model) -> None:
     report = explain(imported(model[0]), backend="magnitudes")
+    assert len(report.regions) == 1
+    assert not report.host
+
+
+def test_what_a_builder_refuses_is_said_and_goes_to_tinyai(model) -> None:
+    def refuses(*_):
+        raise Refusal("colour", "red", "blue")
+
+    tinyai.register_backend("choosy", TinyAIBackend, [replace(ROW, build=refuses)])
+    with pytest.warns(UserWarning, match=r"(?s)magnitude is not made at .*colour.*red.*blue"):
+        report = explain(imported(model[0]), backend="choosy")
     assert len(report.regions) == 1
     assert not report.host
 

@@ -109,8 +109,11 @@ class _Asked:
     @classmethod
     def of(cls, specs: Sequence[CompileSpec]) -> _Asked:
         """Raises ``OptionError`` for specs that are none."""
-        names = [bytes(spec.value).decode(errors="replace") for spec in specs if spec.key == OWN]
-        own = backend_of(names[0]) if names else NO_BACKEND
+        names = {bytes(spec.value).decode(errors="replace") for spec in specs if spec.key == OWN}
+        if len(names) > 1:
+            found = ", ".join(map(repr, sorted(names)))
+            raise OptionError(f"compile specs {OWN!r}", found=found, allowed="one for a delegate")
+        own = backend_of(*names) if names else NO_BACKEND
         rest = (spec for spec in specs if spec.key not in (STATIC, OWN))
         given = [backend.CompileSpec(spec.key, bytes(spec.value)) for spec in rest]
         options = BackendOptions.of([*given, *_OWN_SPECS])

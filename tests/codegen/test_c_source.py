@@ -465,7 +465,7 @@ def test_the_comment_of_a_layer_says_why_a_better_row_was_rejected() -> None:
         (DType.INT64, (), "elements of int64"),
         (DType.INT32, (Cast(DType.INT64), Relu()), "int64"),
         (DType.FLOAT32, (LeakyRelu(0.5),), "leaky_relu of float32"),
-        (DType.INT8, (Lookup((0,) * 256, DType.INT32),), "a table of int32"),
+        (DType.INT8, (Lookup((0,) * 256, DType.INT32),), "a table from int8 to int32"),
         (DType.INT32, (FixedPointMultiply((1, 2), (0, 0), axis=0),), "numbers along axis 0"),
         (
             DType.INT32,

@@ -3,7 +3,7 @@ bit: in numpy, and as compiled C."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import tvm
 from tvm import relay
 
 import tinyai
-from tests.support.cases import const, function_of, graph_of, nchw_or_nhwc, random
+from tests.support.cases import Case, const, function_of, graph_of, nchw_or_nhwc, random
 from tests.support.families.qnn import (
     PORTABLE,
     SUITE,
@@ -27,9 +27,10 @@ from tests.support.families.qnn import (
 )
 from tinyai.frontends.relay import partition_for_tinyai
 from tinyai.frontends.relay.source import Source
+from tinyai.ir import Node
 from tinyai.lowering import refusal_of_composite
 from tinyai.ops import Conv2d, Pad, Transpose
-from tinyai.ops.steps import Lookup, Prelu
+from tinyai.ops.steps import Function, Lookup, Prelu
 from tinyai.passes import optimize
 from tinyai.patterns import PATTERNS
 
@@ -127,14 +128,25 @@ def test_a_border_of_zero_points_goes_into_the_convolution_and_another_does_not(
 
 
 def test_functions_of_8_bits_become_tables_and_leave_no_float() -> None:
-    func = function_of(table_family().cases, for_tvm=False)
-    left = [
-        node
-        for node in optimize(graph_of(func, "region")).nodes
-        if not all(isinstance(step, Lookup) for step in node.epilogue)
-    ]
+    cases = [case for case in table_family().cases if "int16" not in case.name]
+    left = no_look_ups(cases)
     # One slope a channel: no function of the value alone.
     assert [type(step) for node in left for step in node.epilogue].count(Prelu) == len(left) == 2
+
+
+def test_functions_of_16_bits_become_tables_where_they_have_no_c() -> None:
+    cases = [case for case in table_family().cases if "int16" in case.name]
+    left = no_look_ups(cases)
+    assert 0 < len(left) < len(cases) / 2
+    assert not any(isinstance(step, Function) for node in left for step in node.epilogue)
+
+
+def no_look_ups(cases: Sequence[Case]) -> list[Node]:
+    """The nodes of these cases that do anything but look their results up."""
+    graph = optimize(graph_of(function_of(cases, for_tvm=False), "region"))
+    return [
+        node for node in graph.nodes if not all(isinstance(step, Lookup) for step in node.epilogue)
+    ]
 
 
 VALUES = relay.var("x", shape=(2, 5, 4), dtype="int8")

@@ -12,6 +12,7 @@ from tests.support.pass_graphs import (
     Small,
     add,
     assert_becomes,
+    assert_same_meaning,
 )
 from tinyai.ir import DType, Op, Operand, Type, verify
 from tinyai.ops import AdaptivePool2d, AvgPool2d, Reshape, Sum
@@ -19,6 +20,7 @@ from tinyai.ops.steps import (
     Cast,
     Clip,
     LeftShift,
+    Lookup,
     Multiply,
     Relu,
 )
@@ -65,6 +67,18 @@ def test_a_per_channel_tail_sinks_into_readers_that_broadcast() -> None:
  >> add(%t2 >> cast(int32) >> multiply(%c0))
         """,
     )
+
+
+def test_a_table_of_wider_results_is_a_tail_too() -> None:
+    """Its reader begins with what is stored now, which alone has a place in the table."""
+    b = Small()
+    x = b.conv(b.input(Type(SHAPE, INT8)), Clip(-127, 127), Cast(INT8))
+    wide = b.step(x, Lookup(tuple(range(-512, 512, 4)), INT16))
+    y = b.step(wide, Cast(INT32), Clip(-300, 300))
+    graph = verify(b.graph([b.step(y, Relu())]))
+    after = verify(sink_widening(graph))
+    assert [after.type(node.output).dtype for node in after.nodes] == [INT8, INT8, INT16, INT32]
+    assert_same_meaning(graph, after)
 
 
 def test_a_tail_sinks_into_operands_of_operands() -> None:

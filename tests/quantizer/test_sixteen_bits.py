@@ -65,6 +65,10 @@ def hard_swish(data: relay.Expr) -> relay.Expr:
     return data * relay.clip(data + relay.const(3.0), 0, 6) / relay.const(6.0)
 
 
+def gelu(data: relay.Expr) -> relay.Expr:
+    return data * relay.const(0.5) * (relay.erf(data * relay.const(0.7071)) + relay.const(1.0))
+
+
 def pool(data: relay.Expr, include: bool) -> relay.Expr:
     return relay.nn.avg_pool2d(data, (3, 3), (2, 2), padding=(1, 1), count_include_pad=include)
 
@@ -91,12 +95,16 @@ def branches() -> list[relay.Expr]:
         relay.nn.leaky_relu(few, 0.1),
         relay.strided_slice(relay.nn.pad(same, ((0, 0), (0, 0), (1, 1), (2, 0))), [0, 1], [1, 7]),
         relay.image.resize2d(few, (6, 6), None, "NCHW", "nearest_neighbor"),
+        relay.sigmoid(same),
+        conv(stem * relay.sigmoid(stem), "behind swish"),
+        relay.tanh(few),
+        gelu(same),
+        relay.exp(relay.clip(few, -4, 1)),
+        relay.sqrt(stem + relay.const(0.5)),
     ]
 
 
 WITHOUT_16_BITS = {
-    "sigmoid": lambda data: relay.sigmoid(data),
-    "multiply": lambda data: data * relay.sigmoid(data),
     "nn.softmax": lambda data: relay.nn.softmax(data, axis=1),
     "nn.conv2d_transpose": lambda data: relay.nn.conv2d_transpose(
         data, constant(8, 8, 1, 1), channels=8, kernel_size=(1, 1), data_layout="NCHW"

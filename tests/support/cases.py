@@ -59,10 +59,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Every(Input):
-    """Every value of an 8-bit type once, in any order: ``shape`` has 256 elements."""
+    """Every value of a type of 8 or 16 bits once, in any order: ``shape`` has as many elements."""
 
     def draw(self, kind: str, rng: np.random.Generator) -> Array:
-        values = np.arange(256).astype(np.uint8).view(self.dtype)
+        limits = np.iinfo(self.dtype)
+        values = np.arange(limits.min, limits.max + 1).astype(self.dtype)
         return rng.permutation(values).reshape(self.shape)
 
 

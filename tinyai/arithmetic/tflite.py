@@ -157,10 +157,10 @@ class TfliteArithmetic(Arithmetic):
         dequantized = _dequantize_below(functions)
         data = dequantized["data"]
         source = scale_of(dequantized, "input")
+        found = lowering.type(data).dtype
+        require(found is DType.INT8, "dtype of the function's input", found, "int8")
         table = lookup_of(last, source, target)
         if table is not None:
-            found = lowering.type(data).dtype
-            require(found is DType.INT8, "dtype of the function's input", found, "int8")
             return apply(quantize, lowering, data, table, quant=target.qparams)
         names = " of ".join(each.spelled for each in functions)
         require(len(functions) == 1, "TFLite's arithmetic of", names, known)

@@ -218,10 +218,10 @@ class Epilogue:
                 number = self._real(step, axes)
                 ends = (literal(end, DType.INT32) for end in (step.low, step.high))
                 return f"{helper}({', '.join((value, number, f'{step.offset}.0', *ends))})"
-            case steps.Lookup(table, to):
+            case steps.Lookup():
                 lowest = dtype.range[0]
                 index = f"{value} - {lowest}" if lowest >= 0 else f"{value} + {-lowest}"
-                return f"{self.array(np.array(table, to.numpy))}[{index}]"
+                return f"{self.array(step.results)}[{index}]"
         assert operand is not None, step
         return _BINARY[type(step)](value, operand, dtype)
 

@@ -21,7 +21,7 @@ def narrow_transposes(graph: Graph) -> Graph:
     for node in graph.nodes:
         maker = graph.makers.get(node.inputs[0]) if isinstance(node.op, Transpose) else None
         if maker is not None and graph.uses[maker.output] == 1:
-            tail = maker.epilogue[narrowest(graph, maker) :]
+            tail = maker.epilogue[narrowest(dtypes(graph, maker)) :]
             if tail and all(depends_on_value_alone(graph, step) for step in tail):
                 tails[maker.output] = tail
     tensors = dict(graph.tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tinyai.ir import DType, Graph, Node, Operand, Step, Tensor, Type, step_types
@@ -23,12 +23,15 @@ def sink_widening(graph: Graph) -> Graph:
     for node in graph.nodes:
         head = tails.get(node.inputs[0], ()) if isinstance(node.op, Elementwise) else ()
         node = replace(node, epilogue=(*head, *_with_tails(node.epilogue, tails)))
-        keep = narrowest(graph, node)
+        start = tensors[node.inputs[0]].type if head else graph.computed(node)
+        found = step_types(start.dtype, node.epilogue)
+        found[0] = found[len(head)]  # to keep nothing would repeat what the node does, too
+        keep = narrowest(found)
         tail = node.epilogue[keep:]
-        if tail and _can_sink(graph, node, tail):
+        if tail and _can_sink(graph, node, tail, found[keep]):
             node = replace(node, epilogue=node.epilogue[:keep])
             tails[node.output] = tail
-            narrow = Type(graph.type(node.output).shape, dtypes(graph, node)[-1])
+            narrow = Type(graph.type(node.output).shape, found[keep])
             tensors[node.output] = Tensor(node.output, narrow)
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
@@ -39,20 +42,21 @@ def dtypes(graph: Graph, node: Node) -> list[DType]:
     return step_types(graph.computed(node).dtype, node.epilogue)
 
 
-def narrowest(graph: Graph, node: Node) -> int:
-    """How many steps to keep: up to the last place at which the value is narrowest."""
-    sizes = [dtype.bytes for dtype in dtypes(graph, node)]
+def narrowest(dtypes: Sequence[DType]) -> int:
+    """How many steps to keep: up to the last place at which the value is narrowest. ``dtypes`` are
+    those in front of the first step and after each."""
+    sizes = [dtype.bytes for dtype in dtypes]
     smallest = min(sizes)
     return len(sizes) if sizes[-1] == smallest else len(sizes) - 1 - sizes[::-1].index(smallest)
 
 
-def _can_sink(graph: Graph, node: Node, tail: tuple[Step, ...]) -> bool:
+def _can_sink(graph: Graph, node: Node, tail: tuple[Step, ...], narrow: DType) -> bool:
+    """``narrow`` is the dtype in front of the tail."""
     constant_operands = all(
         step.operand is None or step.operand.tensor in graph.constants for step in tail
     )
     if not constant_operands or node.output in graph.outputs:
         return False
-    narrow = dtypes(graph, node)[len(node.epilogue) - len(tail)]
     return all(
         isinstance(reader.op, Elementwise)
         or (tail == (Cast(DType.INT32),) and _sums_narrow(graph, reader, node.output, narrow))

@@ -992,7 +992,7 @@ UNARY: dict[str, Callable[[relay.Expr], relay.Expr]] = {
 
 
 def table_family() -> Family:
-    """Functions of an 8-bit integer, by all of its 256 values.
+    """Functions of an integer of 8 or 16 bits, by all of its values.
 
     TVM's SimplifyExpr merges products by constants that follow one another, which are other floats
     then: a partition leaves nothing for it to merge.
@@ -1004,6 +1004,14 @@ def table_family() -> Family:
                 f"{name} of {dtype}",
                 Every((4, 64), dtype),
                 lambda x, f=function, of=of, to=to, t=dtype: quantize(f(dequantize(x, of)), to, t),
+            )
+        for dtype, zero in (("int8", -3), ("int16", 0)):
+            family.add(
+                f"{name} of int16 to {dtype}",
+                Every((1024, 64), "int16"),
+                lambda x, f=function, t=dtype, z=zero: quantize(
+                    f(dequantize(x, (2e-4, 0))), ({"int8": 0.02, "int16": 1e-4}[t], z), t
+                ),
             )
     family.add(
         "between int8 and uint8",

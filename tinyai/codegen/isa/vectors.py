@@ -112,4 +112,4 @@ def write_lanes(
 
 def table_bytes(step: Lookup, start: DType) -> Array:
     """The results in the order of the values' bytes, of which negative ones are the last."""
-    return np.roll(np.array(step.table, step.to.numpy), start.range[0])
+    return np.roll(step.results, start.range[0])

@@ -1,10 +1,12 @@
-"""Steps that are functions of one value: a table of 256 results, or a float function that
+"""Steps that are functions of one value: a table of all results, or a float function that
 becomes one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -14,44 +16,61 @@ from tinyai.ops.functions import FRAMEWORK_FUNCTIONS, FUNCTIONS
 from tinyai.traits import Range
 
 ALL_FUNCTIONS = {**FUNCTIONS, **FRAMEWORK_FUNCTIONS}
+# How many values the dtypes have that tables are of.
+VALUES: Mapping[DType, int] = MappingProxyType(
+    {DType.INT8: 2**8, DType.UINT8: 2**8, DType.INT16: 2**16}
+)
 
 
 @dataclass(frozen=True)
 class Lookup(Step):
-    """``table[value - lowest value]``: any function of an 8-bit integer, as 256 results."""
+    """``table[value - lowest value]``: any function of an integer of 8 or 16 bits, as 256 or 65,536
+    results."""
 
     name: ClassVar[str] = "lookup"
     table: tuple[int, ...]
     to: DType
 
+    @functools.cached_property
+    def _ends(self) -> tuple[int, int]:
+        return min(self.table), max(self.table)
+
+    @functools.cached_property
+    def results(self) -> Array:
+        """The table as an array of its dtype."""
+        return np.array(self.table, self.to.numpy)
+
     def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range:
         first = of.dtype.range[0]
         ends = zip(value.low.tolist(), value.high.tolist(), strict=True)
-        parts = [self.table[low - first : high - first + 1] for low, high in ends]
-        return Range(*(np.array([end(part) for part in parts]) for end in (min, max)))
+        parts = [self.results[low - first : high - first + 1] for low, high in ends]
+        return Range(*(np.array([int(end(part)) for part in parts]) for end in (np.min, np.max)))
 
     def result(self, dtype: DType) -> DType:
-        if dtype not in (DType.INT8, DType.UINT8) or len(self.table) != 256:
-            raise ValueError(f"lookup of {dtype} in {len(self.table)} values: 8 bits in 256 only")
+        count = VALUES.get(dtype)
+        if len(self.table) != count:
+            allowed = "one for each of 8 or 16 bits"
+            raise ValueError(f"lookup of {dtype} in {len(self.table)} values: {allowed}")
         low, high = self.to.range
-        if min(self.table) < low or max(self.table) > high:
+        least, most = self._ends
+        if least < low or most > high:
             raise ValueError(f"a table of values that are no {self.to}")
         return self.to
 
     def reference(self, value: Array, operand: Array | None) -> Array:
         lowest = int(np.iinfo(value.dtype).min)
-        return np.asarray(np.array(self.table, self.to.numpy)[value.astype(np.int64) - lowest])
+        return np.asarray(self.results[value.astype(np.int64) - lowest])
 
     def text(self, show: Callable[[str], str]) -> str:
-        return f"{self.name}(256 values of {self.to})"
+        return f"{self.name}({len(self.table)} values of {self.to})"
 
 
 @dataclass(frozen=True)
 class Function(Step):
     """A float32 function of one value, by its name in ``ops/functions.py``.
 
-    It has no C: ``passes/tabulate_functions.py`` turns the nodes from 8 bits to 8 bits around it
-    into a table.
+    It has no C: ``passes/tabulate_functions.py`` turns the nodes around it, from an integer of
+    8 or 16 bits to one, into a table.
     """
 
     name: ClassVar[str] = "function"

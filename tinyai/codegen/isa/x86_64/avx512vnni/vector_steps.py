@@ -143,8 +143,8 @@ def _of_step(axes: Sequence[Axis], step: Step, dtype: DType) -> Iterator[str]:
             if DType.INT64 in (dtype, to):
                 yield "int64"
         case steps.Lookup(_, to):
-            if to not in NARROW:
-                yield f"a table of {to}"
+            if not {dtype, to} <= {*NARROW}:
+                yield f"a table from {dtype} to {to}"
         case steps.FixedPointMultiply():
             last = sum(len(axis.sizes) for axis in axes) - 1
             one_number = all(len(set(n)) == 1 for n in (step.multiplier, step.left, step.right))

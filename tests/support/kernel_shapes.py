@@ -52,6 +52,8 @@ A_FILE = 50
 # Numbers of channels at, before and after whole vectors and panels.
 CHANNELS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 80, 96)
 WIDE = (*CHANNELS, 112, 127, 128, 129, 144, 192, 200)
+# Lengths of sums at, before and after the parts of those in 64 bits.
+PARTS = (*CHANNELS, 440, 448, 456, 460, 896, 1300)
 # Epilogues that SIMD rows have a form of, and one that only scalar steps have.
 MIXED = (
     "nothing",
@@ -71,6 +73,7 @@ MIXED = (
     "onnx branches",
     "quotient",
 )
+OF_64_BITS = ("nothing", "requantize", "fixed point 64")
 # The one epilogue of rows that are for it.
 ONLY = {"add": "any sum", "lookup": "tables", "planes": "quotient"}
 WRITTEN = EPILOGUES | {
@@ -152,9 +155,9 @@ def depthwise(rng: Rng) -> Example:
     return Conv2d(each, channels, zero_point=zero_point), (Type((n, h, w, channels), dtype), weight)
 
 
-def dense(rng: Rng) -> Example:
+def dense(rng: Rng, lengths: tuple[int, ...] = WIDE) -> Example:
     dtype, zero_point = quantized(rng)
-    k, out = pick(rng, WIDE), pick(rng, WIDE)
+    k, out = pick(rng, lengths), pick(rng, WIDE)
     rows = pick(rng, (1, 1, 2, 5, 6, 7, 11, 13, 25))
     return Dense(zero_point), (Type((rows, k), dtype), Type((out, k), DType.INT8))
 
@@ -259,8 +262,9 @@ DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
 
 def drawn(kernel: Kernel, rng: Rng) -> Example:
     if "patches" in kernel.name:  # of int16
-        op, (data, weight) = convolution(rng) if kernel.op is Conv2d else dense(rng)
-        return replace(op, zero_point=0), (replace(data, dtype=DType.INT16), weight)  # type: ignore[call-arg]
+        op, (data, weight) = convolution(rng) if kernel.op is Conv2d else dense(rng, PARTS)
+        op = replace(op, zero_point=0, wide=bool(rng.random() < 0.5))  # type: ignore[call-arg]
+        return op, (replace(data, dtype=DType.INT16), weight)
     if kernel.op is Conv2d:
         return depthwise(rng) if "depthwise" in kernel.name else convolution(rng)
     return DRAWS[kernel.op](rng)
@@ -294,5 +298,7 @@ def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: R
         epilogue = "exit"
     if not op.takes_epilogue:
         epilogue = "nothing"
+    if result.dtype is DType.INT64:
+        epilogue = OF_64_BITS[int(rng.integers(len(OF_64_BITS)))]
     site = Site(builder, result, "NHWC", rng)
     return builder.add(op, inputs, tuple(WRITTEN[epilogue](site)))

@@ -13,6 +13,8 @@ def _helper(name: str, *needs: Definition, macro: str = "") -> Definition:
 
 # Patches that share a pass over the weights, at most: four accumulators fit the registers.
 PATCHES = 4
+# Products of int16 by int8 whose sum fits 32 bits; a whole number of vectors.
+PRODUCTS_IN_32_BITS = 448
 
 
 @dataclass(frozen=True)
@@ -54,5 +56,5 @@ def dot_patches(weight: str, total: str, patches: int) -> Definition:
     few = "" if patches == PATCHES else f"_{patches}"
     name = f"tinyai_dot_patches{few}{wide}{'_in_64_bits' if total == 'int64_t' else ''}"
     dot = _helper(name, macro="tinyai_dot_patches")
-    part = 448 if (weight, total) == ("int8_t", "int64_t") else 0
+    part = PRODUCTS_IN_32_BITS if (weight, total) == ("int8_t", "int64_t") else 0
     return replace(dot, arguments=DotPatches(name, weight, total, patches, part))

@@ -148,7 +148,7 @@ class Microkernels:
     - ``sums``, ``transpose``, ``lookup``, ``dot``: None where there is none. A transposition turns
       squares of so many elements a ``side``, of ``size`` bytes each. A look-up reads the results of
       bytes in a table (``vectors.table_bytes``). A dot takes a number of patches of int16, which
-      meet int8 weights, to sums in int32.
+      meet int8 weights, to sums in int32, or in int64.
     - ``base``: another set's microkernels, which serve all but tiles, and layers of fewer
       ``outputs`` than tiles are worth their while for.
     """
@@ -167,7 +167,7 @@ class Microkernels:
     transpose: Callable[[Epilogue, int, int], str] | None = None
     own: OwnWeights | None = None
     lookup: Callable[[Epilogue], str] | None = None
-    dot: Callable[[Epilogue, int], str] | None = None
+    dot: Callable[[Epilogue, int, bool], str] | None = None
     base: Microkernels | None = None
     outputs: int = 1
 

@@ -30,7 +30,7 @@ class LanePatches(Patches):
 
     def dot(self, epilogue: Epilogue) -> str:
         assert self.micro.dot is not None
-        return self.micro.dot(epilogue, self.count)
+        return self.micro.dot(epilogue, self.count, self.g.sums is DType.INT64)
 
     def results(self, epilogue: Epilogue) -> Code:
         g, vectors = self.g, self.micro.vectors
@@ -50,7 +50,7 @@ def _of_words(graph: Lowered, node: Node) -> bool:
 
 def _prepared(graph: Lowered, node: Node, *, micro: Microkernels) -> LanePatches | str:
     g = Geometry.of(graph, node)
-    for found, wanted in ((g.data, DType.INT16), (g.weight, DType.INT8), (g.sums, DType.INT32)):
+    for found, wanted in ((g.data, DType.INT16), (g.weight, DType.INT8)):
         if found is not wanted:
             return f"{found} where it takes {wanted}"
     if node.inputs[1] not in graph.constants:

@@ -13,6 +13,7 @@ from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, Sums, name_of
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.isa.x86_64 import X86_64, sums
+from tinyai.codegen.isa.x86_64.dot import dot
 from tinyai.codegen.isa.x86_64.transpose import transpose
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.tiling import Tiling
@@ -63,6 +64,7 @@ def microkernels(isa: str) -> Microkernels:
             fused=False,
         ),
         transpose=functools.partial(transpose, isa=isa),
+        dot=functools.partial(dot, by="avx2"),
     )
 
 

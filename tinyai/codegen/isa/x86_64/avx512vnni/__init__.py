@@ -10,11 +10,11 @@ from tinyai.codegen.isa.microkernels import Microkernels, Sums
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant, Peak
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.avx512vnni.depthwise import depthwise
-from tinyai.codegen.isa.x86_64.avx512vnni.dot import dot
 from tinyai.codegen.isa.x86_64.avx512vnni.lookup import lookup
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER
 from tinyai.codegen.isa.x86_64.avx512vnni.tile import tile
 from tinyai.codegen.isa.x86_64.avx512vnni.vectors import Vectors512
+from tinyai.codegen.isa.x86_64.dot import dot
 from tinyai.codegen.isa.x86_64.transpose import transpose
 
 NAME = "avx512vnni"
@@ -43,7 +43,7 @@ MICROKERNELS = Microkernels(
     ),
     transpose=functools.partial(transpose, isa=NAME),
     lookup=lookup,
-    dot=dot,
+    dot=functools.partial(dot, by=NAME),
 )
 SET = InstructionSet(
     alone=VARIANT,

@@ -298,7 +298,7 @@ def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: R
         epilogue = "exit"
     if not op.takes_epilogue:
         epilogue = "nothing"
-    if result.dtype is DType.INT64:
+    elif result.dtype is DType.INT64:
         epilogue = OF_64_BITS[int(rng.integers(len(OF_64_BITS)))]
     site = Site(builder, result, "NHWC", rng)
     return builder.add(op, inputs, tuple(WRITTEN[epilogue](site)))

@@ -25,7 +25,8 @@ class QuantConfig:
     ``observer`` chooses ranges from what it saw: ``minmax`` everything, ``average`` a moving
     average of each sample's extremes (``momentum`` is what stays of it at a sample),
     ``percentile`` all but the ends (that share in per cent stays within),
-    ``mse`` the range of the least squared error, ``entropy`` that of the least divergence.
+    ``mse`` the range of the least squared error, of what a function makes of a value where it alone
+    reads that (``value_functions.py``), ``entropy`` that of the least divergence.
     Weights are symmetric int8: ``per_channel``, or with one scale a tensor. ``power_of_two`` rounds
     scales up to powers of two. ``residual`` gives the operands and the result of a sum scales of
     their own, or one in common; ``shared_averages`` gives an average the scale of its input.

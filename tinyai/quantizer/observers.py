@@ -7,8 +7,9 @@ several. Its size does not grow with the samples (but for 16 bytes each of a mov
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +20,17 @@ from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.params import Array, configured_grid
 
 Counts = npt.NDArray[np.int64]
+Function = Callable[[Array], Array]
 
 BINS = 4096  # on each side of 0
 # The exponent of the narrowest bins: all values that are smaller fall into the two around 0.
 NARROWEST = -160
 # How finely a range is searched for, and how often each end in turn.
 _CANDIDATES, _ROUNDS = 64, 2
+
+
+def itself(values: Array) -> Array:
+    return values
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,9 @@ class Observer:
         histogram = None if kind in ("minmax", "average") else Histogram.of(values)
         return Seen(whole, histogram, {sample: whole} if kind == "average" else {})
 
-    def range(self, seen: Seen) -> ValueRange:
+    def range(self, seen: Seen, function: Function = itself) -> ValueRange:
+        """By the least squared error it is that of what a ``function`` makes of the values, which
+        alone reads them."""
         kind = self.config.observer
         if kind == "minmax" or (seen.whole.low == seen.whole.high == 0):
             return seen.whole
@@ -153,8 +161,9 @@ class Observer:
         assert seen.histogram is not None
         if kind == "percentile":
             return _percentile(seen, self.config.percentile)
-        error = _squared_error if kind == "mse" else _divergence
-        return _best(seen, self.config, error)
+        if kind == "mse":
+            return _best(seen, self.config, functools.partial(_squared_error, function=function))
+        return _best(seen, self.config, _divergence)
 
 
 def _moving_average(extremes: Mapping[int, ValueRange], momentum: float) -> ValueRange:
@@ -209,9 +218,9 @@ def _steps(middles: Array, made: Any) -> Array:
     return np.asarray(np.clip(steps, limits.min, limits.max))
 
 
-def _squared_error(middles: Array, counts: Array, made: Any) -> float:
+def _squared_error(middles: Array, counts: Array, made: Any, function: Function) -> float:
     values = (_steps(middles, made) - made.zero_point) * made.scale
-    return float((counts * (middles - values) ** 2).sum())
+    return float((counts * (function(middles) - function(values)) ** 2).sum())
 
 
 def _divergence(middles: Array, counts: Array, made: Any) -> float:

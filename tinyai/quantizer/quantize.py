@@ -19,12 +19,13 @@ from tinyai.quantizer.data import CalibrationError, Data, Sample
 from tinyai.quantizer.float_runner import FloatModel, Observed
 from tinyai.quantizer.layer_row import LayerRow
 from tinyai.quantizer.mixed import Mixed, Search, decibels_of
-from tinyai.quantizer.observers import Observer, Seen, ValueRange
+from tinyai.quantizer.observers import Function, Observer, Seen, ValueRange, itself
 from tinyai.quantizer.params import Array, configured_grid
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples, reconstructed, reconstructs
 from tinyai.quantizer.report import NoiseSums, OutputRow, PrecisionChoices, QuantReport, output_row
+from tinyai.quantizer.value_functions import ValueFunction, learned, read_by_functions
 from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Expr
 from tinyai.stages import stage
@@ -35,6 +36,9 @@ _EXACT = 200.0
 _LOSS = 0.5
 _SAME = ValueRange(1.0, 1.0)
 NO_GROWTH: Mapping[int, ValueRange] = MappingProxyType({})
+NO_FUNCTIONS: Mapping[tuple[int, int], ValueFunction] = MappingProxyType({})
+# Samples by which functions are known.
+_TELLING = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,7 @@ def quantized(
     kept, shown = dict(samples[:SAMPLES]), dict(samples[max(0, len(samples) - compared) :])
     ranges = _Ranges(model.key(points.root), calibration)
     ranges.seen(points)  # a calibration of another model is refused before its samples run
-    plain = _Quantizing(model, floats, ranges, points, shown, kept, [*kept])
+    plain = _Quantizing(model, floats, ranges, points, shown, kept, [*kept]).with_functions()
     quantizing = _with_less_noise(plain)
     points, changes = quantizing.points, quantizing.own_changes
     if not rank and mixed is None:
@@ -119,30 +123,48 @@ def _with_less_noise(plain: _Quantizing) -> _Quantizing:
 
 
 class _Ranges:
-    """The grids that a calibration's states lead to; found once for each state. The ranges of some
-    values, by place, grow to so many times their ends, for samples that their states lack."""
+    """The grids that a calibration's states lead to; found once for each state. ``functions`` read
+    some values alone, by the places of these and of their results. The ranges of some values, by
+    place, grow to so many times their ends, for samples that their states lack."""
 
     def __init__(
-        self, model: str, calibration: Calibration, growth: Mapping[int, ValueRange] = NO_GROWTH
+        self,
+        model: str,
+        calibration: Calibration,
+        growth: Mapping[int, ValueRange] = NO_GROWTH,
+        functions: Mapping[tuple[int, int], ValueFunction] = NO_FUNCTIONS,
     ) -> None:
         self.calibration, self._model, self._growth = calibration, model, growth
-        self._found: dict[tuple[int, str], tuple[Seen, Grid]] = {}
+        self._functions = functions
+        self._found: dict[tuple[int, str, Function], tuple[Seen, Grid]] = {}
+
+    def with_functions(self, functions: Mapping[tuple[int, int], ValueFunction]) -> _Ranges:
+        return _Ranges(self._model, self.calibration, self._growth, functions)
 
     def seen(self, points: Points) -> dict[int, Seen]:
         return self.calibration.grids(points, self._model)
 
     def grids(self, points: Points) -> dict[int, Grid]:
         found = {}
-        growth = self._growth_of(points)
+        growth, functions = self._growth_of(points), self._functions_of(points)
         for number, state in self.seen(points).items():
-            key = id(state), points.dtypes[number]
+            key = id(state), points.dtypes[number], functions.get(number, itself)
             if key not in self._found:
                 config = points.config.of_dtype(key[1])
-                chosen, by = Observer(config).range(state), growth.get(number, _SAME)
+                chosen, by = Observer(config).range(state, key[2]), growth.get(number, _SAME)
                 ends = chosen.low * by.low, chosen.high * by.high
                 self._found[key] = state, configured_grid(*ends, config)
             found[number] = self._found[key][1]
         return found
+
+    def _functions_of(self, points: Points) -> dict[int, ValueFunction]:
+        """The function that alone reads a grid's values, where there is one."""
+        places = points.places()
+        return {
+            points.points[value].grid: known
+            for value, result in read_by_functions(points).items()
+            if (known := self._functions.get((places[value], places[result]))) is not None
+        }
 
     def _growth_of(self, points: Points) -> dict[int, ValueRange]:
         """The largest growth of each grid's values."""
@@ -168,12 +190,20 @@ class _Quantizing:
     fitted: Sequence[int]
     alone: Mapping[Expr, float] = field(default_factory=dict)
 
-    def _fitted(self, points: Points) -> Iterator[dict[int, Array]]:
-        """The values of the points on each sample to fit to, by the point's number."""
+    def _values(self, points: Points, samples: Iterable[int]) -> Iterator[dict[int, Array]]:
+        """The values of the points on each of the samples that were kept, by the point's number."""
         numbers = {place: number for number, place in enumerate(points.places())}
-        for sample in self.fitted:
+        for sample in samples:
             self.floats.runner.run(self.kept[sample])
             yield {numbers[place]: v for place, v in self.floats.values() if place in numbers}
+
+    def with_functions(self) -> _Quantizing:
+        """The same with ranges by what functions make of the values that they alone read."""
+        if self.points.config.observer != "mse":
+            return self
+        samples = [*self.kept][:_TELLING]
+        functions = learned(self.points, self._values(self.points, samples))
+        return replace(self, ranges=self.ranges.with_functions(functions))
 
     def equalized(self) -> _Quantizing | None:
         """The same with ranges of channels made more alike, whose values are seen anew on the
@@ -182,7 +212,7 @@ class _Quantizing:
         if not (config.equalize_activations and config.per_channel and config.dtype in NARROW):
             return None
         with stage("equalization of activations"):
-            found = equalized(points, self._fitted(points))
+            found = equalized(points, self._values(points, self.fitted))
             if found is None:
                 return None
             moved = {source: found.new[e] for source, e in points.sources.items() if e in found.new}
@@ -195,7 +225,7 @@ class _Quantizing:
             growth = self._growth({old: at for old, at in places.items() if at in again})
         seen = {places[at]: each for at, each in calibration.seen.items() if at in places}
         ranges = _Ranges(calibration.model, replace(calibration, seen=seen | again), growth)
-        return replace(self, floats=floats, ranges=ranges, points=new)
+        return replace(self, floats=floats, ranges=ranges, points=new).with_functions()
 
     def _seen_by_kept(self, floats: Observed, points: Points, places: set[int]) -> dict[int, Seen]:
         """The states of the values at places by the samples that were kept."""
@@ -254,7 +284,7 @@ class _Quantizing:
             )
         with stage("reconstruction of layers"):
             grids = self.ranges.grids(points) | points.fixed
-            return reconstructed(points, grids, self._fitted(points))
+            return reconstructed(points, grids, self._values(points, self.fitted))
 
     def result(self, points: Points, changes: Changes) -> Result:
         """The quantized model, and the report, which compares its integers with the floats."""

@@ -95,7 +95,7 @@ def test_what_others_read_too_keeps_its_range(
 
 
 @pytest.mark.parametrize("behind", [HARD_SWISH, SILU], ids=["hard-swish", "SiLU"])
-def test_results_are_nearer_than_by_the_values_themselves(tmp_path: Path, behind: Any) -> None:
+def test_results_are_nearer_than_by_the_whole_range(tmp_path: Path, behind: Any) -> None:
     file = network(tmp_path, behind)
     config = QuantConfig(rounding="nearest", correct_bias=False)
     made = tinyai.quantize_file(file, samples(16), config)

@@ -83,7 +83,7 @@ RANKS = {
 # the lowered graph with the rows of kernels; kernels; and all else, which decides, plans, writes.
 # Longer names go before shorter.
 CODEGEN = {
-    **dict.fromkeys(("c", "ctree", "index", "templates", "definitions", "helpers"), 0),
+    **dict.fromkeys(("c", "reserved", "ctree", "index", "templates", "definitions", "helpers"), 0),
     "placed": 1,
     "shapes": 2,
     **dict.fromkeys(

@@ -14,7 +14,9 @@ def run(name: str | None = None) -> None:
     end_with_a_line()
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     from tinyai.cli import main
+    from tinyai.cli.shared import show_warnings_as_errors_are
 
+    show_warnings_as_errors_are()
     main(prog_name=name)
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from tinyai.codegen.c import identifier
 from tinyai.codegen.kernels import Kernel
+from tinyai.codegen.reserved import is_reserved
+from tinyai.errors import OptionError
 from tinyai.ir import Array, DType, Graph, QParams, Type, verify
 from tinyai.reference import run_graph
 from tinyai.report import Report
@@ -111,8 +113,8 @@ class Network:
 def network_of_graph(graph: Graph, name: str = "") -> Network:
     """The network of a graph that was made by hand: its tensors' names are those of the ports. The
     name is the graph's, if ``name`` says nothing. Raises ``OptionError`` for a ``name`` that is no
-    C identifier, ``GraphError`` for a graph that breaks a rule."""
-    graph = verify(replace(graph, name=identifier(name, "name") if name else c_name(graph.name)))
+    C identifier or C's own, ``GraphError`` for a graph that breaks a rule."""
+    graph = verify(replace(graph, name=entry_name(name) if name else c_name(graph.name)))
 
     def port(tensor: str) -> Port:
         of = graph.tensors[tensor]
@@ -122,20 +124,21 @@ def network_of_graph(graph: Graph, name: str = "") -> Network:
     return Network(graph.name, graph, ins, outs)
 
 
-# Words of C and of C++ that a name of a function cannot be.
-_WORDS = """
-auto break case char const continue default do double else enum extern float for goto if inline int
-long register restrict return short signed sizeof static struct switch typedef union unsigned void
-volatile while alignas alignof and asm bitand bitor bool catch class compl concept const_cast
-consteval constexpr constinit decltype delete dynamic_cast explicit export false friend main mutable
-namespace new noexcept not nullptr operator or private protected public requires static_assert
-static_cast template this thread_local throw true try typeid typename using virtual wchar_t xor
-"""
-_TAKEN = frozenset(_WORDS.split())
-
-
 def c_name(text: str) -> str:
-    """A C identifier that is like ``text``, such as the name of a file."""
+    """A C identifier that is like ``text``, such as the name of a file, and none of C's own."""
     name = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")[:60]
     name = name if name[:1].isalpha() else f"net_{name}".rstrip("_")
-    return f"net_{name}" if name in _TAKEN else name
+    return f"net_{name}" if is_reserved(name) else name
+
+
+def entry_name(name: str) -> str:
+    """A name that a user gave a network. Raises ``OptionError`` for one that is no C identifier, or
+    C's own."""
+    if is_reserved(identifier(name, "name")):
+        raise OptionError(
+            "name",
+            found=name,
+            allowed="a name that C, C++, their libraries and compilers do not have",
+            hint=f"net_{name.strip('_')}",
+        )
+    return name

@@ -105,6 +105,11 @@ def backend_of(name: str) -> OwnBackend:
     return _BACKENDS[name]
 
 
+def own_of(name: str) -> OwnBackend:
+    """``backend_of`` for an option: that takes nothing where no name is given."""
+    return backend_of(name) if name else NO_BACKEND
+
+
 def backend_of_file(file: str | os.PathLike[str]) -> str:
     """The name of the one back end that a Python file registers, which is run for it. Raises
     ``OptionError`` for a file that raises, or registers none or several."""

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 import tinyai
 from benchmarks.torch_networks import quantized
 from tests.executorch.edge_programs import edge_of, program_of
-from tests.support.magnitudes import KERNEL, ROW, Magnitude
+from tests.support.magnitudes import KERNEL, REALS, ROW, Magnitude
 from tinyai.backend import TinyAIBackend
-from tinyai.errors import OptionError, OwnCodeError
+from tinyai.errors import OptionError, OwnCodeError, UsageWarning
 from tinyai.executorch import (
     TinyAIPartitioner,
     TinyAIQuantizer,
@@ -29,6 +29,7 @@ from tinyai.executorch import (
 )
 from tinyai.frontends.executorch.backend import TinyAIExecuTorchBackend
 from tinyai.ir import Array, Graph
+from tinyai.match import AnyConstant, op
 from tinyai.own import backend_of
 from tinyai.source import Refusal
 
@@ -176,3 +177,15 @@ def test_an_unknown_back_end_is_refused_with_those_that_there_are(
         explain(edge_of(exported), backend="other")
     with pytest.raises(OptionError, match=r"(?s)'other'.*magnitudes"):
         TinyAIExecuTorchBackend.preprocess(program_of(exported), [CompileSpec("backend", b"other")])
+
+
+def test_a_back_end_that_takes_nothing_says_what_came_nearest(
+    exported: torch.export.ExportedProgram,
+) -> None:
+    sign = op("quantize", op("sign", REALS), AnyConstant(), AnyConstant())
+    tinyai.register_backend("choosy", TinyAIBackend, [replace(ROW, pattern=sign)])
+    said = r"(?s)'choosy' takes nothing.*nearest.*allowed: *sign"
+    with pytest.warns(UsageWarning, match=said):
+        explain(edge_of(exported), backend="choosy")
+    with pytest.warns(UsageWarning, match=said):
+        edge_of(exported, TinyAIPartitioner(backend="choosy"))

@@ -5,19 +5,26 @@ Tutorial 3 has an operator and a kernel of its own.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tvm
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+from onnx import helper
 from tvm import relay
 
 import tests.support.relay_nets as nets
 import tinyai
+from tests.support.magnitudes import KERNEL, ROW, Magnitude
+from tests.support.onnx_models import Model, quantized
 from tests.support.oracle import oracle
 from tests.support.paths import ROOT
 from tests.support.scripts import code_of
@@ -28,12 +35,13 @@ from tinyai.codegen.ctree import Code
 from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.lowered import Lowered, Prepared
 from tinyai.codegen.steps import Epilogue
-from tinyai.errors import DefectError, OptionError, OwnCodeError
+from tinyai.errors import DefectError, OptionError, OwnCodeError, UsageWarning
 from tinyai.frontends.relay import regions
 from tinyai.frontends.relay.functions import region_target
 from tinyai.ir import DType, Graph, Operand
 from tinyai.match import AnyConstant, Anything, op, part
 from tinyai.ops import Elementwise, steps
+from tinyai.own import backend_of_file
 from tinyai.patterns import PatternRow
 from tinyai.source import Call, Constant, Expr, require
 
@@ -198,6 +206,118 @@ def test_the_command_compiles_with_the_back_end_of_a_file(tmp_path: Path) -> Non
         result = CliRunner().invoke(main, [*arguments, str(file)])
         assert result.exit_code != 0
         assert said in result.output
+
+
+# --- In every command ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def magnitudes(tmp_path: Path) -> Path:
+    """A folder with the model abs.onnx, an input for it, and own.py, a back end for it."""
+    proto, inputs = quantized(
+        Model((helper.make_node("Abs", ["x"], ["y"]),), {"x": (7, 9)}), "int8"
+    )
+    onnx.save(proto, tmp_path / "abs.onnx")
+    np.save(tmp_path / "x.npy", inputs["x"])
+    (tmp_path / "own.py").write_text(
+        "import tinyai\n"
+        "from tests.support.magnitudes import KERNEL, ROW\n"
+        "from tinyai.backend import TinyAIBackend\n"
+        "tinyai.register_backend('magnitudes', TinyAIBackend, [ROW], kernels=[KERNEL])\n"
+    )
+    return tmp_path
+
+
+def command(folder: Path, name: str, *arguments: str) -> Result:
+    file, own = str(folder / "abs.onnx"), str(folder / "own.py")
+    return CliRunner().invoke(main, [name, file, *arguments, "--backend", own])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "said"),
+    [
+        ("explain", (), 0, "1 magnitude"),
+        ("run", ("--input", "x.npy"), 0, "y_steps: int8"),
+        ("check", ("--samples", "2"), 1, "different: the C of net_abs and ONNX Runtime"),
+        ("check", ("--samples", "2", "--html", "page.html"), 1, "different"),
+        ("bench", ("--layers", "--runs", "2", "--json"), 0, "magnitude(zero_point="),
+        ("bench", ("--peers", "--seconds", "0.01"), 0, "ratio = peer / tinyai"),
+        ("tune", ("-o", "tuning.json", "--seconds", "0.01"), 0, "has every layer"),
+    ],
+)
+def test_a_command_takes_the_back_end_of_a_file(
+    magnitudes: Path, name: str, arguments: Sequence[str], code: int, said: str
+) -> None:
+    """What the composite computes is not what ONNX Runtime does: its result has another scale."""
+    files = (".npy", ".html", ".json")
+    given = [str(magnitudes / each) if each.endswith(files) else each for each in arguments]
+    result = command(magnitudes, name, *given)
+    assert result.exit_code == code, result.output
+    assert said in result.output
+
+
+def test_a_model_and_a_package_have_the_back_end_of_ones_own(magnitudes: Path) -> None:
+    file, data = magnitudes / "abs.onnx", np.load(magnitudes / "x.npy")
+    backend = backend_of_file(magnitudes / "own.py")
+    (mine,), (tinyais,) = (
+        tinyai.Model(file, backend=backend).run(data),
+        tinyai.Model(file).run(data),
+    )
+    assert (mine != tinyais).any()
+    tinyai.emit_c(file, magnitudes / "package", "tinyai -isa=scalar", backend=backend)
+    assert np.array_equal(tinyai.Model(magnitudes / "package").run(data)[0], mine)
+    zero_point = tinyai.network_of(file, backend=backend).graph.nodes[0].op.zero_point
+    assert np.array_equal(mine, Magnitude(zero_point).reference(data))
+
+
+def test_regions_of_tvms_are_not_measured_with_it(magnitudes: Path) -> None:
+    text = magnitudes / "net.relay"
+    text.write_text(thrice().astext(show_meta_data=True))
+    for name in ("explain", "bench", "tune"):
+        more = ["-o", str(magnitudes / "t.json")] if name == "tune" else []
+        own = ["--backend", str(magnitudes / "own.py")]
+        result = CliRunner().invoke(main, [name, str(text), *more, *own])
+        assert result.exit_code == 2, result.output
+        assert "allowed: beside an .onnx or .tflite file" in result.output
+
+
+# --- A back end that takes nothing ---------------------------------------------------------------
+
+QUANTIZED_SIGN = op("quantize", op("sign", Anything()), AnyConstant(), AnyConstant())
+
+
+def test_a_back_end_that_takes_nothing_of_a_file_says_what_came_nearest(magnitudes: Path) -> None:
+    tinyai.register_backend("halving", Seeing, [HALF, ROW])
+    tinyai.register_backend("choosy", Seeing, [replace(ROW, pattern=QUANTIZED_SIGN)])
+    tinyai.register_backend("cutting", Seeing, RELU)
+    tinyai.register_backend("kernels", Seeing, [], kernels=[KERNEL])
+    file = magnitudes / "abs.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tinyai.network_of(file, backend="halving")
+    said = r"(?s)'choosy' takes nothing.*nearest.*allowed: *sign"
+    for act in (
+        lambda: tinyai.network_of(file, backend="choosy"),
+        lambda: tinyai.explain(file, backend="choosy"),
+    ):
+        with pytest.warns(UsageWarning, match=said):
+            act()
+    with pytest.warns(UsageWarning, match=r"(?s)'cutting' has nothing.*1 patterns, none with a"):
+        tinyai.network_of(file, backend="cutting")
+    with pytest.warns(UsageWarning, match=r"(?s)serve no layer of net_abs.*found: *magnitude"):
+        tinyai.compile(file, magnitudes / "net.so", backend="kernels")
+
+
+def test_a_command_prints_a_warning_as_it_prints_errors(magnitudes: Path) -> None:
+    own = magnitudes / "own.py"
+    own.write_text(own.read_text().replace("[ROW], kernels=[KERNEL]", "[]"))
+    words = "-m", "tinyai", "explain", str(magnitudes / "abs.onnx"), "--backend", str(own)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(
+        "warning: the back end 'magnitudes' has nothing that is used here"
+    )
+    assert ".py:" not in done.stderr
 
 
 # --- What a back end of one's own raises ---------------------------------------------------------

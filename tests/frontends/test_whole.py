@@ -183,7 +183,24 @@ def test_ends_that_are_not_integers_are_refused(build: str) -> None:
         ("*/ x", "x"),
         ("ü", "net"),
         ("_x", "x"),
+        ("memcpy", "net_memcpy"),  # which a library would give to the whole program
+        ("main", "net_main"),
+        ("linux", "net_linux"),  # 1, to gcc
+        ("string", "net_string"),  # a package has string.h
+        ("size", "net_size"),  # and size_t
+        ("resnet_t", "net_resnet_t"),
     ],
 )
 def test_files_give_c_identifiers(text: str, name: str) -> None:
     assert c_name(text) == name
+
+
+@pytest.mark.parametrize("name", ["memcpy", "for", "linux", "INT32_MAX", "_exit", "int8_t"])
+def test_a_name_of_cs_own_is_refused_with_another(name: str, tmp_path: Path) -> None:
+    for act in (
+        lambda: tinyai.compile(_relay("reshaped"), tmp_path / "net.so", name=name),
+        lambda: tinyai.emit_c(_relay("reshaped"), tmp_path / "net", name=name),
+    ):
+        with pytest.raises(OptionError, match=f"(?s)found: *{name}.*try: *net_{name.strip('_')}"):
+            act()
+    assert not [*tmp_path.iterdir()]

@@ -10,10 +10,11 @@ from onnx import helper
 
 import tinyai
 from tests.relax.nets import built, imported, regions, run
-from tests.support.magnitudes import KERNEL, ROW, Magnitude
+from tests.support.magnitudes import KERNEL, REALS, ROW, Magnitude
 from tests.support.onnx_models import Model, quantized
 from tinyai.backend import TinyAIBackend
-from tinyai.errors import OptionError
+from tinyai.errors import OptionError, UsageWarning
+from tinyai.match import AnyConstant, op
 from tinyai.relax import build, explain, partition_for_tinyai
 from tinyai.source import Refusal
 
@@ -72,3 +73,13 @@ def test_an_unknown_back_end_is_refused_with_those_that_there_are(model) -> None
     for way in partition_for_tinyai, explain:
         with pytest.raises(OptionError, match=r"(?s)'other'.*magnitudes"):
             way(imported(model[0]), backend="other")
+
+
+def test_a_back_end_that_takes_nothing_says_what_came_nearest(model) -> None:
+    sign = op("quantize", op("sign", REALS), AnyConstant(), AnyConstant())
+    tinyai.register_backend("choosy", TinyAIBackend, [replace(ROW, pattern=sign)])
+    for way in partition_for_tinyai, explain:
+        with pytest.warns(
+            UsageWarning, match=r"(?s)'choosy' takes nothing.*nearest.*allowed: *sign"
+        ):
+            way(imported(model[0]), backend="choosy")

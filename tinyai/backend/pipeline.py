@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from tinyai.codegen.lowered import Lowered, for_package, verify_lowered
 from tinyai.codegen.plan import MemoryPlan
 from tinyai.codegen.schedules import read_tuning, with_schedules
 from tinyai.codegen.shapes.schedule import Schedule
-from tinyai.errors import LimitError, UnsupportedError, owning_faults
+from tinyai.errors import LimitError, UnsupportedError, UsageWarning, owning_faults
 from tinyai.ir import Array, Graph, Node, verify
 from tinyai.lowering import has_function
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
@@ -77,17 +78,31 @@ def compile_graph(
     go before the kernel table's; ``states`` are ``emit``'s.
 
     Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
-    or does not fit; ``DefectError`` for whatever else goes wrong.
+    does not fit; ``DefectError`` for whatever else goes wrong. Warns of ``kernels`` of which none
+    serves a layer.
     """
     target = Target.of(target)
     with owning_faults(f"the code of {graph.name}"):
         chosen = choose(graph, target, kernels)
+        _tell_unused(chosen, kernels)
         useful = with_useful_threads(chosen, target)
         compiled = write(
             chosen, useful, abi=abi, hooked=hooked, ports_in_arena=ports_in_arena, states=states
         )
     check_limits(compiled, target)
     return compiled
+
+
+def _tell_unused(chosen: Lowered, kernels: Sequence[Kernel]) -> None:
+    served = [each.kernel for rows in chosen.variants.values() for each in rows.values()]
+    if kernels and not any(kernel in served for kernel in kernels):
+        told = UsageWarning(
+            f"the kernels of one's own serve no layer of {chosen.name}",
+            found=", ".join(kernel.name for kernel in kernels),
+            allowed="one that takes a layer's operator, types and shapes",
+            hint="tinyai bench --json has the kernel of each layer, and why no other served it",
+        )
+        warnings.warn(told, stacklevel=3)
 
 
 # What was compiled and may be asked for again, the oldest first, by the text of its key.

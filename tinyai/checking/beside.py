@@ -53,7 +53,7 @@ def time_beside(
             allowed="models whose calls do not depend on one another",
             hint="tinyai bench FILE without --peers",
         )
-    runner = Runner(network.graph, target)
+    runner = Runner(network.graph, target, kernels=network.kernels)
     names = [port.name for port in network.inputs]
     samples = list(drawn(network, INPUTS))[::-1]
     values = [dict(zip(names, sample, strict=True)) for sample in samples]

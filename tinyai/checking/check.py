@@ -57,6 +57,7 @@ def check(
     input_shapes: str = "",
     signature: str = "",
     state: Mapping[str, str] | None = None,
+    backend: str = "",
     toolchain: Toolchain | None = None,
 ) -> Comparison:
     """Compile ``model`` and compare its integers with those of another program, bit for bit.
@@ -68,9 +69,9 @@ def check(
     ``tinyai.relax.build`` makes of either); without it a file's own framework, else TVM. It sets
     the target's rounding. ``samples`` are drawn with a
     fixed seed; ``inputs`` names .npz and .npy files of further ones, which come first.
-    ``input_shapes``, ``signature`` and ``state`` are those of ``tinyai.compile``. Of a model with
-    state each of ``samples`` is a row of ``CALLS`` calls from its initial state, and all of
-    ``inputs`` are one such row.
+    ``input_shapes``, ``signature``, ``state`` and ``backend`` are those of ``tinyai.compile``. Of
+    a model with state each of ``samples`` is a row of ``CALLS`` calls from its initial state, and
+    all of ``inputs`` are one such row.
 
     Raises ``OptionError`` for an option, a model or an input that does not fit, ``FormatError`` for
     ``built`` that is no such code, ``EnvironmentProblem`` where the other program is missing or
@@ -92,7 +93,7 @@ def check(
     Toolchain.of(toolchain).check()
     options = FileOptions(input_shapes, signature, state or {})
     read: Callable[..., Network] = functools.partial(
-        network_of, model, params=params, **asdict(options)
+        network_of, model, params=params, **asdict(options), backend=backend
     )
     if built is None:
         target = _target(target, whose)
@@ -258,6 +259,7 @@ class _Comparing:
         self.outputs = [Output(each.name, str(each.type), 0) for each in ends.model.outputs]
         self.first: FirstDifference | None = None
         self.notes: list[str] = []
+        self._looked = False
 
     def run(self, first: Sequence[Sample], drawn_ones: int) -> None:
         """Compare on the first samples, of the model's, and on so many drawn ones."""
@@ -272,7 +274,8 @@ class _Comparing:
                 if isinstance(self.opponent, LiteRTOracle) and self.opponent.cut:
                     known = self._known(batch, place)
                     found, expected = self._with_cut(self.opponent.cut, known, found, expected)
-                if not self._compare(number, found, expected) and self.first is None:
+                if not self._compare(number, found, expected) and not self._looked:
+                    self._looked = True
                     with stage("look for the first layer that differs"):
                         self._look(inner, batch, place)
                 number += 1

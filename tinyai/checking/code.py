@@ -117,7 +117,9 @@ def layer_of(
 def compiled_code(network: Network, target: Target, toolchain: Toolchain | None = None) -> Code:
     """The network compiled for this machine, so that it can be watched."""
     states = [state.value for state in network.states]
-    compiled = compile_graph(network.graph, target, abi="plain", hooked=True, states=states)
+    compiled = compile_graph(
+        network.graph, target, abi="plain", hooked=True, kernels=network.kernels, states=states
+    )
     graph, source = compiled.graph, compiled.source
     toolchain = toolchain or Toolchain()
     hooked = Toolchain(toolchain.cc, (*toolchain.flags, HOOK_FLAG))

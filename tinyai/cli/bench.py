@@ -12,6 +12,7 @@ import click
 
 from tinyai.cli.shared import (
     RequestedTarget,
+    backend_option,
     command,
     console,
     file_options,
@@ -19,6 +20,7 @@ from tinyai.cli.shared import (
     json_option,
     print_json,
     relay_for,
+    require_no_backend,
     target_options,
     tell_rounding,
 )
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path())
 @target_options
 @file_options
+@backend_option
 @click.option("--runs", type=click.IntRange(min=1), help="Without --peers. [default: 100]")
 @click.option("--layers", is_flag=True, help="One row a layer, under the source model's names.")
 @click.option(
@@ -61,6 +64,7 @@ def bench(
     file: str,
     asked: RequestedTarget,
     reading: FileOptions,
+    backend: str,
     runs: int | None,
     layers: bool,
     peers: bool,
@@ -80,9 +84,9 @@ def bench(
         check_place(html)
     _require_fitting({"--seconds": seconds}, not peers, "with --peers")
     if peers:
-        _print_beside(file, asked, reading, seconds or 2.0, as_json=as_json)
+        _print_beside(file, asked, reading, backend, seconds or 2.0, as_json=as_json)
         return
-    page, times = _times(file, asked, reading, runs or 100)
+    page, times = _times(file, asked, reading, backend, runs or 100)
     if html:
         from tinyai.frontends.page import with_times
 
@@ -108,21 +112,25 @@ def _peak(asked: RequestedTarget) -> float | None:
 
 
 def _times(
-    file: str, asked: RequestedTarget, reading: FileOptions, runs: int
+    file: str, asked: RequestedTarget, reading: FileOptions, backend: str, runs: int
 ) -> tuple[Callable[[], Page], dict[str, tuple[LayerTime, ...]]]:
     """What makes the page of the regions, and their times by symbol."""
     from tinyai.frontends.files import is_read, network_of_file
     from tinyai.frontends.page import page_of_network
+    from tinyai.own import own_of
 
     words = Path(file).name, "tinyai bench"
     if is_read(file):
         from tinyai.runtime.layers import timed_layers
 
-        network = network_of_file(file, asked.target, options=reading)
+        network = network_of_file(file, asked.target, options=reading, own=own_of(backend))
         with stage("compile and measure"):
-            compiled, times = timed_layers(network.graph, asked.target, runs=runs)
+            compiled, times = timed_layers(
+                network.graph, asked.target, runs=runs, kernels=network.kernels
+            )
         page = functools.partial(page_of_network, network, compiled, asked.target, *words)
         return page, {network.name: times}
+    require_no_backend(backend, file)
     with relay_for("bench"):
         from tinyai.frontends.relay.bench import bench_layers
         from tinyai.frontends.relay.explain import explain
@@ -141,10 +149,17 @@ def _require_fitting(options: Mapping[str, object], wrong: bool, allowed: str) -
 
 
 def _print_beside(
-    file: str, asked: RequestedTarget, reading: FileOptions, seconds: float, *, as_json: bool
+    file: str,
+    asked: RequestedTarget,
+    reading: FileOptions,
+    backend: str,
+    seconds: float,
+    *,
+    as_json: bool,
 ) -> None:
     from tinyai.checking.beside import beside_table, time_beside
     from tinyai.frontends.files import is_read, network_of_file
+    from tinyai.own import own_of
 
     shapes = reading.input_shapes and Path(file).suffix.lower() == ".tflite"
     if shapes or not is_read(file):
@@ -153,7 +168,7 @@ def _print_beside(
             found=f"{file}{' with --input-shapes' if shapes else ''}",
             allowed=".tflite files as they are, and .onnx files: what other programs run",
         )
-    network = network_of_file(file, asked.target, options=reading)
+    network = network_of_file(file, asked.target, options=reading, own=own_of(backend))
     with stage("compile and measure"):
         found = time_beside(
             network, Path(file), asked.target, seconds=seconds, signature=reading.signature

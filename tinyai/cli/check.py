@@ -12,6 +12,7 @@ import click
 from tinyai.cli.shared import (
     MODEL,
     RequestedTarget,
+    backend_option,
     command,
     file_options,
     html_option,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 )
 @target_options
 @file_options
+@backend_option
 @json_option
 @html_option
 @click.pass_context
@@ -70,6 +72,7 @@ def check(
     inputs: tuple[Path, ...],
     asked: RequestedTarget,
     reading: FileOptions,
+    backend: str,
     as_json: bool,
     html: Path | None,
 ) -> None:
@@ -98,20 +101,23 @@ def check(
         samples=samples,
         inputs=inputs,
         **asdict(reading),
+        backend=backend,
     )
     if html:
         target = checking.target_of(asked.options, whose)
-        _page(file, target, reading, compared.json()).write(html)
+        _page(file, target, reading, backend, compared.json()).write(html)
     click.echo(compared.json() if as_json else str(compared))
     context.exit(0 if compared.equal else MODEL)
 
 
-def _page(file: str, target: Target, reading: FileOptions, compared: str) -> Page:
+def _page(file: str, target: Target, reading: FileOptions, backend: str, compared: str) -> Page:
     """The page of what was compared, with the layers of a file that is read without a framework."""
     from tinyai.frontends.files import explain_file, is_read
+    from tinyai.own import own_of
     from tinyai.report import Report
 
-    report = explain_file(file, target, reading) if is_read(file) else Report((), ())
+    own = own_of(backend)
+    report = explain_file(file, target, reading, own) if is_read(file) else Report((), ())
     facts = (("target", str(target)),)
     page = report.page(Path(file).name, "tinyai check", facts)
     return replace(page, comparison=json.loads(compared))

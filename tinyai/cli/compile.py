@@ -11,6 +11,7 @@ import click
 from tinyai.cli.quantize import Quantizing, quantized_first, quantizer_options
 from tinyai.cli.shared import (
     RequestedTarget,
+    backend_option,
     command,
     file_options,
     html_option,
@@ -75,11 +76,7 @@ _PACKAGE = "C package"
     type=click.Path(path_type=Path),
     help="C package: the input of NAME_test.c, .npz by the names of MODEL's inputs, or .npy.",
 )
-@click.option(
-    "--backend",
-    type=click.Path(exists=True, dir_okay=False),
-    help="A Python file that registers a back end of your own, which goes before tinyai.",
-)
+@backend_option
 @click.option("--cc", help="C compiler with its flags.  [default: CC, or one for --arch]")
 @click.option(
     "--strict/--no-strict",
@@ -99,7 +96,7 @@ def compile(
     calibrate: str | None,
     ports_in_arena: bool,
     sample: Path | None,
-    backend: str | None,
+    backend: str,
     cc: str | None,
     strict: bool | None,
     quantizing: Quantizing,
@@ -124,10 +121,6 @@ def compile(
             raise OptionError(flag, found=f"beside {output.name}", allowed="beside a C package")
     for place in (*([output] if output.suffix == ".so" else []), *([html] if html else [])):
         check_place(place)
-    if backend and not output.name.endswith(".relay.so"):
-        from tinyai.own import backend_of_file
-
-        backend = backend_of_file(backend)
     for_relay = output.name.endswith(".relay.so")
     quantized = quantized_first(model, calibrate, quantizing, reading, for_relay=for_relay)
     with quantized as (source, reading):
@@ -216,7 +209,7 @@ def _library(
     name: str,
     ends: str,
     reading: FileOptions,
-    backend: str | None,
+    backend: str,
     toolchain: Toolchain | None,
     html: Path | None,
 ) -> dict[str, Any]:
@@ -231,7 +224,7 @@ def _library(
         name=name,
         ends=ends,
         **asdict(reading),
-        backend=backend or "",
+        backend=backend,
         toolchain=toolchain,
         html=html or "",
     )
@@ -245,7 +238,7 @@ def _package(
     name: str,
     ends: str,
     reading: FileOptions,
-    backend: str | None,
+    backend: str,
     toolchain: Toolchain | None,
     *,
     ports_in_arena: bool,
@@ -263,7 +256,7 @@ def _package(
         name=name,
         ends=ends,
         **asdict(reading),
-        backend=backend or "",
+        backend=backend,
     )
     package = package_of(
         network,

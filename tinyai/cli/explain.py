@@ -10,12 +10,14 @@ import click
 from tinyai.cli.shared import (
     MODEL,
     RequestedTarget,
+    backend_option,
     command,
     console,
     file_options,
     html_option,
     json_option,
     relay_for,
+    require_no_backend,
     target_options,
     tell_rounding,
 )
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path())
 @target_options
 @file_options
+@backend_option
 @json_option
 @click.option(
     "--format",
@@ -54,6 +57,7 @@ def explain(
     file: str,
     asked: RequestedTarget,
     reading: FileOptions,
+    backend: str,
     as_json: bool,
     style: str,
     strict: bool,
@@ -70,7 +74,7 @@ def explain(
     if html:
         check_place(html)
     try:
-        report = _report(file, asked, reading)
+        report = _report(file, asked, reading, backend)
     except BoundaryError as error:  # the target string has -strict=1
         report, strict = error.report, True
     if html:
@@ -84,12 +88,14 @@ def explain(
     context.exit(MODEL if report.exceeding or (strict and report.computing) else 0)
 
 
-def _report(file: str, asked: RequestedTarget, reading: FileOptions) -> Report:
+def _report(file: str, asked: RequestedTarget, reading: FileOptions, backend: str) -> Report:
     if asked.is_of_target:
         from tinyai.frontends.files import explain_file, is_read
+        from tinyai.own import own_of
 
         if is_read(file):
-            return explain_file(file, asked.target, reading)
+            return explain_file(file, asked.target, reading, own_of(backend))
+    require_no_backend(backend, file)
     with relay_for("explain"):
         from tinyai.frontends.relay.explain import explain
         from tinyai.frontends.relay.load import load_model

@@ -12,6 +12,7 @@ import click
 
 from tinyai.cli.shared import (
     RequestedTarget,
+    backend_option,
     command,
     console,
     file_options,
@@ -57,6 +58,7 @@ _PRINTED = 16  # values of an output
 @click.option("--method", default="", help="Of a bundle, where it has several.")
 @target_options
 @file_options
+@backend_option
 @json_option
 def run(
     model: str,
@@ -67,6 +69,7 @@ def run(
     labels: str | None,
     asked: RequestedTarget,
     reading: FileOptions,
+    backend: str,
     as_json: bool,
     method: str,
 ) -> None:
@@ -95,7 +98,7 @@ def run(
     else:
         asked = asked.for_model(model)
         target = asked.target
-    loaded = Model(model, target, **asdict(reading), method=method)
+    loaded = Model(model, target, **asdict(reading), backend=backend, method=method)
     arrays = _arrays(loaded, inputs, scaled)
     with stage("run"):
         found = loaded.run(arrays, scaled=scaled)

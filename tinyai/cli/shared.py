@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -26,6 +27,7 @@ from tinyai.cli.progress import Bar, is_terminal
 from tinyai.errors import (
     BoundaryError,
     DefectError,
+    DefectWarning,
     EnvironmentProblem,
     FormatError,
     LimitError,
@@ -33,10 +35,11 @@ from tinyai.errors import (
     OptionError,
     TinyAIError,
     UnsupportedError,
+    UsageWarning,
 )
 from tinyai.interrupts import STARTED
 from tinyai.model_file import FileOptions, check_model
-from tinyai.stages import IMPORTS, stage, watched
+from tinyai.stages import IMPORTS, OWN_IMPORTS, stage, watched
 from tinyai.target import FRAMEWORKS, Target, default_rounding, split_target
 
 if TYPE_CHECKING:
@@ -123,6 +126,39 @@ def file_options(function: F) -> F:
     return shapes_option(decorated)  # type: ignore[no-any-return]
 
 
+def backend_option(function: F) -> F:
+    """``--backend FILE``, which is run; the function gets the name of what it registers as
+    ``backend``, "" without one."""
+
+    @functools.wraps(function)
+    def run(*args: Any, backend: str | None, **kwargs: Any) -> Any:
+        name = ""
+        if backend is not None:
+            with stage(OWN_IMPORTS):
+                from tinyai.own import backend_of_file
+            name = backend_of_file(backend)
+        return function(*args, backend=name, **kwargs)
+
+    return click.option(  # type: ignore[return-value]
+        "--backend",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="A Python file that registers a back end of your own, which goes before tinyai.",
+    )(run)
+
+
+def require_no_backend(backend: str, file: str) -> None:
+    """Raises ``OptionError`` for a back end of one's own beside what is measured region by region,
+    as TVM divides it."""
+    if backend:
+        raise OptionError(
+            "--backend",
+            found=f"{backend} beside {file}",
+            allowed="beside an .onnx or .tflite file",
+            hint="tinyai.partition_for cuts out of a module what a back end of one's own takes",
+        )
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 html_option = click.option(
     "--html",
@@ -203,6 +239,20 @@ def note(text: str, *, aside: bool = False) -> None:
     """Print what is no result, unless ``--quiet`` leaves it out; ``aside`` on the error output."""
     if not _QUIET.get():
         click.echo(text, err=aside)
+
+
+def show_warnings_as_errors_are() -> None:
+    """Let warnings of tinyai's be printed as its errors, without a line of Python."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if isinstance(message, UsageWarning | DefectWarning):
+            lines = map(_cut, str(message).splitlines())
+            click.echo("warning: " + "\n".join(lines), err=True)
+        else:
+            usual(message, category, *where, **more)
+
+    warnings.showwarning = show
 
 
 def next_steps(*commands: Sequence[object]) -> None:

@@ -10,6 +10,7 @@ import click
 
 from tinyai.cli.shared import (
     RequestedTarget,
+    backend_option,
     command,
     console,
     file_options,
@@ -18,6 +19,7 @@ from tinyai.cli.shared import (
     note,
     print_json,
     relay_for,
+    require_no_backend,
     target_options,
     tell_rounding,
 )
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False))
 @target_options
 @file_options
+@backend_option
 @click.option(
     "--seconds",
     default=0.5,
@@ -52,6 +55,7 @@ def tune(
     output: Path,
     asked: RequestedTarget,
     reading: FileOptions,
+    backend: str,
     seconds: float,
     as_json: bool,
 ) -> None:
@@ -62,7 +66,7 @@ def tune(
     that a run that was stopped goes on.
     """
     asked = asked.for_model(file)
-    measured = _measured(file, output, asked, reading, seconds)
+    measured = _measured(file, output, asked, reading, backend, seconds)
     tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json([dataclasses.asdict(each) for each in measured])
@@ -77,21 +81,32 @@ def tune(
 
 
 def _measured(
-    file: str, output: Path, asked: RequestedTarget, reading: FileOptions, seconds: float
+    file: str,
+    output: Path,
+    asked: RequestedTarget,
+    reading: FileOptions,
+    backend: str,
+    seconds: float,
 ) -> tuple[MeasuredLayer, ...]:
-    graphs = _graphs(file, asked, reading)
+    from tinyai.own import own_of
+
+    graphs, own = _graphs(file, asked, reading, backend), own_of(backend)
     from tinyai.runtime.tuner import tune_layers
 
     with stage("measure"):
-        return tune_layers(graphs, output, seconds=seconds, track=tracked)
+        return tune_layers(graphs, output, seconds=seconds, kernels=own.kernels, track=tracked)
 
 
-def _graphs(file: str, asked: RequestedTarget, reading: FileOptions) -> list[tuple[Graph, Target]]:
+def _graphs(
+    file: str, asked: RequestedTarget, reading: FileOptions, backend: str
+) -> list[tuple[Graph, Target]]:
     from tinyai.frontends.files import is_read, network_of_file
+    from tinyai.own import own_of
 
     if is_read(file):
-        network = network_of_file(file, asked.target, options=reading)
+        network = network_of_file(file, asked.target, options=reading, own=own_of(backend))
         return [(network.graph, asked.target)]
+    require_no_backend(backend, file)
     with relay_for("tune"):
         from tinyai.frontends.relay.bench import region_graphs
         from tinyai.frontends.relay.load import load_model

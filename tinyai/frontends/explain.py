@@ -9,11 +9,12 @@ from typing import Any
 from tinyai.frontends.files import explain_file, is_read
 from tinyai.frontends.tvms import of_tvm
 from tinyai.model_file import FileOptions, check_model, check_no_params, check_path
+from tinyai.own import own_of
 from tinyai.report import Report
 from tinyai.target import Target, default_rounding, split_target
 
 # What ``partition_for_tinyai`` has beside the target's options.
-_OF_PARTITION = {"backend", "mod_name", "prune", "strict", "sealed", "compile_specs"}
+_OF_PARTITION = {"mod_name", "prune", "strict", "sealed", "compile_specs"}
 
 
 def explain(
@@ -23,15 +24,17 @@ def explain(
     input_shapes: str = "",
     signature: str = "",
     state: Mapping[str, str] | None = None,
+    backend: str = "",
     **options: Any,
 ) -> Report:
     """What of a model stays on a host, each operator with the reason, and the regions.
 
     ``mod`` is the path of an .onnx or .tflite file, which needs no TVM; ``input_shapes``,
-    ``signature`` and ``state`` are those of ``tinyai.compile``, ``options`` are ``target`` and its
-    fields. Or it is a module of TVM's, before or after ``partition_for_tinyai``, with its
-    ``params`` and the options of that, or ``backend``: one of one's own. A file goes this way too,
-    by TVM's importers, where it has options of the partition or, as .tflite, ``input_shapes``.
+    ``signature``, ``state`` and ``backend`` are those of ``tinyai.compile``, ``options`` are
+    ``target`` and its fields. Or it is a module of TVM's, before or after
+    ``partition_for_tinyai``, with its ``params`` and the options of that, or ``backend``: what one
+    of one's own leaves of it. A file goes this way too, by TVM's importers, where it has options of
+    the partition or, as .tflite, ``input_shapes``.
     Regions are compiled to C to know their sizes; what is above ``arena_limit`` or ``weight_limit``
     is marked (``exceeds``) and no error.
 
@@ -48,7 +51,9 @@ def explain(
         check_no_params(params)
         if is_read(mod) and _OF_PARTITION.isdisjoint(said):
             check_model(mod)
-            return explain_file(mod, Target.from_options(said), reading)
+            own = own_of(backend)
+            return explain_file(mod, Target.from_options(said), reading, own)
+    options |= {"backend": backend} if backend else {}
     if shapes := reading.shapes_for_tvm():
         of_relay = of_tvm("explain")
         from tinyai.frontends.relay.load import load_model

@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 
 from tinyai.backend import compile_once
-from tinyai.codegen.c import identifier
 from tinyai.frontends.closed import closed
-from tinyai.frontends.parts import report_of_parts, row_of_region
-from tinyai.frontends.whole import SourceModel, attempt_of, network_of
+from tinyai.frontends.parts import composites_in, report_of_parts, row_of_region
+from tinyai.frontends.whole import SourceModel, attempt_of, network_of, tell_idle
 from tinyai.model_file import AS_IT_IS, FileOptions
-from tinyai.network import Network, c_name
+from tinyai.network import Network, c_name, entry_name
 from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.told import DivisionReport
 from tinyai.report import Report
@@ -50,26 +49,32 @@ def network_of_file(
 ) -> Network:
     """The whole of a file as one graph; arguments and errors are those of ``whole.network_of`` and
     of the reader."""
-    name = identifier(name, "name") if name else c_name(Path(file).stem)
+    name = entry_name(name) if name else c_name(Path(file).stem)
     model = read_file(file, options)
     with stage("model to graph"):
         return network_of(model, name, Rounding(target.for_model(file).rounding), ends, own)
 
 
 def explain_file(
-    file: str | os.PathLike[str], target: Target, options: FileOptions = AS_IT_IS
+    file: str | os.PathLike[str],
+    target: Target,
+    options: FileOptions = AS_IT_IS,
+    own: OwnBackend = NO_BACKEND,
 ) -> Report:
-    """The regions of a file, and what of it would stay on a host, and why. Raises what its reader
-    raises, and where a whole file has no C what ``tinyai.compile`` does."""
+    """The regions of a file, and what of it would stay on a host, and why; a back end of one's
+    ``own`` goes before tinyai. Raises what its reader raises, and where a whole file has no C what
+    ``tinyai.compile`` does."""
     target = target.for_model(file)
-    model = read_file(file, options)
+    model, mode = read_file(file, options), Rounding(target.rounding)
     name = c_name(Path(file).stem)
-    attempt = attempt_of(model, name, Rounding(target.rounding))
+    attempt = attempt_of(model, name, mode, own=own)
+    tell_idle(attempt, model, mode, own)
     if attempt.network is None:
-        return report_of_parts(attempt, model, name, target)
+        return report_of_parts(attempt, model, name, target, own)
     with stage("the C"):
-        compiled = compile_once(attempt.network.graph, target, last=True)
+        compiled = compile_once(attempt.network.graph, target, last=True, kernels=own.kernels)
     calls = (each for each in post_order(model.result) if isinstance(each, Call))
     operators = ((each.spelled, each.name) for each in calls)
-    region = row_of_region(name, compiled, operators, target, attempt.network.states)
+    composites = composites_in(post_order(attempt.model.result))
+    region = row_of_region(name, compiled, operators, target, attempt.network.states, composites)
     return DivisionReport((), (region,))

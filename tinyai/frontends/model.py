@@ -139,7 +139,7 @@ def read_network(model: Source, target: str | Target | None, asked: ModelOptions
     from tinyai.frontends.whole import network_of as network_of_source
     from tinyai.ir import Graph
     from tinyai.network import Network, network_of_graph
-    from tinyai.own import NO_BACKEND, backend_of
+    from tinyai.own import own_of
     from tinyai.source import Rounding
     from tinyai.stages import IMPORTS, stage
 
@@ -168,7 +168,7 @@ def read_network(model: Source, target: str | Target | None, asked: ModelOptions
         return model if isinstance(model, Network) else network_of_graph(model, asked.name)
     from tinyai.frontends.files import is_read, network_of_file
 
-    own = backend_of(asked.backend) if asked.backend else NO_BACKEND
+    own = own_of(asked.backend)
     if isinstance(model, SourceModel):
         rounding = Rounding(target_for(model, target).rounding)
         with stage("model to graph"):
@@ -236,6 +236,7 @@ class Model(Library):
         input_shapes: str = "",
         signature: str = "",
         state: Mapping[str, str] | None = None,
+        backend: str = "",
         toolchain: Toolchain | None = None,
         method: str = "",
     ) -> None:
@@ -254,12 +255,13 @@ class Model(Library):
                 input_shapes=input_shapes,
                 signature=signature,
                 state=state,
+                backend=backend,
                 toolchain=toolchain,
                 method=method,
             )
         suffix = path.suffix if path else ""
         file = FileOptions(input_shapes, signature, state or {})
-        options = ModelOptions(params or None, ends=ends, file=file)
+        options = ModelOptions(params or None, ends=ends, file=file, backend=backend)
         asked = target is not None or options != ModelOptions()
         if method and suffix != BUNDLE:
             raise OptionError("method", found=repr(method), allowed="none beside a single network")
@@ -307,7 +309,8 @@ class Model(Library):
 
         compiler = toolchain_for(target, toolchain)
         key = ""
-        if isinstance(source, str | os.PathLike) and not options.params:
+        # Nothing tells whether the functions of a back end of one's own are as they were.
+        if isinstance(source, str | os.PathLike) and not (options.params or options.backend):
             said = (str(target), options.ends, str(options.file), *compiler.command())
             key = _key(Path(source), target, said)
 

@@ -9,7 +9,9 @@ from typing import NoReturn
 
 from tinyai.backend.pipeline import Compiled
 from tinyai.frontends.whole import Attempt, SourceModel, Unread, rows_once
+from tinyai.lowering import Composite
 from tinyai.network import State
+from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.division import Division, divide
 from tinyai.partition.model import ItemModel
 from tinyai.partition.reasons import maker_of
@@ -35,20 +37,27 @@ from tinyai.target import Target
 
 
 def report_of_parts(
-    attempt: Attempt, source: SourceModel, name: str, target: Target
+    attempt: Attempt, source: SourceModel, name: str, target: Target, own: OwnBackend = NO_BACKEND
 ) -> DivisionReport:
     """The report of a ``source`` that is no network: its regions, whose names begin with ``name``,
-    and the operators outside, with what ``attempt`` refused as the reason."""
+    and the operators outside, with what ``attempt`` refused as the reason. The composites of a back
+    end of one's ``own`` are in the attempt."""
     if attempt.floats:
         return DivisionReport(attempt.rows, ())
     spelled = {e.name: e.spelled for e in post_order(source.result) if isinstance(e, Call)}
-    model = PartsOfFile(attempt, spelled, Rounding(target.rounding))
+    model = PartsOfFile(attempt, spelled, Rounding(target.rounding), own)
     with stage("regions and their C"):
         division = divide(model, target, model.refused)
     flows = Flows(division)
     regions = (
         replace(
-            row_of_region(f"{name}_{n}", region.compiled, model.operators(region.items), target),
+            row_of_region(
+                f"{name}_{n}",
+                region.compiled,
+                model.operators(region.items),
+                target,
+                composites=composites_in(region.items),
+            ),
             flow=flows.of_region(region),
         )
         for n, region in enumerate(division.regions)
@@ -62,16 +71,24 @@ def row_of_region(
     operators: Iterable[tuple[str, str]],
     target: Target,
     states: Sequence[State] = (),
+    composites: Iterable[str] = (),
 ) -> RegionRow:
-    """The report's row of a region of ``operators``, each with its name and counted once."""
+    """The report's row of a region of ``operators``, each with its name and counted once, and of
+    the ``composites`` of a back end of one's own that stand for some of them."""
     return region_row(
         symbol,
         compiled,
         Counter(spelled for spelled, _ in {*operators}),
+        Counter(composites),
         arena_limit=target.arena_limit,
         weight_limit=target.weight_limit,
         states=states,
     )
+
+
+def composites_in(exprs: Iterable[Expr]) -> Iterator[str]:
+    """The names of the composites of one's own among expressions."""
+    return (each.spelled for each in exprs if isinstance(each, Composite))
 
 
 def _host_rows(attempt: Attempt, division: Division[Expr]) -> tuple[HostRow, ...]:
@@ -102,8 +119,10 @@ class PartsOfFile(ItemModel[Expr]):
     of, the parts of their results, and inputs. The calls of an operator leave together. ``spelled``
     is how the file calls operators, by their names."""
 
-    def __init__(self, attempt: Attempt, spelled: Mapping[str, str], rounding: Rounding) -> None:
-        self.rounding, self._spelled = rounding, spelled
+    def __init__(
+        self, attempt: Attempt, spelled: Mapping[str, str], rounding: Rounding, own: OwnBackend
+    ) -> None:
+        self.rounding, self.own, self._spelled = rounding, own, spelled
         result = attempt.model.result
         self.order = [e for e in post_order(result) if not isinstance(e, Constant | Tuple)]
         known = {*self.order}

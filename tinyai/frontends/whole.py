@@ -3,10 +3,10 @@ a host, for there is none. Knows no file format and no framework."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError, owning_faults
 from tinyai.frontends.qparams import quant_at
 from tinyai.ir import NARROW, Array, Graph, QParams, verify
@@ -19,9 +19,10 @@ from tinyai.lowering import (
     require_requantized_means,
 )
 from tinyai.match import match
-from tinyai.network import ENDS, Network, Port, State
+from tinyai.network import ENDS, Network, Port, State, entry_name
 from tinyai.ops import operators_added
 from tinyai.own import NO_BACKEND, OwnBackend
+from tinyai.partition.own import idle
 from tinyai.partition.reasons import Language, Whole
 from tinyai.partition.rows import float_row, host_row
 from tinyai.partition.told import DivisionReport
@@ -127,10 +128,18 @@ def network_of(
     if ends not in ENDS:
         raise OptionError("ends of a network", found=repr(ends), allowed=", ".join(ENDS))
     mode = Rounding(rounding) if isinstance(rounding, str) else rounding
-    attempt = attempt_of(model, identifier(name, "name"), mode, ends, own)
+    attempt = attempt_of(model, entry_name(name), mode, ends, own)
+    tell_idle(attempt, model, mode, own)
     if attempt.network is None:
         raise _boundary(model, attempt, mode, own)
     return attempt.network
+
+
+def tell_idle(attempt: Attempt, model: SourceModel, mode: Rounding, own: OwnBackend) -> None:
+    """Warn of a back end of one's own that took nothing of ``model``."""
+    told = idle(own, [attempt.model.result], model.result, mode, model.language)
+    if told is not None:
+        warnings.warn(told, stacklevel=3)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tinyai.codegen.borders import with_borders
 from tinyai.codegen.c import C_TYPES, comment_text, literal
 from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.reserved import is_reserved
 from tinyai.codegen.templates import render, tidy
 from tinyai.errors import OptionError
 from tinyai.frontends.model import Source, read_network, target_for
@@ -36,14 +37,6 @@ from tinyai.target import Target
 
 RUNS_WITH_STATE = 3  # of NAME_test.c: results that state has come into
 _PER_LINE = {1: 24, 2: 16, 4: 12, 8: 6}
-# What C says already: a name that makes one of these with "_t".
-_STANDARD = frozenset(
-    f"{sign}{kind}{bits}"
-    for sign in ("", "u")
-    for kind in ("int", "int_least", "int_fast")
-    for bits in (8, 16, 32, 64)
-) | {"intptr", "uintptr", "intmax", "uintmax", "size", "ssize", "ptrdiff", "wchar", "max_align"}
-_STANDARD |= {"time", "clock", "off", "pid", "char16", "char32", "nullptr", "tinyai"}
 
 
 def emit_c(
@@ -57,6 +50,7 @@ def emit_c(
     input_shapes: str = "",
     signature: str = "",
     state: Mapping[str, str] | None = None,
+    backend: str = "",
     ports_in_arena: bool = False,
     sample: Sequence[Array] | None = None,
     toolchain: Toolchain | None = None,
@@ -68,14 +62,15 @@ def emit_c(
     module with its ``params``, a graph or a network.
     ``name``, a C identifier, begins all symbols; without one it is made of the file's. With
     ``ends="int8"`` floats that are quantized first, and dequantized last, are not: inputs and
-    outputs are integers. ``package_of`` explains the others.
+    outputs are integers. ``backend`` is one of one's own, as in ``tinyai.compile``;
+    ``package_of`` explains the others.
 
     Raises ``BoundaryError`` where a part of the model would stay on a host, ``OptionError`` for bad
     options, files and folders, ``LimitError`` where it needs more memory than the target allows.
     """
     target = target_for(model, target)
     file = FileOptions(input_shapes, signature, state or {})
-    network = read_network(model, target, ModelOptions(params, name, ends, file))
+    network = read_network(model, target, ModelOptions(params, name, ends, file, backend))
     package = package_of(
         network, target, ports_in_arena=ports_in_arena, sample=sample, toolchain=toolchain
     )
@@ -106,7 +101,7 @@ def package_of(
             allowed="1: a package brings no threads of its own",
             hint="an instance for each thread of yours",
         )
-    if network.name in _STANDARD:  # which C has already
+    if is_reserved(network.name):
         name = f"net_{network.name}"
         network = replace(network, name=name, graph=replace(network.graph, name=name))
     compiled = compile_graph(

@@ -6,6 +6,7 @@ built up to its C (``trial.py``), and what fails leaves it with the reason, unti
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
@@ -13,11 +14,15 @@ from typing import Any, Generic
 from tinyai.backend.pipeline import Compiled
 from tinyai.errors import TinyAIError, owning_faults
 from tinyai.ir import Graph
+from tinyai.own import NO_BACKEND
 from tinyai.partition.groups import groups_of, without_loose_ends
 from tinyai.partition.model import Item, ItemModel, UnfitInput
+from tinyai.partition.own import idle
+from tinyai.partition.reasons import Language
 from tinyai.partition.trial import to_blame, tried, unbuilt
+from tinyai.qdq.operands import tuple_of
 from tinyai.report import Reason
-from tinyai.source import Expr, Refusal, Tuple
+from tinyai.source import Expr, Refusal, Tuple, tensors_of
 from tinyai.target import Target
 
 
@@ -69,6 +74,7 @@ def divide(
             if isinstance(made, Compiled)
         ]
         if len(regions) == len(found):
+            _tell_idle(model, regions)
             return Division(model, target, tuple(regions), reasons)
         for items, why in found.items():
             if not isinstance(why, Compiled):
@@ -80,6 +86,20 @@ def divide(
                 ):  # so that something leaves each time, and an end comes
                     leaving = dict.fromkeys(items, next(iter(why.values())))
                 reasons |= leaving
+
+
+def _tell_idle(model: ItemModel[Item], regions: Sequence[Region[Item]]) -> None:
+    """Warn of a back end of one's own that is in none of the regions."""
+    if model.own is NO_BACKEND:
+        return
+    with warnings.catch_warnings():  # which were given when the regions were built
+        warnings.simplefilter("ignore")
+        lowered = [model.part(each.items).integers(each.ends) for each in regions]
+    source = tuple_of(
+        *(t for item in model.order if item in model.outputs for t in tensors_of(model(item)))
+    )
+    if (told := idle(model.own, lowered, source, model.rounding, Language())) is not None:
+        warnings.warn(told, stacklevel=3)
 
 
 class _Left(Exception):

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tinyai.backend import Compiled, compile_graph
 from tinyai.codegen.isa import runs_here
+from tinyai.codegen.kernels import Kernel
 from tinyai.errors import OptionError
 from tinyai.ir import Array, Graph
 from tinyai.report import safe
@@ -63,11 +64,12 @@ def timed_layers(
     toolchain: Toolchain | None = None,
     *,
     runs: int = 100,
+    kernels: Sequence[Kernel] = (),
 ) -> tuple[Compiled, tuple[LayerTime, ...]]:
-    """``time_layers``, with what was compiled."""
+    """``time_layers``, with what was compiled; ``kernels`` go before the kernel table's."""
     if runs < 1:
         raise OptionError("runs", found=runs, allowed="1 or more")
-    compiled = compile_graph(graph, Target.of(target), abi="traced")
+    compiled = compile_graph(graph, Target.of(target), abi="traced", kernels=kernels)
     times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
     served = compiled.source.variants[runs_here(compiled.source.variants)]
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3

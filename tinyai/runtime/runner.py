@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.backend import compile_graph
+from tinyai.codegen.kernels import Kernel
 from tinyai.codegen.lowered import ALIGNMENT
 from tinyai.doctor import cpu_name
 from tinyai.errors import EnvironmentProblem, OptionError
@@ -48,7 +49,7 @@ class Runner:
     """A graph as a compiled function: ``runner(*inputs) -> list of outputs``.
 
     Inputs are numpy arrays of the graph's types, dense; outputs are new arrays. Calls may overlap
-    in threads: each gets an arena of its own.
+    in threads: each gets an arena of its own. ``kernels`` go before the kernel table's.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class Runner:
         graph: Graph,
         target: str | Target | None = None,
         toolchain: Toolchain | None = None,
+        *,
+        kernels: Sequence[Kernel] = (),
     ) -> None:
-        compiled = compile_graph(graph, Target.of(target), abi="plain")
+        compiled = compile_graph(graph, Target.of(target), abi="plain", kernels=kernels)
         self.source = compiled.source
         self.inputs = graph.types(graph.inputs)
         self.outputs = graph.types(graph.outputs)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from tinyai.backend import Compiled, lower, prepare, with_useful_threads, write
 from tinyai.codegen.isa import best_of_this_machine
-from tinyai.codegen.kernels import choose_kernels
+from tinyai.codegen.kernels import Kernel, choose_kernels
 from tinyai.codegen.schedules import candidates_of, layer_key, read_tuning, write_tuning
 from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.doctor import cpu_name
@@ -72,12 +72,14 @@ def tune_layers(
     file: Path,
     *,
     seconds: float = 0.5,
+    kernels: Sequence[Kernel] = (),
     toolchain: Toolchain | None = None,
     track: Track = iter,
 ) -> tuple[MeasuredLayer, ...]:
     """Measure the distinct layers of ``graphs`` that have a choice, each for about ``seconds`` (of
     running, without compiling), and write ``file`` after each. Layers that are in it already are
-    left out. ``track`` is passed the layers, to show how far it is.
+    left out, and those of ``kernels``, which go before the kernel table's. ``track`` is passed the
+    layers, to show how far it is.
 
     Raises ``OptionError`` for bad ``seconds`` and where the file is no tuning file, is of another
     machine or cannot be written, ``ToolchainError`` where the compiler fails, and ``TinyAIError``
@@ -91,7 +93,9 @@ def tune_layers(
     isas = {_isa(target) for _, target in graphs} or {best_of_this_machine()}
     machine = ", ".join((cpu_name(), *sorted(isas)))
     tuning = read_tuning(file, machine) if file.exists() else {}
-    layers = {layer.key: layer for graph, target in graphs for layer in layers_of(graph, target)}
+    layers = {
+        layer.key: layer for graph, target in graphs for layer in layers_of(graph, target, kernels)
+    }
     measured = []
     _write(file, tuning, machine)
     for layer in track([layer for key, layer in layers.items() if key not in tuning]):
@@ -109,13 +113,13 @@ def _write(file: Path, tuning: dict[str, Schedule], machine: str) -> None:
         raise OptionError("tuning file", found=error, allowed="a file to write") from None
 
 
-def layers_of(graph: Graph, target: Target) -> list[TunableLayer]:
-    """The layers that have a choice of schedules. Of a file for every machine this machine's
-    variant is measured."""
+def layers_of(graph: Graph, target: Target, kernels: Sequence[Kernel] = ()) -> list[TunableLayer]:
+    """The layers that have a choice of schedules and are none of ``kernels``. Of a file for every
+    machine this machine's variant is measured."""
     target = replace(target, isa=_isa(target), tuning="")
     graph = prepare(graph, target)
     target = with_useful_threads(graph, target)
-    lowered = choose_kernels(graph, target)
+    lowered = choose_kernels(graph, target, kernels)
     return [
         TunableLayer(layer_key(graph, node, lowered.threads), graph, node, target)
         for node in graph.nodes

@@ -18,7 +18,7 @@ from tinyai.frontends.executorch.hints import hint
 from tinyai.frontends.executorch.macs import macs_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.program import division_of, operators_of
-from tinyai.own import NO_BACKEND, backend_of
+from tinyai.own import own_of
 from tinyai.partition.division import Division
 from tinyai.partition.told import DivisionReport, Told, nothing_taken
 from tinyai.report import Report
@@ -45,7 +45,7 @@ def explain(
     missing = without_match(program, without)
     if missing is not None:
         warnings.warn(missing, stacklevel=2)
-    own = backend_of(backend) if backend else NO_BACKEND
+    own = own_of(backend)
     return report_of(division_of(program, target_of(options), without, own))
 
 

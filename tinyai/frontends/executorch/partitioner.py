@@ -23,7 +23,7 @@ from tinyai.frontends.executorch.explain import nothing_delegated, report_of
 from tinyai.frontends.executorch.operators import KEPT_WHOLE
 from tinyai.frontends.executorch.program import division_of
 from tinyai.frontends.executorch.reader import operator_of
-from tinyai.own import NO_BACKEND, backend_of
+from tinyai.own import own_of
 from tinyai.partition.rows import require_none_left
 from tinyai.stages import stage
 from tinyai.target import Target
@@ -58,7 +58,7 @@ class TinyAIPartitioner(interface.Partitioner):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.target = target_of(options)
-        self.own = backend_of(backend) if backend else NO_BACKEND
+        self.own = own_of(backend)
         self.specs = [*compile_specs_of(self.target), *specs_of_static(static)]
         self.specs += [CompileSpec(OWN, backend.encode())] if backend else []
         if not isinstance(strict, bool):

@@ -18,7 +18,7 @@ from tinyai.frontends.relax.from_tir import read_back
 from tinyai.frontends.relax.names import names_in
 from tinyai.frontends.relax.versions import require_known_version
 from tinyai.network import c_name
-from tinyai.own import NO_BACKEND, backend_of
+from tinyai.own import own_of
 from tinyai.partition.division import Division, divide
 from tinyai.source import Rounding
 from tinyai.stages import stage
@@ -62,7 +62,7 @@ def divided(
     another version of TVM, ``OptionError`` for a module that is no IRModule, and for a ``backend``
     that is not registered."""
     require_known_version()
-    own = backend_of(backend) if backend else NO_BACKEND
+    own = own_of(backend)
     if not isinstance(mod, tvm.IRModule):
         raise OptionError(
             "module",

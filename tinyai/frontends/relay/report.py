@@ -10,13 +10,13 @@ import tvm
 from tvm import relay
 
 from tinyai.backend import compile_once
-from tinyai.frontends.own import reason_of_own
 from tinyai.frontends.relay.functions import has, region_target, regions_of
 from tinyai.frontends.relay.hints import language
 from tinyai.frontends.relay.seal import unseal
 from tinyai.frontends.relay.source import Source, graph_from_region, post_order, rounding_of
 from tinyai.frontends.relay.trial import code_of_trial, signature, unbuilt_of
 from tinyai.own import OwnBackend
+from tinyai.partition.own import reason_of_own
 from tinyai.partition.reasons import Whole, maker_of
 from tinyai.partition.rows import host_row, region_row, require_none_left
 from tinyai.report import HostRow, RegionRow, Report

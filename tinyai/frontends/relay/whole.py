@@ -10,7 +10,6 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tinyai.codegen.c import identifier
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends import whole
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
@@ -24,7 +23,7 @@ from tinyai.frontends.shapes import Shapes
 from tinyai.frontends.tflite.checks import Ports, ports_of
 from tinyai.frontends.whole import End, SourceModel, unread
 from tinyai.ir import Graph
-from tinyai.network import ENDS, Network, c_name, network_of_graph
+from tinyai.network import ENDS, Network, c_name, entry_name, network_of_graph
 from tinyai.ops import operators_added
 from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.source import Expr, Opaque, Refusal
@@ -62,7 +61,7 @@ def network_of(
         mod, params = load_model(file, input_shapes)
     else:
         mod, params = module_of(model, params)
-    name = identifier(name, "name") if name else c_name(file.stem if file else "network")
+    name = entry_name(name) if name else c_name(file.stem if file else "network")
     if regions(mod):
         raise OptionError(
             "module",

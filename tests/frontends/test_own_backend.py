@@ -23,6 +23,7 @@ from tvm import relay
 
 import tests.support.relay_nets as nets
 import tinyai
+from tests.support.machines import runnable_isas
 from tests.support.magnitudes import KERNEL, ROW, Magnitude
 from tests.support.onnx_models import Model, quantized
 from tests.support.oracle import oracle
@@ -43,7 +44,9 @@ from tinyai.match import AnyConstant, Anything, op, part
 from tinyai.ops import Elementwise, steps
 from tinyai.own import backend_of_file
 from tinyai.patterns import PatternRow
+from tinyai.runtime.runner import Runner
 from tinyai.source import Call, Constant, Expr, require
+from tinyai.target import Target
 
 SCALAR, GENERIC = CompileSpec("isa", b"scalar"), CompileSpec("isa", b"generic")
 RELU = (PatternRow("relu", op("relu", Anything())),)
@@ -268,6 +271,47 @@ def test_a_model_and_a_package_have_the_back_end_of_ones_own(magnitudes: Path) -
     assert np.array_equal(tinyai.Model(magnitudes / "package").run(data)[0], mine)
     zero_point = tinyai.network_of(file, backend=backend).graph.nodes[0].op.zero_point
     assert np.array_equal(mine, Magnitude(zero_point).reference(data))
+
+
+def products(seed: int) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """Abs between two products, of random sizes."""
+    rng = np.random.default_rng(seed)
+    rows, *sizes = (int(n) for n in rng.integers(1, 40, 4))
+    weights = {
+        f"w{n}": (rng.normal(size=sizes[n : n + 2]), 1 if n else None)
+        for n in range(len(sizes) - 1)
+    }
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"])]
+    plain: dict[str, Any] = {}
+    for number, (before, after) in enumerate((("a", "c"), ("b", "d"))):
+        nodes += [helper.make_node("Abs", ["c"], ["b"])] if number else []
+        grid = f"scale{number}", f"zero{number}"
+        plain |= dict(zip(grid, (np.float32(0.1 + 0.2 * number), np.int8(-7)), strict=True))
+        nodes.append(helper.make_node("QuantizeLinear", [before, *grid], [f"{before}_steps"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{before}_steps", *grid], [after]))
+    nodes.append(helper.make_node("MatMul", ["d", "w1"], ["y"]))
+    shapes = {"x": (rows, sizes[0])}
+    return quantized(Model(tuple(nodes), shapes, weights=weights, plain=plain), "int8", seed=seed)
+
+
+@pytest.mark.parametrize("isa", runnable_isas())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_its_composites_are_in_the_c_of_every_instruction_set(
+    isa: str, threads: int, tmp_path: Path
+) -> None:
+    """Beside layers whose bytes an instruction set may want with another sign."""
+    tinyai.register_backend("magnitudes", TinyAIBackend, [ROW], kernels=[KERNEL])
+    for seed in range(6):
+        proto, inputs = products(seed)
+        onnx.save(proto, tmp_path / "net.onnx")
+        network = tinyai.network_of(tmp_path / "net.onnx", backend="magnitudes")
+        assert any(isinstance(node.op, Magnitude) for node in network.graph.nodes)
+        runner = Runner(network.graph, Target(isa=isa, threads=threads), kernels=network.kernels)
+        found, expected = (
+            runner(*inputs.values()),
+            tinyai.run_graph(network.graph, [*inputs.values()]),
+        )
+        np.testing.assert_array_equal(found[0], expected[0], err_msg=str(seed))
 
 
 def test_regions_of_tvms_are_not_measured_with_it(magnitudes: Path) -> None:

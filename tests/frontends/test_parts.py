@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
+from tests.support.onnx_models import Model, quantized
 from tests.support.random_onnx import random_onnx, write
 from tests.support.random_tflite import Value, Writer
 from tinyai.cli import main
@@ -84,6 +85,23 @@ def test_an_operator_that_became_several_calls_stays_out_as_a_whole(tmp_path: Pa
     assert len(names) == len(set(names))
     inside = [name for region in report.regions for name, _ in region.operators]
     assert not set(inside) & set(names)
+
+
+def test_the_row_of_an_operator_has_its_own_result_and_work(tmp_path: Path) -> None:
+    """Not those of the transposition of its weights."""
+    nodes = (
+        helper.make_node("MatMul", ["x", "one"], ["a"]),
+        helper.make_node("Abs", ["a"], ["b"]),  # of floats, which no product reads
+        helper.make_node("MatMul", ["b", "two"], ["y"]),
+    )
+    rng = np.random.default_rng(0)
+    weights = {"one": (rng.normal(size=(25, 20)), None), "two": (rng.normal(size=(20, 11)), 1)}
+    proto, _ = quantized(Model(nodes, {"x": (34, 25)}, weights=weights), "int8")
+    report = tinyai.explain(written(tmp_path, proto.SerializeToString(), ".onnx"))
+    rows = {row.name: (row.operator, row.type, row.macs) for row in report.host}
+    assert rows["a"] == ("MatMul", "float32[34,20]", 34 * 25 * 20)
+    assert rows["y"] == ("MatMul", "float32[34,11]", 34 * 20 * 11)
+    assert sum(row.macs or 0 for row in report.host) == 24_480
 
 
 def pairs_around(middle: str) -> bytes:

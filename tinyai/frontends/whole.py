@@ -159,10 +159,19 @@ class Attempt:
 
 
 def rows_once(rows: Iterable[HostRow]) -> tuple[HostRow, ...]:
-    """One row for the calls that an operator of a file became: the first."""
-    rows = list(rows)
-    once = {(row.operator, row.name or number): row for number, row in enumerate(reversed(rows))}
-    return tuple(reversed(once.values()))
+    """One row for the calls that an operator of a file became: the first's reason, and the result
+    of the last, as a product's behind a transposition of its weights."""
+    several: dict[tuple[str, str | int], list[HostRow]] = {}
+    for number, row in enumerate(rows):
+        key = row.operator, row.name or number
+        several[key] = [*several.pop(key, ()), row]
+    return tuple(_one_row(each) for each in several.values())
+
+
+def _one_row(rows: Sequence[HostRow]) -> HostRow:
+    macs = [row.macs for row in rows if row.macs is not None]
+    computes = any(row.computes for row in rows)
+    return replace(rows[0], type=rows[-1].type, computes=computes, macs=sum(macs) if macs else None)
 
 
 def attempt_of(

@@ -53,7 +53,7 @@ def test_a_header_is_precompiled_once(
     first = place()
     assert is_read(first_header(GCC, HEADER, first), first)
     (kept,) = folder.glob("*.gch")
-    monkeypatch.setattr(Toolchain, "run", None)
+    monkeypatch.setattr(headers, "subprocess", None)
     second = place()
     assert is_read(first_header(GCC, HEADER, second), second)
     assert [kept] == list(folder.glob("*.gch"))

@@ -86,6 +86,7 @@ def compile(
             allowed="a name that ends with .so",
             hint="tinyai.emit_c writes a C package, tinyai.build makes TVM's library",
         )
+    from tinyai.runtime.jobs import CompilerJobs
     from tinyai.runtime.link import toolchain_for, write_library
 
     options = target_for(model, target)
@@ -94,17 +95,19 @@ def compile(
         check_place(Path(html))
     if isinstance(model, str | os.PathLike):
         check_model(model)
-    toolchain_for(options, toolchain).check()
+    compiler = toolchain_for(options, toolchain)
+    compiler.check()
     file = FileOptions(input_shapes, signature, state or {})
-    network = read_network(model, options, ModelOptions(params, name, ends, file, backend))
-    compiled = write_library(network, path, options, toolchain)
+    with CompilerJobs(compiler, options) as jobs:
+        network = read_network(model, options, ModelOptions(params, name, ends, file, backend))
+        compiled = write_library(network, path, options, compiler, jobs=jobs)
     if html:
         from tinyai.frontends.page import page_of_network, with_code
         from tinyai.runtime.code_sizes import function_bytes
 
         title = Path(model).name if isinstance(model, str | os.PathLike) else ""
         page = page_of_network(network, compiled, options, title)
-        sizes = function_bytes(path, toolchain_for(options, toolchain))
+        sizes = function_bytes(path, compiler)
         with_code(page, sizes).write(html)
     return path
 
@@ -305,6 +308,7 @@ class Model(Library):
         toolchain: Toolchain | None,
     ) -> None:
         """Become the library of a model, which may be kept from an earlier time."""
+        from tinyai.runtime.jobs import CompilerJobs
         from tinyai.runtime.link import toolchain_for, write_library
 
         compiler = toolchain_for(target, toolchain)
@@ -318,8 +322,9 @@ class Model(Library):
             if isinstance(source, str | os.PathLike):
                 check_model(source)
             compiler.check()
-            network = read_network(source, target, options)
-            write_library(network, place, target, compiler, here=True)
+            with CompilerJobs(compiler, target) as jobs:
+                network = read_network(source, target, options)
+                write_library(network, place, target, compiler, here=True, jobs=jobs)
 
         with contextlib.ExitStack() as stack:
             if key:

@@ -165,13 +165,14 @@ def rows_once(rows: Iterable[HostRow]) -> tuple[HostRow, ...]:
     for number, row in enumerate(rows):
         key = row.operator, row.name or number
         several[key] = [*several.pop(key, ()), row]
-    return tuple(_one_row(each) for each in several.values())
-
-
-def _one_row(rows: Sequence[HostRow]) -> HostRow:
-    macs = [row.macs for row in rows if row.macs is not None]
-    computes = any(row.computes for row in rows)
-    return replace(rows[0], type=rows[-1].type, computes=computes, macs=sum(macs) if macs else None)
+    merged = []
+    for first, *others in several.values():
+        each = (first, *others)
+        macs = [row.macs for row in each if row.macs is not None]
+        computes = any(row.computes for row in each)
+        of = replace(first, type=each[-1].type, computes=computes, macs=sum(macs) if macs else None)
+        merged.append(of)
+    return tuple(merged)
 
 
 def attempt_of(

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-from tinyai.errors import ToolchainError
 from tinyai.runtime.kept import kept_folder, kept_library
 from tinyai.runtime.toolchain import Toolchain
 
@@ -17,9 +18,15 @@ MOST_KEPT = 2  # of 20 MB each
 _NOT_WITH = ("-std=", "-D", "-fsanitize=")
 
 
-def first_header(toolchain: Toolchain, header: str, folder: Path) -> list[str]:
+def first_header(
+    toolchain: Toolchain,
+    header: str,
+    folder: Path,
+    started: Callable[[subprocess.Popen[bytes]], object] = id,
+) -> list[str]:
     """Options of gcc that make a C file begin with ``header``, which it includes anyway, as it is
-    kept in the user's cache; none where that is not possible. ``folder`` is a temporary one.
+    kept in the user's cache; none where that is not possible. ``folder`` is a temporary one;
+    ``started`` gets the compiler's process, which leads a group of its own.
 
     What gcc does not take, it reads as text.
     """
@@ -33,7 +40,12 @@ def first_header(toolchain: Toolchain, header: str, folder: Path) -> list[str]:
     text.write_text(f"#include <{header}>\n")
 
     def make(place: Path) -> None:
-        toolchain.run(["-fPIC", "-x", "c-header", "-o", str(place), str(text)])
+        command = [*words, "-fPIC", "-x", "c-header", "-o", str(place), str(text)]
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(command, stdout=quiet, stderr=quiet, process_group=0) as process:
+            started(process)
+        if process.returncode != 0:
+            raise OSError(f"{words[0]} ended with {process.returncode}")
 
     key = hashlib.sha256(repr((identity, header)).encode()).hexdigest()
     if kept_folder(KIND) is None:
@@ -42,6 +54,6 @@ def first_header(toolchain: Toolchain, header: str, folder: Path) -> list[str]:
         try:
             made = kept_library(KIND, key, make, stack, ".gch", MOST_KEPT)
             text.with_suffix(".h.gch").symlink_to(made)
-        except (ToolchainError, OSError):  # done without
+        except OSError:  # done without
             return []
     return ["-include", str(text)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ from tinyai._version import __version__
 from tinyai.backend import Compiled, compile_graph
 from tinyai.codegen.apart import body_of, constants_of, digest, microkernels_of
 from tinyai.codegen.c_source import CSource, Microkernel
-from tinyai.codegen.isa import variants_of
 from tinyai.codegen.lowered import ALIGNMENT
 from tinyai.files import check_place
 from tinyai.network import Network
 from tinyai.runtime.assembler import assembled
-from tinyai.runtime.headers import first_header
+from tinyai.runtime.jobs import CompilerJobs
 from tinyai.runtime.library import CONSTANT, FORMAT, FORMAT_WITH_STATE
 from tinyai.runtime.microkernels import objects_of
 from tinyai.runtime.toolchain import Toolchain, unit_here
@@ -35,9 +34,11 @@ def write_library(
     toolchain: Toolchain | None = None,
     *,
     here: bool = False,
+    jobs: CompilerJobs | None = None,
 ) -> Compiled:
     """Compile ``network`` to a library at ``file``, whole or not at all. ``here``: for this
-    machine's CPU alone. Returns what its C was made of.
+    machine's CPU alone. ``jobs`` are those of the same toolchain and target, if there are any yet.
+    Returns what its C was made of.
 
     Raises ``LimitError``, ``UnsupportedError`` or ``OptionError`` as ``compile_graph``,
     ``ToolchainError`` where the C compiler fails, ``OSError`` where the file cannot be written.
@@ -46,9 +47,8 @@ def write_library(
     toolchain = toolchain_for(target, toolchain)
     toolchain.command()  # raises, before the work begins, where there is none
     check_place(path)
-    with tempfile.TemporaryDirectory(prefix="tinyai-") as name, ThreadPoolExecutor() as pool:
-        folder = Path(name)
-        header = pool.submit(_first_header, target, toolchain, folder)  # beside what follows
+    with contextlib.ExitStack() as stack:
+        jobs = jobs or stack.enter_context(CompilerJobs(toolchain, target))
         with stage("graph to C"):
             compiled = compile_graph(
                 network.graph,
@@ -60,12 +60,12 @@ def write_library(
             )
         source = compiled.source
         with stage("C compiler"):
-            facts = folder / "facts.c"
+            facts = jobs.folder / "facts.c"
             facts.write_text(facts_in_c(network, source, target))
-            bodies, objects = _parts([source], toolchain, header.result(), folder, pool, here=here)
-            objects.append(pool.submit(_object, facts, toolchain))
-            options = HOOK_FLAG, *header.result()
-            toolchain.shared_library(path, bodies, *options, here=here, objects=objects)
+            bodies, objects = _parts([source], jobs, here=here)
+            objects.append(jobs.pool.submit(_object, facts, toolchain))
+            beside = jobs.beside(objects)
+            toolchain.shared_library(path, bodies, HOOK_FLAG, here=here, beside=beside)
     return compiled
 
 
@@ -83,31 +83,24 @@ def write_object(
     Raises ``OptionError`` or ``ToolchainError`` as ``write_library``.
     """
     toolchain = toolchain_for(target, toolchain)
-    with tempfile.TemporaryDirectory(prefix="tinyai-") as name, ThreadPoolExecutor() as pool:
-        folder = Path(name)
-        header = _first_header(target, toolchain, folder)
-        bodies, objects = _parts(sources, toolchain, header, folder, pool)
-        toolchain.object_file(file, bodies, *header, objects=objects, symbols=symbols)
+    with CompilerJobs(toolchain, target) as jobs:
+        bodies, objects = _parts(sources, jobs)
+        toolchain.object_file(file, bodies, beside=jobs.beside(objects), symbols=symbols)
 
 
 def _parts(
-    sources: Sequence[CSource],
-    toolchain: Toolchain,
-    header: Sequence[str],
-    folder: Path,
-    pool: ThreadPoolExecutor,
-    *,
-    here: bool = False,
+    sources: Sequence[CSource], jobs: CompilerJobs, *, here: bool = False
 ) -> tuple[list[Path], list[Future[Path]]]:
-    """C files in ``folder``, each without its constants and microkernels, and objects of these,
-    which are made meanwhile: of what several have, once."""
+    """C files, each without its constants and microkernels, and objects of these, which are made
+    meanwhile: of what several have, once."""
     needed = [each for source in sources for each in _microkernels(source, here=here)]
     once = list({digest(each): each for each in needed}.values())
-    objects = objects_of(once, toolchain, header, folder, pool)
-    data = {name: value for source in sources for name, value in constants_of(source).items()}
-    constants = (([name], value, ALIGNMENT) for name, value in data.items())
-    objects.append(pool.submit(_object, assembled(constants, folder), toolchain))
-    bodies = [folder / f"body_{number}.c" for number in range(len(sources))]
+    objects = objects_of(once, jobs)
+    values = {name: value for source in sources for name, value in constants_of(source).items()}
+    constants = (([name], value, ALIGNMENT) for name, value in values.items())
+    data = assembled(constants, jobs.folder)
+    objects.append(jobs.pool.submit(_object, data, jobs.toolchain))
+    bodies = [jobs.folder / f"body_{number}.c" for number in range(len(sources))]
     for body, source in zip(bodies, sources, strict=True):
         body.write_text(body_of(source))
     return bodies, objects
@@ -117,12 +110,6 @@ def _object(source: Path, toolchain: Toolchain) -> Path:
     made = source.with_suffix(".o")
     toolchain.run(["-fPIC", "-c", "-o", str(made), str(source)])
     return made
-
-
-def _first_header(target: Target, toolchain: Toolchain, folder: Path) -> list[str]:
-    """Options that make C for a target begin with its intrinsics."""
-    architecture = variants_of(target)[0].architecture
-    return first_header(toolchain, architecture.header, folder) if architecture else []
 
 
 def _microkernels(source: CSource, *, here: bool) -> list[Microkernel]:

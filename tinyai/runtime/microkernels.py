@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from pathlib import Path
 
 from tinyai.codegen.apart import digest, file_of
 from tinyai.codegen.c_source import Microkernel
+from tinyai.runtime.jobs import CompilerJobs
 from tinyai.runtime.kept import keep_object, kept_objects
-from tinyai.runtime.toolchain import Toolchain, cpus_here
+from tinyai.runtime.toolchain import cpus_here
 
 KIND = "functions"
 # A linker takes of an object only the functions that are needed, if each has a section.
 _FLAGS = ("-fPIC", "-ffunction-sections")
 
 
-def objects_of(
-    microkernels: Sequence[Microkernel],
-    toolchain: Toolchain,
-    header: Sequence[str],
-    folder: Path,
-    pool: Executor,
-) -> list[Future[Path]]:
-    """Objects in ``folder`` that hold the microkernels, each perhaps with others. What is not kept
-    is compiled, in a part for each CPU, with options that make the ``header`` be read faster."""
+def objects_of(microkernels: Sequence[Microkernel], jobs: CompilerJobs) -> list[Future[Path]]:
+    """Objects that hold the microkernels, each perhaps with others. What is not kept is compiled,
+    in parts for the CPUs."""
+    toolchain, folder, pool = jobs.toolchain, jobs.folder, jobs.pool
     identity = toolchain.identity()
     keys = {repr((identity or "", _FLAGS, digest(each))): each for each in microkernels}
     keys = {hashlib.sha256(key.encode()).hexdigest(): each for key, each in keys.items()}
@@ -40,7 +36,7 @@ def objects_of(
         def compiled(file: Path = file, part: dict[str, Microkernel] = part) -> Path:
             made = file.with_suffix(".o")
             file.write_text(file_of(part.values()))
-            toolchain.run([*_FLAGS, *header, "-c", "-o", str(made), str(file)])
+            toolchain.run([*_FLAGS, *jobs.header(), "-c", "-o", str(made), str(file)])
             if identity:
                 keep_object(KIND, part, made.read_bytes())
             return made

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import MutableMapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, MutableMapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,20 @@ _COMPILERS_OWN = (
 
 # Objects of C files of ours, by a digest of the command and the text.
 Objects = MutableMapping[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """What goes on beside the calls of a compiler: ``objects``, which others make meanwhile; a
+    precompiled ``header``, which gives the options that make a C file begin with it, none while it
+    is not there; the ``pool`` that has the calls, one of their own if None."""
+
+    objects: Sequence[Future[Path]] = ()
+    header: Callable[[], Sequence[str]] = list
+    pool: Executor | None = None
+
+
+ALONE = SideBySide()
 
 
 @dataclass(frozen=True)
@@ -157,82 +172,93 @@ class Toolchain:
         *options: str,
         here: bool = False,
         kept: Objects | None = None,
-        objects: Sequence[Future[Path]] = (),
+        beside: SideBySide = ALONE,
     ) -> None:
         """Compile and link ``sources`` (C files, objects) to ``output``, whole or not at all.
 
         ``here``: for this machine alone, so that of a file for every machine only what its CPU
         runs is compiled. ``kept`` holds objects that need not be compiled again, and takes new
-        ones. Of ``objects``, which others make meanwhile, only the functions that are needed are
-        linked.
+        ones. Of the objects ``beside`` only the functions that are needed are linked.
         """
-        with written_whole(output) as beside:
-            apart = kept is not None or bool(objects)
-            files = self._files(sources, beside.parent, options, here, kept, apart=apart)
-            files += [str(each.result()) for each in objects]
-            needed = ["-Wl,--gc-sections"] if objects else []
+        with written_whole(output) as place:
+            apart = kept is not None or bool(beside.objects)
+            units = _units(sources, place.parent, options, here, apart=apart)
+            files = self._files(units, kept, beside)
+            files += [str(each.result()) for each in beside.objects]
+            needed = ["-Wl,--gc-sections"] if beside.objects else []
             linked = [*files, *options, *needed, "-lm", "-pthread"]
-            self.run(["-shared", "-fPIC", "-o", str(beside), *linked])
+            self.run(["-shared", "-fPIC", "-o", str(place), *linked])
 
     def object_file(
         self,
         output: Path,
         sources: Sequence[Path],
         *options: str,
-        objects: Sequence[Future[Path]] = (),
+        beside: SideBySide = ALONE,
         symbols: Sequence[str],
     ) -> None:
         """Compile C files to one object, whole or not at all, with what their functions ``symbols``
-        need of ``objects``, which others make meanwhile."""
-        with written_whole(output) as beside:
-            files = self._files(sources, beside.parent, options, here=False, kept={}, apart=True)
-            files += [str(each.result()) for each in objects]
+        need of the objects ``beside``."""
+        with written_whole(output) as place:
+            units = _units(sources, place.parent, options, here=False, apart=True)
+            files = self._files(units, {}, beside)
+            files += [str(each.result()) for each in beside.objects]
             roots = [f"-Wl,-u,{symbol}" for symbol in symbols]
             joined = ["-r", "-nostdlib", *roots, "-Wl,--gc-sections"]
-            self.run([*joined, "-o", str(beside), *files])
+            self.run([*joined, "-o", str(place), *files])
 
-    def _files(
-        self,
-        sources: Sequence[Path],
-        folder: Path,
-        options: Sequence[str],
-        here: bool,
-        kept: Objects | None,
-        *,
-        apart: bool,
-    ) -> list[str]:
-        """What to link: the sources, or the objects of what is compiled in units or ``apart``.
-        Objects are made side by side."""
-        cpus = cpus_here()
-        files: list[str] = []
-        jobs: list[tuple[Path, Path, list[str]]] = []
-        for source in sources:
-            units = _compiled_apart(source, here, cpus > 1, apart)
-            files += [] if units else [str(source)]
-            for defines in units:
-                file = folder / f"{len(files)}.o"
-                files.append(str(file))
-                jobs.append((file, source, ["-fPIC", *defines, "-c", *options]))
-        with ThreadPoolExecutor(cpus) as pool:
+    def _files(self, units: Sequence[_Unit], kept: Objects | None, beside: SideBySide) -> list[str]:
+        """What to link. Objects are made side by side."""
+
+        def made(unit: _Unit) -> None:
+            self._object(unit, [*unit.arguments, *beside.header()], kept)
+
+        with contextlib.ExitStack() as stack:
+            pool = beside.pool or stack.enter_context(ThreadPoolExecutor(cpus_here()))
             # The unit for every CPU is among the last, and takes longest: its microkernels are
             # nowhere else.
-            running = [pool.submit(self._object, *job, kept) for job in reversed(jobs)]
+            running = [pool.submit(made, each) for each in reversed(units) if each.source]
             for each in running:
                 each.result()
-        return files
+        return [str(unit.file) for unit in units]
 
-    def _object(
-        self, file: Path, source: Path, arguments: Sequence[str], kept: Objects | None
-    ) -> None:
-        """Compile ``source`` to ``file``, if no object of it is kept."""
+    def _object(self, unit: _Unit, arguments: Sequence[str], kept: Objects | None) -> None:
+        """Compile a unit, if no object of it is kept."""
+        assert unit.source is not None
+        written = [*arguments, "-o", str(unit.file), str(unit.source)]
         if kept is None or any(word.startswith("-DTINYAI_ONLY") for word in arguments):
-            self.run([*arguments, "-o", str(file), str(source)])
+            self.run(written)
             return
-        key = hashlib.sha256(repr((self.command(), arguments)).encode() + source.read_bytes())
+        key = hashlib.sha256(repr((self.command(), unit.arguments)).encode())
+        key.update(unit.source.read_bytes())
         if key.digest() not in kept:
-            self.run([*arguments, "-o", str(file), str(source)])
-            kept[key.digest()] = file.read_bytes()
-        file.write_bytes(kept[key.digest()])
+            self.run(written)
+            kept[key.digest()] = unit.file.read_bytes()
+        unit.file.write_bytes(kept[key.digest()])
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A ``file`` that is linked, and the ``source`` and ``arguments`` that it is compiled of first,
+    where the linking call does not."""
+
+    file: Path
+    source: Path | None = None
+    arguments: tuple[str, ...] = ()
+
+
+def _units(
+    sources: Sequence[Path], folder: Path, options: Sequence[str], here: bool, *, apart: bool
+) -> list[_Unit]:
+    """The sources, or the objects of what is compiled in units or ``apart``."""
+    units: list[_Unit] = []
+    for source in sources:
+        found = _compiled_apart(source, here, cpus_here() > 1, apart)
+        units += [] if found else [_Unit(source)]
+        for defines in found:
+            file = folder / f"{len(units)}.o"
+            units.append(_Unit(file, source, ("-fPIC", *defines, "-c", *options)))
+    return units
 
 
 def unit_here(units: Sequence[str]) -> int:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.c_checks import assert_warning_free, missing
 from tests.support.example_graphs import random_inputs
 from tests.support.kernel_shapes import SIMD, assert_equal, force_kernel, served_graph
-from tests.support.machines import require_isa, runner
+from tests.support.machines import CROSS, is_foreign, require_isa, runner
+from tinyai.backend import compile_graph
 from tinyai.codegen.kernels import Kernel
 from tinyai.ir import Builder, DType, Graph, Type
 from tinyai.ops import Conv2d
@@ -34,6 +36,22 @@ def test_a_simd_kernel_equals_the_reference_around_the_edges_of_its_tiles(
         results = zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True)
         for node, found, expected in results:
             assert_equal(found, expected, (node.op, graph.types(node.inputs)))
+
+
+@pytest.mark.parametrize("kernel", SIMD, ids=lambda kernel: kernel.name)
+def test_the_c_of_a_simd_kernel_has_nothing_unused(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lists of shapes, for what is unused in some is not in others."""
+    target, compiler = Target(isa=kernel.isa), "gcc"
+    if is_foreign(kernel.isa):
+        compiler, _ = CROSS[target.architecture]
+    if why := missing(compiler):
+        pytest.skip(why)
+    force_kernel(monkeypatch, kernel)
+    for number in (3, 4):
+        compiled = compile_graph(served_graph(kernel, number), target, abi="plain")
+        assert_warning_free(compiled.source.text, compiler, parsed_alone=True)
 
 
 def long_windows() -> Graph:

@@ -225,12 +225,12 @@ class VectorSteps:
             numbers = (f"_mm512_set1_ps({literal(n, DType.FLOAT32)})" for n in (line.a, line.b))
             value = self._name(f"{self.need(LINE)}({value}, {', '.join(numbers)})", dtype)
         for number, step in enumerate(chain[begin:], begin):
-            operand = self._operand(step.operand) if step.operand else None
             result = step.result(dtype)
             if not (isinstance(step, steps.Cast) and _holds(step.to, bounded)):
                 expression = self._short_scale(step, value, chain[:number], start)
                 expression = expression or self._quotient([*chain[number:], *after], value, dtype)
                 if expression is None:
+                    operand = self._operand(step.operand) if step.operand else None
                     expression = self._expression(step, value, operand, dtype)
                 value = self._name(expression, result)
             clips = isinstance(step, steps.Clip) and not dtype.is_float

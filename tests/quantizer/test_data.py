@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tinyai.quantizer.data import CalibrationError, Samples
+from tinyai.quantizer.data import CalibrationError, Samples, tell_alike
 from tinyai.quantizer.params import Array
 from tinyai.tensor_spec import TensorSpec
 
@@ -195,6 +196,25 @@ def test_a_picture_that_does_not_fit_is_told(tmp_path: Path) -> None:
     (tmp_path / "1.jpg").write_bytes(b"no picture")
     with pytest.raises(CalibrationError, match=r"1\.jpg"):
         Samples(tmp_path, (TensorSpec("image", (1, 5, 4, 3), "float32"),))
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ([np.zeros(4)] * 3, "0 everywhere"),
+        ([np.ones(4)], "1 everywhere"),
+        ([np.arange(4)] * 3, "3 times the same"),
+        ([np.arange(4)], ""),
+        ([np.zeros(4), np.ones(4)], ""),
+        ([], ""),
+    ],
+)
+def test_samples_that_are_all_alike_are_told(samples: Sequence[Array], said: str) -> None:
+    given = {n: {"x": each.astype(np.float32)} for n, each in enumerate(samples)}
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        tell_alike(given)
+    assert [said in str(each.message) for each in found] == [True] * bool(said)
 
 
 def test_parts_of_a_folder_are_names_and_of_anything_else_arrays(tmp_path: Path) -> None:

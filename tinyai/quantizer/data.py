@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.errors import EnvironmentProblem, OptionError, TinyAIError
+from tinyai.errors import EnvironmentProblem, OptionError, TinyAIError, UsageWarning
 from tinyai.pictures import is_picture, pixels
 from tinyai.quantizer.params import Array
+from tinyai.report import safe
 from tinyai.stages import display, tracked
 from tinyai.tensor_spec import TensorSpec
 
@@ -277,3 +279,21 @@ def bar(samples: Iterable[Any], count: int | None, progress: bool) -> Iterator[I
         yield samples
         return
     yield track(samples, "calibrating", total=count, console=console)
+
+
+def tell_alike(samples: Mapping[int, Sample]) -> None:
+    """Warn of real inputs that are the same in all samples, or one number in the only one: ranges
+    fit nothing else. ``samples`` are those that are kept, by their numbers."""
+    first, others = [*samples.values()][:1], [*samples.values()][1:]
+    for name, value in (pair for sample in first for pair in sample.items()):
+        flat = value.reshape(-1)
+        one = flat.size > 1 and bool((flat == flat[0]).all())
+        same = all(np.array_equal(value, other[name]) for other in others)
+        if value.dtype.kind == "f" and same and (others or one):
+            told = UsageWarning(
+                f"calibration samples of {safe(name)}",
+                found=f"{flat[0]:.6g} everywhere" if one else f"{len(samples)} times the same",
+                allowed="what the model will see, in its variety",
+                hint="nothing, where the input is the same in every call",
+            )
+            warnings.warn(told, stacklevel=2)

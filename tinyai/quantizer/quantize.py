@@ -15,7 +15,7 @@ from tinyai.quantizer.activation_equalization import equalized
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration, Watch, merged
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.data import CalibrationError, Data, Sample
+from tinyai.quantizer.data import CalibrationError, Data, Sample, tell_alike
 from tinyai.quantizer.float_runner import FloatModel, Observed
 from tinyai.quantizer.layer_row import LayerRow
 from tinyai.quantizer.mixed import Mixed, Search, decibels_of
@@ -74,6 +74,7 @@ def quantized(
     if floats is None or not {*points.places()} <= {*floats.places}:
         floats = Observed.of(model, points)
     samples = [*calibration.first.items()][: SAMPLES + compared]
+    tell_alike(calibration.first)
     # Constants are fitted to the first, so that where there are enough others are shown.
     kept, shown = dict(samples[:SAMPLES]), dict(samples[max(0, len(samples) - compared) :])
     ranges = _Ranges(model.key(points.root), calibration)

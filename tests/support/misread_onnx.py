@@ -170,6 +170,12 @@ REFUSED: dict[str, tuple[Made, str]] = {
         ),
         "auto_pad SAME_UPPER and dilations",
     ),
+    "windows far from one another": (
+        lambda: model_of(
+            "AveragePool", IMAGE, kernel_shape=[1, 1], strides=[3, 5], auto_pad="SAME_UPPER"
+        ),
+        "auto_pad SAME_UPPER, strides [3, 5] far beyond the windows",
+    ),
     "an operator of one's own": (lambda: model_of("Relu", IMAGE, domain="mine"), "domain 'mine'"),
     "an attribute of another opset": (
         lambda: model_of("ReduceMean", IMAGE, opset=18, axes=[1]),

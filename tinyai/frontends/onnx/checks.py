@@ -145,7 +145,7 @@ def _check_attributes(model: Any) -> None:
             raise Fault(
                 f"{what}, a function of the file's own",
                 "operators of ONNX",
-                "onnx.inliner.inline_local_functions(model) before",
+                "onnx.inliner.inline_local_functions(model, convert_version=True) before",
             )
         for attribute in node.attribute:
             given = [*attribute.ints, *([attribute.i] if attribute.type == attribute.INT else [])]

@@ -15,6 +15,7 @@ from tinyai.errors import UnsupportedError
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.onnx.checks import check_external, check_model
 from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes
+from tinyai.frontends.onnx.functions import inlined
 from tinyai.frontends.onnx.operators import READERS
 from tinyai.frontends.onnx.reader import UNKNOWN, Reading
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
@@ -71,6 +72,7 @@ def read_whole(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
             old = opset < OLDEST
             hint = "onnx.version_converter.convert_version" if old else "pip install -U onnx"
             raise Fault(f"opset {opset}", f"{OLDEST} to {newest}, the newest of this onnx", hint)
+        model = inlined(model)
         check_asked(shapes, check_model(model))
         set_shapes(model, shapes)
         check_external(model, path.parent)

@@ -56,14 +56,16 @@ class WindowAttributes:
             return list(self.given)
         if self.auto == "VALID":
             return [0] * (2 * len(sizes))
-        wanted = [-(-size // stride) for size, stride in zip(sizes, self.strides, strict=True)]
-        total = [
-            max((count - 1) * stride + extent - size, 0)
-            for size, stride, extent, count in zip(
-                sizes, self.strides, self.extent, wanted, strict=True
-            )
-        ]
+        total = [max(lacking, 0) for lacking in self.lacking(sizes)]
         return _divided(total, more_after=self.auto == "SAME_UPPER")
+
+    def lacking(self, sizes: Sequence[int]) -> list[int]:
+        """By how much each dimension is too short for a window at every stride that begins in it;
+        negative where it is longer."""
+        return [
+            (-(-size // stride) - 1) * stride + extent - size
+            for size, stride, extent in zip(sizes, self.strides, self.extent, strict=True)
+        ]
 
     def pads_of_ceil(self, sizes: Sequence[int], pads: Sequence[int]) -> list[int]:
         """Pads that make as many whole windows as ``ceil_mode`` does: one that would begin behind
@@ -150,6 +152,11 @@ def pads_of_pool(
     if window.auto.startswith("SAME") and max(window.dilations, default=1) > 1:
         # ONNX's rule counts the dilation, ONNX Runtime 1.31 does not.
         site.refuse(f"auto_pad {window.auto} and dilations", "one of them", "explicit pads")
+    late = -2 if window.auto == "SAME_UPPER" else -3
+    if window.auto.startswith("SAME") and min(window.lacking(sizes), default=0) <= late:
+        # ONNX Runtime 1.31 begins later then than its convolutions do, and than ONNX's rule says.
+        found = f"auto_pad {window.auto}, strides {list(window.strides)} far beyond the windows"
+        site.refuse(found, "windows that lie closer", "explicit pads")
     pads = window.pads(sizes)
     counted = averages and bool(site.attr("count_include_pad", 0))
     if not site.attr("ceil_mode", 0):

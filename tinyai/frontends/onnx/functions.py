@@ -1,0 +1,75 @@
+"""Functions of a file's own, put in place of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tinyai.frontends.faults import Fault
+from tinyai.frontends.onnx.checks import DOMAINS
+
+# Operators of a model with its functions in place: more are no model's.
+MOST_OPERATORS = 200_000
+
+
+def inlined(model: Any) -> Any:
+    """The model without calls of functions; itself where it has none, or where one has the name of
+    an operator of ONNX's, which the checks refuse, as they do one of another opset.
+
+    Raises ``Fault`` for functions that call themselves, or are called without an end.
+    """
+    functions = {(each.domain, each.name): each for each in model.functions}
+    if not functions or any(domain in DOMAINS for domain, _ in functions):
+        return model
+    _require_few(model.graph, functions)
+    try:
+        from onnx.inliner import inline_local_functions
+    except ImportError:  # onnx before 1.15
+        return model
+    return inline_local_functions(model)
+
+
+def _require_few(graph: Any, functions: Mapping[tuple[str, str], Any]) -> None:
+    """Counts what is left of a graph without calls, each function once."""
+    counts: dict[tuple[str, str], int] = {}
+    open_: set[tuple[str, str]] = set()
+
+    def count(body: Any) -> int:
+        total = 0
+        for node in _nodes(body):
+            key = node.domain, node.op_type
+            if key in functions and key not in counts:
+                if key in open_:
+                    raise Fault(f"function {node.op_type!r} that calls itself", "one that ends")
+                _require_arguments(node, functions[key])
+                open_.add(key)
+                counts[key] = count(functions[key])
+            elif key in functions:
+                _require_arguments(node, functions[key])
+            total += counts.get(key, 1)
+            if total > MOST_OPERATORS:
+                raise Fault(
+                    f"functions of more than {MOST_OPERATORS} operators", "fewer, all in place"
+                )
+        return total
+
+    count(graph)
+
+
+def _require_arguments(node: Any, function: Any) -> None:
+    for what, given, named in (
+        ("inputs", node.input, function.input),
+        ("outputs", node.output, function.output),
+    ):
+        if len(given) > len(named):
+            found = f"call {node.name!r} of function {node.op_type!r} with {len(given)} {what}"
+            raise Fault(found, f"{len(named)}, as the function has")
+
+
+def _nodes(body: Any) -> Iterator[Any]:
+    """The nodes of a graph or function, and of the graphs inside of them."""
+    for node in body.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _nodes(inner)

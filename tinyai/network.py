@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tinyai.c_reserved import is_reserved
 from tinyai.codegen.c import identifier
 from tinyai.codegen.kernels import Kernel
-from tinyai.codegen.reserved import is_reserved
 from tinyai.errors import OptionError
 from tinyai.ir import Array, DType, Graph, QParams, Type, verify
 from tinyai.reference import run_graph

@@ -70,6 +70,19 @@ def test_a_library_does_not_wait_for_the_header(
     assert all(map(np.array_equal, found, expected))
 
 
+def test_a_library_has_the_same_bytes_with_nothing_kept_and_with_all(
+    tmp_path: Path, kept: Path
+) -> None:
+    network, made = network_of_graph(small_network()), tmp_path / "net.so"
+    contents = []
+    for _ in range(2):
+        write_library(network, made, HERE, Toolchain("gcc"))
+        contents.append(made.read_bytes())
+    assert len([*kept.glob("*.gch")]) == 1
+    assert [*(kept.parent / "functions").glob("*.o")]
+    assert contents[0] == contents[1]
+
+
 def test_what_fails_does_not_wait_for_the_header(
     slow: Toolchain, tmp_path: Path, kept: Path
 ) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 
 from tinyai._version import __version__
 from tinyai.backend import Compiled, compile_graph
+from tinyai.c_reserved import is_reserved
 from tinyai.codegen.borders import with_borders
 from tinyai.codegen.c import C_TYPES, comment_text, literal
 from tinyai.codegen.concatenate_in_place import plan_in_place
 from tinyai.codegen.lowered import Lowered
-from tinyai.codegen.reserved import is_reserved
 from tinyai.codegen.templates import render, tidy
 from tinyai.errors import OptionError
 from tinyai.frontends.model import Source, read_network, target_for

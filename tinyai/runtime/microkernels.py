@@ -27,7 +27,7 @@ def objects_of(microkernels: Sequence[Microkernel], jobs: CompilerJobs) -> list[
     keys = {hashlib.sha256(key.encode()).hexdigest(): each for key, each in keys.items()}
     kept = kept_objects(KIND, keys) if identity else {}
     objects = list[Future[Path]]()
-    for number, content in enumerate(dict.fromkeys(kept.values())):
+    for number, content in enumerate(dict.fromkeys(kept[key] for key in keys if key in kept)):
         objects.append(pool.submit(_written, folder / f"kept_{number}.o", content))
     missing = {key: each for key, each in keys.items() if key not in kept}
     for number, part in enumerate(_parts(missing, cpus_here())):

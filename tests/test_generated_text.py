@@ -93,6 +93,7 @@ SEARCHED = {
     "checking/onnxruntime.py": {"node.op_type": "an operator of a model file"},
 }
 REGULAR_EXPRESSIONS = {
+    "c_reserved.py": "a name that a network is to have",
     "codegen/templates.py": "empty lines that a template's conditions leave, while it is rendered",
     "frontends/executorch/static.py": "paths in a list of files",
     "frontends/relay/text.py": "Relay's text",

@@ -100,8 +100,19 @@ def test_a_function_is_what_it_is_made_of(
             ],
             "functions of more than 200000 operators",
         ),
+        (
+            call("F0", "c", "r"),
+            [
+                *(
+                    function(f"F{n}", [call(f"F{n + 1}", "a", "m"), call(f"F{n + 1}", "m", "b")])
+                    for n in range(40)
+                ),
+                function("F40", []),
+            ],
+            "functions of more than 200000 operators",
+        ),
     ],
-    ids=["recursion", "in turns", "inputs", "of another opset", "empty", "many"],
+    ids=["recursion", "in turns", "inputs", "of another opset", "empty", "many", "many of nothing"],
 )
 def test_a_function_that_is_none_is_refused(
     node: NodeProto, functions: Sequence[FunctionProto], said: str, tmp_path: Path

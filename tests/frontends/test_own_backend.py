@@ -259,6 +259,21 @@ def test_a_command_takes_the_back_end_of_a_file(
     assert said in result.output
 
 
+def test_a_file_that_is_divided_has_its_composites_in_a_region(magnitudes: Path) -> None:
+    model = onnx.load(magnitudes / "abs.onnx")
+    (result,) = model.graph.output
+    model.graph.node.append(helper.make_node("BitwiseNot", [result.name], ["not"], name="host"))
+    model.graph.output.append(helper.make_tensor_value_info("not", onnx.TensorProto.INT8, (7, 9)))
+    model.opset_import[0].version = 18
+    onnx.save(model, magnitudes / "abs.onnx")
+    backend = backend_of_file(magnitudes / "own.py")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = tinyai.explain(magnitudes / "abs.onnx", backend=backend)
+    assert [row.operator for row in report.host] == ["BitwiseNot"]
+    assert [row.composites for row in report.regions] == [(("magnitude", 1),)]
+
+
 def test_a_model_and_a_package_have_the_back_end_of_ones_own(magnitudes: Path) -> None:
     file, data = magnitudes / "abs.onnx", np.load(magnitudes / "x.npy")
     backend = backend_of_file(magnitudes / "own.py")

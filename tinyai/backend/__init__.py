@@ -14,6 +14,7 @@ from tinyai.backend.pipeline import (
     kept,
     lower,
     prepare,
+    tell_unused,
     with_useful_threads,
     write,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "lower",
     "prepare",
     "preprocess_with",
+    "tell_unused",
     "whole_source",
     "with_useful_threads",
     "write",

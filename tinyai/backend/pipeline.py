@@ -78,13 +78,11 @@ def compile_graph(
     go before the kernel table's; ``states`` are ``emit``'s.
 
     Raises ``UnsupportedError`` or ``LimitError``; ``OptionError`` for a tuning file that is no such
-    does not fit; ``DefectError`` for whatever else goes wrong. Warns of ``kernels`` of which none
-    serves a layer.
+    or does not fit; ``DefectError`` for whatever else goes wrong.
     """
     target = Target.of(target)
     with owning_faults(f"the code of {graph.name}"):
         chosen = choose(graph, target, kernels)
-        _tell_unused(chosen, kernels)
         useful = with_useful_threads(chosen, target)
         compiled = write(
             chosen, useful, abi=abi, hooked=hooked, ports_in_arena=ports_in_arena, states=states
@@ -93,11 +91,12 @@ def compile_graph(
     return compiled
 
 
-def _tell_unused(chosen: Lowered, kernels: Sequence[Kernel]) -> None:
-    served = [each.kernel for rows in chosen.variants.values() for each in rows.values()]
+def tell_unused(compiled: Compiled, kernels: Sequence[Kernel]) -> None:
+    """Warn of kernels of one's own of which none serves a layer of a whole network."""
+    served = [each.kernel for rows in compiled.chosen.variants.values() for each in rows.values()]
     if kernels and not any(kernel in served for kernel in kernels):
         told = UsageWarning(
-            f"the kernels of one's own serve no layer of {chosen.name}",
+            f"the kernels of one's own serve no layer of {compiled.chosen.name}",
             found=", ".join(kernel.name for kernel in kernels),
             allowed="one that takes a layer's operator, types and shapes",
             hint="tinyai bench --json has the kernel of each layer, and why no other served it",

@@ -28,7 +28,6 @@ from tinyai.stages import stage, tracked
 if TYPE_CHECKING:
     from tinyai.ir import Graph
     from tinyai.model_file import FileOptions
-    from tinyai.runtime.tuner import MeasuredLayer
     from tinyai.target import Target
 
 
@@ -66,7 +65,13 @@ def tune(
     that a run that was stopped goes on.
     """
     asked = asked.for_model(file)
-    measured = _measured(file, output, asked, reading, backend, seconds)
+    graphs = _graphs(file, asked, reading, backend)
+    from tinyai.own import own_of
+    from tinyai.runtime.tuner import tune_layers
+
+    with stage("measure"):
+        kernels = own_of(backend).kernels
+        measured = tune_layers(graphs, output, seconds=seconds, kernels=kernels, track=tracked)
     tell_rounding(file, asked, aside=as_json)
     if as_json:
         print_json([dataclasses.asdict(each) for each in measured])
@@ -78,23 +83,6 @@ def tune(
         note(f"{output} has every layer that leaves a choice")
     if not as_json:
         next_steps(("tinyai", "compile", file, "--tuning", output, "-o", "net.so"))
-
-
-def _measured(
-    file: str,
-    output: Path,
-    asked: RequestedTarget,
-    reading: FileOptions,
-    backend: str,
-    seconds: float,
-) -> tuple[MeasuredLayer, ...]:
-    from tinyai.own import own_of
-
-    graphs, own = _graphs(file, asked, reading, backend), own_of(backend)
-    from tinyai.runtime.tuner import tune_layers
-
-    with stage("measure"):
-        return tune_layers(graphs, output, seconds=seconds, kernels=own.kernels, track=tracked)
 
 
 def _graphs(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyai._version import __version__
-from tinyai.backend import Compiled, compile_graph
+from tinyai.backend import Compiled, compile_graph, tell_unused
 from tinyai.c_reserved import is_reserved
 from tinyai.codegen.borders import with_borders
 from tinyai.codegen.c import C_TYPES, comment_text, literal
@@ -113,6 +113,7 @@ def package_of(
         kernels=network.kernels,
         states=[state.value for state in network.states],
     )
+    tell_unused(compiled, network.kernels)
     inputs = _sample(network, sample)
     runs = RUNS_WITH_STATE if network.states else 1
     *_, results = network.run([inputs] * runs)

@@ -22,7 +22,7 @@ def first_header(
     toolchain: Toolchain,
     header: str,
     folder: Path,
-    started: Callable[[subprocess.Popen[bytes]], object] = id,
+    started: Callable[[subprocess.Popen[bytes]], None] | None = None,
 ) -> list[str]:
     """Options of gcc that make a C file begin with ``header``, which it includes anyway, as it is
     kept in the user's cache; none where that is not possible. ``folder`` is a temporary one;
@@ -43,7 +43,8 @@ def first_header(
         command = [*words, "-fPIC", "-x", "c-header", "-o", str(place), str(text)]
         quiet = subprocess.DEVNULL
         with subprocess.Popen(command, stdout=quiet, stderr=quiet, process_group=0) as process:
-            started(process)
+            if started is not None:
+                started(process)
         if process.returncode != 0:
             raise OSError(f"{words[0]} ended with {process.returncode}")
 

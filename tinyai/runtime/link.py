@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyai._version import __version__
-from tinyai.backend import Compiled, compile_graph
+from tinyai.backend import Compiled, compile_graph, tell_unused
 from tinyai.codegen.apart import body_of, constants_of, digest, microkernels_of
 from tinyai.codegen.c_source import CSource, Microkernel
 from tinyai.codegen.lowered import ALIGNMENT
@@ -58,6 +58,7 @@ def write_library(
                 kernels=network.kernels,
                 states=[state.value for state in network.states],
             )
+        tell_unused(compiled, network.kernels)
         source = compiled.source
         with stage("C compiler"):
             facts = jobs.folder / "facts.c"

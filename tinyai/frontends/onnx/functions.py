@@ -30,7 +30,7 @@ def inlined(model: Any) -> Any:
 
 
 def _require_few(graph: Any, functions: Mapping[tuple[str, str], Any]) -> None:
-    """Counts what is left of a graph without calls, each function once."""
+    """Counts the operators and calls in a graph, and in what it calls; each function once."""
     counts: dict[tuple[str, str], int] = {}
     open_: set[tuple[str, str]] = set()
 
@@ -38,15 +38,14 @@ def _require_few(graph: Any, functions: Mapping[tuple[str, str], Any]) -> None:
         total = 0
         for node in _nodes(body):
             key = node.domain, node.op_type
+            if key in functions:
+                _require_arguments(node, functions[key])
             if key in functions and key not in counts:
                 if key in open_:
                     raise Fault(f"function {node.op_type!r} that calls itself", "one that ends")
-                _require_arguments(node, functions[key])
                 open_.add(key)
                 counts[key] = count(functions[key])
-            elif key in functions:
-                _require_arguments(node, functions[key])
-            total += counts.get(key, 1)
+            total += 1 + counts.get(key, 0)
             if total > MOST_OPERATORS:
                 raise Fault(
                     f"functions of more than {MOST_OPERATORS} operators", "fewer, all in place"

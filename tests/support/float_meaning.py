@@ -2,7 +2,7 @@
 
 Nothing of ``tinyai/ops`` is used, so that a fault of a reference shows. ``MEANING`` has a function
 for each operator: of its attributes and of its operands' values. Among the attributes are the
-result's ``shape``, and ``parts``, how many tensors the result is, which a call has as its types.
+result's ``shape``, and ``parts``, those of all tensors of the result, which are a call's types.
 """
 
 from __future__ import annotations
@@ -91,13 +91,14 @@ def _conv_transpose(attrs: Attributes, data: Array, weight: Array) -> Array:
     kernels = _weights(weight, attrs["weight_layout"], "IOHW")
     (n, channels, height, width), (_, outer, rows, columns) = images.shape, kernels.shape
     down, across = attrs["strides"]
+    apart = attrs["dilation"]
     more = attrs["output_padding"]
     whole = np.zeros(
         (
             n,
             groups * outer,
-            (height - 1) * down + rows + more[0],
-            (width - 1) * across + columns + more[1],
+            (height - 1) * down + (rows - 1) * apart[0] + 1 + more[0],
+            (width - 1) * across + (columns - 1) * apart[1] + 1 + more[1],
         )
     )
     images = images.reshape(n, groups, channels // groups, height, width)
@@ -105,8 +106,9 @@ def _conv_transpose(attrs: Attributes, data: Array, weight: Array) -> Array:
     for i, j in itertools.product(range(rows), range(columns)):
         part = np.einsum("ngchw,gco->ngohw", images, kernels[..., i, j])
         part = part.reshape(n, -1, height, width)
-        ends = i + (height - 1) * down + 1, j + (width - 1) * across + 1
-        whole[:, :, i : ends[0] : down, j : ends[1] : across] += part
+        y, x = i * apart[0], j * apart[1]
+        ends = y + (height - 1) * down + 1, x + (width - 1) * across + 1
+        whole[:, :, y : ends[0] : down, x : ends[1] : across] += part
     top, left, bottom, right = attrs["padding"]
     cut = whole[:, :, top : whole.shape[2] - bottom, left : whole.shape[3] - right]
     return _from_images(cut, attrs["layout"])
@@ -219,6 +221,11 @@ def _space_to_depth(attrs: Attributes, data: Array) -> Array:
     return _from_images(parts.reshape(shape), attrs["layout"])
 
 
+def _split(attrs: Attributes, data: Array) -> tuple[Array, ...]:
+    sizes = [shape[attrs["axis"]] for shape in attrs["parts"]]
+    return tuple(np.split(data, np.cumsum(sizes)[:-1], axis=attrs["axis"]))
+
+
 def _take(attrs: Attributes, data: Array, indices: Array) -> Array:
     axis = attrs["axis"]
     size = data.size if axis is None else data.shape[axis]
@@ -292,7 +299,7 @@ MEANING: dict[str, Meaning] = {
     "max": _reduction(np.max),
     "min": _reduction(np.min),
     "concatenate": lambda attrs, parts: np.concatenate(parts, axis=attrs["axis"]),
-    "split": lambda attrs, x: tuple(np.split(x, attrs["parts"], axis=attrs["axis"])),
+    "split": _split,
     "reshape": lambda attrs, x: x.reshape(attrs["shape"]),
     "transpose": lambda attrs, x: x.transpose(attrs["axes"]),
     "strided_slice": _strided_slice,
@@ -345,6 +352,6 @@ def _evaluated(expr: Expr, operands: list[Any]) -> Any:
         case Call(op="dequantize"):
             return dequantized(expr, *operands)
         case Call():
-            types = {"shape": expr.types[0].shape, "parts": len(expr.types)}
+            types = {"shape": expr.types[0].shape, "parts": [of.shape for of in expr.types]}
             return MEANING[expr.op]({**expr.attrs, **types}, *operands)
     raise TypeError(f"no meaning is known of {expr!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -137,4 +138,6 @@ def _model_of(
         return FileModel(read_file(file, options)), None
     options.require_only(("input_shapes",), "an .onnx file")
     whole = read_whole(file, options.input_shapes)
+    if whole.widened is not None:
+        warnings.warn(whole.widened, stacklevel=3)
     return FileModel(whole.source), whole

@@ -161,6 +161,8 @@ def _array(where: str, of: TensorSpec, value: Any) -> Array:
         raise CalibrationError(
             f"shape of {of.name} in {where}", found=list(array.shape), allowed=list(of.shape)
         )
+    if (array.dtype.name, of.dtype) == ("float16", "float32"):  # which loses nothing
+        array = array.astype(np.float32)
     if array.dtype != of.dtype:
         raise CalibrationError(
             f"dtype of {of.name} in {where}",

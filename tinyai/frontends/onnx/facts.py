@@ -308,15 +308,19 @@ def check_value(value: Any, what: str) -> None:
     check_shape(f"{what} {value.name!r}", known, bytes_of(kind) if kind else 0)
 
 
+# Of bfloat16 and what is smaller, by TensorProto's numbers: numpy has no such types, older versions
+# of onnx do not name all of them, and tell of float32 in their place.
+_BITS = {16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2}
+
+
 def bytes_of(kind: int) -> float:
     """Bytes of an element of one of TensorProto's types, 0 for others."""
     import onnx
 
     if kind not in onnx.TensorProto.DataType.values() or kind == onnx.TensorProto.UNDEFINED:
         return 0
-    # UINT4, INT4 and FLOAT4E2M1, which older versions of onnx do not name.
-    if kind in (21, 22, 23):
-        return 0.5
+    if kind in _BITS:
+        return _BITS[kind] / 8
     return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)
 
 

@@ -36,7 +36,7 @@ def _require_few(graph: Any, functions: Mapping[tuple[str, str], Any]) -> None:
 
     def count(body: Any) -> int:
         total = 0
-        for node in _nodes(body):
+        for node in nodes_of(body):
             key = node.domain, node.op_type
             if key in functions:
                 _require_arguments(node, functions[key])
@@ -65,10 +65,15 @@ def _require_arguments(node: Any, function: Any) -> None:
             raise Fault(found, f"{len(named)}, as the function has")
 
 
-def _nodes(body: Any) -> Iterator[Any]:
-    """The nodes of a graph or function, and of the graphs inside of them."""
+def graphs_of(body: Any) -> Iterator[Any]:
+    """A graph or function, and the graphs inside of it."""
+    yield body
     for node in body.node:
-        yield node
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _nodes(inner)
+                yield from graphs_of(inner)
+
+
+def nodes_of(body: Any) -> Iterator[Any]:
+    """The nodes of a graph or function, and of the graphs inside of it."""
+    return (node for graph in graphs_of(body) for node in graph.node)

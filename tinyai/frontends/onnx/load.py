@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.errors import UnsupportedError
+from tinyai.errors import UnsupportedError, UsageWarning
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.onnx.checks import check_external, check_model
 from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes
 from tinyai.frontends.onnx.functions import inlined
+from tinyai.frontends.onnx.halves import in_float32
 from tinyai.frontends.onnx.operators import READERS
 from tinyai.frontends.onnx.reader import UNKNOWN, Reading
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
@@ -36,11 +37,13 @@ OLDEST = 10
 
 @dataclass(frozen=True, eq=False)
 class OnnxFile:
-    """A file that was read: ``exprs`` are those of its values, by name in the order of the file."""
+    """A file that was read: ``exprs`` are those of its values, by name in the order of the file.
+    ``widened`` says of which floats it was, before they were made float32."""
 
     source: SourceModel
     proto: Any
     exprs: Mapping[str, Expr]
+    widened: UsageWarning | None
 
 
 def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") -> SourceModel:
@@ -77,6 +80,7 @@ def read_whole(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
         set_shapes(model, shapes)
         check_external(model, path.parent)
         onnx.load_external_data_for_model(model, str(path.parent))
+        widened = in_float32(model)
         reading = Reading(model, READERS, opset)
         outputs = {value.name: _output(reading, value) for value in model.graph.output}
         readers = readers_of(outputs.values())
@@ -91,7 +95,7 @@ def read_whole(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
             language(),
             _folded,
         )
-        return OnnxFile(source, model, reading.exprs)
+        return OnnxFile(source, model, reading.exprs, widened)
 
 
 def _output(reading: Reading, value: Any) -> Expr:

@@ -7,6 +7,7 @@ depend on constants alone, and the walk over a file.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -268,7 +269,11 @@ class Reading:
         made = sum(math.prod(dim or 0 for dim in of.shape) for of in types)
         if made > max(largest, MOST_FOLDED):
             return None
-        results = evaluated(node, operands, self.facts.opset)
+        try:
+            results = evaluated(node, operands, self.facts.opset)
+        except Exception as error:  # of what its reference does not compute, or not of such values
+            found = f"{type(error).__name__}: {error}"
+            raise Refusal("constant", found, "what ONNX's reference computes") from error
         for value, of in zip(results, types, strict=True):
             same = (value.shape, value.dtype.name) == (of.shape, of.dtype)
             require(same, "constant", f"{value.dtype.name}{value.shape}", f"{of}, as ONNX says")
@@ -409,5 +414,6 @@ def evaluated(node: Any, operands: Mapping[str, Array | None], opset: int) -> li
     )
     graph = helper.make_graph([node], "constant", first, last)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the reference asks of numpy is not the user's
         return [np.asarray(each) for each in ReferenceEvaluator(model).run(None, dict(operands))]

@@ -1,0 +1,104 @@
+"""The test cases that come with the package onnx, of nearly every operator: read as they mean, or
+refused; and with pairs around them ONNX Runtime's own integers, or refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests.support.float_meaning import MEANING, evaluated
+from tests.support.onnx_backend_tests import Case, Paired, cases, paired
+from tinyai.errors import BoundaryError, TinyAIError
+from tinyai.frontends.files import network_of_file, read_file
+from tinyai.ir import Array
+from tinyai.reference import run_graph
+from tinyai.source import Call, post_order
+from tinyai.target import Target
+
+# Of a float32 result, beside its size.
+NEAR = 1e-3
+PARTS = 24
+DTYPES = ("uint8", "int8")
+
+
+def is_near(found: Array, wanted: Array) -> bool:
+    if found.shape != wanted.shape:
+        return False
+    if wanted.dtype.kind != "f":
+        return bool(np.array_equal(found, wanted))
+    return bool(np.allclose(found, wanted, rtol=NEAR, atol=NEAR, equal_nan=True))
+
+
+def read_as(case: Case) -> str:
+    """What becomes of a case: it is read as it means, or wrong, or not read, or not to the end."""
+    try:
+        model = read_file(case.file)
+    except TinyAIError:
+        return "refused"
+    calls = [each for each in post_order(model.result) if isinstance(each, Call)]
+    if not {call.op for call in calls} <= {*MEANING, "dequantize"}:
+        return "partly read"
+    given, wanted = case.tensors()
+    known = {end.expr: _exact(given[end.name]) for end in model.inputs}
+    with np.errstate(all="ignore"):
+        values = evaluated(model.result, known)
+    found = [np.asarray(values[end.expr]) for end in model.outputs]
+    return "right" if all(map(is_near, found, wanted)) else "wrong"
+
+
+def _exact(value: Array) -> Array:
+    return value.astype(np.float64) if value.dtype == np.float32 else value
+
+
+# Integers that divide are refused by name: the vocabulary's divide is of floats.
+INTEGERS_DIVIDED = {"test_div_uint8"}
+
+
+def test_models_of_onnx_mean_what_onnx_says() -> None:
+    found = {case.folder.name: read_as(case) for case in cases()}
+    assert {name for name, how in found.items() if how == "wrong"} == INTEGERS_DIVIDED
+    assert Counter(found.values())["right"] > 290  # 302 of onnx 1.18
+
+
+def integers_of(case: Case, folder: Path, dtype: str) -> Counter[str]:
+    """How many of a case's ways are ``equal``, or ``refused``, or "a way: how many steps off"."""
+    counts: Counter[str] = Counter()
+    for number, made in enumerate(paired(case, dtype)):
+        file = folder / "model.onnx"
+        onnx.save(made.model, file)
+        try:
+            network = network_of_file(file, Target(rounding="onnx"))
+        except BoundaryError:
+            counts["refused"] += 1
+            continue
+        ours = run_graph(network.graph, [made.inputs[port.name] for port in network.inputs])
+        theirs = by_onnx_runtime(made)
+        equal = all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        counts["equal" if equal else f"{case.folder.name} {number} {dtype}"] += 1
+    return counts
+
+
+def by_onnx_runtime(made: Paired) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(made.model.SerializeToString(), options)
+    return [np.asarray(each) for each in session.run(None, dict(made.inputs))]
+
+
+def require_equal(some: list[Case], folder: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for number, case in enumerate(some):
+        counts += integers_of(case, folder, DTYPES[number % len(DTYPES)])
+    assert counts.keys() <= {"equal", "refused"}, counts
+    return counts
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_with_pairs_they_have_onnx_runtimes_integers(part: int, tmp_path: Path) -> None:
+    """844 are equal of onnx 1.18, and 3,206 refused, most of which ONNX Runtime runs as floats."""
+    assert require_equal(cases()[part::PARTS], tmp_path)["equal"] > 5

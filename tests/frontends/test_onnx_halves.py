@@ -50,7 +50,7 @@ def written(kind: int, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "kind, name", [(HALF, "float16"), (BFLOAT, "bfloat16"), (DOUBLE, "float64")]
+    ("kind", "name"), [(HALF, "float16"), (BFLOAT, "bfloat16"), (DOUBLE, "float64")]
 )
 def test_they_become_the_file_that_floats_become(kind: int, name: str, tmp_path: Path) -> None:
     samples = [{"image": each.astype(np.float32)} for each in SAMPLES]

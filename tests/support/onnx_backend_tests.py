@@ -19,10 +19,8 @@ from tinyai.ir import Array
 FOLDER = Path(onnx.__file__).parent / "backend/test/data/node"
 OPSET = 13  # from which on pairs have an axis
 STEPS = 255
-NUMPYS = {
-    getattr(TensorProto, name)
-    for name in "FLOAT16 FLOAT DOUBLE BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split()
-}
+INTEGERS = [f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
+NUMPYS = {getattr(TensorProto, name) for name in ("FLOAT16", "FLOAT", "DOUBLE", "BOOL", *INTEGERS)}
 
 
 def _tensor(file: Path) -> Array:

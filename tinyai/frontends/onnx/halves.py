@@ -1,4 +1,4 @@
-"""Float models of float16, bfloat16 or float64, as float32: for the quantizer they are no others."""
+"""Float models of float16, bfloat16 or float64, as those of float32 that the quantizer knows."""
 
 from __future__ import annotations
 

@@ -117,7 +117,11 @@ def test_what_has_no_code_is_written_and_not_compared(inside: Path) -> None:
     told = run("quantize model.onnx --calibrate samples.npz --float-last -o int8.onnx")
     assert told.exit_code == 0, told.output
     assert "left in float: Gemm '/dense/Gemm'" in told.stdout
-    assert "not compared with ONNX Runtime:" in told.stdout
+    assert "not compared with tinyai's code:" in told.stdout
+    noise = re.search(r"result 0 in ONNX Runtime: SQNR (\S+) dB", told.stdout)
+    assert noise is not None
+    assert float(noise[1]) > 25
+    assert "tinyai explain int8.onnx" in told.output
     assert (inside / "int8.onnx").exists()
 
 

@@ -25,6 +25,7 @@ MODELS = 1000
 MANY = 4000
 # What no reader of files makes of floats, or what other tests are of.
 ELSEWHERE = {"cast", "divide", "floor", "ceil", "function", "quantize", "dequantize", "resize2d"}
+ELSEWHERE |= {"interpolate2d", "argmax", "argmin"}
 LEAST = 3
 
 

@@ -202,12 +202,6 @@ def test_a_model_has_several_results_and_one_that_is_its_input(tmp_path: Path) -
         np.testing.assert_allclose(made, wanted, atol=0.2)
 
 
-def test_operators_that_are_not_read_are_refused_by_name(tmp_path: Path) -> None:
-    file, _ = written(tmp_path, [CONV, helper.make_node("Det", ["c"], ["y"], name="d")])
-    with pytest.raises(OptionError, match="Det"):
-        tinyai.quantize_file(file, images())
-
-
 def test_states_and_names_that_two_inputs_have_are_refused() -> None:
     model = read_file(DIGITS)
     for wrong in (

@@ -175,7 +175,7 @@ def test_options_of_another_operator_are_refused(tmp_path: Path) -> None:
     [
         ("LOG_SOFTMAX", "TFLite's arithmetic of: LOG_SOFTMAX"),
         ("RSQRT", "zero point of RSQRT's input: 3"),
-        ("DENSIFY", "weights: sparse"),
+        ("DENSIFY", "weights: computed at run time"),
         ("NEG", "type: int8"),
     ],
 )

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tinyai.frontends.relay.quantize import Quantized
     from tinyai.frontends.whole import SourceModel
     from tinyai.quantizer.config import QuantConfig
+    from tinyai.quantizer.data import Sample
     from tinyai.quantizer.mixed import Mixed
     from tinyai.quantizer.report import QuantReport
 
@@ -196,7 +197,7 @@ def quantize(
 
         require_place(plot)
     quantizing = dataclasses.replace(quantizing, rank=rank)
-    differences = ""
+    differences, is_whole = "", True
     if check_model(model) in RELAY_TEXT or (output and output.suffix == ".relay"):
         report = relay_quantized(model, calibrate, output, quantizing, reading).report
     else:
@@ -205,7 +206,7 @@ def quantize(
         if output is not None:
             with stage("write"):
                 quantized.save(output)
-            differences = _differences(output, calibrate, quantizing.compared)
+            differences, is_whole = _differences(output, calibrate, quantized)
     if plot is not None:
         report.plot(plot)
     if html is not None:
@@ -218,11 +219,13 @@ def quantize(
     if differences:
         click.echo(differences, err=as_json)
     if output is not None and not as_json:
-        next_steps(("tinyai", "compile", output, "-o", output.with_suffix(".so")))
+        compiled = ("compile", output, "-o", output.with_suffix(".so"))
+        next_steps(("tinyai", *(compiled if is_whole else ("explain", output))))
 
 
-def _differences(file: Path, calibrate: str, count: int) -> str:
-    """How a quantized .onnx file in ONNX Runtime differs from tinyai's code, on so many samples."""
+def _differences(file: Path, calibrate: str, quantized: QuantizedFile) -> tuple[str, bool]:
+    """How a quantized .onnx file in ONNX Runtime differs from tinyai's code, on the samples of the
+    report; where not all of it becomes code (False), from the float model."""
     import numpy as np
 
     from tinyai.checking.check import check
@@ -230,16 +233,36 @@ def _differences(file: Path, calibrate: str, count: int) -> str:
     from tinyai.frontends.onnx.float_model import FileModel
     from tinyai.quantizer.data import Samples
 
-    inputs = FileModel(read_file(file)).inputs
+    inputs, count = FileModel(read_file(file)).inputs, quantized.report.compared
+    samples = [*itertools.islice(Samples(calibrate, inputs), count)]
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         given = []
-        for number, sample in enumerate(itertools.islice(Samples(calibrate, inputs), count)):
+        for number, sample in enumerate(samples):
             given.append(Path(folder) / f"{number}.npz")
             np.savez(given[-1], **sample)
         try:
-            return str(check(file, samples=0, inputs=given))
+            return str(check(file, samples=0, inputs=given)), True
         except BoundaryError as error:
-            return f"not compared with ONNX Runtime: {error}"
+            rows = _in_onnx_runtime(file, quantized, samples)
+            told = str(error).partition("\n\n")[0]  # without the report
+            return f"not compared with tinyai's code: {told}\n{rows}", False
+
+
+def _in_onnx_runtime(file: Path, quantized: QuantizedFile, samples: Sequence[Sample]) -> str:
+    """How far the results of a quantized .onnx file are from those of the float model."""
+    from tinyai.checking.onnxruntime import OnnxRuntimeOracle
+    from tinyai.quantizer.report import output_row
+
+    floats = quantized.floats.runner(quantized.floats.root)
+    names = [each.name for each in quantized.floats.inputs]
+    wanted = [floats.run(sample) for sample in samples]
+    oracle = OnnxRuntimeOracle(file, names)
+    found = oracle.results([tuple(sample[name] for name in names) for sample in samples])
+    columns = zip(zip(*wanted, strict=True), zip(*found, strict=True), strict=True)
+    return "\n".join(
+        f"result {n} in ONNX Runtime: {output_row('', *both).of_samples(len(samples))}"
+        for n, both in enumerate(columns)
+    )
 
 
 _STAGE = "ranges, pairs and the report"

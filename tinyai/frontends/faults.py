@@ -27,7 +27,8 @@ def check_shape(what: str, shape: Sequence[int], item: float) -> int:
     Raises ``Fault`` for a negative dimension and for more than ``LARGEST`` bytes or elements.
     """
     if any(dim < 0 for dim in shape):
-        raise Fault(f"{what} of shape {shown(shape)}", "dimensions of 0 and more")
+        hint = f"larger --input-shapes, where they were asked for; else {_AGAIN}"
+        raise Fault(f"{what} of shape {shown(shape)}", "dimensions of 0 and more", hint)
     count = math.prod(shape)  # of a hostile file perhaps too large for a float
     if count > LARGEST or count * item > LARGEST:
         raise Fault(

@@ -39,10 +39,12 @@ class QuantizeKeywords(TypedDict, total=False):
 @dataclass(frozen=True, eq=False)
 class QuantizedFile:
     """``model`` has quantize and dequantize around its operators: ``tinyai.compile`` takes it, and
-    whatever else takes a model. ``report`` says what was lost where."""
+    whatever else takes a model. ``report`` says what was lost where, ``floats`` is the model
+    before."""
 
     model: SourceModel
     report: QuantReport
+    floats: FileModel = field(repr=False)
     _result: Result = field(repr=False)
     _file: OnnxFile | None = field(repr=False)
 
@@ -87,7 +89,7 @@ def quantize_file(
     """
     model, onnx_file = _model_of(file, FileOptions(input_shapes, signature))
     result = quantized(model, calibration, config or QuantConfig(), **asked)
-    return QuantizedFile(model.quantized(result.root), result.report, result, onnx_file)
+    return QuantizedFile(model.quantized(result.root), result.report, model, result, onnx_file)
 
 
 def calibrate_file(
@@ -133,11 +135,12 @@ def _model_of(
 
     from tinyai.frontends.onnx.float_model import FileModel
     from tinyai.frontends.onnx.load import read_whole
+    from tinyai.frontends.onnx.quantized import OLDEST
 
     if kind != ".onnx":
         return FileModel(read_file(file, options)), None
     options.require_only(("input_shapes",), "an .onnx file")
-    whole = read_whole(file, options.input_shapes)
+    whole = read_whole(file, options.input_shapes, OLDEST)
     if whole.widened is not None:
         warnings.warn(whole.widened, stacklevel=3)
     return FileModel(whole.source), whole

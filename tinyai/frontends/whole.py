@@ -95,13 +95,13 @@ def unread(
     operator: str,
     types: tuple[SourceType, ...],
     args: tuple[Expr, ...],
-    refusal: Refusal,
+    why: Refusal | Unread,
     name: str = "",
 ) -> Call:
     """A call that stands for an operator that a reader refuses, by the file's name of it."""
     return Call(
         types,
-        origin=Unread(refusal),
+        origin=why if isinstance(why, Unread) else Unread(why),
         op=f"unread {operator}",  # no name of the vocabulary's
         load_attrs=dict,
         load=lambda: args,

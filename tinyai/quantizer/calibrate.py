@@ -15,6 +15,7 @@ from tinyai.quantizer.folding import Folding
 from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples
+from tinyai.report import safe
 
 # Samples that the report compares.
 COMPARED = 8
@@ -34,9 +35,10 @@ def points_of(model: FloatModel, config: QuantConfig) -> Points:
     points = Points(root, config, model.fold, sources=sources)
     if not points.points:
         inputs = "; ".join(f"{each.name}: {each}" for each in model.inputs)
+        left = "".join(f"; {safe(str(each), 160)}" for each in points.left[:2])
         raise OptionError(
             "model to quantize",
-            found=f"no float operator with integers, of inputs {inputs}",
+            found=f"no float operator with integers, of inputs {inputs}{left}",
             allowed="a float model, some of whose operators are quantized",
             hint="a model that is quantized already goes to tinyai.build as it is; QuantConfig's "
             "operators and float_... leave others in float",

@@ -131,6 +131,8 @@ class Channels:
             if axes != {axis} or call.attrs["axis"] % len(call.type.shape) != axis:
                 return None
             numbers = np.concatenate([self.numbers[each] for each in data])
+            if len(numbers) != shape_of(call)[axis]:  # a constant is joined too
+                return None
         elif is_call(call, "multiply"):
             if len(data) != 2 or shape_of(data[0]) != shape_of(call):
                 return None

@@ -69,7 +69,8 @@ def weight_scales(
     scales[scales == 0] = scales.max(initial=0.0) or 1.0
     if bias is not None:
         least = np.abs(bias.astype(np.float64)).reshape(-1) / (input_scale * LARGEST_BIAS)
-        scales = np.maximum(scales, least if scales.size > 1 else least.max(initial=0.0))
+        alike = least.size == scales.size  # else it may be a matrix
+        scales = np.maximum(scales, least if alike else least.max(initial=0.0))
     return np.array([_scale(each, power_of_two) for each in scales.tolist()], np.float32)
 
 

@@ -143,14 +143,17 @@ class Points(Roles):
     def _of_shares(self, expr: Expr, groups: _Groups) -> Grid | None:
         """The grid of a softmax, whose results are shares of 1, however large those of the samples
         were: TFLite's and ONNX Runtime's own quantizers give it this one, and their integer kernels
-        are made for it. None of a softmax that shares its grid, and of other values."""
+        are made for it. None where other values than such shares are on it, and of other values."""
         config = self.config
-        shares = is_call(expr, "softmax", "fast_softmax") and self.roles.get(expr) is Role.FUNCTION
-        if not shares or config.dtype not in NARROW:
+        if not self._is_share(expr) or config.dtype not in NARROW or config.symmetric:
             return None
-        if config.symmetric or groups.is_shared(expr):
+        if groups.is_fixed(expr) or not all(map(self._is_share, groups.sources(expr))):
             return None
         return Grid(config.dtype, 1 / 256, -128 if config.dtype == "int8" else 0)
+
+    def _is_share(self, expr: Expr) -> bool:
+        shares = is_call(expr, "softmax", "fast_softmax")
+        return shares and self.roles.get(expr) is Role.FUNCTION
 
     def _name(self, expr: Expr) -> tuple[str, str]:
         """The name and the operator of the layer that computes a value."""
@@ -246,9 +249,13 @@ class _Groups:
             expr = self._parent[expr]
         return expr
 
-    def is_shared(self, expr: Expr) -> bool:
-        roots = map(self.root, self._parent)
-        return sum(root is self.root(expr) for root in roots) > 1
+    def sources(self, expr: Expr) -> list[Expr]:
+        """The points of a grid whose values are not those of others of it."""
+        root = self.root(expr)
+        return [e for e in self._parent if self.root(e) is root and e not in self.derived]
+
+    def is_fixed(self, expr: Expr) -> bool:
+        return any(self.root(each) is self.root(expr) for each in self.fixed)
 
     def join(self, one: Expr, other: Expr) -> None:
         self._parent[self.root(one)] = self.root(other)

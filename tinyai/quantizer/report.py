@@ -76,6 +76,13 @@ class OutputRow:
     agreement: float
     largest_error: float
 
+    def of_samples(self, count: int) -> str:
+        """The row as a line of text, of so many samples."""
+        return (
+            f"SQNR {decibels(self.sqnr)}, the same largest value in {self.agreement:.1%} of "
+            f"{count} samples, largest error {self.largest_error:.4g}"
+        )
+
 
 @dataclass(frozen=True)
 class PrecisionChoice:
@@ -190,12 +197,9 @@ class QuantReport:
 
     def __str__(self) -> str:
         lines = [f"{len(self.layers)} quantized values; ranges by {self.observer}"]
-        for number, output in enumerate(self.outputs):
-            lines.append(
-                f"result {number}: SQNR {decibels(output.sqnr)}, the same largest value in "
-                f"{output.agreement:.1%} of {self.compared} samples, "
-                f"largest error {output.largest_error:.4g}"
-            )
+        lines += [
+            f"result {n}: {of.of_samples(self.compared)}" for n, of in enumerate(self.outputs)
+        ]
         if self.fitted:
             lines.append(
                 f"weights and biases are fitted to {self.fitted} of these samples: "

@@ -101,6 +101,8 @@ class Roles:
             return
         if (reason := self.config_allows(call)) is not None:
             raise reason
+        if any(0 in of.shape for of in call.types):
+            raise Refusal("elements", "none", "some")
         if behind and below in self._refused and is_call(call, *STEPS, *LIMITS):
             raise Refusal("operator before", operator_name(below), "one that is quantized")
         if is_call(call, *PRODUCTS):
@@ -113,6 +115,9 @@ class Roles:
         elif is_call(call, *MOVES):
             self._pending_or(call, Role.MOVE)
         elif self._is_function(call):
+            if is_call(call, *SOFTMAX) and call.type.shape[call.attrs["axis"]] == 1:
+                # Of which ONNX Runtime's integers are infinite.
+                raise Refusal("length of softmax", 1, "more than one value")
             self._pending_or(call, Role.FUNCTION)
         elif is_call(call, *RULES) and not is_call(call, "divide", "bias_add"):
             self.roles[call] = Role.RULE

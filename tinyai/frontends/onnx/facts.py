@@ -159,6 +159,10 @@ def facts_of(model: Any) -> Facts:
     return Facts(opset, values, constants)
 
 
+# What tools call dimensions that may differ.
+_UNNAMED = ("", "?", "None")
+
+
 def set_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
     """Inputs have these dimensions, and so has each other one whose dimension has the same name. -1
     stands for an open one here, and in the file, where some tools write it.
@@ -169,7 +173,8 @@ def set_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
     dims_of = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
     for name, shape in shapes.items():
         for dim, size in zip(dims_of.get(name, ()), shape, strict=False):
-            if dim.dim_param and size > 0 and sizes.setdefault(dim.dim_param, size) != size:
+            named = dim.dim_param not in _UNNAMED
+            if named and size > 0 and sizes.setdefault(dim.dim_param, size) != size:
                 raise OptionError(
                     "input shapes",
                     found=f"{size} and {sizes[dim.dim_param]} for the dimension {dim.dim_param!r}",

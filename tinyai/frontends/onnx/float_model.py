@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import onnx
 
 from tinyai.doctor import cpu_description, instruction_sets
-from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.errors import EnvironmentProblem, OptionError, UnsupportedError
 from tinyai.frontends.onnx.writer import written
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.whole import End, SourceModel, attempt_of
@@ -22,6 +23,7 @@ from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.write import with_results
+from tinyai.report import safe
 from tinyai.runtime.library import Library
 from tinyai.runtime.link import write_library
 from tinyai.source import TVMS_OWN, Expr, Rounding, Tuple, fixed_type, post_order
@@ -160,17 +162,30 @@ def _in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> Fun
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_quant_qdq", "1")
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    with _told("makes"):
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     places = {name: f"input{number}" for number, name in enumerate(inputs)}
     used = {each.name for each in session.get_inputs()}
 
     def call(given: dict[str, Array]) -> list[Array]:
-        found = session.run(
-            None, {places[n]: each for n, each in given.items() if places[n] in used}
-        )
-        return [np.asarray(each) for each in found]
+        values = {places[n]: each for n, each in given.items() if places[n] in used}
+        with _told("runs"):
+            return [np.asarray(each) for each in session.run(None, values)]
 
     return FunctionRunner(call, results)
+
+
+@contextmanager
+def _told(does: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # ONNX Runtime raises errors of many kinds
+        raise UnsupportedError(
+            "the float model in ONNX Runtime",
+            found=safe(str(error), 300),
+            allowed=f"a model that it {does}",
+            hint="--input-shapes, in Python input_shapes=, where the file's are no real ones",
+        ) from None
 
 
 def _machine() -> str:

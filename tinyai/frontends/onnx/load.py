@@ -51,9 +51,12 @@ def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
     return read_whole(file, input_shapes).source
 
 
-def read_whole(file: str | os.PathLike[str], input_shapes: str | Shapes = "") -> OnnxFile:
+def read_whole(
+    file: str | os.PathLike[str], input_shapes: str | Shapes = "", oldest: int = 0
+) -> OnnxFile:
     """The model of an .onnx file. ``input_shapes``, as in ``"data:1x3x32x32 other:1x8"``, are
-    those of inputs that it leaves open.
+    those of inputs that it leaves open. With ``oldest``, a file of an older opset becomes one of
+    this.
 
     Raises ``OptionError`` where there is no such file, and for shapes that are not of its inputs;
     ``ModelError`` for one that contradicts itself or cannot be read; ``EnvironmentProblem`` where
@@ -71,7 +74,7 @@ def read_whole(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
 
         model = onnx.load(path, load_external_data=False)
         opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
-        if not OLDEST <= opset <= newest:
+        if not (1 if oldest else OLDEST) <= opset <= newest:
             old = opset < OLDEST
             hint = "onnx.version_converter.convert_version" if old else "pip install -U onnx"
             raise Fault(f"opset {opset}", f"{OLDEST} to {newest}, the newest of this onnx", hint)
@@ -80,6 +83,8 @@ def read_whole(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
         set_shapes(model, shapes)
         check_external(model, path.parent)
         onnx.load_external_data_for_model(model, str(path.parent))
+        if opset < oldest:
+            model, opset = _converted(model, opset, oldest), oldest
         widened = in_float32(model)
         reading = Reading(model, READERS, opset)
         outputs = {value.name: _output(reading, value) for value in model.graph.output}
@@ -96,6 +101,16 @@ def read_whole(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
             _folded,
         )
         return OnnxFile(source, model, reading.exprs, widened)
+
+
+def _converted(model: Any, opset: int, wanted: int) -> Any:
+    from onnx.version_converter import convert_version
+
+    try:
+        return convert_version(model, wanted)
+    except Exception as error:  # onnx raises errors of many kinds
+        found = f"opset {opset}, which onnx does not convert to {wanted}: {error}"
+        raise Fault(found, f"{wanted} and later", "export the model with a newer opset") from None
 
 
 def _output(reading: Reading, value: Any) -> Expr:

@@ -17,7 +17,9 @@ from onnx import helper
 
 from tinyai.errors import OptionError
 from tinyai.frontends.onnx.facts import CONTRIB, opset_of
+from tinyai.frontends.onnx.functions import graphs_of
 from tinyai.frontends.onnx.load import OnnxFile
+from tinyai.frontends.onnx.unread import names_around, names_made, names_read, renamed
 from tinyai.ir import Array
 from tinyai.qdq.operands import Grid, View, is_call, operator_name, shape_of
 from tinyai.quantizer.folding import output_channels
@@ -145,7 +147,9 @@ class _Pairs:
         graph = file.proto.graph
         self._makers = {name: node for node in graph.node for name in node.output}
         self._outputs = {each.name for each in graph.output}
-        self._taken = {*file.exprs, *(node.name for node in graph.node)}
+        graphs = [*graphs_of(graph)]
+        self._taken = {*file.exprs, *(node.name for each in graphs for node in each.node)}
+        self._taken.update(name for each in graphs for name in names_made(each))
         self._constants: dict[str, onnx.TensorProto] = {}
         self._ends: dict[Expr, tuple[str, str, str]] = {}
         self._needed = set(self._outputs)
@@ -164,7 +168,7 @@ class _Pairs:
         self._require_all_layers()
         own = [end.name for end in self._file.source.inputs]
         self._nodes[:0] = [*self._of_constants, *self._pairs_of(own)]
-        read = {name for node in self._nodes for name in node.input} | self._outputs
+        read = {name for node in self._nodes for name in names_read(node)} | self._outputs
         kept = [each for each in graph.initializer if each.name in read]
         inputs = [each for each in graph.input if each.name in own]
         for field, values in (
@@ -185,7 +189,9 @@ class _Pairs:
         known = {*self._exprs.values(), *self._weights_written}
         layers = (each for each in post_order(self._written.result) if is_call(each, *_LAYERS))
         for layer in layers:
-            if is_call(layer["weight"], "dequantize") and layer["weight"] not in known:
+            weight = layer["weight"]
+            stored = is_call(weight, "dequantize") and isinstance(weight["data"], Constant)
+            if stored and weight not in known:
                 raise _refusal(operator_name(layer), layer.name)
 
     # --- Values ---
@@ -201,6 +207,12 @@ class _Pairs:
         if expr not in self._at or not (quantized or self._is_for_all(expr)):
             return base
         return self._names_of(expr)[2]
+
+    def _read_inside(self, name: str) -> str:
+        """What graphs inside of a node read: a value before its pair. Where they read what a
+        DequantizeLinear makes, ONNX Runtime 1.31 ends the process."""
+        read, expr = self._read(name, quantized=False), self._exprs.get(name)
+        return self._names_of(expr)[0] if expr is not None and expr in self._at else read
 
     def _is_for_all(self, expr: Expr) -> bool:
         """Whether operators of floats read what is quantized too."""
@@ -254,7 +266,7 @@ class _Pairs:
 
     def _rewritten(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """A node of the file on what it reads now, or the layer that it was folded into."""
-        expr = self._exprs[node.output[0]]
+        expr = self._exprs[next(filter(None, node.output))]
         sums = None
         if expr in self._written.unpaired:
             sums = _Sums.of(self._written.unpaired[expr], self._view)
@@ -276,8 +288,9 @@ class _Pairs:
         return known and self._written.is_taken(expr)
 
     def _copied(self, node: onnx.NodeProto, expr: Expr) -> onnx.NodeProto:
-        copied = onnx.NodeProto()
-        copied.CopyFrom(node)
+        copied: onnx.NodeProto = renamed(
+            node, {name: self._read_inside(name) for name in names_around(node)}
+        )
         quantized = self._written.is_taken(getattr(expr, "call", expr))
         constants = self._constants_of(expr)
         for place, name in enumerate(node.input):

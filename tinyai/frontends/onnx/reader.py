@@ -28,6 +28,7 @@ from tinyai.frontends.onnx.facts import (
     schema_of,
 )
 from tinyai.frontends.onnx.site import NodeView
+from tinyai.frontends.onnx.unread import UnreadNode, names_read
 from tinyai.frontends.whole import unread
 from tinyai.ir import Array
 from tinyai.qdq.moves import MOVES
@@ -295,9 +296,10 @@ class Reading:
             self._constants.update(zip(node.output, folded or (), strict=False))
         except Refusal as refusal:
             types = self.types_of(node)
-            args = tuple(self.exprs[name] for name in node.input if name)
+            args = tuple(self.exprs[name] for name in names_read(node))
             name = node.name or next(filter(None, node.output), "")
-            stand_in = unread(node.op_type, types, args, refusal, name)
+            why = UnreadNode(refusal, node, self.facts.opset)
+            stand_in = unread(node.op_type, types, args, why, name)
             results = [stand_in] if len(types) == 1 else list(stand_in.fields)
         except (TinyAIError, Fault):
             raise
@@ -369,7 +371,7 @@ def _needed(graph: Any) -> tuple[list[Any], set[str]]:
     for node in reversed(graph.node):
         if not needed.isdisjoint(node.output):
             nodes.append(node)
-            needed.update(node.input)
+            needed.update(names_read(node))
     return nodes[::-1], needed
 
 

@@ -13,13 +13,24 @@ import onnx
 from onnx import helper
 
 from tinyai.errors import OptionError
-from tinyai.frontends.onnx.reader import Spelled
+from tinyai.frontends.onnx.reader import UNKNOWN, Spelled
+from tinyai.frontends.onnx.unread import UnreadNode, in_opset, names_read, renamed
 from tinyai.frontends.whole import Unread
 from tinyai.ir import Array
 from tinyai.ops.resize import nearest
-from tinyai.qdq.operands import operator_name
+from tinyai.qdq.operands import operator_name, tuple_of
 from tinyai.report import safe
-from tinyai.source import Call, Constant, Expr, Field, SourceType, Tuple, children, ordered
+from tinyai.source import (
+    Call,
+    Constant,
+    Expr,
+    Field,
+    SourceType,
+    Tuple,
+    children,
+    ordered,
+    post_order,
+)
 
 # The first with quantize of 16 bits, and the form of files that came with it.
 OPSET, IR_VERSION = 21, 10
@@ -30,7 +41,11 @@ def written(results: Iterable[Expr], inputs: Mapping[Expr, str]) -> onnx.ModelPr
 
     Raises ``OptionError`` for an operator that is not written.
     """
-    writer = Writer(inputs)
+    results = [*results]
+    calls = (each for each in post_order(tuple_of(*results)) if isinstance(each, Call))
+    unread = (each.origin for each in calls)
+    opset = max([OPSET, *(each.opset for each in unread if isinstance(each, UnreadNode))])
+    writer = Writer(inputs, opset)
     for number, expr in enumerate(results):
         writer.add("Identity", writer.value(expr), outputs=[f"result{number}"])
     graph = helper.make_graph(
@@ -40,7 +55,8 @@ def written(results: Iterable[Expr], inputs: Mapping[Expr, str]) -> onnx.ModelPr
         [onnx.ValueInfoProto(name=f"result{number}") for number, _ in enumerate(results)],
         writer.constants,
     )
-    opsets = [helper.make_opsetid("", OPSET)]
+    others = sorted({node.domain for node in writer.nodes} - {"", "ai.onnx"})
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(each, 1) for each in others)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 
 
@@ -55,7 +71,8 @@ def _element(dtype: str) -> int:
 class Writer:
     """Nodes and constants of the expressions that were asked for, each written once."""
 
-    def __init__(self, inputs: Mapping[Expr, str]) -> None:
+    def __init__(self, inputs: Mapping[Expr, str], opset: int = OPSET) -> None:
+        self.opset = opset
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self._names = {expr: [name] for expr, name in inputs.items()}
@@ -107,10 +124,32 @@ class Writer:
                 args = [name for arg in expr.args for name in self._names[arg]]
                 if expr.op == "split":
                     return self._split(expr, *args)
+                if isinstance(expr.origin, UnreadNode):
+                    return self._again(expr, expr.origin, args)
                 if expr.op not in WRITTEN:
                     raise _refusal(expr)
                 return [WRITTEN[expr.op](self, expr, *args)]
         raise TypeError(f"no input of the model: {expr!r}")
+
+    def _again(self, call: Call, origin: UnreadNode, args: Sequence[str]) -> list[str]:
+        """A node that is not read, as it is, but in the opset of what is written."""
+        given, values = names_read(origin.node), []
+        for name, expr in zip(given, call.args, strict=True):
+            is_known = len(expr.types) == 1 and expr.types[0] != UNKNOWN
+            value = _declared(name, expr.type) if is_known else onnx.ValueInfoProto(name=name)
+            values.append(value)
+        try:
+            graph = in_opset(origin.node, origin.opset, self.opset, values)
+        except Exception as error:  # onnx raises errors of many kinds
+            raise _refusal(call, f", which has no form in opset {self.opset}: {error}") from None
+        names = {"": "", **dict(zip(given, args, strict=True))}
+        for tensor in graph.initializer:
+            names[tensor.name] = self.constant(onnx.numpy_helper.to_array(tensor))
+        for node in graph.node:
+            own = f"value{len(self.nodes)}."
+            names |= {name: f"{own}{place}" for place, name in enumerate(node.output) if name}
+            self.nodes.append(renamed(node, names, own))
+        return [names[name] for name in origin.node.output]
 
     def _split(self, call: Call, data: str) -> list[str]:
         axis, start = call.attrs["axis"], f"value{len(self.nodes)}"
@@ -120,16 +159,15 @@ class Writer:
         return names
 
 
-def _refusal(call: Call) -> OptionError:
-    reason = ""
-    if isinstance(call.origin, Unread):
+def _refusal(call: Call, reason: str = "") -> OptionError:
+    if isinstance(call.origin, Unread) and not reason:
         refusal = call.origin.refusal
         reason = f", of which tinyai reads no {refusal.clause} {refusal.found}"
     return OptionError(
         "operator of a float model",
         found=safe(f"{operator_name(call)} {call.name!r}{reason}", 240),
-        allowed=", ".join(WRITTEN),
-        hint="tinyai.quantize runs the model by TVM, with a TVM with Relay",
+        allowed="operators that tinyai reads, and all others of an .onnx file",
+        hint="quantize an .onnx file of the model: ONNX Runtime runs what tinyai does not read",
     )
 
 
@@ -289,6 +327,33 @@ def _resize(w: Writer, call: Call, data: str) -> str:
     return data
 
 
+def _interpolate(w: Writer, call: Call, data: str) -> str:
+    """By neighbours and their weights, first of rows, then of columns."""
+    rank = len(call.type.shape)
+    for axis, taps in (("H", call.attrs["rows"]), ("W", call.attrs["columns"])):
+        at = call.attrs["layout"].index(axis)
+        first, last, *weights = np.array(taps, np.float64).T
+        spread = (-1, *(1,) * (rank - at - 1))
+        parts = []
+        for places, weight in zip((first, last), weights, strict=True):
+            part = w.add("Gather", data, w.constant(places, "int64"), axis=at)
+            share = (weight / np.add(*weights)).reshape(spread)
+            parts.append(w.add("Mul", part, w.constant(share, "float32")))
+        data = w.add("Add", *parts)
+    return data
+
+
+def _index(kind: str) -> Write:
+    def write(w: Writer, call: Call, data: str) -> str:
+        (axis,) = np.atleast_1d(call.attrs["axis"])
+        last = int(call.attrs["select_last_index"])
+        keep = int(call.attrs["keepdims"])
+        made = w.add(kind, data, axis=int(axis), keepdims=keep, select_last_index=last)
+        return w.add("Cast", made, to=_element(call.type.dtype))
+
+    return write
+
+
 def _blocks(call: Call) -> dict[str, Any]:
     mode = {"mode": call.attrs["mode"]} if "mode" in call.attrs else {}
     return {"blocksize": call.attrs["block_size"], **mode}
@@ -359,6 +424,7 @@ WRITTEN: dict[str, Write] = {
             ("copy", "Identity"),
         )
     },
+    "rsqrt": lambda w, call, data: w.add("Reciprocal", w.add("Sqrt", data)),
     "bias_add": lambda w, call, data, _: w.add(
         "Add", data, w.along(call, "bias", call.attrs["axis"])
     ),
@@ -391,6 +457,9 @@ WRITTEN: dict[str, Write] = {
     "pad": _pad,
     "take": _take,
     "resize2d": _resize,
+    "interpolate2d": _interpolate,
+    "argmax": _index("ArgMax"),
+    "argmin": _index("ArgMin"),
     "depth_to_space": _images("DepthToSpace")(_blocks),
     "space_to_depth": _images("SpaceToDepth")(_blocks),
     "quantize": _quantize,

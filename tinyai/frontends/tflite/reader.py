@@ -189,9 +189,7 @@ class Reading:
         if index not in self._made:
             of = self._file.tensors[index]
             if of.value is None:
-                refusal = Refusal(
-                    "constant", f"{of.type}, packed, sparse or empty", "plain numbers"
-                )
+                refusal = Refusal("constant", f"{of.type}, packed or empty", "plain numbers")
                 self._made[index] = unread("constant", (of.type,), (), refusal, of.name)
             else:
                 self._made[index] = constant(of.value)

@@ -13,6 +13,7 @@ import numpy as np
 import tflite
 
 from tinyai.frontends.tflite.checks import DTYPES, data_of, name_of, quant_of, shape_of
+from tinyai.frontends.tflite.sparse import densified
 from tinyai.ir import Array, QParams
 from tinyai.ops.scales import require_positive
 from tinyai.source import Refusal, SourceType, require
@@ -102,10 +103,14 @@ def _tensor(model: Any, tensor: Any, content: bytes) -> FileTensor:
         zeros = quant.ZeroPointAsNumpy() if quant.ZeroPointLength() else zeros
     value, data = None, data_of(model, tensor, content)
     data = b"" if 0 in of.shape else data
-    # What is no plain array of numbers (sparse, packed, texts) is refused by who reads it.
-    if data is not None and tensor.Sparsity() is None and hasattr(np, dtype):
-        value = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).astype(dtype)
-        value = value.reshape(shape_of(tensor))
+    # What is no plain array of numbers (packed, texts) is refused by who reads it.
+    if data is not None and hasattr(np, dtype):
+        stored = np.dtype(dtype).newbyteorder("<")
+        value = np.frombuffer(data, stored, len(data) // stored.itemsize).astype(dtype)
+        sparsity, what = tensor.Sparsity(), f"constant {name_of(tensor)!r}"
+        shape = shape_of(tensor)
+        dense = sparsity is None
+        value = value.reshape(shape) if dense else densified(sparsity, value, shape, what)
     return FileTensor(name_of(tensor), of, value, scales, zeros, axis, quant_of(tensor))
 
 

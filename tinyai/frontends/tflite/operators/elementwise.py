@@ -16,7 +16,7 @@ from tinyai.frontends.tflite.operators.scaled import (
     to_scale,
 )
 from tinyai.frontends.tflite.reader import Site
-from tinyai.source import Constant, Expr, Refusal, SourceType, require
+from tinyai.source import Constant, Expr, SourceType, require
 from tinyai.vocabulary import constant
 
 _PLAIN = ("int32", "int64")
@@ -167,8 +167,10 @@ def _dequantize(site: Site) -> Expr:
 
 @reads("DENSIFY", options="DensifyOptions")
 def _densify(site: Site) -> Expr:
-    hint = "dense: convert the model again without Optimize.EXPERIMENTAL_SPARSITY"
-    raise Refusal("weights", "sparse", hint)
+    """Constants are dense once they are read."""
+    value = site.value(0)
+    require(isinstance(value, Constant), "weights", "computed at run time", "a constant")
+    return value
 
 
 @reads("CAST", options="CastOptions")

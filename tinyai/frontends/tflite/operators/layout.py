@@ -390,13 +390,29 @@ def _lines(site: Site, value: Expr, shape: tuple[int, int, int], places: Array) 
 @reads("RESIZE_BILINEAR", options="ResizeBilinearOptions", inputs=2)
 def _resize_bilinear(site: Site) -> Expr:
     sizes, corners, centres = _resized(site)
-    require(site.output.dtype == "int8", "type", site.output.dtype, "int8")
-    site.require_same_scale()
+    require(site.output.dtype in ("int8", "float32"), "type", site.output.dtype, "int8, float32")
+    taps_of = _taps if site.is_quantized() else _float_taps
+    if site.is_quantized():
+        site.require_same_scale()
     rows, columns = (
-        _taps(size, count, corners, centres)
+        taps_of(size, count, corners, centres)
         for size, count in zip(sizes, site.shape[1:3], strict=True)
     )
     return site.call("interpolate2d", site.value(0), rows=rows, columns=columns, layout="NHWC")
+
+
+def _float_taps(size: int, count: int, corners: bool, centres: bool) -> Taps:
+    """With weights of float32, as TFLite's kernel has it."""
+    scale = np.float32(size) / np.float32(count)
+    if corners and count > 1:
+        scale = np.float32(size - 1) / np.float32(count - 1)
+    shift = np.float32(0.5 * centres)
+    taps = []
+    for at in (np.arange(count, dtype=np.float32) + shift) * scale - shift:
+        before, after = max(math.floor(at), 0), min(math.ceil(at), size - 1)
+        rest = float(at) - before if before < after else 0.0
+        taps.append((min(before, size - 1), after, 1.0 - rest, rest))
+    return tuple(taps)
 
 
 def _taps(size: int, count: int, corners: bool, centres: bool) -> Taps:

@@ -189,6 +189,10 @@ def _batch_matmul(site: Site) -> Expr:
     turned = site.options("AdjX"), site.options("AdjY")
     site.options("AsymmetricQuantizeInputs")
     batch = site.shape[:-2]
+    if len(right.type.shape) == 2 < len(left.type.shape) and not site.is_quantized(0, 1):
+        # One matrix for all: rows of it.
+        require(not turned[0], "adj_x", True, "False, by one matrix for all")
+        return site.reshaped(_rows_by_matrix(site, left, right, turned[1]), site.shape)
     same = all(len(x.type.shape) >= 2 and x.type.shape[:-2] == batch for x in (left, right))
     require(same, "shapes", f"{left.type} by {right.type}", "as many matrices in both")
     count = math.prod(batch)
@@ -212,6 +216,14 @@ def _batch_matmul(site: Site) -> Expr:
         scale: Array = np.asarray(tensors[0].scale * tensors[1].scale, np.float32)
         result = to_scale(site, sums, scale, 0)
     return site.reshaped(result, site.shape)
+
+
+def _rows_by_matrix(site: Site, left: Expr, right: Expr, turned: bool) -> Expr:
+    *outer, inner = (int(size or 0) for size in left.type.shape)
+    count = math.prod(outer)
+    rows = site.reshaped(left, (count, inner))
+    weight = right if turned else site.transposed(right, (1, 0))
+    return site.call("dense", rows, weight, of=site.typed((count, site.shape[-1])))
 
 
 def _matrices(site: Site, value: Expr, count: int, turned: bool) -> Expr:

@@ -1,0 +1,282 @@
+"""Float .onnx files with operators that tinyai does not read: ONNX Runtime runs these, before and
+after the quantization, and the rest gets its pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.version_converter
+import onnxruntime
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import tinyai
+from tests.support.random_onnx import run
+from tinyai.errors import ModelError
+from tinyai.frontends.onnx.unread import in_opset, names_around, names_read, renamed
+from tinyai.ir import Array
+from tinyai.quantizer.report import output_row
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+RNG = np.random.default_rng(0)
+SAMPLES = [{"x": RNG.normal(size=(1, 4, 8, 8)).astype(np.float32)} for _ in range(6)]
+WEIGHTS = {
+    "w": RNG.normal(size=(6, 4, 3, 3)) / 6,
+    "fc": RNG.normal(size=(6, 5)),
+    "zero": np.zeros(()),
+    "gates": RNG.normal(size=(1, 12, 6)) / 3,
+    "again": RNG.normal(size=(1, 12, 3)) / 3,
+}
+
+
+def node(kind: str, reads: str, makes: str, **attrs: object) -> NodeProto:
+    return helper.make_node(kind, reads.split(), makes.split(), name=makes.split()[0], **attrs)
+
+
+def model(
+    nodes: Sequence[NodeProto], shape: Sequence[int], opset: int = 13, **constants: Array
+) -> onnx.ModelProto:
+    """A convolution of ``x`` that makes ``h`` [1, 6, 6, 6], and nodes that make ``y``."""
+    known = {name: value.astype(np.float32) for name, value in WEIGHTS.items()} | constants
+    graph = helper.make_graph(
+        [node("Conv", "x w", "c"), node("Relu", "c", "h"), *nodes],
+        "net",
+        [helper.make_tensor_value_info("x", FLOAT, (1, 4, 8, 8))],
+        [helper.make_tensor_value_info("y", FLOAT, shape)],
+        [numpy_helper.from_array(value, name) for name, value in known.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def where() -> onnx.ModelProto:
+    """Values of a convolution by a condition, which are summed up then."""
+    nodes = [
+        node("Greater", "h zero", "positive"),
+        node("Where", "positive h zero", "chosen"),
+        node("GlobalAveragePool", "chosen", "means"),
+        node("Flatten", "means", "flat"),
+        node("MatMul", "flat fc", "y"),
+    ]
+    return model(nodes, (1, 5))
+
+
+def recurrent() -> onnx.ModelProto:
+    """Of an LSTM the state alone is read, its first result has no name."""
+    sizes = {"sequence": np.array([36, 1, 6], np.int64)}
+    nodes = [
+        node("Reshape", "h sequence", "steps"),
+        helper.make_node("LSTM", ["steps", "gates", "again"], ["", "y"], "lstm", hidden_size=3),
+    ]
+    return model(nodes, (1, 1, 3), 14, **sizes)
+
+
+def norms() -> onnx.ModelProto:
+    """Operators that another opset spells in another way: axes are an attribute here."""
+    nodes = [
+        node("ReduceL2", "h", "lengths", axes=[2, 3], keepdims=0),
+        node("MatMul", "lengths fc", "y"),
+    ]
+    return model(nodes, (1, 5))
+
+
+def branches(opset: int = 13) -> onnx.ModelProto:
+    """Graphs inside of a node read a value around them, and a constant."""
+    axes = {"axes": [1]} if opset < 18 else {}
+    one, other = (
+        helper.make_graph(
+            [
+                node("Mul", "h fc_part", f"{way}.product"),
+                node("ReduceL1", f"{way}.product", way, keepdims=1, **axes),
+            ],
+            way,
+            [],
+            [helper.make_tensor_value_info(way, FLOAT, (1, 1, 6, 6))],
+        )
+        for way in ("then", "else")
+    )
+    nodes = [
+        node("ReduceMax", "h", "largest", keepdims=0),
+        node("Greater", "largest zero", "is_large"),
+        node("If", "is_large", "y", then_branch=one, else_branch=other),
+    ]
+    part = {"fc_part": np.full((1, 6, 1, 1), 0.5, np.float32)}
+    return model(nodes, (1, 1, 6, 6), opset, **part)
+
+
+CASES = {"where": where, "recurrent": recurrent, "norms": norms, "branches": branches}
+
+
+def results(file: Path, inputs: Mapping[str, Array]) -> list[Array]:
+    return [np.asarray(each) for each in onnxruntime.InferenceSession(file).run(None, dict(inputs))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_rest_gets_pairs_and_onnx_runtime_runs_all(name: str, tmp_path: Path) -> None:
+    source, made = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    onnx.save(CASES[name](), source)
+    quantized = tinyai.quantize_file(source, SAMPLES)
+    quantized.save(made)
+    assert [row.operator for row in quantized.report.layers][:2] == ["input", "Conv"]
+    assert any("operator" in str(each) for each in quantized.report.left)
+    floats, integers = ([results(file, each) for each in SAMPLES] for file in (source, made))
+    (row,) = quantized.report.outputs
+    found = output_row("", [each[0] for each in floats], [each[0] for each in integers])
+    assert row.sqnr is not None
+    assert found.sqnr is not None
+    assert found.sqnr > 20
+    assert abs(found.sqnr - row.sqnr) < 1.5  # ONNX Runtime's own kernels round in another way
+
+
+def test_a_file_of_an_older_opset_becomes_one_with_pairs(tmp_path: Path) -> None:
+    source = tmp_path / "old.onnx"
+    nodes = [
+        node("ReduceSum", "h", "sums", axes=[2, 3], keepdims=0),
+        node("MatMul", "sums fc", "y"),
+    ]
+    onnx.save(model(nodes, (1, 5), 11), source)
+    quantized = tinyai.quantize_file(source, SAMPLES)
+    quantized.save(tmp_path / "int8.onnx")
+    written = onnx.load(tmp_path / "int8.onnx")
+    assert written.opset_import[0].version == 13
+    network = tinyai.Model(tinyai.compile(tmp_path / "int8.onnx", tmp_path / "net.so"))
+    for sample in SAMPLES:
+        (wanted,) = run(written, sample)
+        np.testing.assert_array_equal(network(sample["x"])[0], wanted)
+
+
+def test_a_file_that_onnx_does_not_convert_is_told_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+        raise RuntimeError("no adapter")
+
+    monkeypatch.setattr(onnx.version_converter, "convert_version", fails)
+    onnx.save(model([node("Softmax", "h", "y")], (1, 6, 6, 6), 9), tmp_path / "old.onnx")
+    with pytest.raises(ModelError, match="opset 9, which onnx does not convert to 13: no adapter"):
+        tinyai.quantize_file(tmp_path / "old.onnx", SAMPLES)
+
+
+def test_a_softmax_keeps_its_scale_through_moves(tmp_path: Path) -> None:
+    """By another one ONNX Runtime's integers of two classes are infinite."""
+    nodes = [
+        node("GlobalAveragePool", "h", "means"),
+        node("Flatten", "means", "flat"),
+        node("MatMul", "flat two", "logits"),
+        node("Softmax", "logits", "shares", axis=1),
+        node("Identity", "shares", "y"),
+    ]
+    two = (RNG.normal(size=(6, 2)) / 9).astype(np.float32)
+    onnx.save(model(nodes, (1, 2), two=two), tmp_path / "float.onnx")
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES)
+    assert quantized.report.layers[-1].scale == 1 / 256
+    quantized.save(tmp_path / "int8.onnx")
+    tinyai.compile(tmp_path / "int8.onnx", tmp_path / "net.so")
+
+
+def test_a_softmax_of_one_value_stays_float(tmp_path: Path) -> None:
+    nodes = [
+        node("ReduceMax", "h", "top", axes=[1], keepdims=1),
+        node("Softmax", "top", "y", axis=1),
+    ]
+    onnx.save(model(nodes, (1, 1, 6, 6)), tmp_path / "float.onnx")
+    report = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES).report
+    assert "length of softmax" in "".join(map(str, report.left))
+
+
+def test_products_of_two_values_are_written_with_pairs(tmp_path: Path) -> None:
+    """A transposition between a value and the product, as in attention."""
+    nodes = [
+        node("Transpose", "h", "turned", perm=[0, 1, 3, 2]),
+        node("MatMul", "h turned", "y"),
+    ]
+    onnx.save(model(nodes, (1, 6, 6, 6)), tmp_path / "float.onnx")
+    tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES).save(tmp_path / "int8.onnx")
+    network = tinyai.Model(tinyai.compile(tmp_path / "int8.onnx", tmp_path / "net.so"))
+    (wanted,) = run(onnx.load(tmp_path / "int8.onnx"), SAMPLES[0])
+    np.testing.assert_array_equal(network(SAMPLES[0]["x"])[0], wanted)
+
+
+def resized(**attrs: object) -> NodeProto:
+    return helper.make_node("Resize", ["h", "", "", "size"], ["y"], "y", mode="linear", **attrs)
+
+
+SIZE = np.array([1, 6, 13, 9], np.int64)
+# What readers read, and the model of floats has in a form of its own.
+READ = {
+    "centres": (resized(), SIZE),
+    "corners": (resized(coordinate_transformation_mode="align_corners"), SIZE),
+    "largest": (node("ArgMax", "h", "y", axis=1, keepdims=0), np.array([1, 6, 6])),
+    "least": (node("ArgMin", "h", "y", axis=3, select_last_index=1), np.array([1, 6, 6, 1])),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_images_are_resized_and_places_found_of_quantized_values(name: str, tmp_path: Path) -> None:
+    operator, shape = READ[name]
+    made = model([operator], shape.tolist(), size=SIZE)
+    made.graph.output[0].type.tensor_type.elem_type = INT64 if "Arg" in operator.op_type else FLOAT
+    onnx.save(made, tmp_path / "float.onnx")
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES)
+    assert not quantized.report.left
+    quantized.save(tmp_path / "int8.onnx")
+    network = tinyai.Model(tinyai.compile(tmp_path / "int8.onnx", tmp_path / "net.so"))
+    for sample in SAMPLES:
+        (wanted,) = run(onnx.load(tmp_path / "int8.onnx"), sample)
+        np.testing.assert_array_equal(network(sample["x"])[0], wanted)
+
+
+def test_values_beside_constants_and_matrices_of_biases_are_quantized(tmp_path: Path) -> None:
+    """A constant is joined to the channels of a value; a bias differs from row to row."""
+    nodes = [
+        node("Flatten", "h", "rows"),
+        node("MatMul", "rows long", "two"),
+        node("Concat", "two more", "six", axis=1),
+        node("Relu", "six", "positive"),
+        node("Gemm", "positive square matrix", "y"),
+    ]
+    constants = {
+        "long": RNG.normal(size=(216, 2)) / 9,
+        "more": np.array([[3.0, 0.1, 0.2, 5.0]]),
+        "square": RNG.normal(size=(6, 5)),
+        "matrix": RNG.normal(size=(1, 5)) * 1e6,
+    }
+    floats = {name: value.astype(np.float32) for name, value in constants.items()}
+    onnx.save(model(nodes, (1, 5), **floats), tmp_path / "float.onnx")
+    report = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES).report
+    assert report.sqnr is not None
+    assert report.sqnr > 40
+
+
+# --- Nodes under other names ---------------------------------------------------------------------
+
+
+def branch_node() -> NodeProto:
+    return branches().graph.node[-1]
+
+
+def test_what_a_node_reads_is_read_inside_of_it_too() -> None:
+    assert names_read(branch_node()) == ["is_large", "h", "fc_part"]
+    assert {*names_around(branch_node())} == {"h", "fc_part"}
+
+
+def test_names_inside_of_a_node_are_apart_from_those_around_it() -> None:
+    made = renamed(branch_node(), {"h": "value7", "y": "value8"}, "value9.")
+    assert (made.input[0], made.output[0]) == ("is_large", "value8")
+    inside = made.attribute[0].g
+    assert [list(each.input) for each in inside.node] == [
+        ["value7", "fc_part"],
+        ["value9.else.product"],
+    ]
+    assert inside.output[0].name == "value9.else"
+
+
+def test_graphs_inside_of_a_node_are_of_the_new_opset() -> None:
+    graph = in_opset(branch_node(), 13, 21, [])
+    inside = graph.node[0].attribute[0].g
+    new = {each.name for each in inside.initializer} | {o for n in inside.node for o in n.output}
+    (reduction,) = (each for each in inside.node if each.op_type == "ReduceL1")
+    assert not [each for each in reduction.attribute if each.name == "axes"]
+    assert reduction.input[1] in new

@@ -4,6 +4,7 @@ refused; and with pairs around them ONNX Runtime's own integers, or refused."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,14 @@ import onnx
 import onnxruntime
 import pytest
 
+import tinyai
 from tests.support.float_meaning import MEANING, evaluated
-from tests.support.onnx_backend_tests import Case, Paired, cases, paired
-from tinyai.errors import BoundaryError, TinyAIError
+from tests.support.onnx_backend_tests import PRODUCT, Case, Paired, behind_a_product, cases, paired
+from tinyai.errors import BoundaryError, OptionError, TinyAIError
 from tinyai.frontends.files import network_of_file, read_file
 from tinyai.ir import Array
+from tinyai.quantizer.data import CalibrationError
+from tinyai.quantizer.report import output_row
 from tinyai.reference import run_graph
 from tinyai.source import Call, post_order
 from tinyai.target import Target
@@ -102,3 +106,77 @@ def require_equal(some: list[Case], folder: Path) -> Counter[str]:
 def test_with_pairs_they_have_onnx_runtimes_integers(part: int, tmp_path: Path) -> None:
     """844 are equal of onnx 1.18, and 3,206 refused, most of which ONNX Runtime runs as floats."""
     assert require_equal(cases()[part::PARTS], tmp_path)["equal"] > 5
+
+
+# --- Quantized ------------------------------------------------------------------------------------
+
+# dB: the noise of a result in ONNX Runtime beside the report's, whose pairs are floats.
+ALIKE, TELLING = 3.0, 40.0
+# Of which ONNX Runtime draws other numbers at each run, or whose result is what a pair makes.
+OWN_WILL = ("test_training_dropout", "test_bernoulli", "test_quantizelinear")
+
+
+def noise_of(case: Case, folder: Path) -> str:
+    """How a case behind a product is quantized: "like the report", or what is wrong."""
+    made = behind_a_product(case)
+    if made is None:
+        return "none"
+    source, file = folder / "float.onnx", folder / "int8.onnx"
+    onnx.save(made, source)
+    rng, (value, *_) = np.random.default_rng(1), made.graph.input
+    shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    samples = [{PRODUCT: rng.normal(size=shape).astype(np.float32)} for _ in range(3)]
+    try:
+        floats = [results_of(source, each) for each in samples]
+    except Exception:  # of ONNX Runtime, which does not have all operators, or not of such values
+        return "none"
+    try:
+        quantized = tinyai.quantize_file(source, samples)
+        quantized.save(file)
+    except OptionError:  # no layer but shapes, or a Gemm whose bias is a matrix
+        return "refused"
+    except CalibrationError:  # a float that is infinite or not a number
+        return "none"
+    integers = [results_of(file, each) for each in samples]
+    for number, row in enumerate(quantized.report.outputs):
+        wanted, found = ([each[number] for each in of] for of in (floats, integers))
+        noise = output_row("", wanted, found).sqnr if wanted[0].dtype.kind == "f" else None
+        if noise is None or row.sqnr is None or min(noise, row.sqnr) > TELLING:
+            continue
+        if abs(noise - row.sqnr) > ALIKE:
+            return f"result {number}: {noise:.1f} dB, in the report {row.sqnr:.1f}"
+    return "like the report"
+
+
+def results_of(file: Path, inputs: Mapping[str, Array]) -> list[Array]:
+    """As users run it, with ONNX Runtime's own settings."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(file, options)
+    return [np.asarray(each) for each in session.run(None, dict(inputs))]
+
+
+def require_quantized(some: list[Case], folder: Path) -> Counter[str]:
+    wrong = {}
+    counts: Counter[str] = Counter()
+    for case in some:
+        if case.folder.name.startswith(OWN_WILL):
+            continue
+        how = noise_of(case, folder)
+        counts[how] += 1
+        if how not in ("none", "refused", "like the report"):
+            wrong[case.folder.name] = how
+    assert not wrong
+    return counts
+
+
+@pytest.mark.filterwarnings("ignore::tinyai.errors.UsageWarning")
+def test_behind_a_product_some_are_quantized_for_onnx_runtime(tmp_path: Path) -> None:
+    assert require_quantized(cases()[::PARTS], tmp_path)["like the report"] > 12
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::tinyai.errors.UsageWarning")
+@pytest.mark.parametrize("part", range(1, PARTS))
+def test_behind_a_product_all_are(part: int, tmp_path: Path) -> None:
+    require_quantized(cases()[part::PARTS], tmp_path)

@@ -250,6 +250,28 @@ def test_values_beside_constants_and_matrices_of_biases_are_quantized(tmp_path: 
     assert report.sqnr > 40
 
 
+def test_files_of_newer_opsets_load_with_onnx_runtime_s_own_settings(tmp_path: Path) -> None:
+    """Of int8 it would make pairs of two types, for sums of three dimensions and around moves."""
+    nodes = [
+        node("Reshape", "h rows", "several"),
+        node("MatMul", "several square", "products"),
+        node("Add", "products offset", "sums"),
+        node("Reshape", "sums size", "y"),
+    ]
+    constants = {
+        "rows": np.array([1, 36, 6], np.int64),
+        "size": np.array([6, 36], np.int64),
+        "square": RNG.normal(size=(6, 6)).astype(np.float32),
+        "offset": RNG.normal(size=6).astype(np.float32),
+    }
+    onnx.save(model(nodes, (6, 36), 21, **constants), tmp_path / "float.onnx")
+    tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES).save(tmp_path / "int8.onnx")
+    network = tinyai.Model(tinyai.compile(tmp_path / "int8.onnx", tmp_path / "net.so"))
+    for sample in SAMPLES:
+        (wanted,) = results(tmp_path / "int8.onnx", sample)
+        np.testing.assert_array_equal(network(sample["x"])[0], wanted)
+
+
 # --- Nodes under other names ---------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from tinyai.ir import Array
 FOLDER = Path(onnx.__file__).parent / "backend/test/data/node"
 OPSET = 13  # from which on pairs have an axis
 STEPS = 255
+MOST, WIDEST = 20_000, 200  # elements of a value, and of its last dimension
 INTEGERS = [f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
 NUMPYS = {getattr(TensorProto, name) for name in ("FLOAT16", "FLOAT", "DOUBLE", "BOOL", *INTEGERS)}
 
@@ -61,6 +62,31 @@ class Case:
 def cases() -> list[Case]:
     every = (Case(folder) for folder in sorted(FOLDER.iterdir()))
     return [case for case in every if case.file.exists() and case.is_of_numpy]
+
+
+PRODUCT = "product"  # the name of the input that is multiplied, and of that layer
+
+
+def behind_a_product(case: Case) -> onnx.ModelProto | None:
+    """A case whose first input of floats is a product of its last dimension; others are constants.
+    None of a case that has no such input."""
+    inputs, _ = case.tensors()
+    some = (n for n, v in inputs.items() if v.dtype == np.float32 and v.ndim and 0 < v.size < MOST)
+    first = next(some, None)
+    if first is None or not np.isfinite(inputs[first]).all() or inputs[first].shape[-1] > WIDEST:
+        return None
+    model, value = case.model(), inputs[first]
+    rng, width = np.random.default_rng(0), value.shape[-1]
+    weights = (np.eye(width) + rng.normal(size=(width, width)) / 10).astype(np.float32)
+    graph = model.graph
+    product = helper.make_node("MatMul", [PRODUCT, f"{PRODUCT}_weights"], [first], PRODUCT)
+    constants = [numpy_helper.from_array(v, name) for name, v in inputs.items() if name != first]
+    constants.append(numpy_helper.from_array(weights, f"{PRODUCT}_weights"))
+    given = [helper.make_tensor_value_info(PRODUCT, TensorProto.FLOAT, value.shape)]
+    _put(graph.input, given)
+    _put(graph.node, [product, *graph.node])
+    graph.initializer.extend(constants)
+    return model
 
 
 # How the second input of an operator, and those after it, come into a quantized model.
@@ -158,7 +184,12 @@ def _in_pairs(
         (graph.node, [*before.nodes, *graph.node, *behind.nodes]),
         (graph.initializer, [*before.constants, *behind.constants]),
     ):
-        held = list(new)
-        del field[:]
-        field.extend(held)
+        _put(field, new)
     return Paired(model, asked)
+
+
+def _put(field: Any, new: list[Any]) -> None:
+    """In place of what a field has."""
+    held = list(new)
+    del field[:]
+    field.extend(held)

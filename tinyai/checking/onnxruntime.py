@@ -74,7 +74,8 @@ class OnnxRuntimeOracle:
             _session(self._model, file)
             nodes = onnx.load(file, load_external_data=False).graph.node
         pairs = ("QuantizeLinear", "DequantizeLinear")
-        floats = {node.output[0] for node in nodes if node.op_type == pairs[1]}
+        makers = (pairs[1], "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+        floats = {node.output[0] for node in nodes if node.op_type in makers}
         others = (node for node in nodes if node.op_type not in pairs)
         return [each.name or each.op_type for each in others if not floats.isdisjoint(each.input)]
 

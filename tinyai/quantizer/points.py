@@ -99,6 +99,8 @@ class Points(Roles):
         return points
 
     def _is_point(self, expr: Expr) -> bool:
+        if any(0 in of.shape for of in expr.types):
+            return False
         if expr in self.roles:
             if self.roles[expr] is Role.SOURCE or self._goes_on(expr):
                 return False

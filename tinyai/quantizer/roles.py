@@ -84,7 +84,8 @@ class Roles:
         if is_call(expr, "dequantize"):
             self.roles[expr] = Role.SOURCE
         elif isinstance(expr, Field):
-            if is_call(expr.call, "split") and self.config_allows(expr.call) is None:
+            some = 0 not in expr.type.shape
+            if some and is_call(expr.call, "split") and self.config_allows(expr.call) is None:
                 self._pending_or(expr, Role.MOVE)
         elif is_call(expr):
             try:
@@ -103,6 +104,8 @@ class Roles:
             raise reason
         if any(0 in of.shape for of in call.types):
             raise Refusal("elements", "none", "some")
+        if is_call(call, "avg_pool1d", "avg_pool2d") and {*call.attrs["dilation"]} != {1}:
+            raise Refusal("dilation of an average", call.attrs["dilation"], 1)
         if behind and below in self._refused and is_call(call, *STEPS, *LIMITS):
             raise Refusal("operator before", operator_name(below), "one that is quantized")
         if is_call(call, *PRODUCTS):

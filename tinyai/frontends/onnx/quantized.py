@@ -8,7 +8,6 @@ its constants: the layer makes the value of the last node that was folded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,18 +18,20 @@ from tinyai.errors import OptionError
 from tinyai.frontends.onnx.facts import CONTRIB, opset_of
 from tinyai.frontends.onnx.functions import graphs_of
 from tinyai.frontends.onnx.load import OnnxFile
+from tinyai.frontends.onnx.sums import LAYERS, Sums
 from tinyai.frontends.onnx.unread import names_around, names_made, names_read, renamed
 from tinyai.ir import Array
-from tinyai.qdq.operands import Grid, View, is_call, operator_name, shape_of
+from tinyai.qdq.operands import Grid, is_call, operator_name
 from tinyai.quantizer.folding import output_channels
 from tinyai.quantizer.quantize import Result
 from tinyai.report import safe
 from tinyai.source import Call, Constant, Expr, post_order
 
-# The first opset whose pairs have an axis, and the first whose pairs have 16 bits.
+# The first opset whose pairs have an axis, and the first whose pairs have 16 bits. From that on a
+# pair may name its type. ONNX Runtime 1.31 makes pairs of int8 itself, whose zero points it turns
+# into uint8 and whose types it does not, and fails to load the file: values are uint8 there.
 OLDEST, WITH_16_BITS = 13, 21
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_LAYERS = ("conv1d", "conv2d", "conv2d_transpose", "dense", "batch_matmul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.
 _STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid", "Identity")
 
@@ -50,75 +51,6 @@ def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
             hint="onnx.version_converter.convert_version",
         )
     return _Pairs(file, result, opset).model()
-
-
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """The product that a value is, with a bias of one number a channel or one for all."""
-
-    product: Call
-    bias: Array | None
-
-    @classmethod
-    def of(cls, expr: Expr, view: View) -> _Sums | None:
-        """None for any other value, and where weights are computed."""
-        added: list[tuple[Call, Array]] = []
-        at, moved = expr, False
-        while is_call(at, "bias_add", "add", "reshape") or (moved and is_call(at, "dequantize")):
-            constants = [a for a in at.args if isinstance(a, Constant) or view.is_constant(a)]
-            if is_call(at, "bias_add", "add"):
-                if len(constants) != 1:
-                    return None
-                (known,) = constants
-                value = known.value if isinstance(known, Constant) else view.constant(known)
-                added.append((at, value))
-            moved |= at.op == "reshape"  # whose pair is that of what it moves
-            at = next(arg for arg in at.args if arg not in constants)
-            at = at["data"] if is_call(at, "quantize") else at
-        if not is_call(at, *_LAYERS):
-            return None
-        weight = at["weight"]
-        stored = weight["data"] if is_call(weight, "dequantize") else weight
-        if not isinstance(stored, Constant):
-            return None
-        bias: Array | None = None
-        for step, value in added:
-            numbers = _by_channel(step, value, is_call(at, "dense", "batch_matmul"))
-            if numbers is None:
-                return None
-            bias = numbers if bias is None else bias + numbers
-        return cls(at, bias)
-
-    def reads(self, expr: Expr) -> bool:
-        """Whether ``expr``, perhaps in another shape, is the data."""
-        at = self.product["data"]
-        while at is not expr and isinstance(at, Call) and is_call(at, "reshape", "transpose"):
-            at = at["data"]
-        return at is expr
-
-    @property
-    def is_quantized(self) -> bool:
-        return is_call(self.product["weight"], "dequantize")
-
-    @property
-    def input_scale(self) -> float | None:
-        """That of the data; None of floats."""
-        at = self.product["data"]
-        while isinstance(at, Call) and is_call(at, "reshape", "transpose"):
-            at = at["data"]
-        scale = at["input_scale"] if is_call(at, "dequantize") else None
-        return float(scale.value.item()) if isinstance(scale, Constant) else None
-
-
-def _by_channel(step: Call, value: Array, last: bool) -> Array | None:
-    """The numbers that a step adds, a number a channel or one; None of others. Channels are the
-    second dimension, or the ``last``."""
-    rank = len(shape_of(step))
-    if is_call(step, "add"):
-        along = [rank - value.ndim + d for d, n in enumerate(value.shape) if n > 1]
-        if along not in ([], [rank - 1 if last else 1]):
-            return None
-    return value.reshape(-1)
 
 
 def _refusal(kind: str, name: str) -> OptionError:
@@ -143,7 +75,7 @@ class _Pairs:
         for name, expr in self._exprs.items():
             self._first.setdefault(expr, name)
         grids = self._written.grids
-        self._at = {point.expr: grids[point.grid] for point in points.points}
+        self._at = {point.expr: self._stored(grids[point.grid]) for point in points.points}
         graph = file.proto.graph
         self._makers = {name: node for node in graph.node for name in node.output}
         self._outputs = {each.name for each in graph.output}
@@ -187,7 +119,7 @@ class _Pairs:
     def _require_all_layers(self) -> None:
         """Refuse a layer whose integers no node has: it would stay in float without a word."""
         known = {*self._exprs.values(), *self._weights_written}
-        layers = (each for each in post_order(self._written.result) if is_call(each, *_LAYERS))
+        layers = (each for each in post_order(self._written.result) if is_call(each, *LAYERS))
         for layer in layers:
             weight = layer["weight"]
             stored = is_call(weight, "dequantize") and isinstance(weight["data"], Constant)
@@ -245,6 +177,11 @@ class _Pairs:
             )
         ]
 
+    def _stored(self, at: Grid) -> Grid:
+        if self._opset < WITH_16_BITS or at.dtype != "int8":
+            return at
+        return Grid("uint8", at.scale, at.zero_point + 128)
+
     def _names_of(self, expr: Expr) -> tuple[str, str, str]:
         """What a pair reads, hands on and makes; an output keeps its name."""
         if expr not in self._ends:
@@ -269,7 +206,7 @@ class _Pairs:
         expr = self._exprs[next(filter(None, node.output))]
         sums = None
         if expr in self._written.unpaired:
-            sums = _Sums.of(self._written.unpaired[expr], self._view)
+            sums = Sums.of(self._written.unpaired[expr], self._view)
         made = self._layer(node, expr, sums) if sums else self._within_bounds(node, expr)
         if made is None:
             if node.op_type in _PRODUCTS and self._has_integers(node, expr):
@@ -299,7 +236,7 @@ class _Pairs:
                 copied.input[place] = (
                     self._read(name, quantized=quantized)
                     if found is None
-                    else self._dequantized(name, found)
+                    else self._dequantized(name, found, beside=True)
                 )
         return copied
 
@@ -326,7 +263,7 @@ class _Pairs:
         value, at = made["data"], self._at.get(expr["data"])
         if at is not None and is_call(value, "dequantize") and is_call(value["data"], "quantize"):
             value = value["data"]["data"]
-        sums = _Sums.of(value, self._view)
+        sums = Sums.of(value, self._view)
         layer = self._layer(node, expr["data"], sums) if sums else None
         if layer is None:
             return None
@@ -343,10 +280,10 @@ class _Pairs:
         ]
         return [*layer, helper.make_node("Clip", [line, *ends], [result], node.name)]
 
-    def _layer(self, node: onnx.NodeProto, expr: Expr, sums: _Sums) -> list[onnx.NodeProto] | None:
+    def _layer(self, node: onnx.NodeProto, expr: Expr, sums: Sums) -> list[onnx.NodeProto] | None:
         """The layer that makes the value of ``node``: of the node, or of one before it that it was
         folded into."""
-        source = _Sums.of(expr, self._view)
+        source = Sums.of(expr, self._view)
         base = node
         while base.op_type in _STEPS:
             data = [n for n in base.input if not isinstance(self._exprs.get(n), Constant)]
@@ -365,7 +302,7 @@ class _Pairs:
             return None
         return self._product(base, node, sums)
 
-    def _has_weights(self, base: onnx.NodeProto, sums: _Sums) -> bool:
+    def _has_weights(self, base: onnx.NodeProto, sums: Sums) -> bool:
         """Whether floats of a layer are those of its node: equalization changes them."""
         own, weight = self._exprs[base.input[1]], sums.product["weight"]
         if not isinstance(own, Constant) or not isinstance(weight, Constant):
@@ -374,7 +311,7 @@ class _Pairs:
         return turned.size == own.value.size and np.array_equal(turned.ravel(), own.value.ravel())
 
     def _product(
-        self, base: onnx.NodeProto, last: onnx.NodeProto, sums: _Sums
+        self, base: onnx.NodeProto, last: onnx.NodeProto, sums: Sums
     ) -> list[onnx.NodeProto]:
         """A layer of the file with other constants, and ``last``'s result."""
         made = onnx.NodeProto()
@@ -406,7 +343,7 @@ class _Pairs:
         return [product, helper.make_node("Add", [product.output[0], added], [result])]
 
     def _depthwise(
-        self, base: onnx.NodeProto, last: onnx.NodeProto, data: str, sums: _Sums
+        self, base: onnx.NodeProto, last: onnx.NodeProto, data: str, sums: Sums
     ) -> onnx.NodeProto:
         """What a batch norm without a layer before it became."""
         shape = sums.product["weight"].type.shape
@@ -422,7 +359,7 @@ class _Pairs:
 
     # --- Constants ---
 
-    def _weights(self, name: str, sums: _Sums, turned: bool, shape: tuple[int, ...]) -> str:
+    def _weights(self, name: str, sums: Sums, turned: bool, shape: tuple[int, ...]) -> str:
         weight = sums.product["weight"]
         if isinstance(weight, Constant):
             return self._number(name, _turned(weight.value, turned).reshape(shape), "float32")
@@ -437,9 +374,13 @@ class _Pairs:
         *,
         turned: bool = False,
         shape: tuple[int, ...] | None = None,
+        beside: bool = False,
     ) -> str:
-        """The result of a DequantizeLinear of constants, which is put in front."""
+        """The result of a DequantizeLinear of constants, which is put in front; ``beside`` values,
+        whose type they have."""
         steps, scale, zero = (arg.value for arg in call.args if isinstance(arg, Constant))
+        if beside and self._opset >= WITH_16_BITS and steps.dtype == np.int8:
+            steps, zero = (steps.astype(np.int16) + 128).astype(np.uint8), zero + 128
         axis, values = int(call.attrs["axis"]), _turned(steps, turned)
         along = scale.size > 1
         if turned:
@@ -447,7 +388,7 @@ class _Pairs:
         values = values if shape is None else values.reshape(shape)
         return self._behind(name, values, scale, zero.astype(steps.dtype), axis if along else None)
 
-    def _bias(self, name: str, sums: _Sums) -> str:
+    def _bias(self, name: str, sums: Sums) -> str:
         """In the steps of the sums; a bias of floats beside floats."""
         assert sums.bias is not None
         weight, input_scale = sums.product["weight"], sums.input_scale

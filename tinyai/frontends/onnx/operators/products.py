@@ -171,16 +171,23 @@ def _requantized(
 def _gemm(site: Site) -> Expr:
     left, right = _matrices(site, 0, 1)
     alpha, beta = float(site.attr("alpha")), float(site.attr("beta"))
-    if alpha != 1:
-        left = site.call("multiply", left, constant(alpha, "float32"), of=left.type)
+    if isinstance(right, Constant):  # floats: what is dequantized keeps its integers
+        right = _times(site, alpha, right)
+    else:
+        left = _times(site, alpha, left)
     of = replace(left.type, shape=(left.type.shape[0], right.type.shape[0]))
     product: Expr = site.call("dense", left, right, of=of)
     if not site.has(2):
         return product
-    bias = site.expr(2)
-    if beta != 1:
-        bias = site.call("multiply", constant(beta, "float32"), bias, of=bias.type)
-    return site.call("add", product, bias, of=of)
+    return site.call("add", product, _times(site, beta, site.expr(2)), of=of)
+
+
+def _times(site: Site, factor: float, value: Expr) -> Expr:
+    if factor == 1:
+        return value
+    if isinstance(value, Constant):
+        return constant(value.value * np.float32(factor), "float32")
+    return site.call("multiply", value, constant(factor, "float32"), of=value.type)
 
 
 def _matrices(site: Site, first: int, second: int) -> tuple[Expr, Expr]:

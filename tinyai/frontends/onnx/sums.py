@@ -1,0 +1,80 @@
+"""A value of a float file as the sums of a layer: what of it an .onnx file with pairs needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinyai.ir import Array
+from tinyai.qdq.operands import View, is_call, shape_of
+from tinyai.source import Call, Constant, Expr
+
+LAYERS = ("conv1d", "conv2d", "conv2d_transpose", "dense", "batch_matmul")
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The product that a value is, with a bias of one number a channel or one for all."""
+
+    product: Call
+    bias: Array | None
+
+    @classmethod
+    def of(cls, expr: Expr, view: View) -> Sums | None:
+        """None for any other value, and where weights are computed."""
+        added: list[tuple[Call, Array]] = []
+        at, moved = expr, False
+        while is_call(at, "bias_add", "add", "reshape") or (moved and is_call(at, "dequantize")):
+            constants = [a for a in at.args if isinstance(a, Constant) or view.is_constant(a)]
+            if is_call(at, "bias_add", "add"):
+                if len(constants) != 1:
+                    return None
+                (known,) = constants
+                value = known.value if isinstance(known, Constant) else view.constant(known)
+                added.append((at, value))
+            moved |= at.op == "reshape"  # whose pair is that of what it moves
+            at = next(arg for arg in at.args if arg not in constants)
+            at = at["data"] if is_call(at, "quantize") else at
+        if not is_call(at, *LAYERS):
+            return None
+        weight = at["weight"]
+        stored = weight["data"] if is_call(weight, "dequantize") else weight
+        if not isinstance(stored, Constant):
+            return None
+        bias: Array | None = None
+        for step, value in added:
+            numbers = _by_channel(step, value, is_call(at, "dense", "batch_matmul"))
+            if numbers is None:
+                return None
+            bias = numbers if bias is None else bias + numbers
+        return cls(at, bias)
+
+    def reads(self, expr: Expr) -> bool:
+        """Whether ``expr``, perhaps in another shape, is the data."""
+        at = self.product["data"]
+        while at is not expr and isinstance(at, Call) and is_call(at, "reshape", "transpose"):
+            at = at["data"]
+        return at is expr
+
+    @property
+    def is_quantized(self) -> bool:
+        return is_call(self.product["weight"], "dequantize")
+
+    @property
+    def input_scale(self) -> float | None:
+        """That of the data; None of floats."""
+        at = self.product["data"]
+        while isinstance(at, Call) and is_call(at, "reshape", "transpose"):
+            at = at["data"]
+        scale = at["input_scale"] if is_call(at, "dequantize") else None
+        return float(scale.value.item()) if isinstance(scale, Constant) else None
+
+
+def _by_channel(step: Call, value: Array, last: bool) -> Array | None:
+    """The numbers that a step adds, a number a channel or one; None of others. Channels are the
+    second dimension, or the ``last``."""
+    rank = len(shape_of(step))
+    if is_call(step, "add"):
+        along = [rank - value.ndim + d for d, n in enumerate(value.shape) if n > 1]
+        if along not in ([], [rank - 1 if last else 1]):
+            return None
+    return value.reshape(-1)

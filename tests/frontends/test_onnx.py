@@ -394,6 +394,16 @@ def test_dimensions_of_one_name_have_one_size(tmp_path: Path) -> None:
         network(proto, tmp_path, "x:3x4 other:2x4")
 
 
+@pytest.mark.parametrize("called", ["?", "None", ""])
+def test_dimensions_without_a_name_of_their_own_have_any_size(called: str, tmp_path: Path) -> None:
+    proto, inputs = model_of("Relu", (3, 4))
+    for dim in proto.graph.input[0].type.tensor_type.shape.dim:
+        dim.ClearField("dim_value")
+        dim.dim_param = called
+    (result,), (expected,) = computed(network(proto, tmp_path, "x:3x4"), inputs), run(proto, inputs)
+    assert_same(result, expected, "the relu, and ONNX Runtime")
+
+
 # --- Spellings of quantization -------------------------------------------------------------------
 
 

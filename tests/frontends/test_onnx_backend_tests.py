@@ -14,7 +14,15 @@ import pytest
 
 import tinyai
 from tests.support.float_meaning import MEANING, evaluated
-from tests.support.onnx_backend_tests import PRODUCT, Case, Paired, behind_a_product, cases, paired
+from tests.support.onnx_backend_tests import (
+    FOLDER,
+    PRODUCT,
+    Case,
+    Paired,
+    behind_a_product,
+    cases,
+    paired,
+)
 from tinyai.errors import BoundaryError, OptionError, TinyAIError
 from tinyai.frontends.files import network_of_file, read_file
 from tinyai.ir import Array
@@ -24,6 +32,7 @@ from tinyai.reference import run_graph
 from tinyai.source import Call, post_order
 from tinyai.target import Target
 
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason=f"onnx {onnx.__version__} has no cases")
 # Of a float32 result, beside its size.
 NEAR = 1e-3
 PARTS = 24

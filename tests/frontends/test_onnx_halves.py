@@ -91,3 +91,21 @@ def test_integers_scaled_in_float16_stay_refused(tmp_path: Path) -> None:
     onnx.save(pairs, tmp_path / "pairs.onnx")
     with pytest.raises(BoundaryError, match="dtype: float16"):
         tinyai.compile(tmp_path / "pairs.onnx", tmp_path / "net.so")
+
+
+@pytest.mark.parametrize("name", ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"])
+def test_constants_of_floats_of_8_bits_are_no_damage(name: str, tmp_path: Path) -> None:
+    kind = getattr(TensorProto, name)
+    stored = TensorProto(name="stored", data_type=kind, dims=[4], raw_data=bytes(range(4)))
+    nodes = [
+        helper.make_node("Cast", ["stored"], ["constant"], to=FLOAT),
+        helper.make_node("Add", ["image", "constant"], ["result"]),
+    ]
+    first, last = (
+        [helper.make_tensor_value_info(name, FLOAT, (2, 4))] for name in ("image", "result")
+    )
+    graph = helper.make_graph(nodes, "net", first, last, [stored])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    onnx.save(made, tmp_path / "net.onnx")
+    (call,) = read_file(tmp_path / "net.onnx").result.fields
+    assert (call.op, call.args[1].value.shape) == ("add", (4,))

@@ -162,7 +162,7 @@ def _in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> Fun
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_quant_qdq", "1")
-    with _told("makes"):
+    with _told("takes"):
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     places = {name: f"input{number}" for number, name in enumerate(inputs)}
     used = {each.name for each in session.get_inputs()}

@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import tinyai
 from tests.support.random_onnx import run
-from tinyai.errors import ModelError
+from tinyai.errors import BoundaryError, ModelError
 from tinyai.frontends.onnx.unread import in_opset, names_around, names_read, renamed
 from tinyai.ir import Array
 from tinyai.quantizer.report import output_row
@@ -128,6 +128,15 @@ def test_the_rest_gets_pairs_and_onnx_runtime_runs_all(name: str, tmp_path: Path
     assert found.sqnr is not None
     assert found.sqnr > 20
     assert abs(found.sqnr - row.sqnr) < 1.5  # ONNX Runtime's own kernels round in another way
+
+
+def test_for_a_compiler_an_operator_that_is_not_read_ends_it_before_samples_run(
+    tmp_path: Path,
+) -> None:
+    onnx.save(where(), tmp_path / "float.onnx")
+    with pytest.raises(BoundaryError, match="Greater 'positive': operator") as caught:
+        tinyai.quantize_file(tmp_path / "float.onnx", [], whole=True)
+    assert [row.operator for row in caught.value.report.host] == ["Greater", "Where"]
 
 
 def test_a_file_of_an_older_opset_becomes_one_with_pairs(tmp_path: Path) -> None:

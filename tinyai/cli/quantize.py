@@ -269,15 +269,16 @@ _STAGE = "ranges, pairs and the report"
 
 
 def file_quantized(
-    model: str, calibrate: str, quantizing: Quantizing, reading: FileOptions
+    model: str, calibrate: str, quantizing: Quantizing, reading: FileOptions, *, whole: bool = False
 ) -> QuantizedFile:
-    """A model file that is quantized without TVM."""
+    """A model file that is quantized without TVM; ``whole`` for a compiler without a host."""
     with stage(OWN_IMPORTS):
         from tinyai.frontends.quantize import quantize_file
     reading.require_only(("input_shapes", "signature"), "samples that are no calls in a row")
     options = {"input_shapes": reading.input_shapes, "signature": reading.signature}
+    config, asked = quantizing.config, quantizing.asked
     with stage(_STAGE):
-        return quantize_file(model, calibrate, quantizing.config, **options, **quantizing.asked)
+        return quantize_file(model, calibrate, config, whole=whole, **options, **asked)
 
 
 def relay_quantized(
@@ -326,7 +327,7 @@ def quantized_first(
         mixed = dataclasses.replace(quantizing.mixed, floats=False)
         quantizing = dataclasses.replace(quantizing, mixed=mixed)
     if not for_relay and check_model(model) in IMPORTED:
-        quantized = file_quantized(model, calibrate, quantizing, reading)
+        quantized = file_quantized(model, calibrate, quantizing, reading, whole=True)
         _tell_goal(quantized.report)
         yield quantized.model, AS_IT_IS
         return

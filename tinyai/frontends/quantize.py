@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import written_whole
 from tinyai.frontends.files import is_read, read_file
-from tinyai.frontends.whole import SourceModel
+from tinyai.frontends.whole import SourceModel, require_all_read
 from tinyai.model_file import FileOptions, check_model
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration
@@ -75,6 +75,7 @@ def quantize_file(
     *,
     input_shapes: str = "",
     signature: str = "",
+    whole: bool = False,
     **asked: Unpack[QuantizeKeywords],
 ) -> QuantizedFile:
     """Quantize the float model of an .onnx or .tflite file by what its values are on samples.
@@ -82,12 +83,15 @@ def quantize_file(
     The arguments are those of ``tinyai.quantize`` (``compared``, ``progress``, ``rank`` and
     ``mixed`` too), a calibration is that of ``tinyai.calibrate_file``; ``input_shapes`` and
     ``signature`` are those of ``tinyai.compile``. ONNX Runtime runs the floats, a sample at a time,
-    and the integers of the report are tinyai's own.
+    and the integers of the report are tinyai's own. With ``whole``, for a model to compile, an
+    operator that tinyai does not read is a ``BoundaryError`` before any sample runs.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad argument, or a model with
     an operator that tinyai does not read; what the reader of the file raises; and
     ``EnvironmentProblem`` where a package is missing: onnx, onnxruntime, or the reader's.
     """
     model, onnx_file = _model_of(file, FileOptions(input_shapes, signature))
+    if whole:
+        require_all_read(model.model)
     result = quantized(model, calibration, config or QuantConfig(), **asked)
     return QuantizedFile(model.quantized(result.root), result.report, model, result, onnx_file)
 

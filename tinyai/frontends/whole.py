@@ -135,6 +135,16 @@ def network_of(
     return attempt.network
 
 
+def require_all_read(model: SourceModel) -> None:
+    """Raises ``BoundaryError``, with a report, for operators that no reader took: they stay out,
+    whatever of the model is quantized."""
+    mode = Rounding("upward")
+    attempt = attempt_of(model, "network", mode)
+    rows = {call: r for call, r in attempt.refused.items() if isinstance(call.origin, Unread)}
+    if rows:
+        raise _boundary(model, replace(attempt, refused=rows, floats=""), mode, NO_BACKEND)
+
+
 def tell_idle(attempt: Attempt, model: SourceModel, mode: Rounding, own: OwnBackend) -> None:
     """Warn of a back end of one's own that took nothing of ``model``."""
     told = idle(own, [attempt.model.result], model.result, mode, model.language)

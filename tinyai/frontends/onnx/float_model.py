@@ -160,7 +160,7 @@ def _in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> Fun
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what it fails at is told by ``_told``
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     with _told("takes"):
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -259,6 +259,33 @@ def test_values_beside_constants_and_matrices_of_biases_are_quantized(tmp_path: 
     assert report.sqnr > 40
 
 
+@pytest.mark.parametrize("opset", [13, 21, 23])
+def test_constants_beside_values_are_quantized(opset: int, tmp_path: Path) -> None:
+    """In a sum, a product and a concatenation, there ten times as large as the values."""
+    nodes = [
+        node("Add", "h plane", "sum"),
+        node("Mul", "sum gate", "product"),
+        node("Concat", "product large", "joined", axis=1),
+        node("MaxPool", "joined", "y", kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    shapes = {"plane": (1, 6, 6, 6), "gate": (1, 6, 1, 1), "large": (1, 6, 6, 6)}
+    constants = {name: RNG.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    constants["large"] *= 30
+    onnx.save(model(nodes, (1, 12, 3, 3), opset, **constants), tmp_path / "float.onnx")
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES)
+    assert quantized.report.sqnr is not None
+    assert quantized.report.sqnr > 40
+    quantized.save(tmp_path / "int8.onnx")
+    networks = [
+        tinyai.Model(tinyai.compile(made, tmp_path / f"{number}.so"))
+        for number, made in enumerate((quantized.model, tmp_path / "int8.onnx"))
+    ]
+    for sample in SAMPLES:
+        (wanted,) = results(tmp_path / "int8.onnx", sample)
+        for network in networks:
+            np.testing.assert_array_equal(network(sample["x"])[0], wanted)
+
+
 def test_files_of_newer_opsets_load_with_onnx_runtime_s_own_settings(tmp_path: Path) -> None:
     """Of int8 it would make pairs of two types, for sums of three dimensions and around moves."""
     nodes = [

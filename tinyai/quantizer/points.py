@@ -17,7 +17,7 @@ from tinyai.qdq.operands import NARROW, QUANTIZED, Fold, Grid, is_call, operator
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.roles import Role, Roles
 from tinyai.report import safe
-from tinyai.source import Call, Expr, Refusal
+from tinyai.source import Call, Expr, Refusal, children
 
 # Operators whose results may share the grid of their input.
 SHARING = (*AVERAGES, "global_avg_pool2d", "adaptive_avg_pool1d", "mean")
@@ -114,7 +114,9 @@ class Points(Roles):
             self._join(expr, below[0], groups)
             groups.derived.add(expr)
         elif is_call(expr, "concatenate") and role is Role.RULE:
-            if all(each in groups for each in below):
+            # A constant part may be beyond the values of the others.
+            constants = any(map(self.view.is_constant, children(expr["parts"])))
+            if all(each in groups for each in below) and not constants:
                 for each in below:
                     groups.join(expr, each)
                 groups.derived.add(expr)

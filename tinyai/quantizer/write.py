@@ -52,6 +52,8 @@ class Written:
         new = [(self._pairs if taken else self._floats)[child] for child in children(expr)]
         if taken and isinstance(expr, Call):
             new = self._with_constants(expr, new)
+        elif taken and isinstance(expr, Tuple):
+            new = self._with_constant_parts(expr, new)
         value = rebuilt(expr, new)
         if expr in self._changes.biases:
             value = self._with_bias(value, self._bias(expr))
@@ -89,6 +91,17 @@ class Written:
             elif role is Role.RULE and is_call(call, *_BINARY):
                 new[place] = self._constant(view.constant(arg), call)
         return new
+
+    def _with_constant_parts(self, parts: Tuple, new: list[Expr]) -> list[Expr]:
+        """Parts of a concatenation."""
+        (call,) = {user for user in self.points.users[parts] if isinstance(user, Call)}
+        view = self.points.view
+        return [
+            self._constant(view.constant(old), call)
+            if view.is_constant(old) and not is_call(old, "dequantize")
+            else made
+            for old, made in zip(parts.fields, new, strict=True)
+        ]
 
     def _weights(self, call: Call) -> Expr:
         points = self.points

@@ -25,7 +25,7 @@ from tinyai.qdq.operands import Grid, is_call, operator_name
 from tinyai.quantizer.folding import output_channels
 from tinyai.quantizer.quantize import Result
 from tinyai.report import safe
-from tinyai.source import Call, Constant, Expr, Tuple, post_order
+from tinyai.source import Call, Constant, Expr, post_order, tensors_of
 
 # The first opset whose pairs have an axis, and the first whose pairs have 16 bits. From that on a
 # pair may name its type. ONNX Runtime 1.31 makes pairs of int8 itself, whose zero points it turns
@@ -51,11 +51,6 @@ def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
             hint="onnx.version_converter.convert_version",
         )
     return _Pairs(file, result, opset).model()
-
-
-def _tensors(args: Sequence[Expr]) -> list[Expr]:
-    """Operands, and parts of those that are tuples."""
-    return [each for arg in args for each in (arg.fields if isinstance(arg, Tuple) else (arg,))]
 
 
 def _refusal(kind: str, name: str) -> OptionError:
@@ -251,7 +246,8 @@ class _Pairs:
         made = self._written.unpaired.get(expr)
         if not isinstance(expr, Call) or not isinstance(made, Call) or made.op != expr.op:
             return {}
-        pairs = zip(*(_tensors(each.args) for each in (expr, made)), strict=True)
+        both = ([t for arg in call.args for t in tensors_of(arg)] for call in (expr, made))
+        pairs = zip(*both, strict=True)
         return {
             old: new
             for old, new in pairs

@@ -52,8 +52,7 @@ class QuantizedFile:
         """Write the .onnx file that was quantized with pairs put in, as ONNX Runtime's quantizer
         writes them, whole or not at all. Nodes and values keep their names.
 
-        Raises ``OptionError`` for a .tflite file, an opset before 13, and a layer that has no form
-        with pairs.
+        Raises ``OptionError`` for a .tflite file, and a layer that has no form with pairs.
         """
         from tinyai.frontends.onnx.quantized import with_pairs
 

@@ -39,18 +39,10 @@ _STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid", "Iden
 def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
     """The model of a float file, quantized as in ``result``.
 
-    Raises ``OptionError`` for an opset whose pairs have no axis, and for a layer that has no form
-    with pairs.
+    Raises ``OptionError`` for a layer that has no form with pairs. The file is of ``OLDEST`` or
+    later.
     """
-    opset = opset_of(file.proto)
-    if opset < OLDEST:
-        raise OptionError(
-            "opset of a float .onnx file to write pairs into",
-            found=opset,
-            allowed=f"{OLDEST} and later",
-            hint="onnx.version_converter.convert_version",
-        )
-    return _Pairs(file, result, opset).model()
+    return _Pairs(file, result, opset_of(file.proto)).model()
 
 
 def _refusal(kind: str, name: str) -> OptionError:

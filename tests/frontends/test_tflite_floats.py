@@ -216,3 +216,10 @@ def test_a_dense_level_that_is_larger_than_the_tensor_is_refused() -> None:
     sparsity = tflite.Model.GetRootAs(content, 0).Subgraphs(0).Tensors(1).Sparsity()
     with pytest.raises(Fault, match="a dense level of 8"):
         densified(sparsity, np.zeros(3, np.float32), (2, 2), "w")
+
+
+def test_a_sparse_tensor_of_more_than_a_memory_is_refused() -> None:
+    content, _ = sparse_file({}, 8)
+    sparsity = tflite.Model.GetRootAs(content, 0).Subgraphs(0).Tensors(1).Sparsity()
+    with pytest.raises(Fault, match="536870912 sparse elements"):
+        densified(sparsity, np.zeros(3, np.float32), (2**14, 2**15), "w")

@@ -19,6 +19,8 @@ from tinyai.frontends.faults import Fault
 from tinyai.ir import Array
 
 _ALLOWED = "as the sparsity parameters of the schema say"
+# Elements of a tensor that a few bytes may stand for.
+MOST = 2**25
 
 
 def densified(sparsity: Any, values: Array, shape: Sequence[int], what: str) -> Array:
@@ -26,6 +28,8 @@ def densified(sparsity: Any, values: Array, shape: Sequence[int], what: str) -> 
     it."""
     order, blocks = _numbers(sparsity, "TraversalOrder"), _numbers(sparsity, "BlockMap")
     levels, rank = len(order), len(shape)
+    if math.prod(shape) > MOST:
+        raise Fault(f"{what}: {math.prod(shape)} sparse elements", f"{MOST} and fewer")
     fits = levels == rank + len(blocks) == sparsity.DimMetadataLength()
     if not fits or sorted(order) != [*range(levels)] or not {*blocks} <= {*range(rank)}:
         raise Fault(f"{what}: sparse along {order}, of blocks {blocks}", _ALLOWED)

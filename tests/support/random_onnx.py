@@ -770,7 +770,7 @@ def _as_it_is(site: Site, y: Value) -> Value:
     return y
 
 
-def _grown(
+def grown(
     site: Site,
     x: Value,
     names: Sequence[str],
@@ -797,7 +797,7 @@ def _of_floats(site: Site, shape: Sequence[int], seed: int) -> OnnxModel | None:
     names = list(OPERATORS)
     chosen = [names[seed % len(names)], *site.rng.choice(names, site.one(0, 0, 1, 2, 3))]
     start = site.floats(shape)
-    end = _grown(site, start, chosen, OPERATORS)
+    end = grown(site, start, chosen, OPERATORS)
     if end is start or not is_telling(end.array.astype(np.float64)):
         return None
     scale, zero = site.grid(float(np.ptp(end.array)), float(end.array.min()))
@@ -816,7 +816,7 @@ def _of_integers(site: Site, shape: Sequence[int], seed: int) -> OnnxModel | Non
     names = list(QOPERATORS)
     chosen = [names[seed // 4 % len(names)], *site.rng.choice(names, site.one(0, 0, 1))]
     start = site.input(shape)
-    end = _grown(site, start, chosen, QOPERATORS)
+    end = grown(site, start, chosen, QOPERATORS)
     if end is start or np.unique(end.array).size < 20:
         return None
     return _model(site, [end], None)
@@ -834,7 +834,7 @@ def random_pairs(seed: int) -> OnnxModel:
         start = site.input([int(rng.integers(least, most + 1)) for least, most in sizes])
         chosen = [names[seed % len(names)], *rng.choice(names, site.one(0, 1, 2, 3))]
         site.last = (start.scale, start.zero)
-        _grown(site, site.dequantized(start), chosen, OPERATORS, _paired)
+        grown(site, site.dequantized(start), chosen, OPERATORS, _paired)
         if site.results and np.unique(site.results[-1].array).size >= 20:
             site.nodes.pop()  # dequantizes the last result
             made = _model(site, site.results, None)

@@ -65,7 +65,8 @@ class SourceModel:
     ``framework`` is the rounding of a framework that computes float operators between a dequantize
     and a quantize as floats; "" where they stand for operators of integers. ``initial`` are the
     first values of a model's states: its last inputs and outputs, before and after a call.
-    ``rounding`` is whose integers the model has where nobody asks for others.
+    ``rounding`` is whose integers the model has where nobody asks for others, ``image_channels``
+    are the dimensions that may be channels of its images.
 
     What a reader does not read is a call that ``unread`` made: it is refused with its reason beside
     whatever the builders refuse.
@@ -78,6 +79,7 @@ class SourceModel:
     framework: str = ""
     initial: tuple[Array, ...] = ()
     rounding: str = ""
+    image_channels: tuple[int, ...] = (1, 3)
 
     @property
     def result(self) -> Tuple:

@@ -26,7 +26,7 @@ def points_of(model: FloatModel, config: QuantConfig) -> Points:
 
     Raises ``OptionError`` where nothing would be quantized.
     """
-    folding = Folding(model.root, model.fold)
+    folding = Folding(model.root, model.fold, model.image_channels)
     root, sources = folding.result, folding.new
     if config.equalize:
         equalizer = Equalizer(root, model.fold)

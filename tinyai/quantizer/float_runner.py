@@ -45,12 +45,14 @@ class Recipe(Protocol):
 
 class FloatModel(Protocol):
     """A front end's float model: its inputs, the types of its results, its expression ``root``, and
-    what computes constants. A ``root`` that is handed over is this one, rewritten."""
+    what computes constants; ``image_channels`` are the dimensions that may be channels of images.
+    A ``root`` that is handed over is this one, rewritten."""
 
     inputs: tuple[TensorSpec, ...]
     results: tuple[SourceType, ...]
     root: Expr
     fold: Fold | None
+    image_channels: tuple[int, ...]
 
     def key(self, root: Expr) -> str:
         """Which model this is: its operators and weights."""

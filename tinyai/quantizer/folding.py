@@ -114,9 +114,13 @@ class _Line:
 
 class Folding:
     """``result`` is the model with every chain of such steps folded; what has none is as it was.
-    ``new`` is what became of each expression."""
+    ``new`` is what became of each expression; ``image_channels`` are the dimensions that may be
+    channels of images."""
 
-    def __init__(self, root: Expr, fold: Fold | None = None) -> None:
+    def __init__(
+        self, root: Expr, fold: Fold | None = None, image_channels: Sequence[int] = (1, 3)
+    ) -> None:
+        self._image_channels = image_channels
         self._view = Constants(root, fold)
         self._users = users_of(self._view.order)
         # By the last step of a chain: all of it, with what it begins with.
@@ -145,11 +149,12 @@ class Folding:
         if is_call(base, *PRODUCTS):
             known = self._view.is_constant(base["weight"]) and weight_channels(base) is not None
             return output_channels(base) if known else None
-        if is_call(base, *STEPS) or None in base.type.shape or len(base.type.shape) != 4:
+        rank = len(base.type.shape)
+        if is_call(base, *STEPS) or None in base.type.shape or rank not in (3, 4):
             return None
         # No weights: the factors become those of a convolution of one tap a channel.
         for user in self._users[base]:
-            for axis in (1, 3):
+            for axis in self._image_channels if rank == 4 else (1,):
                 if user is not None and is_call(user, "multiply", "divide"):
                     number = self._number(user, axis)
                     if number is not None and number.size > 1:
@@ -208,18 +213,18 @@ class Folding:
 
 def _depthwise(base: Expr, data: Expr, scale: Array, axis: int) -> Call:
     """A convolution of one tap a channel."""
-    channels = len(scale)
-    shape = (channels, 1, 1, 1) if axis == 1 else (1, 1, channels, 1)
+    channels, space = len(scale), len(shape_of(base)) - 2
+    ones, size = (1,) * space, "HW"[2 - space :]
     return made(
-        "conv2d",
+        f"conv{space}d",
         of(shape_of(base), "float32"),
         data,
-        constant(scale.astype(np.float32).reshape(shape)),
-        strides=(1, 1),
-        padding=(0, 0, 0, 0),
-        dilation=(1, 1),
+        constant(scale.astype(np.float32).reshape((-1, 1, *ones) if axis == 1 else (*ones, -1, 1))),
+        strides=ones,
+        padding=(0, 0) * space,
+        dilation=ones,
         groups=channels,
-        layout="NCHW" if axis == 1 else "NHWC",
-        weight_layout="OIHW" if axis == 1 else "HWOI",
+        layout=f"NC{size}" if axis == 1 else f"N{size}C",
+        weight_layout=f"OI{size}" if axis == 1 else f"{size}OI",
         out_layout="",
     )

@@ -7,7 +7,7 @@ or as a chain of functions that becomes one table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from tinyai.qdq import FloatOperator
@@ -20,6 +20,8 @@ from tinyai.qdq.rules import RULES
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import Constants, users_of
 from tinyai.source import Call, Expr, Field, Refusal, Tuple, children
+
+_REORDERED = ("reshape", "transpose")
 
 
 class Role(StrEnum):
@@ -106,7 +108,8 @@ class Roles:
             raise Refusal("elements", "none", "some")
         if is_call(call, "avg_pool1d", "avg_pool2d") and {*call.attrs["dilation"]} != {1}:
             raise Refusal("dilation of an average", call.attrs["dilation"], 1)
-        if behind and below in self._refused and is_call(call, *STEPS, *LIMITS):
+        follows = is_call(call, *STEPS, *LIMITS) and not is_call(call, *MOVES)
+        if behind and below in self._refused and follows:
             raise Refusal("operator before", operator_name(below), "one that is quantized")
         if is_call(call, *PRODUCTS):
             known = self.view.is_constant(call["weight"]) or is_call(call, "dense", "batch_matmul")
@@ -147,11 +150,13 @@ class Roles:
         return expr.call if isinstance(expr, Field) else expr
 
     def _is_step(self, call: Call, below: Expr) -> bool:
-        if self.roles.get(below) not in (Role.PRODUCT, Role.STEP):
-            return False
-        if is_call(call, "reshape"):  # between a product of matrices and its bias
+        return self.roles.get(below) in (Role.PRODUCT, Role.STEP) and self._adds_up(call, below)
+
+    def _adds_up(self, call: Call, below: Expr) -> bool:
+        """Whether a step on the sums ``below`` makes sums again."""
+        if is_call(call, "reshape"):  # between a product of matrices and its bias or bounds
             (user,) = self.users[call] if self._alone(call) else (None,)
-            if user is None or not is_call(user, "add", "bias_add"):
+            if user is None or not is_call(user, "add", "bias_add", *LIMITS):
                 return False
             last = call.type.shape[-1:] == below.type.shape[-1:]
             return last and len([*self.operands(user)]) == 1
@@ -219,20 +224,46 @@ class Roles:
             for expr in self.order
             if is_call(expr, *ELEMENTWISE) and self._floats(expr) and expr not in belonging
         ]
+        lines = self._lines(elementwise)
         last: set[Expr] = set()
         while True:
             roots: dict[Expr, frozenset[Expr]] = {}
             for expr in elementwise:
                 own: set[Expr] = set()
                 for arg in children(expr):
-                    if self.view.uniform(arg) is None:  # no constant of one number
-                        own |= roots[arg] if arg in roots and arg not in last else {arg}
+                    # A table has no channels: a line is a function of its own.
+                    inside = arg in roots and arg not in last and (arg in lines) == (expr in lines)
+                    if inside:
+                        own |= roots[arg]
+                    elif not self._is_parameter(arg, expr in lines):
+                        own.add(arg)
                 roots[expr] = frozenset(own)
             others = (expr for expr in elementwise if expr not in last)
             found = next((expr for expr in others if not self._is_inside(expr, roots)), None)
             if found is None:
                 return roots
             last.add(found)
+
+    def _is_parameter(self, arg: Expr, of_channels: bool) -> bool:
+        """Whether an operand is a number of a function, or numbers of channels."""
+        known = self.view.uniform(arg) is not None
+        return known or (of_channels and self.view.is_constant(arg))
+
+    def _lines(self, elementwise: Sequence[Call]) -> set[Expr]:
+        """The product and the sum with constants that one node of a file is, a batch norm that was
+        not folded: as a function it is rounded once."""
+        lines: set[Expr] = set()
+        for total in elementwise:
+            product = next(self.operands(total), None)
+            if not is_call(total, "add") or not is_call(product, "multiply"):
+                continue
+            of_one_node = total.name == product.name != "" and self._alone(product)
+            numbers = [
+                a for call in (total, product) for a in call.args if self.view.is_constant(a)
+            ]
+            if of_one_node and len(numbers) == 2 and self.view.uniform(numbers[1]) is None:
+                lines |= {product, total}
+        return lines
 
     def _is_inside(self, expr: Expr, roots: Mapping[Expr, frozenset[Expr]]) -> bool:
         """Whether all readers of an elementwise result are functions of the same one value."""
@@ -253,7 +284,10 @@ class Roles:
                 takes = len({*self.operands(before)}) > 1
             else:
                 takes = is_call(before, *RULES, *MOVES) and self._floats(before)
-            if takes and (is_call(expr, *LIMITS) or is_accumulator(self.view, expr)):
+            is_sum = is_accumulator(self.view, before) and (
+                before in belonging or is_call(before, *PRODUCTS)
+            )
+            if takes and (is_call(expr, *LIMITS) or (is_sum and self._adds_up(expr, before))):
                 belonging.add(expr)
         return belonging
 
@@ -261,11 +295,13 @@ class Roles:
 
     def _settle(self) -> set[Expr]:
         """The float values that quantized operators read. Operators that are pending are taken
-        where such a one reads their result and all that they read comes from the model's inputs;
-        functions and bounds that are not stay in float."""
+        where such a one reads their result and all that they read comes from the model's inputs, or
+        where they give all values of a float another shape or order; functions and bounds that are
+        not stay in float."""
         wanted: set[Expr] = set()
         for expr in reversed(self.order):
-            if expr in self._pending and expr in wanted and self._from_inputs(expr):
+            taken = expr in self._pending and expr in wanted
+            if taken and (is_call(expr, *_REORDERED) or self._from_inputs(expr)):
                 self.roles[expr] = self._pending.pop(expr)
             if expr in self.roles and self.roles[expr] is not Role.SOURCE:
                 wanted.update(self.operands(self._reader(expr)))

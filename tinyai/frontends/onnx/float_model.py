@@ -53,7 +53,7 @@ class FileModel:
         self.inputs = tuple(map(_spec, model.inputs))
         self.results = tuple(end.expr.type for end in model.outputs)
         self.root: Expr = model.result
-        self.fold = model.fold
+        self.fold, self.image_channels = model.fold, model.image_channels
 
     def key(self, root: Expr) -> str:
         return hashlib.sha256(self._file(root).SerializeToString()).hexdigest()[:16]

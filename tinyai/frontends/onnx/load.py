@@ -99,6 +99,7 @@ def read_whole(
             ),
             language(),
             _folded,
+            image_channels=(1,),
         )
         return OnnxFile(source, model, reading.exprs, widened)
 

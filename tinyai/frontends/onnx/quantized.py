@@ -197,7 +197,7 @@ class _Pairs:
         """A node of the file on what it reads now, or the layer that it was folded into."""
         expr = self._exprs[next(filter(None, node.output))]
         sums = None
-        if expr in self._written.unpaired:
+        if expr in self._written.unpaired and node.op_type != "Identity":
             sums = Sums.of(self._written.unpaired[expr], self._view)
         made = self._layer(node, expr, sums) if sums else self._within_bounds(node, expr)
         if made is None:
@@ -224,13 +224,35 @@ class _Pairs:
         constants = self._constants_of(expr)
         for place, name in enumerate(node.input):
             found = constants.get(self._exprs.get(name))  # type: ignore[arg-type]
-            if name:
+            if node.op_type in ("Softmax", "AveragePool") and not quantized:
+                # With pairs around it ONNX Runtime would make integers of it.
+                copied.input[place] = self._read_inside(name)
+            elif name:
                 copied.input[place] = (
                     self._read(name, quantized=quantized)
                     if found is None
                     else self._dequantized(name, found, beside=True)
                 )
+        if node.op_type == "Pad":
+            self._pad_all_axes(copied, len(expr.type.shape))
+        if node.op_type == "AveragePool":
+            # ONNX Runtime's pooling of integers knows no dilations. Others than 1 stay in float.
+            for attribute in [a for a in copied.attribute if a.name == "dilations"]:
+                if {*attribute.ints} == {1}:
+                    copied.attribute.remove(attribute)
         return copied
+
+    def _pad_all_axes(self, pad: onnx.NodeProto, rank: int) -> None:
+        """ONNX Runtime 1.32 moves a Transpose behind a Pad, and leaves its axes as they were."""
+        if len(pad.input) < 4:
+            return
+        pads, axes = (self._exprs.get(pad.input[place]) for place in (1, 3))
+        if not isinstance(pads, Constant) or not isinstance(axes, Constant):
+            return
+        everywhere = np.zeros((2, rank), np.int64)
+        everywhere[:, axes.value] = pads.value.reshape(2, -1)
+        pad.input[1] = self._number(f"{pad.output[0]}_pads", everywhere.reshape(-1), "int64")
+        del pad.input[3:]
 
     def _constants_of(self, expr: Expr) -> dict[Expr, Call]:
         """The constant operands of a sum, a product or a concatenation of tensors that became

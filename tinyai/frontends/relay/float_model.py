@@ -54,6 +54,7 @@ class RelayModel:
         self.results = tuple(source_types(self.main.ret_type))
         self._source = Source()
         self.fold: Fold | None = folding(self._source)
+        self.image_channels: tuple[int, ...] = (1, 3)
         self.root = self._source(self.main.body)
 
     def written(self, root: Expr, switches: Mapping[Expr, str] | None = None) -> tvm.IRModule:

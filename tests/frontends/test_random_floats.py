@@ -1,0 +1,113 @@
+"""Random float .onnx files are quantized: ONNX Runtime runs what is written, with the noise that
+the report promises; compiled from memory or from the file, the integers are the same, and those of
+ONNX Runtime but where ``tinyai.check`` names what it computes in floats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import tinyai
+from tests.support.random_floats import FloatModel, random_floats
+from tests.support.random_onnx import run
+from tinyai.errors import BoundaryError, OptionError
+from tinyai.frontends.files import read_file
+from tinyai.frontends.whole import network_of
+from tinyai.ir import Array
+from tinyai.quantizer.report import output_row
+from tinyai.reference import run_graph
+
+pytestmark = pytest.mark.filterwarnings("ignore::tinyai.errors.UsageWarning")
+MODELS = 50
+MANY = 2000  # in the slow tests
+PARTS = 10
+# dB: how far the noise in ONNX Runtime may be from the report's, whose pairs may be floats, and
+# from where on both are a step of the result's grid.
+ALIKE, TELLING = 3.0, 40.0
+CONFIGS: tuple[dict[str, Any], ...] = (
+    *({}, {}, {}, {"per_channel": False}, {"equalize": True}, {"observer": "minmax"}),
+    {"rounding": "nearest", "correct_bias": False, "equalize_activations": False},
+    {"residual": "common", "shared_averages": True, "observer": "average"},
+    *({"dtype": "uint8"}, {"dtype": "int16"}, {"symmetric": True}, {"power_of_two": True}),
+)
+
+
+def in_float32(model: FloatModel) -> list[dict[str, Array]]:
+    return [{k: v.astype(np.float32) for k, v in each.items()} for each in model.samples]
+
+
+def fault_of(seed: int, folder: Path) -> tuple[str, str]:
+    """What became of a model, and what is wrong, if anything is."""
+    model, source, file = random_floats(seed), folder / "float.onnx", folder / "int8.onnx"
+    onnx.save(model.proto, source)
+    try:
+        config = tinyai.QuantConfig(**CONFIGS[seed % len(CONFIGS)])
+        quantized = tinyai.quantize_file(source, model.samples, config)
+        quantized.save(file)
+    except OptionError as error:
+        return "refused", "" if "no float operator" in str(error) else str(error)
+    samples, written = in_float32(model), onnx.load(file)
+    floats = [run(model.proto, each)[0].astype(np.float32) for each in model.samples]
+    try:
+        found = [run(written, each, plain=False)[0] for each in samples]
+    except Exception as error:  # of ONNX Runtime, which has several kinds
+        return "wrong", f"does not run: {str(error)[:300]}"
+    noise, told = output_row("", floats, found).sqnr, quantized.report.outputs[0].sqnr
+    tell = noise is not None and told is not None and min(noise, told) < TELLING
+    if tell and abs(noise - told) > ALIKE:
+        return "wrong", f"{noise:.1f} dB, in the report {told:.1f}"
+    try:
+        network = network_of(read_file(file), "of_file", "onnx")
+    except BoundaryError:
+        return "partly", ""
+    in_memory = network_of(quantized.model, "in_memory", "onnx")
+    names = [port.name for port in network.inputs]
+    ours, kept = (
+        [run_graph(each.graph, [sample[name] for name in names])[0] for sample in samples]
+        for each in (network, in_memory)
+    )
+    if not np.array_equal(ours, kept):
+        return "wrong", "the file is not what is in memory"
+    if np.array_equal(ours, found):
+        return "equal", ""
+    return "floats", "" if is_told(file, samples, folder) else "differs, and nothing is told"
+
+
+def is_told(file: Path, samples: list[dict[str, Array]], folder: Path) -> bool:
+    """Whether check tells what ONNX Runtime computes in floats."""
+    files = [folder / f"{number}.npz" for number, _ in enumerate(samples)]
+    for each, sample in zip(files, samples, strict=True):
+        np.savez(each, **sample)
+    notes = tinyai.check(file, samples=0, inputs=files).notes
+    return any("computes in floats" in note for note in notes)
+
+
+def require_no_fault(seeds: range, folder: Path) -> Counter[str]:
+    ends, faults = Counter[str](), []
+    for seed in seeds:
+        end, fault = fault_of(seed, folder)
+        ends[end] += 1
+        if fault:
+            faults.append(f"seed {seed}, {', '.join(random_floats(seed).operators)}: {fault}")
+    assert not faults, "\n".join(faults)
+    return ends
+
+
+def test_random_models_are_quantized_as_reported(tmp_path: Path) -> None:
+    ends = require_no_fault(range(MODELS), tmp_path)
+    assert ends["equal"] > MODELS / 2
+    assert ends["partly"] > MODELS / 8
+    assert ends["refused"] < MODELS / 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_so_are_many(tmp_path: Path, part: int) -> None:
+    count = MANY // PARTS
+    ends = require_no_fault(range(count * part, count * (part + 1)), tmp_path)
+    assert ends["equal"] > count / 2

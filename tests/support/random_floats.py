@@ -1,0 +1,209 @@
+"""Random float .onnx models as people quantize them: the operators of ``random_onnx`` with floats
+for weights and inputs, operators that tinyai does not read, older and newer opsets, float16."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from tests.support.random_onnx import (
+    OPERATORS,
+    SIZES,
+    TRIES,
+    Operator,
+    Site,
+    Value,
+    grown,
+    need,
+    run,
+)
+from tests.support.random_stretches import is_telling
+from tinyai.ir import Array
+
+OPSETS = (9, 11, 12, 13, 14, 17, 18, 19, 20, 21, 22)
+SAMPLES = 6
+HALVES = 0.15  # of the models are in float16
+UNREAD_TOO = 0.35  # of the models have an operator that is not read
+LAYERS = frozenset(("Conv", "ConvTranspose", "MatMul", "Gemm"))
+
+
+@dataclass
+class FloatSite(Site):
+    """A model of floats that grows. Inputs are normal, weights are of other sizes along an axis."""
+
+    def floats(self, shape: Sequence[int]) -> Value:
+        name = self.name("x")
+        array = self.rng.normal(self.one(0, 0, 0.5), self.factor(), shape).astype(np.float32)
+        if self.inputs and self.chance(0.4):
+            self.constants[name] = array
+        else:
+            self.inputs[name] = array
+        return Value(name, array)
+
+    def weights(self, shape: Sequence[int], axis: int | None) -> Value:
+        spread = np.ones(len(shape), int)
+        if axis is not None:
+            spread[axis] = shape[axis]
+        inner = np.sqrt(max(np.prod(shape) // shape[axis or 0], 1))
+        sizes = 2.0 ** self.rng.uniform(-2, 1, spread) / inner
+        array = (self.rng.normal(size=shape) * sizes).astype(np.float32)
+        return Value(self.constant(array), array)
+
+
+# --- Operators that no reader takes --------------------------------------------------------------
+
+UNREAD: dict[str, Operator] = {}
+
+
+def unread(function: Operator) -> Operator:
+    UNREAD[function.__name__] = function
+    return function
+
+
+@unread
+def chosen(site: Site, x: Value) -> Value:
+    limit = site.constant(np.median(x.array))
+    positive = site.call(site.one("Greater", "Less"), x, limit)
+    return site.call("Where", positive, x, limit)
+
+
+@unread
+def unary(site: Site, x: Value) -> Value:
+    return site.call(site.one("Atan", "Sinh", "Asinh", "Round", "Ceil", "Sign", "Not a name"), x)
+
+
+@unread
+def lengths(site: Site, x: Value) -> Value:
+    axes = site.axes(x.rank)
+    if site.opset >= 18:
+        return site.call("ReduceL2", x, site.constant(axes, np.int64))
+    return site.call("ReduceL2", x, axes=axes)
+
+
+@unread
+def summed_up(site: Site, x: Value) -> Value:
+    return site.call("CumSum", x, site.constant(np.asarray(site.axis(x.rank)), np.int64))
+
+
+@unread
+def largest(site: Site, x: Value) -> Value:
+    count = site.constant([max(x.shape[-1] // 2, 1)], np.int64)
+    return site.add("TopK", x, count, outputs=2)[0]
+
+
+@unread
+def normed(site: Site, x: Value) -> Value:
+    need(x.rank >= 3)
+    scale, shift = (site.constant(site.rng.uniform(0.5, 1.5, x.shape[1])) for _ in range(2))
+    return site.call("InstanceNormalization", x, scale, shift)
+
+
+@unread
+def layer_norm(site: Site, x: Value) -> Value:
+    need(site.opset >= 17)
+    return site.call("LayerNormalization", x, site.constant(site.rng.uniform(1, 2, x.shape[-1])))
+
+
+@unread
+def recurrent(site: Site, x: Value) -> Value:
+    need(x.rank == 3)
+    kind, count = site.one(("GRU", 3), ("LSTM", 4), ("RNN", 1))
+    size = site.one(2, 3)
+    weights = [site.weights((1, count * size, n), None) for n in (x.shape[-1], size)]
+    made = site.add(kind, x, *weights, outputs=2, hidden_size=size)
+    return made[site.one(0, 1)]
+
+
+@dataclass(frozen=True)
+class FloatModel:
+    """``proto`` with ``samples``, its inputs by name."""
+
+    proto: ModelProto
+    samples: list[dict[str, Array]]
+    operators: tuple[str, ...]
+
+
+def random_floats(seed: int) -> FloatModel:
+    """A model of up to six operators, of which one is a layer."""
+    rng = np.random.default_rng([seed, 2])
+    table = {**OPERATORS, **UNREAD}
+    for _ in range(TRIES):
+        site = FloatSite(rng, int(rng.choice(OPSETS)), "int8")
+        sizes = SIZES[int(rng.integers(len(SIZES)))]
+        start = site.floats([int(rng.integers(least, most + 1)) for least, most in sizes])
+        names = [
+            [*OPERATORS][seed % len(OPERATORS)],
+            site.one("conv", "matmul", "gemm", "conv_transpose"),
+            *rng.choice([*OPERATORS], site.one(0, 1, 2, 3)),
+            *(rng.choice([*UNREAD], 1) if site.chance(UNREAD_TOO) else ()),
+        ]
+        chosen = [str(name) for name in rng.permutation(names)]
+        end = grown(site, start, chosen, table)
+        made = None if end is start else _model(site, end)
+        if made is not None:
+            return made
+    raise AssertionError(f"no model of seed {seed}")
+
+
+def _model(site: FloatSite, end: Value) -> FloatModel | None:
+    if end.array.dtype != np.float32 or not is_telling(end.array.astype(np.float64)):
+        return None
+    nodes, needed = _alive(site.nodes, end.name)
+    operators = tuple(node.op_type for node in nodes if node.op_type != "Constant")
+    inputs = {name: array for name, array in site.inputs.items() if name in needed}
+    if not inputs or LAYERS.isdisjoint(operators):
+        return None
+    constants = {name: array for name, array in site.constants.items() if name in needed}
+    proto = site.proto(nodes, inputs, [end.name], constants, {end.name: end.array})
+    samples = [_beside(site.rng, inputs) for _ in range(SAMPLES)]
+    if site.chance(HALVES):
+        proto = in_halves(proto)
+        samples = [{name: each[name].astype(np.float16) for name in each} for each in samples]
+    try:
+        found = [run(proto, each, plain=False)[0] for each in samples]
+    except Exception:  # of ONNX Runtime: no such operator of float16, or another shape of the whole
+        return None
+    return FloatModel(proto, samples, operators) if np.isfinite(found).all() else None
+
+
+def _alive(nodes: Sequence[NodeProto], end: str) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that a result is made by, and the names that these read."""
+    kept: list[NodeProto] = []
+    needed = {end}
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.output):
+            kept.insert(0, node)
+            needed.update(node.input)
+    return kept, needed
+
+
+def _beside(rng: np.random.Generator, inputs: dict[str, Array]) -> dict[str, Array]:
+    """A sample that is like the one that the model grew by."""
+    return {
+        name: (array + rng.normal(0, array.std(), array.shape)).astype(np.float32)
+        for name, array in inputs.items()
+    }
+
+
+def in_halves(proto: ModelProto) -> ModelProto:
+    """The same model in float16, but for the scales of Resize."""
+    made = ModelProto()
+    made.CopyFrom(proto)
+    nodes, held = made.graph.node, made.graph.initializer
+    scales = {name for node in nodes if node.op_type == "Resize" for name in node.input[1:]}
+    of_nodes = [
+        attribute.t
+        for node in nodes
+        if node.op_type == "Constant" and node.output[0] not in scales
+        for attribute in node.attribute
+    ]
+    for tensor in (*of_nodes, *(each for each in held if each.name not in scales)):
+        if tensor.data_type == TensorProto.FLOAT:
+            array = numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for end in (*made.graph.input, *made.graph.output):
+        end.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return made

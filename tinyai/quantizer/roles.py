@@ -159,12 +159,18 @@ class Roles:
             if user is None or not is_call(user, "add", "bias_add", *LIMITS):
                 return False
             last = call.type.shape[-1:] == below.type.shape[-1:]
-            return last and len([*self.operands(user)]) == 1
+            return last and self._of_matrices(below) and len([*self.operands(user)]) == 1
         if is_call(call, "multiply", "divide"):
             number = self.view.uniform(call.args[1]) or self.view.uniform(call.args[0])
             constant_last = self.view.is_constant(call.args[-1]) or call.op == "multiply"
             return number is not None and number > 0 and constant_last
         return is_call(call, "add", "bias_add") and is_accumulator(self.view, call)
+
+    def _of_matrices(self, sums: Expr) -> bool:
+        """Whether sums have their channels last."""
+        while is_call(sums, *STEPS):
+            sums = next(self.operands(sums))
+        return is_call(sums, "dense", "batch_matmul")
 
     def _bounded(self, call: Call) -> bool:
         if is_call(call, "relu", "clip"):

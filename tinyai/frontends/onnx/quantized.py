@@ -8,6 +8,7 @@ its constants: the layer makes the value of the last node that was folded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import onnx
 from onnx import helper
 
 from tinyai.errors import OptionError
+from tinyai.frontends.onnx.accepted import of_all_axes, without
 from tinyai.frontends.onnx.facts import CONTRIB, opset_of
 from tinyai.frontends.onnx.functions import graphs_of
 from tinyai.frontends.onnx.load import OnnxFile
@@ -33,7 +35,8 @@ from tinyai.source import Call, Constant, Expr, post_order, tensors_of
 OLDEST, WITH_16_BITS = 13, 21
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.
-_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid", "Identity")
+_PASSING = ("Identity", "Dropout")
+_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid", *_PASSING)
 
 
 def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
@@ -197,11 +200,12 @@ class _Pairs:
         """A node of the file on what it reads now, or the layer that it was folded into."""
         expr = self._exprs[next(filter(None, node.output))]
         sums = None
-        if expr in self._written.unpaired and node.op_type != "Identity":
+        if expr in self._written.unpaired and node.op_type not in _PASSING:
             sums = Sums.of(self._written.unpaired[expr], self._view)
         made = self._layer(node, expr, sums) if sums else self._within_bounds(node, expr)
         if made is None:
-            if node.op_type in _PRODUCTS and self._has_integers(node, expr):
+            of_floats = sums is not None and not sums.is_quantized
+            if node.op_type in _PRODUCTS and not of_floats and self._has_integers(node, expr):
                 raise _refusal(node.op_type, node.name)
             made = [self._copied(node, expr)]
         outputs = made[-1].output
@@ -233,26 +237,24 @@ class _Pairs:
                     if found is None
                     else self._dequantized(name, found, beside=True)
                 )
-        if node.op_type == "Pad":
-            self._pad_all_axes(copied, len(expr.type.shape))
-        if node.op_type == "AveragePool":
-            # ONNX Runtime's pooling of integers knows no dilations. Others than 1 stay in float.
-            for attribute in [a for a in copied.attribute if a.name == "dilations"]:
-                if {*attribute.ints} == {1}:
-                    copied.attribute.remove(attribute)
+        self._make_acceptable(copied, node)
         return copied
 
-    def _pad_all_axes(self, pad: onnx.NodeProto, rank: int) -> None:
-        """ONNX Runtime 1.32 moves a Transpose behind a Pad, and leaves its axes as they were."""
-        if len(pad.input) < 4:
-            return
-        pads, axes = (self._exprs.get(pad.input[place]) for place in (1, 3))
-        if not isinstance(pads, Constant) or not isinstance(axes, Constant):
-            return
-        everywhere = np.zeros((2, rank), np.int64)
-        everywhere[:, axes.value] = pads.value.reshape(2, -1)
-        pad.input[1] = self._number(f"{pad.output[0]}_pads", everywhere.reshape(-1), "int64")
-        del pad.input[3:]
+    def _make_acceptable(self, copied: onnx.NodeProto, node: onnx.NodeProto) -> None:
+        """Change what ONNX Runtime fails on in the copy of a node of the file."""
+        exprs = {name: self._exprs.get(name) for name in node.input}
+        known = {name: e.value for name, e in exprs.items() if isinstance(e, Constant)}
+        data = exprs.get(next(iter(node.input), ""))
+        shape = [int(dim or 0) for dim in data.type.shape] if data is not None else []
+        if (found := of_all_axes(node, known, shape)) is not None:
+            place, numbers = found
+            name = f"{node.output[0]}_of_all_axes"
+            copied.input[place] = self._number(name, numbers, numbers.dtype.name)
+            del copied.input[3 if node.op_type == "Pad" else 4 :]
+            without(copied, "axes")
+        dilations = [a.ints for a in node.attribute if a.name == "dilations"]
+        if node.op_type == "AveragePool" and {*chain(*dilations)} == {1}:
+            without(copied, "dilations")  # which its pooling of integers does not know
 
     def _constants_of(self, expr: Expr) -> dict[Expr, Call]:
         """The constant operands of a sum, a product or a concatenation of tensors that became
@@ -339,8 +341,7 @@ class _Pairs:
         shape = tuple(int(dim or 0) for dim in self._exprs[base.input[1]].type.shape)
         made.input[1] = self._weights(base.input[1], sums, turned, shape)
         name = base.input[2] if len(base.input) > 2 and base.input[2] else f"{last.output[0]}_bias"
-        for attribute in [a for a in made.attribute if a.name in ("alpha", "beta")]:
-            made.attribute.remove(attribute)
+        without(made, "alpha", "beta")
         if sums.bias is None:
             return [made]
         if base.op_type == "MatMul" and len(self._exprs[base.input[0]].type.shape) != 2:

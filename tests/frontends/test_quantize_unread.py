@@ -338,3 +338,37 @@ def test_graphs_inside_of_a_node_are_of_the_new_opset() -> None:
     (reduction,) = (each for each in inside.node if each.op_type == "ReduceL1")
     assert not [each for each in reduction.attribute if each.name == "axes"]
     assert reduction.input[1] in new
+
+
+def test_a_product_behind_an_operator_that_is_not_read_has_a_pair_for_its_data(
+    tmp_path: Path,
+) -> None:
+    """As behind the norms of transformers."""
+    nodes = [
+        node("Reshape", "h steps", "sequence"),
+        node("LayerNormalization", "sequence ones", "normed", axis=-1),
+        node("MatMul", "normed fc", "y"),
+    ]
+    more = {"steps": np.array([1, 36, 6], np.int64), "ones": np.ones(6, np.float32)}
+    onnx.save(model(nodes, (1, 36, 5), 17, **more), tmp_path / "float.onnx")
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES)
+    quantized.save(tmp_path / "int8.onnx")
+    written = onnx.load(tmp_path / "int8.onnx").graph.node
+    makers = {name: each.op_type for each in written for name in each.output}
+    (product,) = (each for each in written if each.op_type == "MatMul")
+    assert [makers[name] for name in product.input] == ["DequantizeLinear"] * 2
+
+
+def test_a_softmax_of_one_value_between_quantized_ones_is_not_made_integers(
+    tmp_path: Path,
+) -> None:
+    """Those of ONNX Runtime are 0."""
+    nodes = [
+        node("GlobalAveragePool", "h", "means"),
+        node("Softmax", "means", "ones", axis=2),
+        node("Concat", "ones means", "y", axis=1),
+    ]
+    onnx.save(model(nodes, (1, 12, 1, 1)), tmp_path / "float.onnx")
+    tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES).save(tmp_path / "int8.onnx")
+    (result,) = results(tmp_path / "int8.onnx", SAMPLES[0])
+    np.testing.assert_allclose(result[0, :6], 1, atol=0.02)

@@ -415,9 +415,10 @@ class _Pairs:
             return self._number(name, bias, "float32")
         scales = weight["input_scale"]
         assert isinstance(scales, Constant)
-        scale = (np.float32(input_scale) * scales.value).astype(np.float32)
+        exact = float(np.float32(input_scale)) * scales.value.astype(np.float64)
         limits = np.iinfo(np.int32)
-        steps = np.clip(np.rint(bias.astype(np.float64) / scale), limits.min, limits.max)
+        steps = np.clip(np.rint(bias.astype(np.float64) / exact), limits.min, limits.max)
+        scale = exact.astype(np.float32)
         zero = np.zeros(scale.shape, np.int32)
         axis = 0 if scale.size > 1 else None
         return self._behind(name, steps.astype(np.int32), scale, zero, axis)

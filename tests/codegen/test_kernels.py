@@ -34,7 +34,7 @@ from tinyai.codegen.lowered import Lowered
 from tinyai.codegen.plan import Space
 from tinyai.errors import DefectError, UnsupportedError
 from tinyai.ir import Builder, DType, Example, Graph, Op, Operand, Step, Type, verify
-from tinyai.ops import OPS, Concatenate, Conv2d, Elementwise, Reshape, Transpose
+from tinyai.ops import OPS, BatchMatmul, Concatenate, Conv2d, Elementwise, Reshape, Transpose
 from tinyai.ops.steps import (
     STEP_KINDS,
     Add,
@@ -353,6 +353,23 @@ def test_distances_that_nothing_is_apart_by_may_be_any(isa: str, groups: int) ->
     graph = b.graph([b.add(op, [b.input(Type((1, 4, 5, 8), DType.INT8)), weight])])
     assert_warning_free(pipeline.compile_graph(graph, Target(isa=isa)).source.text)
     assert_runs_as_reference(graph, Runner(graph, Target(isa=isa)))
+
+
+@pytest.mark.parametrize(
+    "isa", ["scalar", "generic", "avx2", "avxvnni", "avx512vnni", "amx", "neon", "dotprod", "i8mm"]
+)
+def test_products_of_matrices_of_both_signs_are_right(isa: str) -> None:
+    """Those of (uint8 - 128) and int8 are not with gcc 12, where it knows the 128 and the machine
+    has dot products of both."""
+    require_isa(isa)
+    b, one, other = Builder("signs"), DType.UINT8, DType.INT8
+    outputs = []
+    for number, k in enumerate((16, 18, 33, 64, 72, 100)):
+        left, right = (Type((1, 3, k), one), Type((2, 4, k), other))[:: 1 if number % 2 else -1]
+        op = BatchMatmul(*(128 if of.dtype is one else 0 for of in (left, right)))
+        outputs.append(b.add(op, [b.input(left), b.input(right)]))
+    graph = b.graph(outputs)
+    assert_runs_as_reference(graph, runner(graph, Target(isa=isa)))
 
 
 @pytest.mark.parametrize("threads", [1, 3])

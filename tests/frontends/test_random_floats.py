@@ -15,6 +15,7 @@ import pytest
 import tinyai
 from tests.support.random_floats import FloatModel, random_floats
 from tests.support.random_onnx import run
+from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.whole import network_of
@@ -59,7 +60,7 @@ def fault_of(seed: int, folder: Path) -> tuple[str, str]:
         return "wrong", f"does not run: {str(error)[:300]}"
     noise, told = output_row("", floats, found).sqnr, quantized.report.outputs[0].sqnr
     tell = noise is not None and told is not None and min(noise, told) < TELLING
-    if tell and abs(noise - told) > ALIKE:
+    if tell and not -ALIKE < noise - told < 2 * ALIKE:
         return "wrong", f"{noise:.1f} dB, in the report {told:.1f}"
     try:
         network = network_of(read_file(file), "of_file", "onnx")
@@ -73,7 +74,9 @@ def fault_of(seed: int, folder: Path) -> tuple[str, str]:
     )
     if not np.array_equal(ours, kept):
         return "wrong", "the file is not what is in memory"
-    if np.array_equal(ours, found):
+    in_int8 = OnnxRuntimeOracle(file, names)  # averages of uint8 round halves in another way
+    given = [tuple(sample[name] for name in names) for sample in samples]
+    if np.array_equal(ours, [results[0] for results in in_int8.results(given)]):
         return "equal", ""
     return "floats", "" if is_told(file, samples, folder) else "differs, and nothing is told"
 

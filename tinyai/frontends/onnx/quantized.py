@@ -35,8 +35,7 @@ from tinyai.source import Call, Constant, Expr, post_order, tensors_of
 OLDEST, WITH_16_BITS = 13, 21
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.
-_PASSING = ("Identity", "Dropout")
-_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid", *_PASSING)
+_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid")
 
 
 def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
@@ -200,7 +199,7 @@ class _Pairs:
         """A node of the file on what it reads now, or the layer that it was folded into."""
         expr = self._exprs[next(filter(None, node.output))]
         sums = None
-        if expr in self._written.unpaired and node.op_type not in _PASSING:
+        if expr in self._written.unpaired and not self._hands_on(node):
             sums = Sums.of(self._written.unpaired[expr], self._view)
         made = self._layer(node, expr, sums) if sums else self._within_bounds(node, expr)
         if made is None:
@@ -214,6 +213,11 @@ class _Pairs:
             if of in self._at and self._first[of] == name:
                 outputs[place] = self._names_of(of)[0]
         return made
+
+    def _hands_on(self, node: onnx.NodeProto) -> bool:
+        """Whether a node only gives its input another name, as an Identity does."""
+        data, result = (self._exprs.get(next(iter(of), "")) for of in (node.input, node.output))
+        return data is not None and data is result
 
     def _has_integers(self, node: onnx.NodeProto, expr: Expr) -> bool:
         """Whether the weights of a layer became integers."""
@@ -303,7 +307,7 @@ class _Pairs:
         folded into."""
         source = Sums.of(expr, self._view)
         base = node
-        while base.op_type in _STEPS:
+        while base.op_type in _STEPS or self._hands_on(base):
             data = [n for n in base.input if not isinstance(self._exprs.get(n), Constant)]
             if source is None or len(data) != 1:
                 return None

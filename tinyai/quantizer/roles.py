@@ -154,9 +154,11 @@ class Roles:
 
     def _adds_up(self, call: Call, below: Expr) -> bool:
         """Whether a step on the sums ``below`` makes sums again."""
-        if is_call(call, "reshape"):  # between a product of matrices and its bias or bounds
+        if is_call(call, "reshape"):  # between a product and its bounds, or one of matrices' bias
             (user,) = self.users[call] if self._alone(call) else (None,)
-            if user is None or not is_call(user, "add", "bias_add", *LIMITS):
+            if is_call(user, *LIMITS):
+                return self._bounded(user)
+            if not is_call(user, "add", "bias_add"):
                 return False
             last = call.type.shape[-1:] == below.type.shape[-1:]
             return last and self._of_matrices(below) and len([*self.operands(user)]) == 1

@@ -147,10 +147,13 @@ def _with_one_bias(value: Expr) -> Expr:
         return value
     own, rank = inner["bias"], len(value.type.shape)
     axis = value.attrs["axis"] if value.op == "bias_add" else -1  # "add" aligns last dimensions
-    alike = inner.attrs["axis"] % rank == axis % rank
-    if not isinstance(own, Constant) or not alike or own.value.shape != other.value.shape:
+    if not isinstance(own, Constant):
         return value
-    both = constant(own.value + other.value)
+    along_one = inner.attrs["axis"] % rank == axis % rank and own.value.shape == other.value.shape
+    if not along_one and other.value.size > 1:
+        return value
+    both = constant(own.value + other.value.reshape(own.value.shape if along_one else ()))
+    axis = inner.attrs["axis"]
     return made("bias_add", value.type, inner["data"], both, name=value.name, axis=axis)
 
 

@@ -112,6 +112,14 @@ CASES: dict[str, list[NodeProto]] = {
         node("MatMul", "batch", "m", to="p"),
         node("Add", "v", "p", to="y"),
     ],
+    "a number behind a product": [
+        node("MatMul", "rows", "m", to="p"),
+        node("Add", "one", "p", to="y"),
+    ],
+    "numbers of rows behind a product": [
+        node("MatMul", "rows", "square", to="p"),
+        node("Add", "p", "two", to="y"),
+    ],
     "Gemm with a factor": [node("Gemm", "rows", "m", "v", to="y", beta=2.0)],
     "Gemm turned": [node("Gemm", "rows", "t", "v", to="y", transB=1)],
     "transposed convolution": [node("ConvTranspose", "image", "w", to="y", strides=[2, 2])],
@@ -232,6 +240,8 @@ def written(folder: Path, nodes: Sequence[NodeProto], opset: int = 13) -> Path:
     constants["flat"] = np.array([1, 4, 64], np.int64)
     constants["ends"], constants["axes"] = (np.array(v, np.int64) for v in ([1, 2], [-1]))
     constants["twice"] = np.array([2, 2], np.float32)
+    constants["one"], constants["two"] = np.float32(0.7), np.array([[3], [-2]], np.float32)
+    constants["square"] = rng.normal(size=(6, 2)).astype(np.float32)
     constants["sizes"] = np.array([11], np.int64)
     for name, size in (("three", 3), ("five", 5), ("eight", 8)):
         constants[name] = np.linspace(0.5, 2, size, dtype=np.float32)

@@ -138,23 +138,29 @@ class Written:
 
 
 def _with_one_bias(value: Expr) -> Expr:
-    """Two biases of a product as one, so that they are rounded once."""
+    """Two biases of a product as one, so that they are rounded once: a bias of as many numbers, or
+    of one, after the other or behind a reshape that keeps the channels last."""
     if not is_call(value, "bias_add", "add"):
         return value
-    inner = next((each for each in value.args if is_call(each, "bias_add")), None)
     other = next((each for each in value.args if isinstance(each, Constant)), None)
-    if not is_call(inner, "bias_add") or other is None:
+    below = next(each for each in value.args if each is not other)
+    inner = below["data"] if is_call(below, "reshape") else below
+    if other is None or not is_call(inner, "bias_add") or below.type.shape != value.type.shape:
         return value
-    own, rank = inner["bias"], len(value.type.shape)
-    axis = value.attrs["axis"] if value.op == "bias_add" else -1  # "add" aligns last dimensions
+    own, shape, last = inner["bias"], inner.type.shape, len(value.type.shape) - 1
     if not isinstance(own, Constant):
         return value
-    along_one = inner.attrs["axis"] % rank == axis % rank and own.value.shape == other.value.shape
-    if not along_one and other.value.size > 1:
+    axis = inner.attrs["axis"] % len(shape)
+    stays_last = axis == len(shape) - 1 and shape[-1] == value.type.shape[-1]
+    channels = last if below is not inner and stays_last else axis
+    is_along = channels == (value.attrs["axis"] % (last + 1) if value.op == "bias_add" else last)
+    numbers = other.value.reshape(-1)
+    is_along &= own.value.shape == numbers.shape == other.value.shape[-1:]
+    if numbers.size > 1 and not is_along:
         return value
-    both = constant(own.value + other.value.reshape(own.value.shape if along_one else ()))
-    axis = inner.attrs["axis"]
-    return made("bias_add", value.type, inner["data"], both, name=value.name, axis=axis)
+    both = constant(own.value + numbers)
+    total = made("bias_add", inner.type, inner["data"], both, name=value.name, axis=axis)
+    return total if below is inner else rebuilt(below, [total])
 
 
 def scales_of(points: Points, product: Call, grids: Mapping[int, Grid]) -> Array:

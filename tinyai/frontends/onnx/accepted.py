@@ -30,7 +30,8 @@ def of_all_axes(
         return None
     place = len(node.input) - 1
     numbers = known.get(node.input[place])
-    if place < 2 or numbers is None or "keep_aspect_ratio_policy" in attributes:
+    with_others = node.input[1] != "" or "keep_aspect_ratio_policy" in attributes
+    if place < 2 or numbers is None or with_others:
         return None
     all_of_them = np.array(shape if place == 3 else [1] * len(shape), numbers.dtype)
     all_of_them[[*attributes["axes"].ints]] = numbers

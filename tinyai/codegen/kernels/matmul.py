@@ -10,8 +10,8 @@ from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import BatchMatmul
 
-# Between uint8 and int8. Where a machine has dot products of both (AVX512-VNNI, Arm's i8mm) and the
-# number of products is known, gcc 12 adds up those of (uint8 - 128) and int8 wrong.
+# Between uint8 and int8. Where a machine has dot products of both and the number of products is
+# known, gcc 12 adds up those of (uint8 - 128) and int8 wrong.
 _MIDDLE = 128
 _HIDDEN: Code = (
     Comment("The compiler does not know this number: with it gcc 12 adds up wrong."),
@@ -27,13 +27,15 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     axes = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(graph.type(node.output).shape)]
     k = data.shape[2]
     image, other_image = (of.strides[0] if of.shape[0] > 1 else 0 for of in (data, other))
-    x = f"in0[i0 * {image} + i1 * {k} + k]{less(op.zero_point)}"
-    y = f"in1[i0 * {other_image} + i2 * {k} + k]{less(op.other_zero_point)}"
-    hidden: Code = ()
-    if {data.dtype, other.dtype} == {DType.INT8, DType.UINT8}:
-        x, y = (each.replace(less(_MIDDLE), " - middle") for each in (x, y))
-        hidden = _HIDDEN if "middle" in x + y else ()
-    return hidden, nest(
+    zero_points = op.zero_point, op.other_zero_point
+    hides = data.dtype != other.dtype and _MIDDLE in zero_points
+    less_x, less_y = (
+        " - middle" if hides and zero_point == _MIDDLE else less(zero_point)
+        for zero_point in zero_points
+    )
+    x = f"in0[i0 * {image} + i1 * {k} + k]{less_x}"
+    y = f"in1[i0 * {other_image} + i2 * {k} + k]{less_y}"
+    return _HIDDEN if hides else (), nest(
         axes,
         Declare("int32_t", "acc", 0),
         For("k", 0, k, Assign("acc", f"({x}) * ({y})", "+=")),

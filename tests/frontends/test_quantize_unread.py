@@ -372,3 +372,57 @@ def test_a_softmax_of_one_value_between_quantized_ones_is_not_made_integers(
     tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES).save(tmp_path / "int8.onnx")
     (result,) = results(tmp_path / "int8.onnx", SAMPLES[0])
     np.testing.assert_allclose(result[0, :6], 1, atol=0.02)
+
+
+# Nodes that make y, and the values before it that have pairs.
+SEVERAL: dict[str, tuple[list[NodeProto], str]] = {
+    "sum_of_tensors": ([node("Sum", "h k plane", "y")], "h k"),
+    "sum_of_constants_first": ([node("Sum", "plane number h k", "y")], "h k"),
+    "largest_of_three": ([node("Max", "plane h k", "y")], "h k"),
+    "smallest_of_two": ([node("Min", "h k", "y")], "h k"),
+    "largest_of_constants": ([node("Max", "h plane", "y")], "h"),
+    "a_sum_is_a_bias": ([node("Conv", "h square", "c2"), node("Sum", "c2 channels", "y")], "h"),
+    "an_addition_is_a_bias": (
+        [node("Conv", "h square", "c2"), node("Add", "c2 channels", "y")],
+        "h",
+    ),
+    "numbers_are_a_bias": ([node("Conv", "h square", "c2"), node("Sum", "number c2", "y")], "h"),
+    "a_sum_of_two_is_none": (
+        [node("Conv", "h square", "c2"), node("Sum", "c2 channels plane", "y")],
+        "h c2",
+    ),
+    "rows_apart_are_none": ([node("MatMul", "h matrix", "m"), node("Add", "m plane", "y")], "h m"),
+    "a_function_before": ([node("Sigmoid", "h", "s"), node("Sum", "s number k", "y")], "h s k"),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_node_of_several_values_is_rounded_once(name: str, tmp_path: Path) -> None:
+    """In memory, in the file, and in ONNX Runtime, which computes some of these in floats."""
+    nodes, pairs = SEVERAL[name]
+    constants = {
+        "plane": RNG.normal(size=(1, 6, 6, 6)),
+        "channels": RNG.normal(size=(6, 1, 1)),
+        "number": np.array([0.3]),
+        "square": RNG.normal(size=(6, 6, 1, 1)),
+        "matrix": RNG.normal(size=(6, 6)),
+    }
+    floats = {each: value.astype(np.float32) for each, value in constants.items()}
+    average = node("AveragePool", "h", "k", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    made = [average, *nodes]
+    onnx.save(model(made, (1, 6, 6, 6), 13, **floats), tmp_path / "float.onnx")
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES)
+    assert not quantized.report.left
+    quantized.save(tmp_path / "int8.onnx")
+    written = onnx.load(tmp_path / "int8.onnx").graph.node
+    rounded = [each.name.split("_")[0] for each in written if each.op_type == "QuantizeLinear"]
+    assert {*rounded} == {"x", *pairs.split(), "y"}
+    of_file, of_memory = (
+        tinyai.Model(tinyai.compile(made, tmp_path / f"{number}.so"))
+        for number, made in enumerate((tmp_path / "int8.onnx", quantized.model))
+    )
+    for sample in SAMPLES:
+        (wanted,) = run(onnx.load(tmp_path / "int8.onnx"), sample)
+        (found,) = of_file(sample["x"])
+        np.testing.assert_array_equal(of_memory(sample["x"])[0], found)
+        np.testing.assert_allclose(found, wanted, atol=quantized.report.layers[-1].scale * 1.01)

@@ -22,6 +22,7 @@ from tinyai.ir import Array
 
 _VOCABULARY = {
     "Add": "add",
+    "Sum": "add",
     "Sub": "subtract",
     "QLinearAdd": "add",
     "Softmax": "softmax",

@@ -85,6 +85,7 @@ class _Graph:
         self.constants: dict[str, Array] = dict(model.plain)
         self.scales: dict[str, Scale] = {}
         for place, (name, shape) in enumerate(model.inputs.items()):
+            place = 0 if model.same_scale else place
             values = np.linspace(-0.9 - 0.3 * place, 1.1 + 0.2 * place, num=int(np.prod(shape)))
             values = values.clip(0) if model.zero_lowest else values
             self.dequantize(name, scale_of(values, dtype))

@@ -263,6 +263,10 @@ INTEGERS: dict[str, Model] = {
     "clip": single("Clip", "x l h", plain={"l": np.float32(0), "h": np.float32(0.51)}),
     "maximum": single("Max", "x c", plain={"c": np.float32(0.2)}),
     "minimum": single("Min", "c x", plain={"c": floats(0.4)}),
+    "max_same_scale": Model((node("Max", "x z"),), PAIR, same_scale=True),
+    "min_same_scale_relu": Model(
+        (node("Min", "z x", "m"), node("Relu", "m")), PAIR, same_scale=True
+    ),
 }
 
 # Models of which float operators stay between dequantize and quantize: tables, and softmax.
@@ -326,6 +330,13 @@ BRANCHES: dict[str, Model] = {
         (node("Sum", "z x z", "s"), node("Clip", "s low high")),
         PAIR,
         plain={"low": np.float32(-0.1), "high": np.float32(1.5)},
+    ),
+    "max_of_two": binary("Max"),
+    "max_of_three": Model((node("Max", "x z v"),), THREE),
+    "min_clip": Model(
+        (node("Min", "z x", "m"), node("Clip", "m low high")),
+        PAIR,
+        plain={"low": np.float32(-0.1), "high": np.float32(0.5)},
     ),
     "sum_reshaped": Model(
         (node("Sum", "x z x", "s"), node("Reshape", "s t")), PAIR, plain={"t": integers(1, -1)}

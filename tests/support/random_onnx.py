@@ -406,6 +406,26 @@ def arithmetic(site: Site, x: Value) -> Value:
 
 
 @operator
+def several(site: Site, x: Value) -> Value:
+    """A sum, or the largest or smallest, of one value or more and constants."""
+    kept = [1 if site.chance(0.5) else size for size in x.shape]
+    shape = tuple(kept[int(site.rng.integers(len(kept))) :])
+    others: list[Value | str] = [x]
+    for _ in range(site.one(1, 1, 2)):
+        match site.one("number", "constant", "values", "values", "itself"):
+            case "number":
+                others.append(site.constant(np.full(site.one((), (1,)), site.factor())))
+            case "constant":
+                others.append(site.constant(site.rng.uniform(-2, 2, shape)))
+            case "values":
+                others.append(site.floats(x.shape if site.chance(0.6) else shape))
+            case _:
+                others.append(x)
+    order = site.rng.permutation(len(others))
+    return site.call(site.one("Sum", "Max", "Min"), *(others[place] for place in order))
+
+
+@operator
 def bound(site: Site, x: Value) -> Value:
     low, high = sorted(float(v) for v in site.rng.choice(x.array.reshape(-1), 2))
     match site.one("Clip", "Clip", "Max", "Min", "Relu"):

@@ -10,7 +10,9 @@ from tinyai.qdq.operands import Grid, View, is_call, shape_of
 from tinyai.source import Call, Expr, require
 from tinyai.vocabulary import call as made
 
-LIMITS = ("relu", "clip", "maximum", "minimum")
+# The larger and the smaller of two values, which bound one where the other is a number.
+EXTREMES = ("maximum", "minimum")
+LIMITS = ("relu", "clip", *EXTREMES)
 
 
 def clipped(value: Expr, grid: Grid, low: float, high: float, name: str) -> Expr:
@@ -30,6 +32,13 @@ def cuts(grid: Grid, low: float, high: float) -> bool:
     """Whether a grid has values outside of two floats."""
     limits = np.iinfo(grid.dtype)
     return _steps_of(grid, low, high) != (limits.min, limits.max)
+
+
+def is_bounded(view: View, call: Call) -> bool:
+    """Whether an operator of ``LIMITS`` keeps one value between two floats."""
+    if is_call(call, *EXTREMES):
+        return any(view.uniform(arg) is not None for arg in call.args)
+    return is_call(call, *LIMITS)
 
 
 def bounds(view: View, call: Call) -> tuple[float, float]:

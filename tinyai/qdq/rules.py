@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from tinyai.qdq.accumulators import PRODUCTS, STEPS, accumulator, is_accumulator
 from tinyai.qdq.averages import AVERAGE_RULES, AVERAGES, average_of_floats
-from tinyai.qdq.limits import LIMITS, bounds, clipped, limit_place
+from tinyai.qdq.limits import EXTREMES, LIMITS, bounds, clipped, is_bounded, limit_place
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import (
     Grid,
     Integers,
     Rule,
     View,
+    again,
     is_call,
     name_of,
     operator_name,
@@ -67,6 +68,17 @@ def _binary(quantized: str) -> Rule:
     return rule
 
 
+def _extreme(view: View, call: Call, grid: Grid) -> Expr:
+    """The larger or smaller of two values on the grid of the result: integers are in the order of
+    the floats that they stand for."""
+    view.alone(call)
+    operands = [view.integers(arg) for arg in call.args]
+    for each in operands:
+        on_it = not each.per_channel and each.grid == grid
+        require(on_it, f"scale of what {call.spelled} reads", "another one", "its result's")
+    return again(call, *(each.expr for each in operands), dtype=grid.dtype)
+
+
 def _concatenate(view: View, call: Call, grid: Grid) -> Expr:
     view.alone(call)
     whole = call["parts"]
@@ -104,6 +116,7 @@ RULES: dict[str, Rule] = {
     "add": _binary("quantized_add"),
     "subtract": _binary("quantized_subtract"),
     "multiply": _binary("quantized_multiply"),
+    **dict.fromkeys(EXTREMES, _extreme),
     "concatenate": _concatenate,
     **AVERAGE_RULES,
 }
@@ -146,10 +159,12 @@ def _peel(view: View, expr: Expr) -> tuple[list[Call], Expr]:
     behind: list[Call] = []
     while is_call(expr, *MOVES, *LIMITS) and not _is_quantized(view, expr):
         if is_call(expr, *LIMITS):
+            if not is_bounded(view, expr):
+                break
             bounds(view, expr)
         view.alone(expr)
         behind.append(expr)
-        place = 1 - limit_place(view, expr) if is_call(expr, "maximum", "minimum") else 0
+        place = 1 - limit_place(view, expr) if is_call(expr, *EXTREMES) else 0
         expr = expr.args[place]
     return behind, expr
 

@@ -13,6 +13,7 @@ import numpy as np
 from tinyai.qdq.accumulators import PRODUCTS
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import Array, Fold, View, is_call, of, shape_of
+from tinyai.quantizer.nodes import parts_of_nodes
 from tinyai.source import TVMS_OWN, Call, Expr, Refusal, children, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
@@ -123,6 +124,7 @@ class Folding:
         self._image_channels = image_channels
         self._view = Constants(root, fold)
         self._users = users_of(self._view.order)
+        self._parts = parts_of_nodes(self._view, self._users)
         # By the last step of a chain: all of it, with what it begins with.
         chains = {chain[-1]: chain for chain in map(self._chain, self._view.order) if chain[1:]}
         self.new: dict[Expr, Expr] = {}
@@ -138,6 +140,8 @@ class Folding:
         while axis is not None and len(users := self._users[chain[-1]]) == 1:
             (user,) = users
             if user is None or not is_call(user, *STEPS) or self._number(user, axis) is None:
+                break
+            if user in self._parts:
                 break
             chain.append(user)
         return chain if self._worth(chain) else [base]

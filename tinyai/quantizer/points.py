@@ -13,11 +13,12 @@ from types import MappingProxyType
 from tinyai.errors import OptionError
 from tinyai.qdq.averages import AVERAGES
 from tinyai.qdq.functions import SOFTMAX, has_16_bits
+from tinyai.qdq.limits import EXTREMES
 from tinyai.qdq.operands import NARROW, QUANTIZED, Fold, Grid, is_call, operator_name
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.roles import Role, Roles
 from tinyai.report import safe
-from tinyai.source import Call, Expr, Refusal, children
+from tinyai.source import Call, Expr, Refusal, children, tensors_of
 
 # Operators whose results may share the grid of their input.
 SHARING = (*AVERAGES, "global_avg_pool2d", "adaptive_avg_pool1d", "mean")
@@ -113,10 +114,10 @@ class Points(Roles):
         if role is Role.MOVE:
             self._join(expr, below[0], groups)
             groups.derived.add(expr)
-        elif is_call(expr, "concatenate") and role is Role.RULE:
-            # A constant part may be beyond the values of the others.
-            constants = any(map(self.view.is_constant, children(expr["parts"])))
-            if all(each in groups for each in below) and not constants:
+        elif is_call(expr, "concatenate", *EXTREMES) and role is Role.RULE:
+            # A constant may be beyond the values of the others.
+            operands = [t for each in children(expr) for t in tensors_of(each)]
+            if all(each in groups for each in operands):
                 for each in below:
                     groups.join(expr, each)
                 groups.derived.add(expr)

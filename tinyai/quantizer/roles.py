@@ -13,12 +13,13 @@ from enum import StrEnum
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.accumulators import PRODUCTS, STEPS, is_accumulator
 from tinyai.qdq.functions import ELEMENTWISE, SOFTMAX
-from tinyai.qdq.limits import LIMITS
+from tinyai.qdq.limits import LIMITS, is_bounded
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import NARROW, Fold, is_call, operator_name
 from tinyai.qdq.rules import RULES
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.folding import Constants, users_of
+from tinyai.quantizer.folding import Constants, output_channels, users_of
+from tinyai.quantizer.nodes import parts_of_nodes
 from tinyai.source import Call, Expr, Field, Refusal, Tuple, children
 
 _REORDERED = ("reshape", "transpose")
@@ -46,6 +47,7 @@ class Roles:
         self.config, self._chosen_floats = config, floats
         self.view = Constants(root, fold)
         self.order, self.users = self.view.order, users_of(self.view.order)
+        self.parts = parts_of_nodes(self.view, self.users)
         self.roots = self._function_roots()
         self.products = [e for e in self.order if is_call(e, *PRODUCTS) and self._floats(e)]
         # Operators without 16 bits that would read or make such.
@@ -116,7 +118,9 @@ class Roles:
             if not known:
                 raise Refusal("weights", "computed at run time", "constants")
             self.roles[call] = Role.PRODUCT
-        elif is_call(call, *LIMITS) and not others and self._bounded(call):
+        elif self._is_of_several(call):
+            self.roles[call] = Role.RULE
+        elif is_bounded(self.view, call) and not others:
             self._pending_or(call, Role.LIMIT)
         elif is_call(call, *MOVES):
             self._pending_or(call, Role.MOVE)
@@ -145,19 +149,24 @@ class Roles:
         else:
             self._pending[expr] = role
 
+    def _is_of_several(self, expr: Expr) -> bool:
+        """Whether an operator is one of a node of several values."""
+        return expr in self.parts or (is_call(expr) and not self.parts.isdisjoint(expr.args[:1]))
+
     @staticmethod
     def _reader(expr: Expr) -> Expr:
         return expr.call if isinstance(expr, Field) else expr
 
     def _is_step(self, call: Call, below: Expr) -> bool:
-        return self.roles.get(below) in (Role.PRODUCT, Role.STEP) and self._adds_up(call, below)
+        is_sums = self.roles.get(below) in (Role.PRODUCT, Role.STEP)
+        return is_sums and not self._is_of_several(call) and self._adds_up(call, below)
 
     def _adds_up(self, call: Call, below: Expr) -> bool:
         """Whether a step on the sums ``below`` makes sums again."""
         if is_call(call, "reshape"):  # between a product and its bounds, or one of matrices' bias
             (user,) = self.users[call] if self._alone(call) else (None,)
             if is_call(user, *LIMITS):
-                return self._bounded(user)
+                return is_bounded(self.view, user)
             if not is_call(user, "add", "bias_add"):
                 return False
             last = call.type.shape[-1:] == below.type.shape[-1:]
@@ -166,18 +175,34 @@ class Roles:
             number = self.view.uniform(call.args[1]) or self.view.uniform(call.args[0])
             constant_last = self.view.is_constant(call.args[-1]) or call.op == "multiply"
             return number is not None and number > 0 and constant_last
-        return is_call(call, "add", "bias_add") and is_accumulator(self.view, call)
+        return is_call(call, "add", "bias_add") and self._adds_bias(call, below)
+
+    def _adds_bias(self, call: Call, below: Expr) -> bool:
+        """Whether a constant joins the sums ``below`` as their bias. A node of its own adds the
+        same to each row: layers of files have no other bias."""
+        if not is_accumulator(self.view, call):
+            return False
+        product = self._product(below)
+        if is_call(call, "bias_add") or call.name == product.name != "":
+            return True
+        channels = len(below.type.shape) - 1
+        if not self._of_matrices(below):
+            channels = output_channels(product)
+        (number,) = (arg for arg in call.args if arg is not below)
+        shape, rank = number.type.shape, len(call.type.shape)
+        along = [rank - len(shape) + axis for axis, size in enumerate(shape) if size != 1]
+        return along in ([], [channels]) and call.type.shape == below.type.shape
 
     def _of_matrices(self, sums: Expr) -> bool:
         """Whether sums have their channels last."""
+        return is_call(self._product(sums), "dense", "batch_matmul")
+
+    def _product(self, sums: Expr) -> Call:
+        """What makes the sums that a chain of steps begins with."""
         while is_call(sums, *STEPS):
             sums = next(self.operands(sums))
-        return is_call(sums, "dense", "batch_matmul")
-
-    def _bounded(self, call: Call) -> bool:
-        if is_call(call, "relu", "clip"):
-            return True
-        return any(self.view.uniform(arg) is not None for arg in call.args)
+        assert isinstance(sums, Call)
+        return sums
 
     def config_allows(self, call: Call) -> Refusal | None:
         """The reason why the configuration leaves an operator in float; None where it does not."""
@@ -230,7 +255,10 @@ class Roles:
         elementwise = [
             expr
             for expr in self.order
-            if is_call(expr, *ELEMENTWISE) and self._floats(expr) and expr not in belonging
+            if is_call(expr, *ELEMENTWISE)
+            and self._floats(expr)
+            and expr not in belonging
+            and not self._is_of_several(expr)
         ]
         lines = self._lines(elementwise)
         last: set[Expr] = set()
@@ -334,7 +362,8 @@ class Roles:
         if role is Role.SOURCE or isinstance(expr, Field):  # all parts of a split are rounded
             return False
         users = self.users[expr]
-        if self._is_inside(expr, self.roots) and all(user in self.roles for user in users):
+        together = expr in self.parts or self._is_inside(expr, self.roots)
+        if together and all(user in self.roles for user in users):
             return True
         (user, *others) = users
         behind = self.roles.get(user) if user is not None and not others else None
@@ -343,7 +372,8 @@ class Roles:
     def opening(self, expr: Expr) -> list[Expr]:
         """The operators that are taken together and end in ``expr``, in order."""
         chain = [expr]
-        while self.roles.get(chain[0]) in (Role.STEP, Role.LIMIT, Role.FUNCTION):
+        behind = (Role.STEP, Role.LIMIT, Role.FUNCTION)
+        while self.roles.get(chain[0]) in behind or self._is_of_several(chain[0]):
             below = next(self.operands(chain[0]), None)
             if below not in self.roles or not self._goes_on(below):
                 break

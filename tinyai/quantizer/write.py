@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tinyai.qdq.limits import EXTREMES
 from tinyai.qdq.operands import Grid, Integers, dequantize, is_call, name_of, quantize
 from tinyai.quantizer.folding import output_channels, weight_channels
 from tinyai.quantizer.params import Array, configured_grid, quantized_weights, weight_scales
@@ -89,8 +90,14 @@ class Written:
             if role is Role.PRODUCT and arg is call["weight"]:
                 new[place] = self._weights(call)
             elif role is Role.RULE and is_call(call, *_BINARY):
-                new[place] = self._constant(view.constant(arg), call)
+                new[place] = self._constant_operand(arg, call)
         return new
+
+    def _constant_operand(self, arg: Expr, call: Call) -> Expr:
+        """Of a node of several values, whose first ones may all be constants."""
+        if arg in self.points.parts:
+            return rebuilt(arg, [self._constant_operand(each, call) for each in children(arg)])
+        return self._constant(self.points.view.constant(arg), call)
 
     def _with_constant_parts(self, parts: Tuple, new: list[Expr]) -> list[Expr]:
         """Parts of a concatenation."""
@@ -153,14 +160,23 @@ def _with_one_bias(value: Expr) -> Expr:
     axis = inner.attrs["axis"] % len(shape)
     stays_last = axis == len(shape) - 1 and shape[-1] == value.type.shape[-1]
     channels = last if below is not inner and stays_last else axis
-    is_along = channels == (value.attrs["axis"] % (last + 1) if value.op == "bias_add" else last)
     numbers = other.value.reshape(-1)
-    is_along &= own.value.shape == numbers.shape == other.value.shape[-1:]
-    if numbers.size > 1 and not is_along:
+    if numbers.size > 1 and (
+        _channels_of(value, other) != channels or numbers.size != own.value.size
+    ):
         return value
     both = constant(own.value + numbers)
     total = made("bias_add", inner.type, inner["data"], both, name=value.name, axis=axis)
     return total if below is inner else rebuilt(below, [total])
+
+
+def _channels_of(addition: Call, number: Constant) -> int | None:
+    """The one dimension along which an addition's numbers differ, None where there is none."""
+    rank, shape = len(addition.type.shape), number.value.shape
+    if is_call(addition, "bias_add"):
+        return int(addition.attrs["axis"] % rank)
+    along = [rank - len(shape) + axis for axis, size in enumerate(shape) if size > 1]
+    return along[0] if len(along) == 1 else None
 
 
 def scales_of(points: Points, product: Call, grids: Mapping[int, Grid]) -> Array:
@@ -198,7 +214,7 @@ def _input_scale(points: Points, data: Expr, grids: Mapping[int, Grid]) -> float
     return 1.0
 
 
-_BINARY = ("add", "subtract", "multiply")
+_BINARY = ("add", "subtract", "multiply", *EXTREMES)
 
 
 def _dequantized(integers: Expr, at: Grid, name: str) -> Call:

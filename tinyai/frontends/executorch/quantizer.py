@@ -254,15 +254,7 @@ def _left_float(
 
 class _Points(Points):
     """Functions of the model's own inputs too: who configures a module asks for all that is in it.
-    What only moves an input is left where nothing after it is quantized. The larger of two values
-    is taken as a sum of them is."""
-
-    def _give_role_to_call(self, call: Call) -> None:
-        larger = is_call(call, "maximum", "minimum") and len({*self.operands(call)}) == 2
-        if larger and self.config_allows(call) is None:
-            self.roles[call] = Role.RULE
-        else:
-            super()._give_role_to_call(call)
+    What only moves an input is left where nothing after it is quantized."""
 
     def _pending_or(self, expr: Expr, role: Role) -> None:
         computes = role is not Role.MOVE or is_call(expr, *PICKING)

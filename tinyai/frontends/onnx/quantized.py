@@ -35,7 +35,7 @@ from tinyai.source import Call, Constant, Expr, post_order, tensors_of
 OLDEST, WITH_16_BITS = 13, 21
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.
-_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub", "HardSigmoid")
+_STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sum", "Sub", "HardSigmoid")
 
 
 def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
@@ -229,7 +229,7 @@ class _Pairs:
             node, {name: self._read_inside(name) for name in names_around(node)}
         )
         quantized = self._written.is_taken(getattr(expr, "call", expr))
-        constants = self._constants_of(expr)
+        constants = self._constants_of(expr, self._written.unpaired.get(expr))
         for place, name in enumerate(node.input):
             found = constants.get(self._exprs.get(name))  # type: ignore[arg-type]
             if node.op_type in ("Softmax", "AveragePool") and not quantized:
@@ -260,19 +260,19 @@ class _Pairs:
         if node.op_type == "AveragePool" and {*chain(*dilations)} == {1}:
             without(copied, "dilations")  # which its pooling of integers does not know
 
-    def _constants_of(self, expr: Expr) -> dict[Expr, Call]:
+    def _constants_of(self, expr: Expr, made: Expr | None) -> dict[Expr, Call]:
         """The constant operands of a sum, a product or a concatenation of tensors that became
-        integers."""
-        made = self._written.unpaired.get(expr)
+        integers, and of what else is in one node."""
         if not isinstance(expr, Call) or not isinstance(made, Call) or made.op != expr.op:
             return {}
         both = ([t for arg in call.args for t in tensors_of(arg)] for call in (expr, made))
-        pairs = zip(*both, strict=True)
-        return {
-            old: new
-            for old, new in pairs
-            if isinstance(old, Constant) and is_call(new, "dequantize")
-        }
+        found: dict[Expr, Call] = {}
+        for old, new in zip(*both, strict=True):
+            if isinstance(old, Constant) and is_call(new, "dequantize"):
+                found[old] = new
+            elif old in self._written.points.parts:
+                found |= self._constants_of(old, new)
+        return found
 
     def _within_bounds(self, node: onnx.NodeProto, expr: Expr) -> list[onnx.NodeProto] | None:
         """The layer that a HardSigmoid's line was folded into, and a Clip, behind a pair where it

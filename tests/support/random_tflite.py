@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -789,7 +789,26 @@ def unsigned(w: Writer) -> Writer:
     return w
 
 
-def random_file(seed: int, only: str = "", most: int = 5) -> Writer:
+def of_floats(w: Writer) -> Writer:
+    """The file, whose tensors of int8 and their biases become the floats that they stand for."""
+    for tensor in w.graph.tensors:
+        of = tensor.quantization
+        if of is None:
+            continue
+        buffer = w.model.buffers[tensor.buffer]
+        if buffer.data is not None:
+            stored = buffer.data.view(np.int8 if tensor.type == _TYPES.INT8 else np.int32)
+            along = [-1 if d == of.quantizedDimension else 1 for d in range(len(tensor.shape))]
+            scale, zero = (
+                each.reshape(along) if each.size > 1 else each for each in (of.scale, of.zeroPoint)
+            )
+            floats = (stored.reshape(tensor.shape) - zero) * scale
+            buffer.data = np.frombuffer(floats.astype(np.float32).tobytes(), np.uint8)
+        tensor.type, tensor.quantization = _TYPES.FLOAT32, None
+    return w
+
+
+def random_file(seed: int, only: str = "", most: int = 5, without: Collection[str] = ()) -> Writer:
     """A file of up to ``most`` operators, the same each time; with an operator ``only`` of one."""
     rng = np.random.default_rng([30, seed])
     w = Writer(rng)
@@ -799,7 +818,7 @@ def random_file(seed: int, only: str = "", most: int = 5) -> Writer:
     w.graph.inputs = [x.index]
     value, left = x, 1 if only else int(rng.integers(1, most + 1))
     for _ in range(40):
-        name = only or str(rng.choice(list(OPERATORS)))
+        name = only or str(rng.choice([each for each in OPERATORS if each not in without]))
         if not only and name in RARE and rng.integers(8):
             continue
         mark = len(w.graph.operators)

@@ -1,0 +1,117 @@
+"""Random float .tflite files: the quantizer has LiteRT's floats, and what it makes of them has the
+noise that its report tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+import tinyai
+from tests.support.random_tflite import Writer, of_floats, random_file
+from tinyai.errors import BoundaryError, OptionError
+from tinyai.frontends.files import read_file
+from tinyai.frontends.onnx.float_model import FileModel
+from tinyai.frontends.whole import network_of
+from tinyai.ir import Array
+from tinyai.quantizer.data import CalibrationError
+from tinyai.quantizer.report import output_row
+from tinyai.reference import run_graph
+
+pytestmark = pytest.mark.filterwarnings("ignore::tinyai.errors.UsageWarning")
+FILES, MANY, PARTS, MOST = 60, 1000, 10, 8
+SAMPLES = 4
+# dB: how far the noise may be from the report's, and from where on both are a step of the grid.
+ALIKE, TELLING = 1.0, 60.0
+CONFIGS: tuple[dict[str, Any], ...] = (
+    *({}, {}, {"equalize": True}, {"observer": "minmax"}, {"per_channel": False}),
+    *({"dtype": "uint8"}, {"dtype": "int16"}, {"symmetric": True}, {"residual": "common"}),
+)
+
+
+def random_floats(seed: int) -> Writer:
+    return of_floats(random_file(seed, most=MOST, without=("requantized", "floats")))
+
+
+def by_litert(content: bytes, samples: list[Array]) -> list[Array] | None:
+    """Its floats; None of a file that it refuses."""
+    interpreter = Interpreter(model_content=content)
+    try:
+        interpreter.allocate_tensors()
+    except (RuntimeError, ValueError):
+        return None
+    (first,), (last,) = interpreter.get_input_details(), interpreter.get_output_details()
+    results = []
+    for sample in samples:
+        interpreter.set_tensor(first["index"], sample)
+        interpreter.invoke()
+        results.append(np.array(interpreter.get_tensor(last["index"])))
+    return results
+
+
+def fault_of(seed: int, file: Path) -> tuple[str, str]:
+    """What became of a file, and what is wrong, if anything is."""
+    written = random_floats(seed)
+    content = written.content()
+    shape = written.graph.tensors[written.graph.inputs[0]].shape
+    samples = [*np.random.default_rng(seed).normal(size=(SAMPLES, *shape)).astype(np.float32)]
+    wanted = by_litert(content, samples)
+    if wanted is None or not np.isfinite(wanted).all():
+        return "refused by LiteRT", ""
+    file.write_bytes(content)
+    named = [{"t0": sample} for sample in samples]
+    try:
+        model = FileModel(read_file(file))
+        runner = model.runner(model.root)
+        floats = [runner.run(sample)[0] for sample in named]
+        quantized = tinyai.quantize_file(file, named, tinyai.QuantConfig(**CONFIGS[seed % 9]))
+    except CalibrationError as error:
+        return "not finite", "" if "NaN or infinite" in str(error) else str(error)
+    except (BoundaryError, OptionError) as error:
+        return "refused", "" if "operator" in str(error) else str(error)
+    largest = max(float(np.abs(each).max()) for each in wanted)
+    for each, other in zip(floats, wanted, strict=True):
+        if each.dtype != np.float32:
+            return "places", "" if np.array_equal(each, other) else "other places"
+        if not np.allclose(each, other, rtol=1e-4, atol=1e-5 * largest):
+            return "wrong", f"{np.abs(each - other).max()} of {largest} off"
+    try:
+        network = network_of(quantized.model, "quantized", quantized.model.rounding)
+    except BoundaryError:
+        return "partly", ""
+    found = [run_graph(network.graph, [sample])[0] for sample in samples]
+    noise = output_row("", wanted, found).sqnr
+    told = quantized.report.outputs[0].sqnr
+    if noise is None or told is None or min(noise, told) > TELLING:
+        return "quantized", ""
+    alike = abs(noise - told) < ALIKE
+    return "quantized", "" if alike else f"{noise:.1f} dB, in the report {told:.1f}"
+
+
+def require_no_fault(seeds: range, folder: Path) -> Counter[str]:
+    ends, faults = Counter[str](), []
+    for seed in seeds:
+        end, fault = fault_of(seed, folder / "float.tflite")
+        ends[end] += 1
+        if fault:
+            faults.append(f"file {seed}, {', '.join(random_floats(seed).kinds)}: {fault}")
+    assert not faults, "\n".join(faults)
+    return ends
+
+
+def test_random_floats_are_litert_s_and_their_noise_is_that_of_the_report(tmp_path: Path) -> None:
+    ends = require_no_fault(range(FILES), tmp_path)
+    assert ends["quantized"] > FILES / 3, ends
+    assert ends["partly"] < FILES / 8, ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_so_are_many(tmp_path: Path, part: int) -> None:
+    count = MANY // PARTS
+    ends = require_no_fault(range(count * part, count * (part + 1)), tmp_path)
+    assert ends["quantized"] > count / 3, ends

@@ -63,6 +63,7 @@ def test_so_it_does_many() -> None:
 FUNCTIONS = (
     *(("Elu", {"alpha": 0.5}), ("Celu", {}), ("Softplus", {}), ("Pow", {}), ("Reciprocal", {})),
     *(("Floor", {}), ("Ceil", {}), ("HardSwish", {}), ("Mish", {}), ("Gelu", {})),
+    *((kind, {}) for kind in ("Asinh", "Atan", "Cosh", "Sinh", "Tan")),
 )
 
 

@@ -449,6 +449,8 @@ def bound(site: Site, x: Value) -> Value:
 def function(site: Site, x: Value) -> Value:
     alpha = {"alpha": float(np.float32(site.rng.uniform(0.05, 0.9)))} if site.chance(0.5) else {}
     op = site.one("LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "Elu", "Erf", "HardSwish", "PRelu")
+    if site.chance(0.2):
+        op = site.one("Softplus", "Softsign", "Sin", "Cos", "Atan", "Asinh", "Sinh", "Cosh")
     if op == "HardSwish":
         need(site.opset >= 14)
     if op == "PRelu":

@@ -139,6 +139,7 @@ def _quick_gelu(site: Site) -> Expr:
 @reads(
     *("Celu", "Cos", "Elu", "Mish", "Pow", "Reciprocal", "Round", "Selu", "Shrink", "Sign", "Sin"),
     *("Softplus", "Softsign", "Swish", "Tan", "ThresholdedRelu"),
+    *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh"),
 )
 def _function(site: Site) -> Expr:
     """Any function of one value: onnx's reference implementation computes its table."""

@@ -18,6 +18,7 @@ from tests.support.random_onnx import run
 from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
+from tinyai.frontends.onnx.quantized import WITH_16_BITS
 from tinyai.frontends.whole import network_of
 from tinyai.ir import Array
 from tinyai.quantizer.report import output_row
@@ -73,8 +74,12 @@ def fault_of(seed: int, folder: Path) -> tuple[str, str]:
         for each in (network, in_memory)
     )
     if not np.array_equal(ours, kept):
+        # Averages of uint8 round some halves in another way than those of int8, which memory has.
+        of_uint8 = written.opset_import[0].version >= WITH_16_BITS
+        if of_uint8 and any("AveragePool" in operator for operator in model.operators):
+            return "halves", ""
         return "wrong", "the file is not what is in memory"
-    in_int8 = OnnxRuntimeOracle(file, names)  # averages of uint8 round halves in another way
+    in_int8 = OnnxRuntimeOracle(file, names)
     given = [tuple(sample[name] for name in names) for sample in samples]
     if np.array_equal(ours, [results[0] for results in in_int8.results(given)]):
         return "equal", ""

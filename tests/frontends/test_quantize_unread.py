@@ -426,3 +426,15 @@ def test_a_node_of_several_values_is_rounded_once(name: str, tmp_path: Path) -> 
         (found,) = of_file(sample["x"])
         np.testing.assert_array_equal(of_memory(sample["x"])[0], found)
         np.testing.assert_allclose(found, wanted, atol=quantized.report.layers[-1].scale * 1.01)
+
+
+def test_a_sum_behind_a_layer_that_stays_float_reads_a_pair(tmp_path: Path) -> None:
+    nodes = [node("Conv", "h square", "c2"), node("Sum", "c2 channels h", "y")]
+    constants = {"square": RNG.normal(size=(6, 6, 1, 1)), "channels": RNG.normal(size=(6, 1, 1))}
+    floats = {each: value.astype(np.float32) for each, value in constants.items()}
+    onnx.save(model(nodes, (1, 6, 6, 6), 13, **floats), tmp_path / "float.onnx")
+    config = tinyai.QuantConfig(float_layers=("c2",))
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES, config)
+    quantized.save(tmp_path / "int8.onnx")
+    (total,) = (n for n in onnx.load(tmp_path / "int8.onnx").graph.node if n.op_type == "Sum")
+    assert all("DequantizeLinear" in name for name in total.input), total.input

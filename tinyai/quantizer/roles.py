@@ -111,6 +111,7 @@ class Roles:
         if is_call(call, "avg_pool1d", "avg_pool2d") and {*call.attrs["dilation"]} != {1}:
             raise Refusal("dilation of an average", call.attrs["dilation"], 1)
         follows = is_call(call, *STEPS, *LIMITS) and not is_call(call, *MOVES)
+        follows &= not self._is_of_several(call)
         if behind and below in self._refused and follows:
             raise Refusal("operator before", operator_name(below), "one that is quantized")
         if is_call(call, *PRODUCTS):

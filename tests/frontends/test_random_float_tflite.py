@@ -77,6 +77,7 @@ def fault_of(seed: int, file: Path) -> tuple[str, str]:
     for each, other in zip(floats, wanted, strict=True):
         if each.dtype != np.float32:
             return "places", "" if np.array_equal(each, other) else "other places"
+        # Floats that two programs add up, each in an order of its own.
         if not np.allclose(each, other, rtol=1e-4, atol=1e-5 * largest):
             return "wrong", f"{np.abs(each - other).max()} of {largest} off"
     try:

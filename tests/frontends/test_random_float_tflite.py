@@ -13,6 +13,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 import tinyai
 from tests.support.random_tflite import Writer, of_floats, random_file
+from tests.support.seeds import require_no_fault
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.float_model import FileModel
@@ -93,19 +94,15 @@ def fault_of(seed: int, file: Path) -> tuple[str, str]:
     return "quantized", "" if alike else f"{noise:.1f} dB, in the report {told:.1f}"
 
 
-def require_no_fault(seeds: range, folder: Path) -> Counter[str]:
-    ends, faults = Counter[str](), []
-    for seed in seeds:
-        end, fault = fault_of(seed, folder / "float.tflite")
-        ends[end] += 1
-        if fault:
-            faults.append(f"file {seed}, {', '.join(random_floats(seed).kinds)}: {fault}")
-    assert not faults, "\n".join(faults)
-    return ends
+def ends_of(seeds: range, folder: Path) -> Counter[str]:
+    file = folder / "float.tflite"
+    return require_no_fault(
+        seeds, lambda seed: fault_of(seed, file), lambda seed: random_floats(seed).kinds
+    )
 
 
 def test_random_floats_are_litert_s_and_their_noise_is_that_of_the_report(tmp_path: Path) -> None:
-    ends = require_no_fault(range(FILES), tmp_path)
+    ends = ends_of(range(FILES), tmp_path)
     assert ends["quantized"] > FILES / 3, ends
     assert ends["partly"] < FILES / 8, ends
 
@@ -114,5 +111,5 @@ def test_random_floats_are_litert_s_and_their_noise_is_that_of_the_report(tmp_pa
 @pytest.mark.parametrize("part", range(PARTS))
 def test_so_are_many(tmp_path: Path, part: int) -> None:
     count = MANY // PARTS
-    ends = require_no_fault(range(count * part, count * (part + 1)), tmp_path)
+    ends = ends_of(range(count * part, count * (part + 1)), tmp_path)
     assert ends["quantized"] > count / 3, ends

@@ -15,6 +15,7 @@ import pytest
 import tinyai
 from tests.support.random_floats import FloatModel, random_floats
 from tests.support.random_onnx import run
+from tests.support.seeds import require_no_fault
 from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
@@ -95,19 +96,14 @@ def is_told(file: Path, samples: list[dict[str, Array]], folder: Path) -> bool:
     return any("computes in floats" in note for note in notes)
 
 
-def require_no_fault(seeds: range, folder: Path) -> Counter[str]:
-    ends, faults = Counter[str](), []
-    for seed in seeds:
-        end, fault = fault_of(seed, folder)
-        ends[end] += 1
-        if fault:
-            faults.append(f"seed {seed}, {', '.join(random_floats(seed).operators)}: {fault}")
-    assert not faults, "\n".join(faults)
-    return ends
+def ends_of(seeds: range, folder: Path) -> Counter[str]:
+    return require_no_fault(
+        seeds, lambda seed: fault_of(seed, folder), lambda seed: random_floats(seed).operators
+    )
 
 
 def test_random_models_are_quantized_as_reported(tmp_path: Path) -> None:
-    ends = require_no_fault(range(MODELS), tmp_path)
+    ends = ends_of(range(MODELS), tmp_path)
     assert ends["equal"] > MODELS / 2
     assert ends["partly"] > MODELS / 8
     assert ends["refused"] < MODELS / 10
@@ -117,5 +113,5 @@ def test_random_models_are_quantized_as_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_so_are_many(tmp_path: Path, part: int) -> None:
     count = MANY // PARTS
-    ends = require_no_fault(range(count * part, count * (part + 1)), tmp_path)
+    ends = ends_of(range(count * part, count * (part + 1)), tmp_path)
     assert ends["equal"] > count / 2

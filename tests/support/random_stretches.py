@@ -77,6 +77,8 @@ class Site:
     samples: list[Array] = field(default_factory=list)
     results: list[Call] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)  # dequantized ones
+    # What is quantized on the grid of its operands, where it ends a stretch.
+    grids: dict[Expr, tuple[str, Any, int]] = field(default_factory=dict)
 
     @property
     def model(self) -> Model:
@@ -175,6 +177,11 @@ class Site:
         scale, zero = self.grid(dtype, span, float(value.array.min()))
         if isinstance(value.expr, Call) and value.expr.op == "softmax" and dtype != "int16":
             scale, zero = np.float32(1 / 256), limits.min  # the only grid that TFLite takes
+        if (end := value.expr) not in self.grids and isinstance(end, Call) and end.op == "relu":
+            end = end.args[0]
+        if end in self.grids:
+            dtype, scale, zero = self.grids[end]
+            limits = np.iinfo(dtype)
         of = SourceType(value.shape, dtype)
         pair = constant(scale, "float32"), constant(zero, "int32")
         made = call("quantize", of, value.expr, *pair, name=f"q{len(self.results)}", axis=-1)
@@ -195,6 +202,14 @@ def random_model(seed: int, dtypes: Sequence[str] = ("int8", "uint8"), only: str
             _grow(site, only if number == 0 else "")
         if site.results:
             return site.model
+
+
+def random_extreme(seed: int, dtypes: Sequence[str]) -> Model:
+    """A model of the larger or smaller of two values; of some the result is bounded."""
+    site = Site(np.random.default_rng(seed), dtypes)
+    made = extreme_of_two_values(site, site.input(_shape(site.rng)))
+    site.quantized(relu(site, made) if site.chance(0.3) else made)
+    return site.model
 
 
 # Sizes of inputs, each from the least to the most; of the latter kind many are left after a
@@ -434,6 +449,23 @@ def arithmetic_of_two_values(site: Site, x: Value) -> Value:
     other = site.another(x.shape if site.chance(0.6) else _broadcasting(site, x.shape))
     op = site.one("add", "add", "subtract", "multiply")
     return site.call(op, *((x, other) if site.chance(0.5) else (other, x)))
+
+
+def extreme_of_two_values(site: Site, x: Value) -> Value:
+    """The operands and the result are on one grid most times: then integers are compared."""
+    op, source = site.one("maximum", "minimum"), x.expr
+    if not isinstance(source, Call) or source.op != "dequantize" or site.chance(0.2):
+        return site.call(op, x, site.another(x.shape))
+    dtype = source["data"].type.dtype
+    scale, zero = (source[name].value for name in ("input_scale", "input_zero_point"))
+    limits = np.iinfo(dtype)
+    stored = site.rng.integers(limits.min, limits.max, x.shape, dtype, endpoint=True)
+    site.inputs.append(Expr((SourceType(stored.shape, dtype),)))
+    site.samples.append(stored)
+    other = site.dequantized(site.inputs[-1], stored, scale, zero, -1)
+    made = site.call(op, *((x, other) if site.chance(0.5) else (other, x)))
+    site.grids[made.expr] = dtype, scale, int(zero)
+    return made
 
 
 def _broadcasting(site: Site, shape: Sequence[int]) -> tuple[int, ...]:

@@ -16,12 +16,12 @@ import pytest
 
 from tests.support.cases import assert_same
 from tests.support.paths import ROOT
-from tests.support.random_stretches import OPERATORS, Site, Value, random_extreme, random_model
+from tests.support.random_stretches import OPERATORS, Site, Value, random_model
 from tests.support.stretches import ARITHMETICS, compared, lowered, operators_of, table
 from tinyai.errors import UnsupportedError
 from tinyai.ir import Array, Graph
 from tinyai.ops import scales
-from tinyai.qdq import accumulators, averages, limits
+from tinyai.qdq import accumulators, averages, limits, rules
 from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
@@ -99,22 +99,6 @@ def test_the_integers_of_a_stretch_mean_its_floats(mode: str) -> None:
 def test_so_does_its_c(mode: str) -> None:
     survey = surveyed(mode, 10**6, COMPILED, run_in_c)
     assert not survey.faults, "\n".join(survey.faults)
-
-
-@pytest.mark.parametrize("mode", ARITHMETICS)
-def test_the_larger_of_two_values_is_that_of_their_floats(mode: str) -> None:
-    """On one grid, where integers are compared, and on several."""
-    integers = 0
-    for seed in range(80):
-        model = random_extreme(seed, DTYPES.get(mode, ("int8", "uint8")))
-        try:
-            graph = lowered(model, mode)
-        except UnsupportedError:
-            continue
-        stretches = [*compared(model, run_graph(graph, model.samples), mode)]
-        assert not any(each.wrong for each in stretches), f"seed {seed}: {stretches}"
-        integers += "float32" not in str(graph)
-    assert integers > 20
 
 
 @pytest.mark.slow
@@ -236,7 +220,12 @@ def half_a_zero_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(averages, "_average", wrong)
 
 
-@pytest.mark.parametrize("fault", [no_factor, no_shape, half_a_zero_point])
+def no_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integers of two scales are compared with each other."""
+    monkeypatch.setattr(rules, "require", lambda *claim: None)
+
+
+@pytest.mark.parametrize("fault", [no_factor, no_shape, half_a_zero_point, no_scales])
 def test_a_planted_fault_is_found(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,11 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
             ),
             floats=True,
         ),
+        PatternRow(
+            "layer_norm",
+            op("quantize", op("layer_norm", DEQUANTIZE, CONSTANT, CONSTANT), *SCALE),
+            floats=True,
+        ),
         # ONNX Runtime's, which adds up floats.
         PatternRow(
             "average",

@@ -23,6 +23,7 @@ from tinyai.ops.interleave import Interleave
 from tinyai.ops.interpolate import FloatInterpolate, Interpolate
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
 from tinyai.ops.matmul import BatchMatmul
+from tinyai.ops.normalize import Normalize
 from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d
 from tinyai.ops.reduce import Sum
 from tinyai.ops.resize import Resize
@@ -44,6 +45,7 @@ __all__ = [
     "Interleave",
     "Interpolate",
     "MaxPool2d",
+    "Normalize",
     "Pad",
     "Reshape",
     "Resize",

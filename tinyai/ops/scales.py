@@ -6,6 +6,7 @@ for Efficient Integer-Arithmetic-Only Inference", 2018).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,13 +51,15 @@ def require_compared(lowering: Lowering, *dtypes: DType) -> None:
         require(compared, f"{how.whose} arithmetic of", found, ", ".join(NARROW))
 
 
-def dequantize_below(call: Call, lowering: Lowering) -> tuple[Call, Scale]:
-    """The dequantize of 8 bits whose floats an operator is of, and its scale."""
+def dequantize_below(
+    call: Call, lowering: Lowering, allowed: Sequence[DType] = NARROW
+) -> tuple[Call, Scale]:
+    """The dequantize of the allowed types whose floats an operator is of, and its scale."""
     below = call["data"]
     if not isinstance(below, Call) or below.op != "dequantize":
         raise Refusal(f"floats of {call.spelled}", "computed ones", "those of a dequantize")
     data = lowering.type(below["data"]).dtype
-    require(data in NARROW, f"dtype of {call.spelled}", data, ", ".join(NARROW))
+    require(data in allowed, f"dtype of {call.spelled}", data, ", ".join(allowed))
     return below, scale_of(below, "input")
 
 

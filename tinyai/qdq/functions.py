@@ -20,6 +20,8 @@ ELEMENTWISE = (
     *("fast_exp", "fast_erf", "fast_tanh", "relu", "leaky_relu", "prelu", "function"),
 )
 SOFTMAX = ("softmax", "log_softmax", "fast_softmax")
+# Functions of all values along an axis.
+ALONG_AXIS = (*SOFTMAX, "layer_norm")
 # Of several quantized values, such as a sum of three branches: these have C for floats.
 ARITHMETIC = (
     *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
@@ -41,8 +43,8 @@ class MatchedFunction:
 
 
 def function_of_values(view: View, call: Call) -> MatchedFunction:
-    """A quantize of a function of single values, of a softmax, or of float arithmetic on
-    several values, which stays float.
+    """A quantize of a function of single values, of a softmax or a layer norm, or of float
+    arithmetic on several values, which stays float.
 
     Moves in front of it and after it go to the integers; then nothing but the function is between
     dequantize and quantize, and no other function reads its dequantized values. Refuses any other
@@ -55,7 +57,8 @@ def function_of_values(view: View, call: Call) -> MatchedFunction:
         # One that is dequantized for each of its readers is one.
         count = len({view.integers(leaf) for leaf in leaves})
         require(count == 1, "quantized inputs of the function", count, "one")
-        known = (arg for each in inside for arg in each.args if isinstance(arg, Constant))
+        single = (each for each in inside if not is_call(each, "layer_norm"))
+        known = (arg for each in single for arg in each.args if isinstance(arg, Constant))
         shape = next((arg.type.shape for arg in known if view.uniform(arg) is None), ())
         require(not shape, "shape of the function's constant", shape, "one number")
     wide = "int16" in (grid.dtype, *(view.integers(leaf).dtype for leaf in leaves))
@@ -91,7 +94,7 @@ def _inside(view: View, root: Expr) -> tuple[list[Call], list[Expr]]:
     stack = [root]
     while stack:
         expr = stack.pop()
-        if is_call(expr, *ELEMENTWISE) or (is_call(expr, *SOFTMAX) and expr is root):
+        if is_call(expr, *ELEMENTWISE) or (is_call(expr, *ALONG_AXIS) and expr is root):
             inside.add(expr)
             stack += [arg for arg in expr.args if view.uniform(arg) is None and arg not in inside]
         elif not isinstance(expr, Constant):

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.accumulators import PRODUCTS, STEPS, is_accumulator
-from tinyai.qdq.functions import ELEMENTWISE, SOFTMAX
+from tinyai.qdq.functions import ALONG_AXIS, ELEMENTWISE, SOFTMAX
 from tinyai.qdq.limits import LIMITS, is_bounded
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import NARROW, Fold, is_call, operator_name
@@ -136,11 +136,11 @@ class Roles:
             raise Refusal("operator", call.spelled, "one with a row in a table of tinyai/qdq")
 
     def _is_function(self, call: Call) -> bool:
-        """Whether a call is a function between quantized values: a softmax, one of one value, or a
-        prelu, whose slopes are those of channels."""
+        """Whether a call is a function between quantized values: a softmax or a layer norm, one
+        of one value, or a prelu, whose slopes are those of channels."""
         if is_call(call, "prelu"):
             return self.view.is_constant(call["slope"])
-        return is_call(call, *SOFTMAX) or len(self.roots.get(call, ())) == 1
+        return is_call(call, *ALONG_AXIS) or len(self.roots.get(call, ())) == 1
 
     def _pending_or(self, expr: Expr, role: Role) -> None:
         """Gives an operator that only passes values on its role where one of its operands is

@@ -1,4 +1,4 @@
-"""Kernels of operators that reduce dimensions: sum, softmax."""
+"""Kernels of operators that reduce dimensions: sum, softmax, normalize."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tinyai.codegen.index import Axis
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared, at_strides, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
-from tinyai.ops import IntegerSoftmax, Softmax, Sum, TableSoftmax
+from tinyai.ops import IntegerSoftmax, Normalize, Softmax, Sum, TableSoftmax
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ def _sum_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 @dataclass(frozen=True)
 class AlongAxis:
-    """Three loops, before, along and after the axis of a softmax. Powers are summed from the first
-    on, as the reference does."""
+    """Three loops, before, along and after the axis of an operator that works on rows."""
 
     type: DType
     outer: Axis
@@ -76,7 +75,7 @@ class AlongAxis:
 
     @classmethod
     def of(cls, graph: Lowered, node: Node) -> AlongAxis:
-        assert isinstance(node.op, Softmax | IntegerSoftmax | TableSoftmax)
+        assert isinstance(node.op, Softmax | IntegerSoftmax | TableSoftmax | Normalize)
         (data,), axis = graph.types(node.inputs), node.op.axis
         outer, inner = Axis("o", data.shape[:axis]), Axis("n", data.shape[axis + 1 :])
         return cls(data.dtype, outer, Axis("i", (data.shape[axis],)), inner)
@@ -87,18 +86,20 @@ class AlongAxis:
 
     def nest(self, *body: Code) -> Code:
         """Code for each row along the axis, whose elements are those of ``from``."""
-        c_type = C_TYPES[self.type]
-        count, inner = self.axis.count, self.inner.count
-        row = f"in0 + o * {count * inner} + n"
-        higher = f"{self.in_index} > highest ? {self.in_index} : highest"
-        total = "float" if self.type.is_float else "int32_t"
+        row = f"in0 + o * {self.axis.count * self.inner.count} + n"
         return nest(
             [self.outer, self.inner],
-            Declare(f"const {c_type} *const", "from", row),
-            Declare(total, "highest", "from[0]"),
-            For("i", 1, count, Assign("highest", higher)),
+            Declare(f"const {C_TYPES[self.type]} *const", "from", row),
             *body,
         )
+
+    def highest(self) -> Code:
+        """The largest element of a row, which a softmax takes off."""
+        higher = f"{self.in_index} > highest ? {self.in_index} : highest"
+        return [
+            Declare("float" if self.type.is_float else "int32_t", "highest", "from[0]"),
+            For("i", 1, self.axis.count, Assign("highest", higher)),
+        ]
 
     def each(self, *body: Code) -> Code:
         """Code for each element of a row."""
@@ -113,7 +114,8 @@ class AlongAxis:
 
 @dataclass(frozen=True)
 class FloatSoftmax(Prepared):
-    """Softmax of floats, whose powers wait in the working memory, or its logarithm."""
+    """Softmax of floats, whose powers wait in the working memory, or its logarithm. As in every
+    softmax powers are summed from the first on, as the reference does."""
 
     rows: AlongAxis
     log: bool
@@ -131,6 +133,7 @@ class FloatSoftmax(Prepared):
         epilogue.need(MATH)
         if self.log:
             return rows.nest(
+                rows.highest(),
                 Declare("float", "total", "0.0f"),
                 rows.each(Assign("total", f"TINYAI_EXPF({above})", "+=")),
                 Declare("const float", "log_total", "TINYAI_LOGF(total)"),
@@ -143,6 +146,7 @@ class FloatSoftmax(Prepared):
         return [
             Declare("float *const", "powers", "(float *)scratch"),
             rows.nest(
+                rows.highest(),
                 Declare("float", "total", "0.0f"),
                 rows.each(power, Assign("total", "powers[i]", "+=")),
                 rows.each(
@@ -162,6 +166,7 @@ def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Cod
     one = "((int64_t)1 << 31)"
     share = "tinyai_shift_rounded(tinyai_high_product(inverse, power), 35 - zeros) - 128"
     return rows.nest(
+        rows.highest(),
         Comment("The sum of the powers, in Q12.19, as a fraction of the next power of two."),
         Declare("int64_t", "total", 0),
         rows.each(Assign("total", f"tinyai_shift_rounded({power}, 12)", "+=")),
@@ -184,10 +189,37 @@ def _table_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     power = f"{epilogue.array(np.array(op.powers, np.float32))}[255 + {rows.in_index} - highest]"
     factor = literal(np.float32(op.factor), DType.FLOAT32)
     return rows.nest(
+        rows.highest(),
         Declare("float", "total", "0.0f"),
         rows.each(Assign("total", power, "+=")),
         rows.each(
             Declare("const float", "acc", f"{power} * {factor} / total"),
+            rows.write(epilogue, DType.FLOAT32),
+        ),
+    )
+
+
+def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    op = node.op
+    assert isinstance(op, Normalize)
+    rows = AlongAxis.of(graph, node)
+    epilogue.need(MATH)
+    count, value = rows.axis.count, f"(int32_t){rows.in_index}"
+    # As many squares of 8 bits as a row may have fit 32 bits.
+    square = "int64_t" if rows.type is DType.INT16 else "int32_t"
+    spread = f"(double)((int64_t){count} * squares - (int64_t)total * total)"
+    return rows.nest(
+        Declare("int32_t", "total", 0),
+        Declare(square, "squares", 0),
+        rows.each(
+            Declare("const int32_t", "value", value),
+            Assign("total", "value", "+="),
+            Assign("squares", f"({square})value * value", "+="),
+        ),
+        Declare("const double", "spread", f"{spread} + {op.added(count)!r}"),
+        Declare("const float", "inverse", "(float)(1.0 / TINYAI_SQRT(spread))"),
+        rows.each(
+            Declare("const float", "acc", f"(float)({count} * {value} - total) * inverse"),
             rows.write(epilogue, DType.FLOAT32),
         ),
     )
@@ -200,4 +232,5 @@ KERNELS = (
         name="integer_softmax_scalar", op=IntegerSoftmax, prepare=written(_integer_softmax_code)
     ),
     Kernel(name="table_softmax_scalar", op=TableSoftmax, prepare=written(_table_softmax_code)),
+    Kernel(name="normalize_scalar", op=Normalize, prepare=written(_normalize_code)),
 )

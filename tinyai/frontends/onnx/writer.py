@@ -273,6 +273,17 @@ def _transpose(w: Writer, call: Call, data: str) -> str:
     return w.add("Transpose", data, **({} if axes is None else {"perm": axes}))
 
 
+def _layer_norm(w: Writer, call: Call, data: str, gamma: str, beta: str) -> str:
+    """Of the last dimension alone: another one changes places with it."""
+    dims = list(range(len(call.type.shape)))
+    axis, last = dims[call.attrs["axis"]], dims[-1]
+    dims[axis], dims[last] = last, axis
+    swapped = data if axis == last else w.add("Transpose", data, perm=dims)
+    epsilon = call.attrs["epsilon"]
+    made = w.add("LayerNormalization", swapped, gamma, beta, axis=-1, epsilon=epsilon)
+    return made if axis == last else w.add("Transpose", made, perm=dims)
+
+
 def _slice(w: Writer, call: Call, data: str) -> str:
     attrs, shape, sizes = call.attrs, call.type.shape, call["data"].type.shape
     axes = attrs["axes"] or range(len(shape))
@@ -436,6 +447,7 @@ WRITTEN: dict[str, Write] = {
     "function": _function,
     "softmax": _with_axis("Softmax"),
     "log_softmax": _with_axis("LogSoftmax"),
+    "layer_norm": _layer_norm,
     "max_pool1d": _images("MaxPool", "W")(_window),
     "max_pool2d": _images("MaxPool")(_window),
     "avg_pool1d": _images("AveragePool", "W")(_window),

@@ -65,7 +65,7 @@ def spelled(operator: str) -> str:
 
 
 # What Relay has no name for.
-UNSPELLED = ("function", "interpolate2d", "rescale")
+UNSPELLED = ("function", "interpolate2d", "layer_norm", "rescale")
 
 
 def supported() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Operators that work element by element, and softmax."""
+"""Operators that work element by element, or on all elements along an axis."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tinyai.frontends.onnx.reader import Site, Spelled, evaluated, fixed_sizes
 from tinyai.ir import Array
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
+
+FLOAT = 1  # onnx.TensorProto.FLOAT
 
 
 def _number(value: float) -> Expr:
@@ -185,3 +187,35 @@ def softmax(site: Site, value: Expr, operator: str, opset: int) -> Expr:
         return site.call(operator, value, of=value.type, axis=axis)
     flat = site.reshaped(value, (math.prod(sizes[:axis]), math.prod(sizes[axis:])))
     return site.reshaped(site.call(operator, flat, of=flat.type, axis=1), sizes)
+
+
+@reads("LayerNormalization")
+def _layer_norm(site: Site) -> Expr:
+    """Of all dimensions from the axis on, together."""
+    value, axis = site.expr(0), int(site.attr("axis"))
+    sizes = fixed_sizes(value)
+    rank = len(sizes)
+    require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
+    others = [name for name in site.node.output[1:] if name]
+    require(not others, "results", f"also {', '.join(others)}", "the normalized values alone")
+    stash = int(site.attr("stash_type"))
+    require(stash == FLOAT, "stash_type", stash, f"{FLOAT}: float32")
+    kept, normed = sizes[: axis % rank], sizes[axis % rank :]
+    gamma = site.real(1, "scale")
+    beta = site.real(2, "bias") if site.has(2) else np.zeros(())
+    numbers = (
+        constant(_spread(array, normed, what).reshape(-1), "float32")
+        for array, what in ((gamma, "scale"), (beta, "bias"))
+    )
+    flat = site.reshaped(value, (*kept, math.prod(normed)))
+    attrs = {"axis": len(kept), "epsilon": float(site.attr("epsilon"))}
+    made = site.call("layer_norm", flat, *numbers, of=flat.type, **attrs)
+    return site.reshaped(made, sizes)
+
+
+def _spread(numbers: Array, shape: tuple[int, ...], what: str) -> Array:
+    fits = numbers.ndim <= len(shape) and all(
+        size in (1, whole) for size, whole in zip(numbers.shape[::-1], shape[::-1], strict=False)
+    )
+    require(fits, f"shape of the {what}", numbers.shape, f"{shape}, or one that broadcasts to it")
+    return np.broadcast_to(numbers, shape)

@@ -1,0 +1,108 @@
+"""Layer normalization of integers, whose mean and variance are exact.
+
+Ba, Kiros and Hinton, "Layer Normalization", 2016: (x - mean) / sqrt(variance + epsilon), times
+gamma, plus beta. A zero point moves x and the mean alike, and a scale is a factor of both sides of
+the fraction, so the integers themselves are normalized, with epsilon in steps of theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from tinyai.builders import Lowering, OperatorRow, Steps
+from tinyai.ir import NARROW, Array, DType, Example, Op, Type
+from tinyai.ops import steps
+from tinyai.ops.scales import dequantize_below, number
+from tinyai.source import Call, constant_of, require, sources
+from tinyai.traits import Dims
+
+# So many squares of 16 bits, times so many, fit 64 bits.
+MOST = 2**15
+# Less is lost beside the least variance, 1 / n**2. Without it a row of equal values has no inverse.
+LEAST = 1e-30
+
+
+@dataclass(frozen=True)
+class Normalize(Op):
+    """(x - mean) / sqrt(variance + ``epsilon``) of the n values along ``axis``, where the variance
+    is the mean of (x - mean)**2.
+
+    In integers: with the sum s of x and the sum q of x**2, the deviations n * x - s are exact, and
+    so is n * q - s**2, the variance times n**2. The reciprocal of its root, with ``epsilon`` times
+    n**2 added, is computed in float64 and rounded to float32 once; the product is float32.
+    in: int8, uint8 or int16; out: float32 of its shape.
+    """
+
+    name: ClassVar[str] = "normalize"
+    takes_epilogue: ClassVar[bool] = True
+    dims: ClassVar[Dims] = Dims.ALIGNED
+    axis: int
+    epsilon: float
+
+    def infer(self, *inputs: Type) -> Type:
+        (data,) = inputs
+        if data.dtype not in (DType.INT8, DType.UINT8, DType.INT16):
+            raise ValueError(f"normalize of {data}: int8, uint8 or int16")
+        if not 0 <= self.axis < len(data.shape) or data.shape[self.axis] > MOST:
+            raise ValueError(f"normalize along axis {self.axis} of {data}: one of at most {MOST}")
+        if not LEAST <= self.epsilon < math.inf:
+            raise ValueError(f"epsilon {self.epsilon}: a number of at least {LEAST}")
+        return Type(data.shape, DType.FLOAT32)
+
+    def added(self, count: int) -> float:
+        """``epsilon`` times the square of the number of values."""
+        return self.epsilon * (count * count)
+
+    def reference(self, *inputs: Array) -> Array:
+        x = inputs[0].astype(np.int64)
+        count = x.shape[self.axis]
+        total = x.sum(axis=self.axis, keepdims=True)
+        squares = (x * x).sum(axis=self.axis, keepdims=True)
+        spread = (count * squares - total * total).astype(np.float64) + self.added(count)
+        inverse = (1 / np.sqrt(spread)).astype(np.float32)
+        return np.asarray((count * x - total).astype(np.float32) * inverse)
+
+    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
+        return replace(self, axis=dims.index(self.axis))
+
+    def bound_dims(self) -> tuple[int, ...]:
+        return (self.axis,)
+
+    @staticmethod
+    def examples() -> Iterator[Example]:
+        for dtype in (DType.INT8, DType.UINT8, DType.INT16):
+            yield Normalize(1, 0.01), (Type((2, 40), dtype),)
+            yield Normalize(1, 2.0), (Type((2, 5, 3), dtype),)
+        yield Normalize(0, LEAST), (Type((1,), DType.INT8),)
+        yield Normalize(2, 1e-6), (Type((1, 3, 200), DType.INT8),)
+
+
+def lower_layer_norm(call: Call, lowering: Lowering) -> str:
+    """layer_norm of dequantized values, in floats between their integers and those of the result.
+    No framework's kernel has a known order of sums: it is as exact as float32 lets it be. A row of
+    equal values is beta, of any epsilon."""
+    below, source = dequantize_below(call, lowering, (*NARROW, DType.INT16))
+    of, builder = lowering.type(below["data"]), lowering.builder
+    axis, epsilon = int(call.attrs["axis"]) % len(of.shape), float(call.attrs["epsilon"])
+    count = of.shape[axis]
+    require(count <= MOST, "length of a layer norm", count, f"at most {MOST}")
+    require(0 <= epsilon < math.inf, "epsilon", epsilon, "a number of at least 0")
+    op = Normalize(axis, max(epsilon / float(source.scale) ** 2, LEAST))
+    affine: Steps = ()
+    for operand, what in (("gamma", steps.Multiply), ("beta", steps.Add)):
+        value = constant_of(call, operand, f"{operand} of {call.spelled}").astype(np.float32)
+        require(value.shape == (count,), f"shape of {operand}", value.shape, (count,))
+        finite = bool(np.isfinite(value).all())
+        require(finite, f"{operand} of {call.spelled}", "an infinity, or no number", "finite ones")
+        if (value != (1 if what is steps.Multiply else 0)).any():
+            along = value.reshape(-1, *(1,) * (len(of.shape) - 1 - axis))
+            affine += (what(operand=number(builder, along, DType.FLOAT32)),)
+    return builder.add(op, [lowering.tensor(below["data"])], affine, sources(call))
+
+
+OPERATORS = {"layer_norm": OperatorRow(lower_layer_norm, "data gamma beta", "axis epsilon")}

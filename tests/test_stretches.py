@@ -26,7 +26,7 @@ from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
-GRAPHS = 1000  # of each arithmetic, by the references
+GRAPHS = 1500  # of each arithmetic, by the references
 COMPILED = 50
 MANY = 2000  # in C, in the slow tests
 ISAS = ("scalar", "generic", "native")
@@ -39,7 +39,7 @@ DTYPES: dict[str, Sequence[str]] = {
 # be seen some times.
 FUNCTIONS = {"abs", "erf", "exp", "log", "log_softmax", "negative", "rsqrt", "sqrt"}
 REFUSED = {
-    "tflite": FUNCTIONS | {"sum"},
+    "tflite": FUNCTIONS | {"layer_norm", "sum"},
     "onnx": {"log_softmax"},
 }
 LEAST = 3
@@ -230,7 +230,7 @@ def test_a_planted_fault_is_found(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    assert surveyed("onnx", 0, 100, run_graph).faults
+    assert any(surveyed("onnx", first, 100, run_graph).faults for first in range(0, 10**4, 1000))
 
 
 def test_the_page_has_the_table_of_bounds() -> None:

@@ -94,6 +94,7 @@ class Arithmetic(abc.ABC):
     # Whether images of floats are made larger or smaller in an order of sums that is known.
     interpolates_floats: ClassVar[bool] = False
     has_log_softmax: ClassVar[bool] = True
+    has_layer_norm: ClassVar[bool] = True
     # Whether both factors of a product of matrices may be computed at run time.
     multiplies_values: ClassVar[bool] = True
     # Whether a division by a constant is a product with its inverse.

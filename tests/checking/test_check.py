@@ -34,7 +34,7 @@ from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.frontends.relay.whole import network_of
 from tinyai.ir import Array, Builder, DType, Graph, Type
 from tinyai.network import Network
-from tinyai.ops import Elementwise
+from tinyai.ops import Elementwise, Slice
 from tinyai.ops.steps import Relu
 from tinyai.reference import run_node
 from tinyai.runtime.link import facts_in_c
@@ -283,6 +283,23 @@ def test_the_layer_from_which_another_program_differs_is_named() -> None:
     assert found.index == tuple(
         size - 1 for size in graph.type(graph.nodes[found.number].output).shape
     )
+
+
+def test_an_operator_of_several_results_of_a_shape_is_not_compared_by_its_name() -> None:
+    """Its name is that of the first result, for each of the slices."""
+    b = Builder("halves")
+    x = b.input(Type((2, 3), DType.INT8))
+    halves = [b.add(Slice((row, 0), (1, 1), (1, 3)), [x], sources=("split",)) for row in (0, 1)]
+    end = b.add(Elementwise((1, 3)), halves[:1], (Relu(),), ("end",))
+    graph, data = b.graph([end, halves[1]]), np.arange(6, dtype=np.int8).reshape(2, 3)
+
+    class OfOutputs(Other):
+        def tensors(self, sample: tuple[Array, ...]) -> Mapping[str, Array]:
+            return {"split": data[:1], "end": data[:1] + 1}
+
+    found = first_other_layer(graph, OfOutputs(graph, ""), (data,))
+    assert found is not None
+    assert found.names == ("end",)
 
 
 # --- LiteRT's softmax ----------------------------------------------------------------------------

@@ -246,6 +246,14 @@ def _softmax(attrs: Attributes, data: Array) -> Array:
     return np.asarray(powers / powers.sum(axis=attrs["axis"], keepdims=True))
 
 
+def _layer_norm(attrs: Attributes, data: Array, gamma: Array, beta: Array) -> Array:
+    axis = attrs["axis"] % data.ndim
+    along = (-1, *(1,) * (data.ndim - axis - 1))
+    mean, variance = (f(data, axis=axis, keepdims=True) for f in (np.mean, np.var))
+    normed = (data - mean) / np.sqrt(variance + attrs["epsilon"])
+    return np.asarray(normed * gamma.reshape(along) + beta.reshape(along))
+
+
 def _prelu(attrs: Attributes, data: Array, slope: Array) -> Array:
     axis = attrs["axis"] % data.ndim
     spread = slope.reshape(-1, *(1,) * (data.ndim - axis - 1))
@@ -289,6 +297,7 @@ MEANING: dict[str, Meaning] = {
     "floor": _of_values(np.floor),
     "ceil": _of_values(np.ceil),
     "softmax": _softmax,
+    "layer_norm": _layer_norm,
     "log_softmax": lambda attrs, x: np.log(_softmax(attrs, x)),
     **dict.fromkeys(("max_pool1d", "max_pool2d"), _max_pool),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), _avg_pool),

@@ -497,7 +497,12 @@ def clip(site: Site, x: Value) -> Value:
 
 @operator("values")
 def function_of_values(site: Site, x: Value) -> Value:
-    return site.call(site.one("abs", "negative", "exp", "erf", "sigmoid", "sigmoid", "tanh"), x)
+    return site.call(site.one("abs", "negative", "exp", "erf"), x)
+
+
+@operator("values")
+def sigmoid_or_tanh(site: Site, x: Value) -> Value:
+    return site.call(site.one("sigmoid", "sigmoid", "tanh"), x)
 
 
 @operator("values")
@@ -525,6 +530,18 @@ def softmax(site: Site, x: Value) -> Value | None:
     if np.abs(x.array).max() > 1e4:
         return None  # it subtracts them from each other: float32 has too few digits for that
     return site.call(site.one("softmax", "log_softmax"), x, axis=site.axis(x.rank))
+
+
+@operator("values")
+def layer_norm(site: Site, x: Value) -> Value:
+    """Gamma and beta may be none, one of them or both; epsilon may be as large as the variance."""
+    axis = site.axis(x.rank)
+    count = x.shape[axis]
+    gamma = site.rng.normal(0.5, 1, count) if site.chance(0.7) else np.ones(count)
+    beta = site.rng.normal(0, 1, count) if site.chance(0.7) else np.zeros(count)
+    epsilon = float(np.float32(site.one(1e-12, 1e-5, 0.1, 3.0)))
+    numbers = site.floats(gamma), site.floats(beta)
+    return site.call("layer_norm", x, *numbers, axis=axis, epsilon=epsilon)
 
 
 # --- Reductions and pooling ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tvm import relay
 
 from tests.support.random_stretches import Model
 from tinyai.frontends.relay import writer
-from tinyai.frontends.relay.spelling import spelled
+from tinyai.frontends.relay.spelling import UNSPELLED, spelled
 from tinyai.source import Call, Constant, Expr, Field, Tuple, post_order
 
 _NAMES = {
@@ -54,6 +54,8 @@ def _written(expr: Expr, made: dict[Expr, Any]) -> Any:
 def _plainly(call: Call, *args: Any) -> Any:
     """By the function that has the operator's name, with its attributes' names in Relay."""
     name = spelled(call.op)
+    if call.op in UNSPELLED:
+        raise tvm.TVMError(f"Relay has no {name}")
     function: Any = relay.qnn.op if name.startswith("qnn.") else relay
     for part in name.removeprefix("qnn.").split("."):
         function = getattr(function, part)

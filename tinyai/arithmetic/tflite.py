@@ -45,6 +45,7 @@ class TfliteArithmetic(Arithmetic):
     needs_requantized_means: ClassVar[bool] = True
     rounds_averages: ClassVar[bool] = True
     has_log_softmax: ClassVar[bool] = False
+    has_layer_norm: ClassVar[bool] = False
 
     def requantize(
         self, builder: Builder, source: Scale, target: Scale, found: DType, to: DType, rank: int

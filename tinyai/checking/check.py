@@ -417,19 +417,26 @@ def first_other_layer(graph: Graph, opponent: Opponent, sample: Sample) -> First
 
 def last_makers(graph: Graph, opponent: Opponent, shown: Mapping[str, Array]) -> dict[int, str]:
     """The tensors that another program shows, by the number of the last node of the source model's
-    operator that makes one; those of other types are left out."""
-    makers: dict[str, int] = {}
+    operator that makes one; those of other types are left out, and those of an operator with
+    several results of that type, of which a name says too little."""
+    makers: dict[str, list[int]] = {}
     for number, node in enumerate(graph.nodes):
         tensor = _tensor_of(opponent, node)
-        value = shown.get(tensor) if tensor else None
-        of = graph.type(node.output)
-        if (
-            tensor
-            and value is not None
-            and (value.shape, value.dtype) == (of.shape, of.dtype.numpy)
-        ):
-            makers[tensor] = number
-    return {number: tensor for tensor, number in makers.items()}
+        if tensor and tensor in shown:
+            makers.setdefault(tensor, []).append(number)
+    last: dict[int, str] = {}
+    for tensor, numbers in makers.items():
+        read = {name for number in numbers for name in graph.nodes[number].inputs}
+        ends = [each for each in numbers if _is_like(graph, graph.nodes[each], shown[tensor])]
+        results = [each for each in ends if graph.nodes[each].output not in read]
+        if ends and len(results) <= 1:
+            last[ends[-1]] = tensor
+    return last
+
+
+def _is_like(graph: Graph, node: Node, value: Array) -> bool:
+    of = graph.type(node.output)
+    return (of.shape, of.dtype.numpy) == (value.shape, value.dtype)
 
 
 def _tensor_of(opponent: Opponent, node: Node) -> str | None:

@@ -86,6 +86,9 @@ def lower_layer_norm(call: Call, lowering: Lowering) -> str:
     """layer_norm of dequantized values, in floats between their integers and those of the result.
     No framework's kernel has a known order of sums: it is as exact as float32 lets it be. A row of
     equal values is beta, of any epsilon."""
+    how = lowering.arithmetic
+    allowed = "operators that it has kernels of"
+    require(how.has_layer_norm, f"{how.whose} arithmetic of", call.spelled, allowed)
     below, source = dequantize_below(call, lowering, (*NARROW, DType.INT16))
     of, builder = lowering.type(below["data"]), lowering.builder
     axis, epsilon = int(call.attrs["axis"]) % len(of.shape), float(call.attrs["epsilon"])

@@ -101,7 +101,8 @@ def pattern_table(
     rounding: Rounding = TVMS_OWN,
     compiler: str = COMPILER,
 ) -> list[tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]]:
-    """The composites as TVM's MergeComposite takes them: name, pattern, check."""
+    """The composites as TVM's MergeComposite takes them: name, pattern, check. Those of an operator
+    that Relay has no name for are not in them."""
 
     def check(row: PatternRow, root: relay.Expr) -> bool:
         return refusal_of_composite(row, Source()(root), rounding) is None
@@ -109,7 +110,12 @@ def pattern_table(
     return [
         (f"{compiler}.{row.name}", compile_pattern(row.pattern), functools.partial(check, row))
         for row in rows
+        if narrowed(row.pattern, _has_name)
     ]
+
+
+def _has_name(operator: Operator) -> bool:
+    return operator.op not in UNSPELLED
 
 
 @functools.lru_cache
@@ -137,11 +143,7 @@ def compile_pattern(pattern: Pattern) -> dfp.DFPattern:
             case OneOf(options):
                 if id(each) not in levels:
                     kept.append(each)
-                    known = (
-                        option
-                        for option in options
-                        if not (isinstance(option, Operator) and option.op in UNSPELLED)
-                    )
+                    known = (o for o in options if not isinstance(o, Operator) or _has_name(o))
                     levels[id(each)] = functools.reduce(lambda a, b: a | b, map(build, known))
                 return levels[id(each)]
             case Operator(name, args, attrs):

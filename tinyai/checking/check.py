@@ -424,19 +424,16 @@ def last_makers(graph: Graph, opponent: Opponent, shown: Mapping[str, Array]) ->
         tensor = _tensor_of(opponent, node)
         if tensor and tensor in shown:
             makers.setdefault(tensor, []).append(number)
+    types = [graph.type(node.output) for node in graph.nodes]
     last: dict[int, str] = {}
     for tensor, numbers in makers.items():
+        of = shown[tensor].shape, shown[tensor].dtype
         read = {name for number in numbers for name in graph.nodes[number].inputs}
-        ends = [each for each in numbers if _is_like(graph, graph.nodes[each], shown[tensor])]
+        ends = [each for each in numbers if (types[each].shape, types[each].dtype.numpy) == of]
         results = [each for each in ends if graph.nodes[each].output not in read]
         if ends and len(results) <= 1:
             last[ends[-1]] = tensor
     return last
-
-
-def _is_like(graph: Graph, node: Node, value: Array) -> bool:
-    of = graph.type(node.output)
-    return (of.shape, of.dtype.numpy) == (value.shape, value.dtype)
 
 
 def _tensor_of(opponent: Opponent, node: Node) -> str | None:

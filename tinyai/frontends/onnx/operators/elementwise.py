@@ -203,19 +203,12 @@ def _layer_norm(site: Site) -> Expr:
     kept, normed = sizes[: axis % rank], sizes[axis % rank :]
     gamma = site.real(1, "scale")
     beta = site.real(2, "bias") if site.has(2) else np.zeros(())
-    numbers = (
-        constant(_spread(array, normed, what).reshape(-1), "float32")
-        for array, what in ((gamma, "scale"), (beta, "bias"))
-    )
+    try:
+        spread = [np.broadcast_to(each, normed).reshape(-1) for each in (gamma, beta)]
+    except ValueError:
+        site.refuse(f"scale {gamma.shape}, bias {beta.shape}", f"shapes that broadcast to {normed}")
+    numbers = (constant(each, "float32") for each in spread)
     flat = site.reshaped(value, (*kept, math.prod(normed)))
     attrs = {"axis": len(kept), "epsilon": float(site.attr("epsilon"))}
     made = site.call("layer_norm", flat, *numbers, of=flat.type, **attrs)
     return site.reshaped(made, sizes)
-
-
-def _spread(numbers: Array, shape: tuple[int, ...], what: str) -> Array:
-    fits = numbers.ndim <= len(shape) and all(
-        size in (1, whole) for size, whole in zip(numbers.shape[::-1], shape[::-1], strict=False)
-    )
-    require(fits, f"shape of the {what}", numbers.shape, f"{shape}, or one that broadcasts to it")
-    return np.broadcast_to(numbers, shape)

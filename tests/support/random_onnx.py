@@ -7,6 +7,7 @@ take is left out. So the models are such as its users can run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -465,6 +466,21 @@ def function(site: Site, x: Value) -> Value:
 def softmax(site: Site, x: Value) -> Value:
     attrs = {"axis": site.axis(x.rank)} if site.chance(0.8) else {}
     return site.call(site.one("Softmax", "Softmax", "LogSoftmax"), x, **attrs)
+
+
+@operator
+def layer_norm(site: Site, x: Value) -> Value:
+    """Of the last dimensions, with numbers for each of their places or some that broadcast."""
+    axis = site.axis(x.rank) if site.chance(0.8) else -1
+    normed = x.shape[axis % x.rank :]
+    need(site.opset >= 17 and math.prod(normed) >= 4)
+    shape = site.one(normed, normed, normed, normed[-1:], (1,) * len(normed))
+    numbers = [site.constant(site.rng.normal(0.5, 1, shape))]
+    if site.chance(0.7):
+        numbers.append(site.constant(site.rng.normal(0, 1, normed)))
+    named = {} if axis == -1 and site.chance(0.5) else {"axis": axis}
+    epsilon = {"epsilon": site.one(1e-6, 0.1)} if site.chance(0.5) else {}
+    return site.call("LayerNormalization", x, *numbers, **named, **epsilon)
 
 
 # --- Moves ---------------------------------------------------------------------------------------

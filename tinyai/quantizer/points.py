@@ -205,7 +205,7 @@ class Points(Roles):
             return {expr}
         if is_call(expr, "dense"):
             return set() if self.view.is_constant(expr["weight"]) else {expr}
-        if not is_call(expr) or self.roles.get(expr) is not Role.FUNCTION:
+        if expr not in self.roots or self.roles.get(expr) is not Role.FUNCTION:
             return set()
         function = [each for each, own in self.roots.items() if own == self.roots[expr]]
         calls = [each for each in function if isinstance(each, Call)]

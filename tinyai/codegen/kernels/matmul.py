@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+
 from tinyai.codegen.c import less
-from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, nest
+from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, If, nest
 from tinyai.codegen.index import Axis
-from tinyai.codegen.lowered import Kernel, Lowered, result_at_strides, written
-from tinyai.codegen.steps import Epilogue
+from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.vectors import Vectors, write_lanes
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared, result_at_strides, written
+from tinyai.codegen.placed import stored_index
+from tinyai.codegen.steps import Epilogue, StepChain
 from tinyai.ir import DType, Node
 from tinyai.ops import BatchMatmul
 
@@ -43,7 +49,90 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     )
 
 
+# Rows of int16 are filled up with zeros to a multiple of this: no loop has a tail.
+FULL = 32
+
+
+@dataclass(frozen=True)
+class WidenedMatmul(Prepared):
+    """Both matrices as int16, less their zero points, in the working memory: the other one whole,
+    of the first a row at a time. Compilers make dot products of such rows; a row of sums then takes
+    the steps in lanes."""
+
+    vectors: Vectors
+
+    @classmethod
+    def of(cls, graph: Lowered, node: Node, vectors: Vectors) -> WidenedMatmul:
+        return cls(node, vectors)
+
+    def scratch(self, graph: Lowered) -> int:
+        columns, full = self._sizes(graph)
+        return (columns + 1) * full * DType.INT16.bytes + columns * DType.INT32.bytes
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        return result_at_strides(graph, self.node, name)
+
+    def _sizes(self, graph: Lowered) -> tuple[int, int]:
+        """The columns of the result, and the products of each with those that fill up."""
+        _, columns, k = graph.type(self.node.inputs[1]).shape
+        return columns, -(-k // FULL) * FULL
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        op, node = self.node.op, self.node
+        assert isinstance(op, BatchMatmul)
+        columns, full = self._sizes(graph)
+        (batches, rows, k), (others, *_) = (of.shape for of in graph.types(node.inputs))
+        axes = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(graph.type(node.output).shape)]
+        image, other_image = rows * k * (batches > 1), columns * k * (others > 1)
+
+        def widened(to: str, value: str, zero_point: int) -> Code:
+            return [
+                For("k", 0, k, Assign(f"{to} + k]", f"(int16_t)({value} + k]{less(zero_point)})")),
+                For("k", k, full, Assign(f"{to} + k]", 0)) if k < full else None,
+            ]
+
+        other = f"in1[i0 * {other_image} + i2 * {k}"
+        filled = For("i2", 0, columns, widened(f"other[i2 * {full}", other, op.other_zero_point))
+        at = stored_index(graph.stored(node.output), axes)
+        chain = StepChain(DType.INT32, node.epilogue)
+        steps = write_lanes(self.vectors, epilogue, chain, "i2", at, axes) or nest(
+            axes[2:], epilogue.write("acc[i2]", DType.INT32, axes)
+        )
+        return [
+            Declare("int16_t *const", "other", "(int16_t *)scratch"),
+            Declare("int16_t *const", "row", f"other + {columns * full}"),
+            Declare("int32_t *const", "acc", f"(int32_t *)(void *)(row + {full})"),
+            nest(
+                axes[:1],
+                filled if others > 1 else If("i0 == 0", filled),
+                nest(
+                    axes[1:2],
+                    widened("row[0", f"in0[i0 * {image} + i1 * {k}", op.zero_point),
+                    nest(
+                        axes[2:],
+                        Declare("int32_t", "total", 0),
+                        For(
+                            "k", 0, full, Assign("total", f"row[k] * other[i2 * {full} + k]", "+=")
+                        ),
+                        Assign("acc[i2]", "total"),
+                    ),
+                    steps,
+                ),
+            ),
+        ]
+
+
 KERNELS = (
+    *(
+        Kernel(
+            name=f"batch_matmul_widened_{micro.name}",
+            op=BatchMatmul,
+            isa=micro.name,
+            prepare=functools.partial(WidenedMatmul.of, vectors=micro.vectors),
+        )
+        for micro in MICROKERNELS
+        if micro.vectors
+    ),
     Kernel(
         name="batch_matmul_scalar",
         op=BatchMatmul,

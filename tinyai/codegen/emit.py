@@ -215,7 +215,8 @@ class _Variant:
         slower = (*choice.rejected, *epilogue.slower)
         needed = in_order(epilogue.needs.values())
         known = self.constants.bytes
-        scratch = node.output in self.plan.scratch
+        # Of another instruction set the kernel may need some, where this one does not.
+        scratch = choice.prepared.scratch(self.graph) > 0
         storage = epilogue.need(CALLER) if epilogue.calls_only else "static"
         for each in epilogue.needs.values():
             collect(self.needs, each)

@@ -113,48 +113,66 @@ class AlongAxis:
 
 
 @dataclass(frozen=True)
-class FloatSoftmax(Prepared):
-    """Softmax of floats, whose powers wait in the working memory, or its logarithm. As in every
-    softmax powers are summed from the first on, as the reference does."""
+class PowersSoftmax(Prepared):
+    """Softmax in floats, whose powers wait in the working memory: a loop adds them up, from the
+    first on as the reference does, and another one divides, many at a time."""
 
     rows: AlongAxis
-    log: bool
 
     @classmethod
-    def of(cls, graph: Lowered, node: Node) -> FloatSoftmax:
-        assert isinstance(node.op, Softmax)
-        return cls(node, AlongAxis.of(graph, node), node.op.log)
+    def of(cls, graph: Lowered, node: Node) -> PowersSoftmax:
+        return cls(node, AlongAxis.of(graph, node))
 
     def scratch(self, graph: Lowered) -> int:
-        return 0 if self.log else self.rows.axis.count * DType.FLOAT32.bytes
+        return self.rows.axis.count * DType.FLOAT32.bytes
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
-        rows, above = self.rows, f"{self.rows.in_index} - highest"
-        epilogue.need(MATH)
-        if self.log:
-            return rows.nest(
-                rows.highest(),
-                Declare("float", "total", "0.0f"),
-                rows.each(Assign("total", f"TINYAI_EXPF({above})", "+=")),
-                Declare("const float", "log_total", "TINYAI_LOGF(total)"),
-                rows.each(
-                    Declare("const float", "acc", f"{above} - log_total"),
-                    rows.write(epilogue, DType.FLOAT32),
-                ),
-            )
-        power = Assign("powers[i]", f"TINYAI_EXPF({above})")
+        rows = self.rows
+        power, share = self._power(epilogue)
         return [
             Declare("float *const", "powers", "(float *)scratch"),
             rows.nest(
                 rows.highest(),
                 Declare("float", "total", "0.0f"),
-                rows.each(power, Assign("total", "powers[i]", "+=")),
+                rows.each(Assign("powers[i]", power), Assign("total", "powers[i]", "+=")),
                 rows.each(
-                    Declare("const float", "acc", "powers[i] / total"),
+                    Declare("const float", "acc", f"{share} / total"),
                     rows.write(epilogue, DType.FLOAT32),
                 ),
             ),
         ]
+
+    def _power(self, epilogue: Epilogue) -> tuple[str, str]:
+        """A power, and what of it is divided by the sum."""
+        op, at = self.node.op, self.rows.in_index
+        if isinstance(op, TableSoftmax):
+            table = epilogue.array(np.array(op.powers, np.float32))
+            factor = literal(np.float32(op.factor), DType.FLOAT32)
+            return f"{table}[255 + {at} - highest]", f"powers[i] * {factor}"
+        epilogue.need(MATH)
+        return f"TINYAI_EXPF({at} - highest)", "powers[i]"
+
+
+def _log_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    rows = AlongAxis.of(graph, node)
+    above = f"{rows.in_index} - highest"
+    epilogue.need(MATH)
+    return rows.nest(
+        rows.highest(),
+        Declare("float", "total", "0.0f"),
+        rows.each(Assign("total", f"TINYAI_EXPF({above})", "+=")),
+        Declare("const float", "log_total", "TINYAI_LOGF(total)"),
+        rows.each(
+            Declare("const float", "acc", f"{above} - log_total"),
+            rows.write(epilogue, DType.FLOAT32),
+        ),
+    )
+
+
+def _softmax(graph: Lowered, node: Node) -> Prepared | str:
+    assert isinstance(node.op, Softmax)
+    logarithm = written(_log_softmax_code)
+    return logarithm(graph, node) if node.op.log else PowersSoftmax.of(graph, node)
 
 
 def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
@@ -178,23 +196,6 @@ def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Cod
             Declare("const int64_t", "share", share),
             Declare("const int8_t", "acc", "(int8_t)(share > 127 ? 127 : share)"),
             rows.write(epilogue, DType.INT8),
-        ),
-    )
-
-
-def _table_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
-    op = node.op
-    assert isinstance(op, TableSoftmax)
-    rows = AlongAxis.of(graph, node)
-    power = f"{epilogue.array(np.array(op.powers, np.float32))}[255 + {rows.in_index} - highest]"
-    factor = literal(np.float32(op.factor), DType.FLOAT32)
-    return rows.nest(
-        rows.highest(),
-        Declare("float", "total", "0.0f"),
-        rows.each(Assign("total", power, "+=")),
-        rows.each(
-            Declare("const float", "acc", f"{power} * {factor} / total"),
-            rows.write(epilogue, DType.FLOAT32),
         ),
     )
 
@@ -227,10 +228,10 @@ def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 KERNELS = (
     Kernel(name="sum_scalar", op=Sum, prepare=written(_sum_code, at_strides)),
-    Kernel(name="softmax_scalar", op=Softmax, prepare=FloatSoftmax.of),
+    Kernel(name="softmax_scalar", op=Softmax, prepare=_softmax),
     Kernel(
         name="integer_softmax_scalar", op=IntegerSoftmax, prepare=written(_integer_softmax_code)
     ),
-    Kernel(name="table_softmax_scalar", op=TableSoftmax, prepare=written(_table_softmax_code)),
+    Kernel(name="table_softmax_scalar", op=TableSoftmax, prepare=PowersSoftmax.of),
     Kernel(name="normalize_scalar", op=Normalize, prepare=written(_normalize_code)),
 )

@@ -30,6 +30,7 @@ from tinyai.ir import Array, Builder, DType, Example, Graph, Node, Op, Type, ver
 from tinyai.ops import (
     AdaptivePool2d,
     AvgPool2d,
+    BatchMatmul,
     Conv2d,
     Dense,
     Elementwise,
@@ -245,7 +246,19 @@ def interleave(rng: Rng) -> Example:
     return Interleave(1), (Type(shape, DType.FLOAT32),)
 
 
+def batch_matmul(rng: Rng) -> Example:
+    rows, columns, k = pick(rng, (1, 2, 3, 16, 17)), pick(rng, CHANNELS), pick(rng, CHANNELS)
+    batches = ((1, 1), (2, 2), (3, 1), (1, 3))[int(rng.integers(4))]
+    types = [
+        Type(shape, (DType.INT8, DType.UINT8)[int(rng.integers(2))])
+        for shape in ((batches[0], rows, k), (batches[1], columns, k))
+    ]
+    zeros = (int(rng.integers(*of.dtype.range)) * (rng.random() < 0.8) for of in types)
+    return BatchMatmul(*zeros), tuple(types)
+
+
 DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
+    BatchMatmul: batch_matmul,
     Dense: dense,
     MaxPool2d: max_pool,
     AvgPool2d: avg_pool,
@@ -293,7 +306,10 @@ def served_graph(kernel: Kernel, seed: int, count: int = A_FILE) -> Graph:
 def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: Rng) -> str:
     result = op.infer(*types)
     inputs = [builder.input(types[0])]
-    inputs += [builder.constant(random_array(rng, of)) for of in types[1:]]
+    fixed = not isinstance(op, BatchMatmul)  # of which both matrices are computed
+    inputs += [
+        builder.constant(random_array(rng, of)) if fixed else builder.input(of) for of in types[1:]
+    ]
     if result.dtype.is_float and epilogue != "quotient":
         epilogue = "exit"
     if not op.takes_epilogue:

@@ -247,11 +247,9 @@ def _softmax(attrs: Attributes, data: Array) -> Array:
 
 
 def _layer_norm(attrs: Attributes, data: Array, gamma: Array, beta: Array) -> Array:
-    axis = attrs["axis"] % data.ndim
-    along = (-1, *(1,) * (data.ndim - axis - 1))
-    mean, variance = (f(data, axis=axis, keepdims=True) for f in (np.mean, np.var))
+    mean, variance = (f(data, axis=attrs["axis"], keepdims=True) for f in (np.mean, np.var))
     normed = (data - mean) / np.sqrt(variance + attrs["epsilon"])
-    return np.asarray(normed * gamma.reshape(along) + beta.reshape(along))
+    return np.asarray(normed * gamma + beta)
 
 
 def _prelu(attrs: Attributes, data: Array, slope: Array) -> Array:

@@ -483,6 +483,15 @@ def layer_norm(site: Site, x: Value) -> Value:
     return site.call("LayerNormalization", x, *numbers, **named, **epsilon)
 
 
+@operator
+def instance_norm(site: Site, x: Value) -> Value:
+    need(x.rank >= 3 and math.prod(x.shape[2:]) >= 4)
+    count = x.shape[1]
+    scale, bias = (site.constant(site.rng.normal(m, 1, count)) for m in (0.5, 0))
+    epsilon = {"epsilon": site.one(1e-6, 0.1)} if site.chance(0.5) else {}
+    return site.call("InstanceNormalization", x, scale, bias, **epsilon)
+
+
 # --- Moves ---------------------------------------------------------------------------------------
 
 

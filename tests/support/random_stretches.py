@@ -534,11 +534,13 @@ def softmax(site: Site, x: Value) -> Value | None:
 
 @operator("values")
 def layer_norm(site: Site, x: Value) -> Value:
-    """Gamma and beta may be none, one of them or both; epsilon may be as large as the variance."""
+    """Gamma and beta may be none, one of them or both, of each place along the axis, of each row or
+    of any; epsilon may be as large as the variance."""
     axis = site.axis(x.rank)
-    count = x.shape[axis]
-    gamma = site.rng.normal(0.5, 1, count) if site.chance(0.7) else np.ones(count)
-    beta = site.rng.normal(0, 1, count) if site.chance(0.7) else np.zeros(count)
+    along = tuple(x.shape[axis] if dim == axis % x.rank else 1 for dim in range(x.rank))
+    shape = site.one(along, along, along[axis % x.rank :], _broadcasting(site, x.shape))
+    gamma = site.rng.normal(0.5, 1, shape) if site.chance(0.7) else np.ones(shape)
+    beta = site.rng.normal(0, 1, shape) if site.chance(0.7) else np.zeros(shape)
     epsilon = float(np.float32(site.one(1e-12, 1e-5, 0.1, 3.0)))
     numbers = site.floats(gamma), site.floats(beta)
     return site.call("layer_norm", x, *numbers, axis=axis, epsilon=epsilon)

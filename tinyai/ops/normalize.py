@@ -99,12 +99,16 @@ def lower_layer_norm(call: Call, lowering: Lowering) -> str:
     affine: Steps = ()
     for operand, what in (("gamma", steps.Multiply), ("beta", steps.Add)):
         value = constant_of(call, operand, f"{operand} of {call.spelled}").astype(np.float32)
-        require(value.shape == (count,), f"shape of {operand}", value.shape, (count,))
+        fits = value.ndim <= len(of.shape) and all(
+            size in (1, whole)
+            for size, whole in zip(value.shape[::-1], of.shape[::-1], strict=False)
+        )
+        require(fits, f"shape of {operand}", value.shape, f"one that broadcasts to {of}")
         finite = bool(np.isfinite(value).all())
         require(finite, f"{operand} of {call.spelled}", "an infinity, or no number", "finite ones")
         if (value != (1 if what is steps.Multiply else 0)).any():
-            along = value.reshape(-1, *(1,) * (len(of.shape) - 1 - axis))
-            affine += (what(operand=number(builder, along, DType.FLOAT32)),)
+            spread = value.reshape((1,) * (len(of.shape) - value.ndim) + value.shape)
+            affine += (what(operand=number(builder, spread, DType.FLOAT32)),)
     return builder.add(op, [lowering.tensor(below["data"])], affine, sources(call))
 
 

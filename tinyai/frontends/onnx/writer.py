@@ -279,9 +279,11 @@ def _layer_norm(w: Writer, call: Call, data: str, gamma: str, beta: str) -> str:
     axis, last = dims[call.attrs["axis"]], dims[-1]
     dims[axis], dims[last] = last, axis
     swapped = data if axis == last else w.add("Transpose", data, perm=dims)
+    ones = w.constant(np.ones(call.type.shape[axis], np.float32))
     epsilon = call.attrs["epsilon"]
-    made = w.add("LayerNormalization", swapped, gamma, beta, axis=-1, epsilon=epsilon)
-    return made if axis == last else w.add("Transpose", made, perm=dims)
+    made = w.add("LayerNormalization", swapped, ones, axis=-1, epsilon=epsilon)
+    made = made if axis == last else w.add("Transpose", made, perm=dims)
+    return w.add("Add", w.add("Mul", made, gamma), beta)
 
 
 def _slice(w: Writer, call: Call, data: str) -> str:

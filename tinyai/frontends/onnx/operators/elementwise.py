@@ -212,3 +212,24 @@ def _layer_norm(site: Site) -> Expr:
     attrs = {"axis": len(kept), "epsilon": float(site.attr("epsilon"))}
     made = site.call("layer_norm", flat, *numbers, of=flat.type, **attrs)
     return site.reshaped(made, sizes)
+
+
+@reads("InstanceNormalization")
+def _instance_norm(site: Site) -> Expr:
+    """Of all places of a channel together."""
+    value = site.expr(0)
+    sizes = fixed_sizes(value)
+    require(len(sizes) >= 3, "rank of the input", len(sizes), "at least 3")
+    numbers = [site.real(place, what) for place, what in ((1, "scale"), (2, "B"))]
+    for each in numbers:
+        require(each.shape == sizes[1:2], "numbers of channels", each.shape, sizes[1:2])
+    flat = site.reshaped(value, (*sizes[:2], math.prod(sizes[2:])))
+    made = site.call(
+        "layer_norm",
+        flat,
+        *(constant(each.reshape(-1, 1), "float32") for each in numbers),
+        of=flat.type,
+        axis=2,
+        epsilon=float(site.attr("epsilon")),
+    )
+    return site.reshaped(made, sizes)

@@ -15,14 +15,15 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.builders import Lowering, OperatorRow, Steps
-from tinyai.ir import NARROW, Array, DType, Example, Op, Type
+from tinyai.ir import Array, DType, Example, Op, Type
 from tinyai.ops import steps
 from tinyai.ops.scales import dequantize_below, number
 from tinyai.source import Call, constant_of, require, sources
 from tinyai.traits import Dims
 
-# So many squares of 16 bits, times so many, fit 64 bits.
-MOST = 2**15
+# So many values along an axis: their number times one of them fits 32 bits, and times their squares
+# 64 bits.
+MOST = {DType.INT8: 2**22, DType.UINT8: 2**22, DType.INT16: 2**15}
 # Less is lost beside the least variance, 1 / n**2. Without it a row of equal values has no inverse.
 LEAST = 1e-30
 
@@ -46,10 +47,11 @@ class Normalize(Op):
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
-        if data.dtype not in (DType.INT8, DType.UINT8, DType.INT16):
-            raise ValueError(f"normalize of {data}: int8, uint8 or int16")
-        if not 0 <= self.axis < len(data.shape) or data.shape[self.axis] > MOST:
-            raise ValueError(f"normalize along axis {self.axis} of {data}: one of at most {MOST}")
+        if data.dtype not in MOST:
+            raise ValueError(f"normalize of {data}: {', '.join(MOST)}")
+        most = MOST[data.dtype]
+        if not 0 <= self.axis < len(data.shape) or data.shape[self.axis] > most:
+            raise ValueError(f"normalize along axis {self.axis} of {data}: one of at most {most}")
         if not LEAST <= self.epsilon < math.inf:
             raise ValueError(f"epsilon {self.epsilon}: a number of at least {LEAST}")
         return Type(data.shape, DType.FLOAT32)
@@ -80,6 +82,7 @@ class Normalize(Op):
             yield Normalize(1, 2.0), (Type((2, 5, 3), dtype),)
         yield Normalize(0, LEAST), (Type((1,), DType.INT8),)
         yield Normalize(2, 1e-6), (Type((1, 3, 200), DType.INT8),)
+        yield Normalize(0, 1e-6), (Type((2**15 + 9,), DType.UINT8),)
 
 
 def lower_layer_norm(call: Call, lowering: Lowering) -> str:
@@ -89,11 +92,11 @@ def lower_layer_norm(call: Call, lowering: Lowering) -> str:
     how = lowering.arithmetic
     allowed = "operators that it has kernels of"
     require(how.has_layer_norm, f"{how.whose} arithmetic of", call.spelled, allowed)
-    below, source = dequantize_below(call, lowering, (*NARROW, DType.INT16))
+    below, source = dequantize_below(call, lowering, tuple(MOST))
     of, builder = lowering.type(below["data"]), lowering.builder
     axis, epsilon = int(call.attrs["axis"]) % len(of.shape), float(call.attrs["epsilon"])
     count = of.shape[axis]
-    require(count <= MOST, "length of a layer norm", count, f"at most {MOST}")
+    require(count <= MOST[of.dtype], "length of a layer norm", count, f"at most {MOST[of.dtype]}")
     require(0 <= epsilon < math.inf, "epsilon", epsilon, "a number of at least 0")
     op = Normalize(axis, max(epsilon / float(source.scale) ** 2, LEAST))
     affine: Steps = ()

@@ -206,8 +206,8 @@ def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     rows = AlongAxis.of(graph, node)
     epilogue.need(MATH)
     count, value = rows.axis.count, f"(int32_t){rows.in_index}"
-    # As many squares of 8 bits as a row may have fit 32 bits.
-    square = "int64_t" if rows.type is DType.INT16 else "int32_t"
+    # So many squares of 8 bits fit 32 bits.
+    square = "int32_t" if rows.type is not DType.INT16 and count <= 2**15 else "int64_t"
     spread = f"(double)((int64_t){count} * squares - (int64_t)total * total)"
     return rows.nest(
         Declare("int32_t", "total", 0),

@@ -199,6 +199,25 @@ def test_what_has_no_integers_is_refused_by_name(case: str, tmp_path: Path) -> N
 F32 = np.float32
 
 
+@pytest.mark.parametrize(
+    ("kind", "numbers", "more", "words"),
+    [
+        ("LayerNormalization", (9,), {"outputs": 2}, "results: also y1"),
+        ("LayerNormalization", (9,), {"stash_type": 10}, "stash_type: 10"),
+        ("LayerNormalization", (3,), {}, r"scale \(3,\), bias \(\)"),
+        ("LayerNormalization", (9,), {"epsilon": -1.0}, "epsilon: -1.0"),
+        ("InstanceNormalization", (3,), {}, r"numbers of channels: \(3,\)"),
+    ],
+)
+def test_a_norm_that_is_another_one_is_refused(
+    kind: str, numbers: tuple[int, ...], more: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    count = 1 if kind == "LayerNormalization" else 2
+    proto, _ = model_of(kind, IMAGE, *[np.ones(numbers, F32)] * count, opset=17, **more)
+    with pytest.raises(TinyAIError, match=words):
+        network(proto, tmp_path)
+
+
 def between(*nodes: tuple[str, list[str]], constants: Any = (), **first: Any) -> Made:
     """A product that reads the value "k", which ``nodes`` make, each named by its last operand."""
 

@@ -57,6 +57,13 @@ def normalizing(norm: nn.Module) -> nn.Module:
     return norm
 
 
+def scaled(norm: nn.LayerNorm) -> nn.Module:
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(-1, 2, 12))
+        norm.bias.copy_(torch.linspace(1, -1, 12))
+    return norm
+
+
 WEIGHTS = torch.randn(8, 5, generator=torch.Generator().manual_seed(4))
 CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "attention": (Of(attention), (3, 6, 8)),
@@ -77,6 +84,8 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         (2, 12),
     ),
     "log_softmax": (Of(lambda x: F.log_softmax(torch.tanh(x), -1)), (2, 12)),
+    "layer norm": (nn.Sequential(nn.Tanh(), scaled(nn.LayerNorm(12))), (5, 12)),
+    "layer norm of images": (nn.LayerNorm((4, 6), elementwise_affine=False), (2, 3, 4, 6)),
     "bounds": (Of(lambda x: torch.tanh(x).clamp_min(-0.5).clamp_max(0.3)), (2, 12)),
     "prelu": (nn.PReLU(), (2, 4, 12)),
     "shuffles": (Of(lambda x: F.pixel_unshuffle(F.channel_shuffle(x.tanh(), 2), 2)), (2, 4, 6, 6)),

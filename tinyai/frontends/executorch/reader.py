@@ -111,6 +111,13 @@ class Site:
         operand = self.args[name]
         return self.reading.known(operand) if isinstance(operand, Node) else None
 
+    def known_or(self, name: str, absent: float) -> Array:
+        """The value of a constant operand, or ``absent`` where there is none; refuses another."""
+        value = np.asarray(absent) if self.args[name] is None else self.known(name)
+        if value is None:
+            raise Refusal(f"{name} of {operator_of(self.node)}", "computed at run time", "constant")
+        return value
+
     def values(self, name: str) -> tuple[Expr, ...]:
         return tuple(map(self.reading, self.args[name]))
 

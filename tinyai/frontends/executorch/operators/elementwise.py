@@ -1,14 +1,16 @@
-"""Operators that work element by element, and softmax."""
+"""Operators that work element by element, or on all elements along an axis."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from tinyai.frontends.executorch.operators.rows import OTHER, READERS, rank_of, reads, require_float
 from tinyai.frontends.executorch.reader import Read, Site
+from tinyai.frontends.moves import reshaped
 from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
 
@@ -139,3 +141,19 @@ def _softmax(site: Site) -> Expr:
 @reads("log_softmax", "_log_softmax")
 def _log_softmax(site: Site) -> Expr:
     return site.call("log_softmax", site.value("self"), axis=int(site.args["dim"]))
+
+
+@reads("layer_norm", whole=[aten.layer_norm.default])
+def _layer_norm(site: Site) -> Expr:
+    """Of the last dimensions, together."""
+    value, sizes = site.value("input"), site.type.shape
+    normed = tuple(site.args["normalized_shape"])
+    kept = sizes[: len(sizes) - len(normed)]
+    numbers = (
+        constant(np.broadcast_to(site.known_or(name, absent), normed).reshape(-1), "float32")
+        for name, absent in (("weight", 1), ("bias", 0))
+    )
+    flat = reshaped(site.call, value, (*kept, math.prod(normed)))
+    attrs = {"axis": len(kept), "epsilon": float(site.args["eps"])}
+    made = site.call("layer_norm", flat, *numbers, of=flat.type, **attrs)
+    return reshaped(site.call, made, sizes)

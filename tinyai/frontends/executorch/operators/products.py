@@ -106,15 +106,13 @@ def _native_batch_norm(site: Site) -> Expr:
 
 def _normalization(site: Site) -> tuple[Array, Array]:
     """What a batch norm multiplies each channel by, and adds then."""
-    mean, variance, weight, bias = (
-        site.known(name) for name in ("running_mean", "running_var", "weight", "bias")
-    )
+    mean, variance = site.known("running_mean"), site.known("running_var")
     known = mean is not None and variance is not None
     require(known, "statistics of a batch norm", "computed at run time", "known ones")
     assert mean is not None
     assert variance is not None
-    factor = (1 if weight is None else weight) / np.sqrt(variance + site.args["eps"])
-    term = (0 if bias is None else bias) - mean * factor
+    factor = site.known_or("weight", 1) / np.sqrt(variance + site.args["eps"])
+    term = site.known_or("bias", 0) - mean * factor
     finite = bool(np.isfinite([factor, term]).all())
     require(finite, "statistics of a batch norm", "infinite, or no numbers", "finite ones")
     return factor, term

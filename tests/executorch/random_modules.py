@@ -8,6 +8,7 @@ with one anywhere, torchao's conversion takes minutes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -341,6 +342,16 @@ def softmax(b: Branch, x: Tensor) -> Function | None:
     if x.shape[axis] < 2:
         return None
     return b.site.one(lambda x: torch.softmax(x, axis), lambda x: F.log_softmax(x, axis))
+
+
+@operator("functions")
+def layer_norm(b: Branch, x: Tensor) -> Function | None:
+    sizes = tuple(x.shape[-b.site.one(1, 1, 2) :])
+    if math.prod(sizes) < 4:
+        return None
+    weight = b.tensor(*sizes) if b.site.chance(0.7) else None
+    bias = b.tensor(*sizes) if b.site.chance(0.7) else None
+    return lambda x: F.layer_norm(x, sizes, weight, bias)
 
 
 # --- Moves ---------------------------------------------------------------------------------------

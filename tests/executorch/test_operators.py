@@ -128,3 +128,13 @@ def test_an_operator_is_quantized_and_delegated_within_a_step_of_the_eager_graph
         .graph.nodes
     )
     assert sum("call_delegate" in str(node.target) for node in calls) == 1
+
+
+def test_a_batch_norm_of_a_computed_scale_is_refused() -> None:
+    """It was read as one without a scale."""
+    numbers = torch.zeros(4), torch.ones(4)
+    module = Of(lambda x: F.batch_norm(x, *numbers, weight=x.abs().amax((0, 2))))
+    using = TinyAIQuantizer().set_global(quantization_config())
+    quantized(module.eval(), [(torch.randn(2, 4, 5),)], using)
+    (left,) = (each for each in using.left if "batch_norm" in each.operator)
+    assert "weight of aten.batch_norm: found computed at run time" in left.reason

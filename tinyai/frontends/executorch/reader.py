@@ -115,7 +115,9 @@ class Site:
         """The value of a constant operand, or ``absent`` where there is none; refuses another."""
         value = np.asarray(absent) if self.args[name] is None else self.known(name)
         if value is None:
-            raise Refusal(f"{name} of {operator_of(self.node)}", "computed at run time", "constant")
+            raise Refusal(
+                f"{name} of {operator_of(self.node)}", "computed at run time", "a constant"
+            )
         return value
 
     def values(self, name: str) -> tuple[Expr, ...]:

@@ -58,8 +58,9 @@ def test_a_script_that_knows_only_tvms_api_and_imports_tinyai_works(tmp_path):
 
 
 def test_the_pattern_table_is_tvms_to_find():
+    """But for what Relay has no name for."""
     names = [name for name, *_ in get_pattern_table("tinyai")]
-    assert names == [f"tinyai.{row.name}" for row in PATTERNS]
+    assert names == [f"tinyai.{row.name}" for row in PATTERNS if row.name != "layer_norm"]
 
 
 def test_annotate_target_takes_tinyai_in_a_list():

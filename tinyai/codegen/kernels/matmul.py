@@ -57,12 +57,12 @@ FULL = 32
 class WidenedMatmul(Prepared):
     """Both matrices as int16, less their zero points, in the working memory: the other one whole,
     of the first a row at a time. Compilers make dot products of such rows; a row of sums then takes
-    the steps in lanes."""
+    the steps, in lanes where there are ``vectors``."""
 
-    vectors: Vectors
+    vectors: Vectors | None
 
     @classmethod
-    def of(cls, graph: Lowered, node: Node, vectors: Vectors) -> WidenedMatmul:
+    def of(cls, graph: Lowered, node: Node, vectors: Vectors | None) -> WidenedMatmul:
         return cls(node, vectors)
 
     def scratch(self, graph: Lowered) -> int:
@@ -95,9 +95,10 @@ class WidenedMatmul(Prepared):
         filled = For("i2", 0, columns, widened(f"other[i2 * {full}", other, op.other_zero_point))
         at = stored_index(graph.stored(node.output), axes)
         chain = StepChain(DType.INT32, node.epilogue)
-        steps = write_lanes(self.vectors, epilogue, chain, "i2", at, axes) or nest(
-            axes[2:], epilogue.write("acc[i2]", DType.INT32, axes)
-        )
+        lanes: Code = None
+        if self.vectors:
+            lanes = write_lanes(self.vectors, epilogue, chain, "i2", at, axes)
+        steps = lanes or nest(axes[2:], epilogue.write("acc[i2]", DType.INT32, axes))
         return [
             Declare("int16_t *const", "other", "(int16_t *)scratch"),
             Declare("int16_t *const", "row", f"other + {columns * full}"),
@@ -131,7 +132,7 @@ KERNELS = (
             prepare=functools.partial(WidenedMatmul.of, vectors=micro.vectors),
         )
         for micro in MICROKERNELS
-        if micro.vectors
+        if micro.base is None
     ),
     Kernel(
         name="batch_matmul_scalar",

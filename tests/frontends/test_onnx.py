@@ -203,7 +203,7 @@ F32 = np.float32
     ("kind", "numbers", "more", "words"),
     [
         ("LayerNormalization", (9,), {"outputs": 2}, "results: also y1"),
-        ("LayerNormalization", (9,), {"stash_type": 10}, "stash_type: 10"),
+        ("LayerNormalization", (9,), {"stash_type": 10}, "stash_type: float16"),
         ("LayerNormalization", (3,), {}, r"scale \(3,\), bias \(\)"),
         ("LayerNormalization", (9,), {"epsilon": -1.0}, "epsilon: -1.0"),
         ("InstanceNormalization", (3,), {}, r"numbers of channels: \(3,\)"),

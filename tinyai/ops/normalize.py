@@ -17,7 +17,7 @@ import numpy as np
 from tinyai.builders import Lowering, OperatorRow, Steps
 from tinyai.ir import Array, DType, Example, Op, Type
 from tinyai.ops import steps
-from tinyai.ops.scales import dequantize_below, number
+from tinyai.ops.scales import dequantize_below, number, require_compared
 from tinyai.source import Call, constant_of, require, sources
 from tinyai.traits import Dims
 
@@ -50,8 +50,8 @@ class Normalize(Op):
         if data.dtype not in MOST:
             raise ValueError(f"normalize of {data}: {', '.join(MOST)}")
         most = MOST[data.dtype]
-        if not 0 <= self.axis < len(data.shape) or data.shape[self.axis] > most:
-            raise ValueError(f"normalize along axis {self.axis} of {data}: one of at most {most}")
+        if not 0 <= self.axis < len(data.shape) or not 0 < data.shape[self.axis] <= most:
+            raise ValueError(f"normalize along axis {self.axis} of {data}: one of 1 to {most}")
         if not LEAST <= self.epsilon < math.inf:
             raise ValueError(f"epsilon {self.epsilon}: a number of at least {LEAST}")
         return Type(data.shape, DType.FLOAT32)
@@ -96,7 +96,9 @@ def lower_layer_norm(call: Call, lowering: Lowering) -> str:
     of, builder = lowering.type(below["data"]), lowering.builder
     axis, epsilon = int(call.attrs["axis"]) % len(of.shape), float(call.attrs["epsilon"])
     count = of.shape[axis]
-    require(count <= MOST[of.dtype], "length of a layer norm", count, f"at most {MOST[of.dtype]}")
+    require_compared(lowering, of.dtype)
+    most = MOST[of.dtype]
+    require(0 < count <= most, "length of a layer norm", count, f"1 to {most}")
     require(0 <= epsilon < math.inf, "epsilon", epsilon, "a number of at least 0")
     op = Normalize(axis, max(epsilon / float(source.scale) ** 2, LEAST))
     affine: Steps = ()

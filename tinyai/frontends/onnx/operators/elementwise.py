@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tinyai.frontends.onnx.facts import dtype_of
 from tinyai.frontends.onnx.operators.rows import reads, reads_contrib
 from tinyai.frontends.onnx.reader import Site, Spelled, evaluated, fixed_sizes
 from tinyai.ir import Array
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
-
-FLOAT = 1  # onnx.TensorProto.FLOAT
 
 
 def _number(value: float) -> Expr:
@@ -177,13 +176,18 @@ def _log_softmax(site: Site) -> Expr:
     return softmax(site, site.expr(0), "log_softmax", site.facts.opset)
 
 
+def _axis(site: Site, rank: int) -> int:
+    """From the front."""
+    axis = int(site.attr("axis"))
+    require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
+    return axis % rank
+
+
 def softmax(site: Site, value: Expr, operator: str, opset: int) -> Expr:
     """Along an axis; before opset 13 of all dimensions from the axis on, together."""
-    sizes, axis = fixed_sizes(value), int(site.attr("axis"))
-    rank = len(sizes)
-    require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
-    axis %= rank
-    if opset >= 13 or axis == rank - 1:
+    sizes = fixed_sizes(value)
+    axis = _axis(site, len(sizes))
+    if opset >= 13 or axis == len(sizes) - 1:
         return site.call(operator, value, of=value.type, axis=axis)
     flat = site.reshaped(value, (math.prod(sizes[:axis]), math.prod(sizes[axis:])))
     return site.reshaped(site.call(operator, flat, of=flat.type, axis=1), sizes)
@@ -192,15 +196,14 @@ def softmax(site: Site, value: Expr, operator: str, opset: int) -> Expr:
 @reads("LayerNormalization")
 def _layer_norm(site: Site) -> Expr:
     """Of all dimensions from the axis on, together."""
-    value, axis = site.expr(0), int(site.attr("axis"))
+    value = site.expr(0)
     sizes = fixed_sizes(value)
-    rank = len(sizes)
-    require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
+    axis = _axis(site, len(sizes))
     others = [name for name in site.node.output[1:] if name]
     require(not others, "results", f"also {', '.join(others)}", "the normalized values alone")
-    stash = int(site.attr("stash_type"))
-    require(stash == FLOAT, "stash_type", stash, f"{FLOAT}: float32")
-    kept, normed = sizes[: axis % rank], sizes[axis % rank :]
+    stash = dtype_of(int(site.attr("stash_type")))
+    require(stash == "float32", "stash_type", stash, "float32")
+    kept, normed = sizes[:axis], sizes[axis:]
     gamma = site.real(1, "scale")
     beta = site.real(2, "bias") if site.has(2) else np.zeros(())
     try:
@@ -209,7 +212,7 @@ def _layer_norm(site: Site) -> Expr:
         site.refuse(f"scale {gamma.shape}, bias {beta.shape}", f"shapes that broadcast to {normed}")
     numbers = (constant(each, "float32") for each in spread)
     flat = site.reshaped(value, (*kept, math.prod(normed)))
-    attrs = {"axis": len(kept), "epsilon": float(site.attr("epsilon"))}
+    attrs = {"axis": axis, "epsilon": float(site.attr("epsilon"))}
     made = site.call("layer_norm", flat, *numbers, of=flat.type, **attrs)
     return site.reshaped(made, sizes)
 

@@ -14,6 +14,7 @@ from tinyai.codegen.c import identifier
 from tinyai.codegen.kernels import Kernel
 from tinyai.errors import OptionError
 from tinyai.ir import Array, DType, Graph, QParams, Type, verify
+from tinyai.ops.gather import index_limits
 from tinyai.reference import run_graph
 from tinyai.report import Report
 
@@ -26,15 +27,18 @@ ENDS = ("model", "int8")
 class Port:
     """An input or output. ``name`` is the source model's: any text. ``quant`` says which real
     numbers its integers stand for, as the source model does; None where that is not known, and for
-    floats."""
+    floats. ``limits`` are the least and the largest integer of an input of indices."""
 
     name: str
     type: Type
     quant: QParams | None = None
+    limits: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The port as plain values, for JSON."""
         facts = {"name": self.name, "dtype": str(self.type.dtype), "shape": list(self.type.shape)}
+        if self.limits is not None:
+            facts["limits"] = list(self.limits)
         if self.quant is None:
             return facts
         scale, zero_point, axis = list(self.quant.scale), self.quant.zero_point, self.quant.axis
@@ -51,7 +55,11 @@ class Port:
             axis = facts["axis"]
             scale = tuple(map(float, facts["scale"]))
             quant = QParams(scale, int(facts["zero_point"]), None if axis is None else int(axis))
-        return cls(str(facts["name"]), Type(shape, DType(facts["dtype"])), quant)
+        limits = None
+        if "limits" in facts:
+            low, high = facts["limits"]
+            limits = int(low), int(high)
+        return cls(str(facts["name"]), Type(shape, DType(facts["dtype"])), quant, limits)
 
     def spec(self) -> dict[str, Any]:
         """The port as ``tinyai.runtime.library.TensorSpec`` has it: scale and zero point where they
@@ -64,6 +72,7 @@ class Port:
             "dtype": str(self.type.dtype),
             "scale": single.scale[0] if single else None,
             "zero_point": single.zero_point if single else None,
+            **({} if self.limits is None else {"limits": list(self.limits)}),
         }
 
 
@@ -118,7 +127,7 @@ def network_of_graph(graph: Graph, name: str = "") -> Network:
 
     def port(tensor: str) -> Port:
         of = graph.tensors[tensor]
-        return Port(of.name, of.type, of.quant)
+        return Port(of.name, of.type, of.quant, index_limits(graph, tensor))
 
     ins, outs = tuple(map(port, graph.inputs)), tuple(map(port, graph.outputs))
     return Network(graph.name, graph, ins, outs)

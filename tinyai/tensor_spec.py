@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class TensorSpec:
     """An input or output of a model, under the source model's name. ``dtype`` is numpy's name.
 
-    Where ``scale`` is known, the integers stand for real = scale * (q - zero_point).
+    Where ``scale`` is known, the integers stand for real = scale * (q - zero_point). ``limits`` are
+    the least and the largest integer of an input of indices; None where any is right.
     """
 
     name: str
@@ -17,6 +18,7 @@ class TensorSpec:
     dtype: str
     scale: float | None = None
     zero_point: int | None = None
+    limits: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"

@@ -161,7 +161,10 @@ def _model(site: FloatSite, end: Value) -> FloatModel | None:
     samples = [_beside(site.rng, inputs) for _ in range(SAMPLES)]
     if site.chance(HALVES):
         proto = in_halves(proto)
-        samples = [{name: each[name].astype(np.float16) for name in each} for each in samples]
+        samples = [
+            {n: v.astype(np.float16) if v.dtype.kind == "f" else v for n, v in each.items()}
+            for each in samples
+        ]
     try:
         found = [run(proto, each, plain=False)[0] for each in samples]
     except Exception:  # of ONNX Runtime: no such operator of float16, or another shape of the whole
@@ -181,9 +184,11 @@ def _alive(nodes: Sequence[NodeProto], end: str) -> tuple[list[NodeProto], set[s
 
 
 def _beside(rng: np.random.Generator, inputs: dict[str, Array]) -> dict[str, Array]:
-    """A sample that is like the one that the model grew by."""
+    """A sample that is like the one that the model grew by; indices in another order."""
     return {
         name: (array + rng.normal(0, array.std(), array.shape)).astype(np.float32)
+        if array.dtype.kind == "f"
+        else rng.permutation(array.reshape(-1)).reshape(array.shape)
         for name, array in inputs.items()
     }
 

@@ -592,6 +592,21 @@ def gather(site: Site, x: Value) -> Value:
 
 
 @operator
+def embedding(site: Site, x: Value) -> Value:
+    """Rows of a table, or of the value, by numbers from outside."""
+    rows = int(site.rng.integers(2, 30))
+    name, dtype = site.name("ids"), site.one(np.int32, np.int64)
+    table = site.weights((rows, x.shape[-1]), None) if site.chance(0.7) else x
+    axis = 0 if site.chance(0.7) else site.axis(table.rank)
+    size = table.shape[axis]
+    lowest = -size if site.opset >= 11 and site.chance(0.3) else 0
+    site.inputs[name] = site.rng.integers(lowest, size, site.one((3,), (1, 4))).astype(dtype)
+    rows_of = site.call("Gather", table, Value(name, site.inputs[name]), axis=axis)
+    need(rows_of.shape[-1:] == x.shape[-1:])
+    return rows_of
+
+
+@operator
 def repeated(site: Site, x: Value) -> Value:
     if site.chance(0.5):
         return site.call("Tile", x, site.constant([site.one(1, 1, 2) for _ in x.shape], np.int64))

@@ -623,6 +623,16 @@ def strided_slice(site: Site, x: Value) -> Value:
     return site.call("strided_slice", x, hidden={"shape": tuple(shape)}, **attrs)
 
 
+def _run_time_indices(site: Site, size: int) -> Value:
+    """An input of indices, some of them out of range."""
+    shape, dtype = site.one((3,), (2, 3), (5,), ()), site.one("int32", "int64")
+    stored = site.rng.integers(-size, 2 * size, shape).astype(dtype)
+    expr = Expr((SourceType(stored.shape, dtype),))
+    site.inputs.append(expr)
+    site.samples.append(stored)
+    return Value(expr, stored)
+
+
 @operator("move")
 def move(site: Site, x: Value) -> Value:
     axis = site.axis(x.rank)
@@ -642,8 +652,11 @@ def move(site: Site, x: Value) -> Value:
         case "take":
             size = x.shape[axis]
             places = site.rng.integers(0, size, site.one((3,), (2, 2)))
-            indices = Value(constant(places, "int32"), places)
             attrs = {"axis": axis % x.rank, "batch_dims": 0, "mode": site.one("clip", "wrap")}
+            if site.chance(0.5):
+                table = site.weights(x.shape, None) if site.chance(0.5) else x
+                return site.call("take", table, _run_time_indices(site, size), **attrs)
+            indices = Value(constant(places, "int32"), places)
             return site.call("take", x, indices, **attrs)
     widths = tuple((int(a), int(b)) for a, b in site.rng.integers(0, 3, (x.rank, 2)))
     value = site.floats(0.0 if site.chance(0.5) else site.rng.normal())

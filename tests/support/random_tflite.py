@@ -526,6 +526,26 @@ def gather(w: Writer, x: Value) -> Value | None:
 
 
 @makes
+def lookup(w: Writer, x: Value) -> Value | None:
+    """Rows of a table by the places of the largest values."""
+    if not x.rank or x.rank > 3:
+        return None
+    axis = w.axis(x)
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    dtype = str(w.rng.choice(["INT32", "INT64"]))
+    numbers = w.tensor(shape, dtype)
+    kind = {"outputType": getattr(_TYPES, dtype)}
+    w.add("ARG_MAX", [x.index, w.numbers(axis)], [numbers], "ArgMax", **kind)
+    table = w.constant((x.shape[axis], int(w.rng.integers(2, 9))))
+    out = w.like(table, (*shape, table.shape[1]))
+    if len(shape) == 1 and dtype == "INT32" and w.rng.integers(2):
+        w.add("EMBEDDING_LOOKUP", [numbers, table.index], [out.index])
+    else:
+        w.add("GATHER", [table.index, numbers], [out.index], "Gather", axis=0, batchDims=0)
+    return out
+
+
+@makes
 def tile(w: Writer, x: Value) -> Value | None:
     if not x.rank:
         return None

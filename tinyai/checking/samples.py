@@ -28,10 +28,14 @@ def given(network: Network, files: Sequence[Path]) -> list[Sample]:
 
 
 def drawn(network: Network, count: int, seed: int = 0) -> Iterator[Sample]:
-    """Random inputs, the same each time: integers of the whole range of their type; floats a little
-    beyond those that the network's quantization tells apart."""
+    """Random inputs, the same each time: integers of the whole range of their type, or within their
+    limits; floats a little beyond those that the network's quantization tells apart."""
     rng = np.random.default_rng(seed)
-    ranges = [_range(network.graph, name) for name in network.graph.inputs[: len(network.inputs)]]
+    names = network.graph.inputs[: len(network.inputs)]
+    ranges = [
+        port.limits or _range(network.graph, name)
+        for port, name in zip(network.inputs, names, strict=True)
+    ]
     for _ in range(count):
         sample = []
         for port, (low, high) in zip(network.inputs, ranges, strict=True):

@@ -21,6 +21,7 @@ from tinyai.lowering import (
 from tinyai.match import match
 from tinyai.network import ENDS, Network, Port, State, entry_name
 from tinyai.ops import operators_added
+from tinyai.ops.gather import index_limits
 from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.own import idle
 from tinyai.partition.reasons import Language, Whole
@@ -229,7 +230,12 @@ def attempt_of(
 def _ports(graph: Graph, tensors: Sequence[str], ends: Sequence[End]) -> tuple[Port, ...]:
     """Scales are those of the file, else what the graph knows; floats have none."""
     return tuple(
-        Port(end.name, of.type, None if of.type.dtype.is_float else end.quant or of.quant)
+        Port(
+            end.name,
+            of.type,
+            None if of.type.dtype.is_float else end.quant or of.quant,
+            index_limits(graph, of.name),
+        )
         for end, of in zip(ends, map(graph.tensors.__getitem__, tensors), strict=True)
     )
 

@@ -19,6 +19,7 @@ from tinyai.ir import Op
 from tinyai.ops.conv2d import Conv2d
 from tinyai.ops.dense import Dense
 from tinyai.ops.elementwise import Elementwise
+from tinyai.ops.gather import Gather
 from tinyai.ops.interleave import Interleave
 from tinyai.ops.interpolate import FloatInterpolate, Interpolate
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
@@ -41,6 +42,7 @@ __all__ = [
     "Elementwise",
     "FloatAvgPool2d",
     "FloatInterpolate",
+    "Gather",
     "IntegerSoftmax",
     "Interleave",
     "Interpolate",

@@ -11,7 +11,6 @@ import numpy as np
 
 from tinyai.builders import Lowering, OperatorRow
 from tinyai.ir import Array, DType, Example, Move, Op, Type
-from tinyai.ops.resize import Resize
 from tinyai.source import Call, Tuple, constant_of, fixed_type, require, sources
 from tinyai.traits import NONE, ChannelMap, Dims, Range
 
@@ -304,68 +303,6 @@ def lower_split(call: Call, lowering: Lowering) -> tuple[str, ...]:
     return tuple(fields)
 
 
-MOST_RUNS = 64  # slices that a take may become: each is a loop of its own
-
-
-def lower_take(call: Call, lowering: Lowering) -> str:
-    """take by constant indices: rows or columns of an image, or a slice for each run of indices at
-    one distance, one after the other."""
-    value, shape = lowering.tensor(call["data"]), lowering.type(call["data"]).shape
-    indices = constant_of(call, "indices", "indices")
-    require(int(call.attrs["batch_dims"]) == 0, "batch_dims", call.attrs["batch_dims"], 0)
-    if call.attrs["axis"] is None:
-        shape, axis = (lowering.type(call["data"]).elements,), 0
-        value = lowering.builder.add(Reshape(shape), [value], sources=sources(call))
-    else:
-        axis = int(call.attrs["axis"]) % len(shape)
-    found = _in_range(indices.reshape(-1).astype(np.int64), shape[axis], str(call.attrs["mode"]))
-    runs = list(_runs(found.tolist()))
-    if len(runs) > 1 and len(shape) == 4 and axis >= 2 and indices.ndim == 1:
-        taken = [tuple(range(size)) for size in shape]
-        taken[axis] = tuple(found.tolist())
-        image = Resize(taken[2], taken[3], "NCHW")
-        return lowering.builder.add(image, [value], sources=sources(call))
-    if len(runs) > 1 and len(shape) == 4 and (axis, shape[2]) == (1, 1) and indices.ndim == 1:
-        rows = Resize(tuple(found.tolist()), (0,), "NHWC")
-        return lowering.builder.add(rows, [value], sources=sources(call))
-    require(len(runs) <= MOST_RUNS, "runs of indices at one distance", len(runs), MOST_RUNS)
-    parts = []
-    for first, distance, count in runs:
-        begin = tuple(first if d == axis else 0 for d in range(len(shape)))
-        strides = tuple(distance if d == axis else 1 for d in range(len(shape)))
-        op = Slice(begin, strides, (*shape[:axis], count, *shape[axis + 1 :]))
-        parts.append(lowering.builder.add(op, [value], sources=sources(call)))
-    if len(parts) > 1:
-        parts = [lowering.builder.add(Concatenate(axis), parts, sources=sources(call))]
-    whole = Reshape(fixed_type(call.type, "result").shape)
-    return lowering.builder.add(whole, parts, sources=sources(call))
-
-
-def _in_range(indices: Array, size: int, mode: str) -> Array:
-    """Indices as TVM takes them: the nearest that exists, or counted round and round."""
-    if mode == "wrap":
-        return np.asarray(indices % size)
-    if mode == "clip":
-        return np.clip(indices, 0, size - 1)
-    fits = bool(indices.min() >= 0 and indices.max() < size)
-    require(fits, "indices", f"{indices.min()} .. {indices.max()}", f"0 .. {size - 1}")
-    return indices
-
-
-def _runs(indices: list[int]) -> Iterator[tuple[int, int, int]]:
-    """First index, distance and length of each run of indices at one distance. Neighbours that are
-    equal are in different runs, for a slice has no distance of 0."""
-    start = 0
-    while start < len(indices):
-        end, distance = start + 1, 1
-        if end < len(indices) and indices[end] != indices[start]:
-            distance = indices[end] - indices[start]
-            while end < len(indices) and indices[end] - indices[end - 1] == distance:
-                end += 1
-        yield indices[start], distance, end - start
-        start = end
-
-
 def lower_reverse(call: Call, lowering: Lowering) -> str:
     """reverse: a slice from the last element backwards."""
     shape = lowering.type(call["data"]).shape
@@ -479,7 +416,6 @@ OPERATORS = {
     "concatenate": OperatorRow(lower_concatenate, "parts", "axis"),
     "strided_slice": OperatorRow(lower_strided_slice, "data", "begin strides axes slice_mode"),
     "split": OperatorRow(lower_split, "data", "axis"),
-    "take": OperatorRow(lower_take, "data indices", "axis batch_dims mode"),
     "stack": OperatorRow(lower_stack, "parts", "axis"),
     "reverse": OperatorRow(lower_reverse, "data", "axis"),
     "depth_to_space": OperatorRow(lower_depth_to_space, "data", "block_size layout mode"),

@@ -10,12 +10,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+
 from tinyai.errors import OptionError
 from tinyai.qdq.averages import AVERAGES
 from tinyai.qdq.functions import SOFTMAX, has_16_bits
 from tinyai.qdq.limits import EXTREMES
 from tinyai.qdq.operands import NARROW, QUANTIZED, Fold, Grid, is_call, operator_name
 from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.params import configured_grid
 from tinyai.quantizer.roles import Role, Roles
 from tinyai.report import safe
 from tinyai.source import Call, Expr, Refusal, children, tensors_of
@@ -86,7 +89,8 @@ class Points(Roles):
         groups = _Groups(found)
         for expr in found:
             self._share(expr, groups)
-        groups.fixed |= {expr: grid for expr in found if (grid := self._of_shares(expr, groups))}
+        for grid_of in (self._of_shares, self._of_tables):
+            groups.fixed |= {expr: grid for expr in found if (grid := grid_of(expr, groups))}
         numbers = {root: i for i, root in enumerate(dict.fromkeys(map(groups.root, found)))}
         names: set[str] = set()
         for root, grid in groups.fixed.items():
@@ -111,7 +115,7 @@ class Points(Roles):
 
     def _share(self, expr: Expr, groups: _Groups) -> None:
         role, below = self.roles.get(expr), [*self.operands(self._reader(expr))]
-        if role is Role.MOVE:
+        if role is Role.MOVE and below:
             self._join(expr, below[0], groups)
             groups.derived.add(expr)
         elif is_call(expr, "concatenate", *EXTREMES) and role is Role.RULE:
@@ -159,6 +163,16 @@ class Points(Roles):
     def _is_share(self, expr: Expr) -> bool:
         shares = is_call(expr, "softmax", "fast_softmax")
         return shares and self.roles.get(expr) is Role.FUNCTION
+
+    def _of_tables(self, expr: Expr, groups: _Groups) -> Grid | None:
+        """The grid of rows of constant tables, which holds all of them, whatever samples picked.
+        None where other values are on it, and of other values."""
+        sources = groups.sources(expr)
+        if groups.is_fixed(expr) or not all(map(self.is_lookup, sources)):
+            return None
+        tables = [self.view.constant(source["data"]) for source in sources if is_call(source)]
+        low, high = (float(of([of(table) for table in tables])) for of in (np.min, np.max))
+        return configured_grid(low, high, self.config)
 
     def _name(self, expr: Expr) -> tuple[str, str]:
         """The name and the operator of the layer that computes a value."""

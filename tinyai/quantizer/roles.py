@@ -123,6 +123,8 @@ class Roles:
             self.roles[call] = Role.RULE
         elif is_bounded(self.view, call) and not others:
             self._pending_or(call, Role.LIMIT)
+        elif self.is_lookup(call):
+            self.roles[call] = Role.MOVE
         elif is_call(call, *MOVES):
             self._pending_or(call, Role.MOVE)
         elif self._is_function(call):
@@ -134,6 +136,10 @@ class Roles:
             self.roles[call] = Role.RULE
         elif not is_call(call, "split"):
             raise Refusal("operator", call.spelled, "one with a row in a table of tinyai/qdq")
+
+    def is_lookup(self, expr: Expr) -> bool:
+        """Whether rows of a constant table, such as an embedding's, are picked at run time."""
+        return is_call(expr, "take") and self.view.is_constant(expr["data"])
 
     def _is_function(self, call: Call) -> bool:
         """Whether a call is a function between quantized values: a softmax or a layer norm, one

@@ -91,6 +91,8 @@ class Written:
                 new[place] = self._weights(call)
             elif role is Role.RULE and is_call(call, *_BINARY):
                 new[place] = self._constant_operand(arg, call)
+            elif self.points.is_lookup(call) and arg is call["data"]:
+                new[place] = self._constant(view.constant(arg), call)
         return new
 
     def _constant_operand(self, arg: Expr, call: Call) -> Expr:

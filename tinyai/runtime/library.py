@@ -195,6 +195,8 @@ class _Room:
                 array = _array(array, specs[place])
             if array.shape != shape or array.dtype != dtype:
                 raise _misfit(array, specs[place])
+            if specs[place].limits is not None:
+                _require_within(array, specs[place])
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned):
                 array = np.array(array, order="C")
@@ -206,6 +208,18 @@ class _Room:
 
 
 # --- Inputs and outputs --------------------------------------------------------------------------
+
+
+def _require_within(array: Array, spec: TensorSpec) -> None:
+    """Refuse indices of which there is no element: code would take another one."""
+    assert spec.limits is not None
+    low, high = spec.limits
+    if array.size and not low <= array.min() <= array.max() <= high:
+        raise OptionError(
+            f"indices in input {spec.name!r}",
+            found=f"{array.min()} .. {array.max()}",
+            allowed=f"{low} .. {high}",
+        )
 
 
 def _array(value: Any, spec: TensorSpec) -> Array:
@@ -404,7 +418,11 @@ def _spelled(path: Path) -> str:
 
 
 def _specs(data: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(**{**each, "shape": tuple(each["shape"])}) for each in data)
+    tuples = ("shape", "limits")  # lists in JSON
+    return tuple(
+        TensorSpec(**{**each, **{name: tuple(each[name]) for name in tuples if name in each}})
+        for each in data
+    )
 
 
 def _entry(path: Path, handle: ctypes.CDLL, name: str, pointers: int) -> Callable[..., int]:

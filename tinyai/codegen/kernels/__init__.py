@@ -11,6 +11,7 @@ from tinyai.codegen.kernels import (
     conv2d,
     depthwise,
     elementwise,
+    gather,
     interleave,
     interpolate,
     lanes,
@@ -47,6 +48,7 @@ KERNELS: tuple[Kernel, ...] = (
     *transpose.KERNELS,
     *layout.KERNELS,
     *resize.KERNELS,
+    *gather.KERNELS,
     *interpolate.KERNELS,
 )
 

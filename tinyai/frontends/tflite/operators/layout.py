@@ -21,7 +21,7 @@ from tinyai.ir import Array
 from tinyai.ops.interpolate import Taps
 from tinyai.ops.resize import nearest
 from tinyai.qdq.operands import tuple_of
-from tinyai.source import Expr, require
+from tinyai.source import Constant, Expr, require
 from tinyai.vocabulary import constant
 
 
@@ -222,17 +222,31 @@ def _concatenation(site: Site) -> Expr:
 @reads("GATHER", options="GatherOptions", inputs=2)
 @_moved
 def _gather(site: Site) -> Expr:
-    """Rows by constant numbers."""
+    """Rows by their numbers. Of numbers of run time that are none of a row the nearest is taken."""
     data, batch = site.tensor(0).shape, site.options("BatchDims")
     (axis,) = axes_of(np.array(site.options("Axis")), len(data))
-    places = site.known(1, "indices")
     require(batch == 0, "batch_dims", batch, 0)
+    whole = (*data[:axis], *site.tensor(1).shape, *data[axis + 1 :])
+    require(whole == site.shape, "result", list(whole), list(site.shape))
+    indices = site.value(1)
+    if not isinstance(indices, Constant):
+        return _picked(site, site.value(0), indices, axis)
+    places = indices.value
     fits = places.size > 0 and places.min() >= 0 and places.max() < data[axis]
     require(bool(fits), "indices", ints(places)[:9], f"0 .. {data[axis] - 1}")
-    whole = (*data[:axis], *places.shape, *data[axis + 1 :])
-    require(whole == site.shape, "result", list(whole), list(site.shape))
     value = taken(site.call, site.value(0), places.reshape(-1), axis)
     return site.reshaped(value, site.shape)
+
+
+def _picked(site: Site, data: Expr, indices: Expr, axis: int) -> Expr:
+    return site.call("take", data, indices, axis=axis, batch_dims=0, mode="clip")
+
+
+@reads("EMBEDDING_LOOKUP", inputs=2)
+def _embedding_lookup(site: Site) -> Expr:
+    """Rows of the second input by the numbers in the first."""
+    replace(site, inputs=site.inputs[::-1]).require_same_scale()
+    return _picked(site, site.value(1), site.value(0), 0)
 
 
 @reads("TILE", options="TileOptions", inputs=2)

@@ -39,7 +39,7 @@ DTYPES: dict[str, Sequence[str]] = {
 # be seen some times.
 FUNCTIONS = {"abs", "erf", "exp", "log", "log_softmax", "negative", "rsqrt", "sqrt"}
 REFUSED = {
-    "tflite": FUNCTIONS | {"layer_norm", "sum"},
+    "tflite": FUNCTIONS | {"layer_norm", "rms_norm", "sum"},
     "onnx": {"log_softmax"},
 }
 LEAST = 3

@@ -167,7 +167,13 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         ),
         PatternRow(
             "layer_norm",
-            op("quantize", op("layer_norm", DEQUANTIZE, CONSTANT, CONSTANT), *SCALE),
+            op(
+                "quantize",
+                OneOf(
+                    tuple(op(n, DEQUANTIZE, CONSTANT, CONSTANT) for n in ("layer_norm", "rms_norm"))
+                ),
+                *SCALE,
+            ),
             floats=True,
         ),
         # ONNX Runtime's, which adds up floats.

@@ -22,6 +22,7 @@ from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.float_model import FileModel
 from tinyai.frontends.tflite.sparse import densified
 from tinyai.ir import Array
+from tinyai.qdq.operands import is_call
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,33 @@ def test_one_matrix_multiplies_all_rows(turned: bool, tmp_path: Path) -> None:
 def test_a_reciprocal_root(tmp_path: Path) -> None:
     tensors = [Tensor((2, 5)), Tensor((2, 5))]
     require_near(file_of(tensors, [Operator("RSQRT", (0,), 1)]), tmp_path, 0.1)
+
+
+def test_a_layer_norm_as_tensorflow_spells_it_is_one_call(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    shape, one = (4, 12), (4, 1)
+    gamma, beta = (Tensor((12,), rng.normal(size=12).astype(np.float32)) for _ in range(2))
+    epsilon, axes = Tensor((), np.float32(1e-3)), Tensor((1,), np.array([1], np.int32))
+    keep = schema.ReducerOptionsT()
+    keep.keepDims = True
+    product, addition = schema.MulOptionsT(), schema.AddOptionsT()
+    middle = [Tensor(each) for each in (one, shape, one, one, one, shape, shape, shape, shape)]
+    tensors = [Tensor(shape), gamma, beta, epsilon, axes, *middle, Tensor(shape)]
+    operators = [
+        Operator("MEAN", (0, 4), 5, keep),
+        Operator("SQUARED_DIFFERENCE", (0, 5), 6, schema.SquaredDifferenceOptionsT()),
+        Operator("MEAN", (6, 4), 7, keep),
+        Operator("ADD", (7, 3), 8, addition),
+        Operator("RSQRT", (8,), 9),
+        Operator("MUL", (9, 1), 10, product),
+        Operator("MUL", (0, 10), 11, product),
+        Operator("MUL", (5, 10), 12, product),
+        Operator("SUB", (2, 12), 13, schema.SubOptionsT()),
+        Operator("ADD", (11, 13), 14, addition),
+    ]
+    require_near(file_of(tensors, operators), tmp_path)
+    (output,) = read_file(tmp_path / "net.tflite").outputs
+    assert is_call(output.expr, "layer_norm")
 
 
 def test_what_no_reader_takes_is_told_with_what_to_do(tmp_path: Path) -> None:

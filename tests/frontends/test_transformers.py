@@ -1,4 +1,5 @@
-"""What .onnx files of transformers are made of, beside products: embeddings."""
+"""What .onnx files of transformers are made of, beside products: embeddings, and norms that are
+spelled out by their parts."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from tinyai.frontends.files import read_file
 from tinyai.frontends.whole import network_of
 from tinyai.ir import Array
 from tinyai.network import Port
+from tinyai.ops import Normalize
 from tinyai.reference import run_graph
+from tinyai.source import Call, post_order
 
 RNG = np.random.default_rng(0)
 WORDS, WIDTH = 12, 8
@@ -115,3 +118,93 @@ def test_elements_of_constants_are_folded_where_there_are_more_than_indices(tmp_
     quantized = tinyai.quantize_file(tmp_path / "types.onnx", samples)
     assert [each.name for each in quantized.report.layers][-1] == "sum"
     assert quantized.report.outputs[0].sqnr > 35
+
+
+# --- Norms ---------------------------------------------------------------------------------------
+
+GAMMA, BETA = (RNG.normal(m, 1, WIDTH).astype(np.float32) for m in (0.5, 0))
+SQUARE = RNG.normal(size=(WIDTH, WIDTH)).astype(np.float32)
+NUMBERS = {"gamma": GAMMA, "beta": BETA, "two": 2.0, "one": 1.0, "epsilon": 1e-5}
+ROOT = "v = ReduceMean s; e = Add v epsilon; r = Sqrt e; "
+CENTERED = "m = ReduceMean x; d = Sub x m; s = Pow d two; " + ROOT
+SPELLED = {
+    "as torch writes it": CENTERED + "q = Div d r; g = Mul q gamma; y = Add g beta",
+    "by products": "m = ReduceMean x; d = Sub x m; s = Mul d d; "
+    + ROOT
+    + "i = Reciprocal r; q = Mul d i; g = Mul gamma q; y = Add beta g",
+    "deviations of their own": "m = ReduceMean x; d = Sub x m; n = ReduceMean x; f = Sub x n; "
+    "s = Mul f f; " + ROOT + "y = Div d r",
+    "as TensorFlow writes it": CENTERED + "i = Reciprocal r; g = Mul i gamma; p = Mul x g; "
+    "t = Mul m g; u = Sub beta t; y = Add p u",
+    "without numbers": CENTERED + "y = Div d r",
+    "with beta alone": CENTERED + "q = Div d r; y = Add q beta",
+    "of roots of mean squares": "s = Pow x two; " + ROOT + "i = Div one r; q = Mul x i; "
+    "y = Mul gamma q",
+    "of roots, divided": "s = Mul x x; " + ROOT + "q = Div x r; y = Mul q gamma",
+}
+APART = {
+    "its mean is a result": CENTERED + "q = Div d r; y = Add q m",
+    "the mean of another axis": "m = ReduceMean x 0; d = Sub x m; s = Pow d two; "
+    + ROOT
+    + "y = Div d r",
+    "a product with a root": "s = Mul x x; " + ROOT + "y = Mul x r",
+}
+
+
+def spelled(text: str, tmp_path: Path) -> Path:
+    """A file of a layer, x, and nodes such as "y = Add a b"; a number at the end is an axis."""
+    nodes = [helper.make_node("MatMul", ["data", "w"], ["x"], "layer")]
+    for number, line in enumerate(text.split("; ")):
+        result, kind, *inputs = line.replace(" = ", " ").split()
+        attrs = {"axes": [1]} if kind == "ReduceMean" else {}
+        if inputs[-1] == "0":
+            attrs["axes"] = [int(inputs.pop())]
+        nodes.append(helper.make_node(kind, inputs, [result], f"{kind}{number}", **attrs))
+    constants = {k: np.asarray(v, np.float32) for k, v in NUMBERS.items()} | {"w": SQUARE}
+    source = ("data", TensorProto.FLOAT, (6, WIDTH))
+    onnx.save(model(nodes, constants, source, (6, WIDTH), opset=13), tmp_path / "spelled.onnx")
+    return tmp_path / "spelled.onnx"
+
+
+def quantized_layers(file: Path) -> tuple[list[str], Path]:
+    """The quantized values of a file, whose integers are ONNX Runtime's, and it with pairs."""
+    samples = [{"data": RNG.normal(0.4, 2, (6, WIDTH)).astype(np.float32)} for _ in range(4)]
+    quantized, int8 = tinyai.quantize_file(file, samples), file.parent / "int8.onnx"
+    quantized.save(int8)
+    for sample in samples:
+        (wanted,) = run_onnx(onnx.load(int8), sample)
+        for source in (read_file(int8), quantized.model):
+            (found,) = run_graph(network_of(source, "net", "onnx").graph, [sample["data"]])
+            np.testing.assert_array_equal(found, wanted)
+    return [each.operator for each in quantized.report.layers], int8
+
+
+@pytest.mark.parametrize("form", SPELLED)
+def test_a_norm_that_is_spelled_out_is_one_layer(form: str, tmp_path: Path) -> None:
+    operators, _ = quantized_layers(spelled(SPELLED[form], tmp_path))
+    assert operators == ["input", "MatMul", "rms_norm" if "roots" in form else "layer_norm"]
+
+
+@pytest.mark.parametrize("form", APART)
+def test_what_is_like_a_norm_stays_apart(form: str, tmp_path: Path) -> None:
+    source = read_file(spelled(APART[form], tmp_path))
+    calls = {each.op for each in post_order(source.result) if isinstance(each, Call)}
+    assert "sqrt" in calls or "another" in form
+    assert "layer_norm" not in calls
+
+
+def test_a_norm_is_found_where_each_reader_has_a_pair_of_its_own(tmp_path: Path) -> None:
+    """So ONNX Runtime's quantizer writes files with dedicated pairs."""
+    _, int8 = quantized_layers(spelled(SPELLED["as torch writes it"], tmp_path))
+    proto = onnx.load(int8)
+    (pair,) = [n for n in proto.graph.node if n.name == "x_DequantizeLinear"]
+    readers = [node for node in proto.graph.node if pair.output[0] in node.input]
+    assert len(readers) > 1
+    for number, reader in enumerate(readers[1:]):
+        own = onnx.NodeProto.FromString(pair.SerializeToString())
+        own.output[0], own.name = f"own{number}", f"own{number}"
+        proto.graph.node.insert(list(proto.graph.node).index(pair), own)
+        reader.input[list(reader.input).index(pair.output[0])] = own.output[0]
+    onnx.save(proto, int8)
+    network = network_of(read_file(int8), "net", "onnx")
+    assert any(isinstance(node.op, Normalize) for node in network.graph.nodes)

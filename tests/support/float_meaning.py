@@ -230,8 +230,11 @@ def _take(attrs: Attributes, data: Array, indices: Array) -> Array:
     axis = attrs["axis"]
     size = data.size if axis is None else data.shape[axis]
     whole = indices.astype(np.int64)
-    places = np.mod(whole, size) if attrs["mode"] == "wrap" else np.clip(whole, 0, size - 1)
-    return np.take(data, places, axis=axis)
+    if attrs["mode"] == "wrap":
+        whole = np.mod(whole, size)
+    elif attrs["mode"] == "clip":
+        whole = np.clip(whole, 0, size - 1)
+    return np.take(data, whole, axis=axis)
 
 
 def _pad(attrs: Attributes, data: Array, value: Array) -> Array:
@@ -250,6 +253,11 @@ def _layer_norm(attrs: Attributes, data: Array, gamma: Array, beta: Array) -> Ar
     mean, variance = (f(data, axis=attrs["axis"], keepdims=True) for f in (np.mean, np.var))
     normed = (data - mean) / np.sqrt(variance + attrs["epsilon"])
     return np.asarray(normed * gamma + beta)
+
+
+def _rms_norm(attrs: Attributes, data: Array, gamma: Array, beta: Array) -> Array:
+    squares = np.mean(data**2, axis=attrs["axis"], keepdims=True)
+    return np.asarray(data / np.sqrt(squares + attrs["epsilon"]) * gamma + beta)
 
 
 def _prelu(attrs: Attributes, data: Array, slope: Array) -> Array:
@@ -296,6 +304,7 @@ MEANING: dict[str, Meaning] = {
     "ceil": _of_values(np.ceil),
     "softmax": _softmax,
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
     "log_softmax": lambda attrs, x: np.log(_softmax(attrs, x)),
     **dict.fromkeys(("max_pool1d", "max_pool2d"), _max_pool),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), _avg_pool),

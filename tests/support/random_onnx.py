@@ -484,6 +484,33 @@ def layer_norm(site: Site, x: Value) -> Value:
 
 
 @operator
+def spelled_norm(site: Site, x: Value) -> Value:
+    """A norm by its parts, as exporters write it in opsets that have no such operator."""
+    axis = site.axis(x.rank)
+    need(site.opset < 18 and x.shape[axis] >= 4)
+    mean = lambda value: site.call("ReduceMean", value, axes=[axis])  # noqa: E731
+    deviations = site.call("Sub", x, mean(x)) if site.chance(0.5) else x
+    two = site.constant(2.0)
+    squares = site.call(*site.one(("Pow", deviations, two), ("Mul", deviations, deviations)))
+    epsilon = site.constant(site.one(1e-6, 0.1))
+    root = site.call("Sqrt", site.call("Add", mean(squares), epsilon))
+    match site.one("quotient", "reciprocal", "one"):
+        case "quotient":
+            made = site.call("Div", deviations, root)
+        case "reciprocal":
+            made = site.call("Mul", deviations, site.call("Reciprocal", root))
+        case _:
+            one = site.call("Div", site.constant(1.0), root)
+            made = site.call("Mul", one, deviations)
+    along = [x.shape[axis] if dim == axis % x.rank else 1 for dim in range(x.rank)]
+    if site.chance(0.8):
+        made = site.call("Mul", made, site.constant(site.rng.normal(0.5, 1, along)))
+    if site.chance(0.6):
+        made = site.call("Add", site.constant(site.rng.normal(0, 1, along)), made)
+    return made
+
+
+@operator
 def instance_norm(site: Site, x: Value) -> Value:
     need(x.rank >= 3 and math.prod(x.shape[2:]) >= 4)
     count = x.shape[1]

@@ -543,7 +543,8 @@ def layer_norm(site: Site, x: Value) -> Value:
     beta = site.rng.normal(0, 1, shape) if site.chance(0.7) else np.zeros(shape)
     epsilon = float(np.float32(site.one(1e-12, 1e-5, 0.1, 3.0)))
     numbers = site.floats(gamma), site.floats(beta)
-    return site.call("layer_norm", x, *numbers, axis=axis, epsilon=epsilon)
+    norm = site.one("layer_norm", "rms_norm")
+    return site.call(norm, x, *numbers, axis=axis, epsilon=epsilon)
 
 
 # --- Reductions and pooling ----------------------------------------------------------------------
@@ -623,10 +624,11 @@ def strided_slice(site: Site, x: Value) -> Value:
     return site.call("strided_slice", x, hidden={"shape": tuple(shape)}, **attrs)
 
 
-def _run_time_indices(site: Site, size: int) -> Value:
-    """An input of indices, some of them out of range."""
+def _indices(site: Site, size: int, mode: str) -> Value:
+    """An input of indices, out of range where a mode says what these are."""
     shape, dtype = site.one((3,), (2, 3), (5,), ()), site.one("int32", "int64")
-    stored = site.rng.integers(-size, 2 * size, shape).astype(dtype)
+    low, high = {"fast": (0, size), "raise": (-size, size)}.get(mode, (-2 * size, 2 * size))
+    stored = site.rng.integers(low, high, shape).astype(dtype)
     expr = Expr((SourceType(stored.shape, dtype),))
     site.inputs.append(expr)
     site.samples.append(stored)
@@ -655,7 +657,8 @@ def move(site: Site, x: Value) -> Value:
             attrs = {"axis": axis % x.rank, "batch_dims": 0, "mode": site.one("clip", "wrap")}
             if site.chance(0.5):
                 table = site.weights(x.shape, None) if site.chance(0.5) else x
-                return site.call("take", table, _run_time_indices(site, size), **attrs)
+                attrs["mode"] = site.one("clip", "wrap", "fast", "raise")
+                return site.call("take", table, _indices(site, size, attrs["mode"]), **attrs)
             indices = Value(constant(places, "int32"), places)
             return site.call("take", x, indices, **attrs)
     widths = tuple((int(a), int(b)) for a, b in site.rng.integers(0, 3, (x.rank, 2)))

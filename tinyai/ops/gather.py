@@ -87,8 +87,8 @@ def lower_take(call: Call, lowering: Lowering) -> str:
     else:
         axis = int(call.attrs["axis"]) % len(shape)
     if not isinstance(call["indices"], Constant):
-        # TVM's mode "fast" promises that indices are in range.
-        gather = Gather(axis, wraps=call.attrs["mode"] == "wrap")
+        # The modes "raise" and "fast" promise that there is such an element.
+        gather = Gather(axis, wraps=call.attrs["mode"] in ("wrap", "raise"))
         dtype = lowering.type(call["indices"]).dtype
         require(dtype in INDICES, "dtype of indices", dtype, " or ".join(INDICES))
         inputs = [value, lowering.tensor(call["indices"])]

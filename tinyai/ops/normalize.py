@@ -1,8 +1,9 @@
-"""Layer normalization of integers, whose mean and variance are exact.
+"""Layer normalization and RMS normalization of integers, whose mean and variance are exact.
 
 Ba, Kiros and Hinton, "Layer Normalization", 2016: (x - mean) / sqrt(variance + epsilon), times
-gamma, plus beta. A zero point moves x and the mean alike, and a scale is a factor of both sides of
-the fraction, so the integers themselves are normalized, with epsilon in steps of theirs.
+gamma, plus beta. Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019: the same with 0
+in place of the mean. A zero point moves x and what is taken off alike, and a scale is a factor of
+both sides of the fraction, so the integers are normalized, with epsilon in steps of theirs.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ LEAST = 1e-30
 @dataclass(frozen=True)
 class Normalize(Op):
     """(x - mean) / sqrt(variance + ``epsilon``) of the n values along ``axis``, where the variance
-    is the mean of (x - mean)**2.
+    is the mean of (x - mean)**2. With a ``zero_point`` that is in place of the mean.
 
     In integers: with the sum s of x and the sum q of x**2, the deviations n * x - s are exact, and
-    so is n * q - s**2, the variance times n**2. The reciprocal of its root, with ``epsilon`` times
-    n**2 added, is computed in float64 and rounded to float32 once; the product is float32.
-    in: int8, uint8 or int16; out: float32 of its shape.
+    so is n * q - s**2, the variance times n**2. Where a zero point is taken off x, s is 0. The
+    reciprocal of the variance's root, with ``epsilon`` times n**2 added, is computed in float64 and
+    rounded to float32 once; the product is float32.
+    in: int8, uint8, or int16, whose zero point is 0; out: float32 of its shape.
     """
 
     name: ClassVar[str] = "normalize"
@@ -44,6 +46,7 @@ class Normalize(Op):
     dims: ClassVar[Dims] = Dims.ALIGNED
     axis: int
     epsilon: float
+    zero_point: int | None = None
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
@@ -54,6 +57,10 @@ class Normalize(Op):
             raise ValueError(f"normalize along axis {self.axis} of {data}: one of 1 to {most}")
         if not LEAST <= self.epsilon < math.inf:
             raise ValueError(f"epsilon {self.epsilon}: a number of at least {LEAST}")
+        if self.zero_point is not None:
+            low, high = (0, 0) if data.dtype is DType.INT16 else data.dtype.range
+            if not low <= self.zero_point <= high:
+                raise ValueError(f"zero point {self.zero_point}: {low} to {high}")
         return Type(data.shape, DType.FLOAT32)
 
     def added(self, count: int) -> float:
@@ -61,9 +68,9 @@ class Normalize(Op):
         return self.epsilon * (count * count)
 
     def reference(self, *inputs: Array) -> Array:
-        x = inputs[0].astype(np.int64)
+        x = inputs[0].astype(np.int64) - (self.zero_point or 0)
         count = x.shape[self.axis]
-        total = x.sum(axis=self.axis, keepdims=True)
+        total = x.sum(axis=self.axis, keepdims=True) if self.zero_point is None else np.int64(0)
         squares = (x * x).sum(axis=self.axis, keepdims=True)
         spread = (count * squares - total * total).astype(np.float64) + self.added(count)
         inverse = (1 / np.sqrt(spread)).astype(np.float32)
@@ -80,15 +87,17 @@ class Normalize(Op):
         for dtype in (DType.INT8, DType.UINT8, DType.INT16):
             yield Normalize(1, 0.01), (Type((2, 40), dtype),)
             yield Normalize(1, 2.0), (Type((2, 5, 3), dtype),)
+            yield Normalize(1, 0.5, 0), (Type((2, 40, 2), dtype),)
         yield Normalize(0, LEAST), (Type((1,), DType.INT8),)
+        yield Normalize(1, LEAST, -128), (Type((3, 60), DType.INT8),)
         yield Normalize(2, 1e-6), (Type((1, 3, 200), DType.INT8),)
         yield Normalize(0, 1e-6), (Type((2**15 + 9,), DType.UINT8),)
 
 
-def lower_layer_norm(call: Call, lowering: Lowering) -> str:
-    """layer_norm of dequantized values, in floats between their integers and those of the result.
-    No framework's kernel has a known order of sums: it is as exact as float32 lets it be. A row of
-    equal values is beta, of any epsilon."""
+def lower_norm(call: Call, lowering: Lowering) -> str:
+    """layer_norm or rms_norm of dequantized values, in floats between their integers and those of
+    the result. No framework's kernel has a known order of sums: it is as exact as float32 lets it
+    be. Where all deviations are 0 the result is beta, of any epsilon."""
     how = lowering.arithmetic
     allowed = "operators that it has kernels of"
     require(how.has_layer_norm, f"{how.whose} arithmetic of", call.spelled, allowed)
@@ -98,9 +107,10 @@ def lower_layer_norm(call: Call, lowering: Lowering) -> str:
     count = of.shape[axis]
     require_compared(lowering, of.dtype)
     most = MOST[of.dtype]
-    require(0 < count <= most, "length of a layer norm", count, f"1 to {most}")
+    require(0 < count <= most, f"length of a {call.op}", count, f"1 to {most}")
     require(0 <= epsilon < math.inf, "epsilon", epsilon, "a number of at least 0")
-    op = Normalize(axis, max(epsilon / float(source.scale) ** 2, LEAST))
+    zero_point = source.zero_point if call.op == "rms_norm" else None
+    op = Normalize(axis, max(epsilon / float(source.scale) ** 2, LEAST), zero_point)
     affine: Steps = ()
     for operand, what in (("gamma", steps.Multiply), ("beta", steps.Add)):
         value = constant_of(call, operand, f"{operand} of {call.spelled}").astype(np.float32)
@@ -117,4 +127,7 @@ def lower_layer_norm(call: Call, lowering: Lowering) -> str:
     return builder.add(op, [lowering.tensor(below["data"])], affine, sources(call))
 
 
-OPERATORS = {"layer_norm": OperatorRow(lower_layer_norm, "data gamma beta", "axis epsilon")}
+OPERATORS = {
+    name: OperatorRow(lower_norm, "data gamma beta", "axis epsilon")
+    for name in ("layer_norm", "rms_norm")
+}

@@ -20,8 +20,10 @@ ELEMENTWISE = (
     *("fast_exp", "fast_erf", "fast_tanh", "relu", "leaky_relu", "prelu", "function"),
 )
 SOFTMAX = ("softmax", "log_softmax", "fast_softmax")
+# With constants along an axis or beside it.
+NORMS = ("layer_norm", "rms_norm")
 # Functions of all values along an axis.
-ALONG_AXIS = (*SOFTMAX, "layer_norm")
+ALONG_AXIS = (*SOFTMAX, *NORMS)
 # Of several quantized values, such as a sum of three branches: these have C for floats.
 ARITHMETIC = (
     *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
@@ -57,7 +59,7 @@ def function_of_values(view: View, call: Call) -> MatchedFunction:
         # One that is dequantized for each of its readers is one.
         count = len({view.integers(leaf) for leaf in leaves})
         require(count == 1, "quantized inputs of the function", count, "one")
-        single = (each for each in inside if not is_call(each, "layer_norm"))
+        single = (each for each in inside if not is_call(each, *NORMS))
         known = (arg for each in single for arg in each.args if isinstance(arg, Constant))
         shape = next((arg.type.shape for arg in known if view.uniform(arg) is None), ())
         require(not shape, "shape of the function's constant", shape, "one number")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyai.codegen.c import C_TYPES, literal
+from tinyai.codegen.c import C_TYPES, less, literal
 from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, nest
 from tinyai.codegen.helpers import MATH, SOFTMAX
 from tinyai.codegen.index import Axis
@@ -205,22 +205,24 @@ def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     assert isinstance(op, Normalize)
     rows = AlongAxis.of(graph, node)
     epilogue.need(MATH)
-    count, value = rows.axis.count, f"(int32_t){rows.in_index}"
+    centered = op.zero_point is None
+    count, value = rows.axis.count, f"(int32_t){rows.in_index}{less(op.zero_point or 0)}"
     # So many squares of 8 bits fit 32 bits.
     square = "int32_t" if rows.type is not DType.INT16 and count <= 2**15 else "int64_t"
-    spread = f"(double)((int64_t){count} * squares - (int64_t)total * total)"
+    spread = f"(int64_t){count} * squares{' - (int64_t)total * total' if centered else ''}"
+    deviation = f"{count} * {value} - total" if centered else f"{count} * ({value})"
     return rows.nest(
-        Declare("int32_t", "total", 0),
+        Declare("int32_t", "total", 0) if centered else None,
         Declare(square, "squares", 0),
         rows.each(
             Declare("const int32_t", "value", value),
-            Assign("total", "value", "+="),
+            Assign("total", "value", "+=") if centered else None,
             Assign("squares", f"({square})value * value", "+="),
         ),
-        Declare("const double", "spread", f"{spread} + {op.added(count)!r}"),
+        Declare("const double", "spread", f"(double)({spread}) + {op.added(count)!r}"),
         Declare("const float", "inverse", "(float)(1.0 / TINYAI_SQRT(spread))"),
         rows.each(
-            Declare("const float", "acc", f"(float)({count} * {value} - total) * inverse"),
+            Declare("const float", "acc", f"(float)({deviation}) * inverse"),
             rows.write(epilogue, DType.FLOAT32),
         ),
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from tinyai.errors import UnsupportedError, UsageWarning
 from tinyai.frontends.faults import Fault, faults_of, missing
+from tinyai.frontends.norms import norms_in
 from tinyai.frontends.onnx.checks import check_external, check_model
 from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes
 from tinyai.frontends.onnx.functions import inlined
@@ -26,7 +27,7 @@ from tinyai.ir import Array
 from tinyai.lowering import graph_of
 from tinyai.model_file import check_model as check_model_file
 from tinyai.partition.reasons import Language
-from tinyai.qdq.operands import operator_name
+from tinyai.qdq.operands import operator_name, tuple_of
 from tinyai.reference import run_graph
 from tinyai.source import TVMS_OWN, Expr, Refusal
 from tinyai.stages import stage
@@ -37,12 +38,14 @@ OLDEST = 10
 
 @dataclass(frozen=True, eq=False)
 class OnnxFile:
-    """A file that was read: ``exprs`` are those of its values, by name in the order of the file.
-    ``widened`` says of which floats it was, before they were made float32."""
+    """A file that was read: ``exprs`` are those of its values, by name in the order of the file,
+    and ``inside`` has the call that values inside of a norm are part of. ``widened`` says of which
+    floats it was, before they were made float32."""
 
     source: SourceModel
     proto: Any
     exprs: Mapping[str, Expr]
+    inside: Mapping[Expr, Expr]
     widened: UsageWarning | None
 
 
@@ -87,7 +90,9 @@ def read_whole(
             model, opset = _converted(model, opset, oldest), oldest
         widened = in_float32(model)
         reading = Reading(model, READERS, opset)
-        outputs = {value.name: _output(reading, value) for value in model.graph.output}
+        read = {value.name: _output(reading, value) for value in model.graph.output}
+        norms = norms_in(tuple_of(*read.values()))
+        outputs = {name: norms.new[expr] for name, expr in read.items()}
         readers = readers_of(outputs.values())
         source = SourceModel(
             tuple(
@@ -101,7 +106,8 @@ def read_whole(
             _folded,
             image_channels=(1,),
         )
-        return OnnxFile(source, model, reading.exprs, widened)
+        exprs = {name: norms.new.get(expr, expr) for name, expr in reading.exprs.items()}
+        return OnnxFile(source, model, exprs, norms.inside, widened)
 
 
 def _converted(model: Any, opset: int, wanted: int) -> Any:

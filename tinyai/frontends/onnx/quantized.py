@@ -228,7 +228,9 @@ class _Pairs:
         copied: onnx.NodeProto = renamed(
             node, {name: self._read_inside(name) for name in names_around(node)}
         )
-        quantized = self._written.is_taken(getattr(expr, "call", expr))
+        unit = self._file.inside.get(expr, expr)
+        unit = self._written.points.sources.get(unit, unit)
+        quantized = self._written.is_taken(getattr(unit, "call", unit))
         constants = self._constants_of(expr, self._written.unpaired.get(expr))
         for place, name in enumerate(node.input):
             found = constants.get(self._exprs.get(name))  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ Images of channels last, as TFLite has them, stand between transpositions: ONNX 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -286,6 +287,13 @@ def _layer_norm(w: Writer, call: Call, data: str, gamma: str, beta: str) -> str:
     return w.add("Add", w.add("Mul", made, gamma), beta)
 
 
+def _rms_norm(w: Writer, call: Call, data: str, gamma: str, beta: str) -> str:
+    axes, squares = w.constant([call.attrs["axis"]], "int64"), w.add("Mul", data, data)
+    epsilon = w.constant(call.attrs["epsilon"], "float32")
+    root = w.add("Sqrt", w.add("Add", w.add("ReduceMean", squares, axes), epsilon))
+    return w.add("Add", w.add("Mul", w.add("Div", data, root), gamma), beta)
+
+
 def _slice(w: Writer, call: Call, data: str) -> str:
     attrs, shape, sizes = call.attrs, call.type.shape, call["data"].type.shape
     axes = attrs["axes"] or range(len(shape))
@@ -323,9 +331,16 @@ def _pad(w: Writer, call: Call, data: str, value: str) -> str:
 
 
 def _take(w: Writer, call: Call, data: str, indices: str) -> str:
-    axis = call.attrs["axis"]
+    axis, mode = call.attrs["axis"], call.attrs["mode"]
+    shape, dtype = [dim or 0 for dim in call["data"].type.shape], call["indices"].type.dtype
+    size = math.prod(shape) if axis is None else shape[axis]
     if axis is None:
         data, axis = w.add("Reshape", data, w.constant([-1], "int64")), 0
+    if mode == "clip":
+        ends = (w.constant(each, dtype) for each in (0, size - 1))
+        indices = w.add("Clip", indices, *ends)
+    elif mode == "wrap":
+        indices = w.add("Mod", indices, w.constant(size, dtype))
     return w.add("Gather", data, indices, axis=axis)
 
 
@@ -450,6 +465,7 @@ WRITTEN: dict[str, Write] = {
     "softmax": _with_axis("Softmax"),
     "log_softmax": _with_axis("LogSoftmax"),
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
     "max_pool1d": _images("MaxPool", "W")(_window),
     "max_pool2d": _images("MaxPool")(_window),
     "avg_pool1d": _images("AveragePool", "W")(_window),

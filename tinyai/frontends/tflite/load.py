@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tinyai.errors import owning_faults
 from tinyai.frontends.faults import faults_of, missing
+from tinyai.frontends.norms import with_norms
 from tinyai.frontends.shapes import parse_shapes
 from tinyai.frontends.tflite import checks
 from tinyai.frontends.whole import SourceModel
@@ -49,4 +50,4 @@ def read_model(
             plain = File(model, content)
             set_shapes(plain, shapes)
         with owning_faults(f"the reading of {safe(path.name, 60)}"):
-            return Reading(plain, READERS).read()
+            return with_norms(Reading(plain, READERS).read())

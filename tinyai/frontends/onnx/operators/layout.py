@@ -134,14 +134,13 @@ def _concat(site: Site) -> Expr:
 
 @reads("Gather")
 def _gather(site: Site) -> Expr:
-    """By indices that may count from the end. Those of run time are not looked at: one outside is
-    counted round and round."""
+    """By indices that may count from the end."""
     value = site.expr(0)
     sizes = fixed_sizes(value)
     axis = _axis(site, len(sizes))
     size, indices = sizes[axis], site.known(1)
     if indices is None:
-        return site.call("take", value, site.expr(1), axis=axis, batch_dims=0, mode="wrap")
+        return site.call("take", value, site.expr(1), axis=axis, batch_dims=0, mode="raise")
     indices = indices.astype(np.int64)
     inside = bool(((indices >= -size) & (indices < size)).all())
     require(inside, "indices", indices.reshape(-1)[:8], f"within {size} places")

@@ -222,7 +222,7 @@ def _concatenation(site: Site) -> Expr:
 @reads("GATHER", options="GatherOptions", inputs=2)
 @_moved
 def _gather(site: Site) -> Expr:
-    """Rows by their numbers. Of numbers of run time that are none of a row the nearest is taken."""
+    """Rows by their numbers."""
     data, batch = site.tensor(0).shape, site.options("BatchDims")
     (axis,) = axes_of(np.array(site.options("Axis")), len(data))
     require(batch == 0, "batch_dims", batch, 0)
@@ -239,7 +239,7 @@ def _gather(site: Site) -> Expr:
 
 
 def _picked(site: Site, data: Expr, indices: Expr, axis: int) -> Expr:
-    return site.call("take", data, indices, axis=axis, batch_dims=0, mode="clip")
+    return site.call("take", data, indices, axis=axis, batch_dims=0, mode="fast")
 
 
 @reads("EMBEDDING_LOOKUP", inputs=2)

@@ -1,0 +1,241 @@
+"""Layer norms and RMS norms that a model spells out by their parts, as one call each.
+
+So exporters write them where a format has no operator: ONNX before opset 17 and 23, and TFLite.
+Quantized one by one, the squares of such a chain would lose what is small beside the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tinyai.frontends.whole import SourceModel
+from tinyai.ir import Array
+from tinyai.qdq.operands import is_call
+from tinyai.source import Call, Constant, Expr, children, post_order, rebuilt
+from tinyai.vocabulary import call as made
+from tinyai.vocabulary import constant
+
+# Where the functions of a file are asked what they are.
+_POINTS = np.array([0.25, 0.5, 1, 2, 3, 5], np.float32)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """``op`` of ``data``; ``inside`` are the calls that it is made of, the last one too."""
+
+    op: str
+    data: Expr
+    axis: int
+    epsilon: float
+    inside: frozenset[Expr]
+    gamma: Array = field(default_factory=lambda: np.ones((), np.float32))
+    beta: Array = field(default_factory=lambda: np.zeros((), np.float32))
+
+    def call(self, last: Call, data: Expr) -> Call:
+        attrs = {"axis": self.axis, "epsilon": self.epsilon}
+        numbers = constant(self.gamma), constant(self.beta)
+        return made(self.op, last.type, data, *numbers, name=last.name, **attrs)
+
+
+@dataclass(frozen=True)
+class Norms:
+    """``new`` is what became of each expression; ``inside`` has the call that the parts of a norm
+    are in now, by what they were."""
+
+    new: Mapping[Expr, Expr]
+    inside: Mapping[Expr, Expr]
+
+
+def norms_in(root: Expr) -> Norms:
+    """``root`` with a call for each norm that it spells out. Values inside of one that others read
+    as well keep it as it is."""
+    order = [*post_order(root)]
+    users: dict[Expr, list[Expr]] = {expr: [] for expr in order}
+    for expr in order:
+        for child in dict.fromkeys(children(expr)):
+            users[child].append(expr)
+    found: dict[Expr, Norm] = {}
+    for expr in order:
+        for norm in (_normalized(expr), _folded_form(expr)):
+            if norm is not None:
+                last, norm = _with_numbers(expr, norm, users)
+                if all(norm.inside.issuperset(users[each]) for each in norm.inside - {last}):
+                    found[last] = norm
+    new: dict[Expr, Expr] = {}
+    inside: dict[Expr, Expr] = {}
+    for expr in order:
+        new[expr] = rebuilt(expr, [new[child] for child in children(expr)])
+        if expr in found and isinstance(expr, Call):
+            new[expr] = found[expr].call(expr, new[found[expr].data])
+            inside |= {new[each]: new[expr] for each in found[expr].inside - {expr}}
+    return Norms(new, inside)
+
+
+def with_norms(model: SourceModel) -> SourceModel:
+    """The model with a call for each norm that it spells out."""
+    new = norms_in(model.result).new
+    outputs = tuple(replace(end, expr=new[end.expr]) for end in model.outputs)
+    return replace(model, outputs=outputs)
+
+
+def _normalized(expr: Expr) -> Norm | None:
+    """Deviations, or values, divided by the root of the mean of their squares."""
+    pairs: list[tuple[Expr, Norm | None]] = []
+    if is_call(expr, "divide"):
+        pairs.append((expr.args[0], _root(expr.args[1])))
+    for value, factor in _both_ways(expr, "multiply"):
+        pairs.append((value, _inverse_root(factor)))
+    for value, of in pairs:
+        if of is not None and _alike(value, of.data):
+            return _centered(replace(of, inside=of.inside | {expr}), value)
+    return None
+
+
+def _centered(of: Norm, value: Expr) -> Norm:
+    """A layer norm, if the values are deviations from their mean; an RMS norm of any others."""
+    if not is_call(value, "subtract"):
+        return of
+    data, mean = value.args
+    if not _is_mean(mean, data, of.axis):
+        return of
+    deviations = {value, mean, of.data, *children(of.data)} - {data}
+    return replace(of, op="layer_norm", data=data, inside=of.inside | deviations)
+
+
+def _folded_form(expr: Expr) -> Norm | None:
+    """TensorFlow's x * factor + (beta - mean * factor), where the factor is gamma by the root."""
+    for product, rest in _both_ways(expr, "add"):
+        beta, shift = rest.args if is_call(rest, "subtract") else (rest, rest)
+        if not isinstance(beta, Constant):
+            continue
+        for data, factor in _both_ways(product, "multiply"):
+            mean = next((m for m, f in _both_ways(shift, "multiply") if _alike(f, factor)), None)
+            of, gamma = _scaled_inverse_root(factor)
+            of = _centered(of, of.data) if of is not None else None
+            if of is None or mean is None or of.op != "layer_norm" or of.data is not data:
+                continue
+            if _is_mean(mean, data, of.axis):
+                inside = of.inside | {expr, product, rest, shift, factor, mean}
+                return replace(of, inside=inside, gamma=gamma, beta=beta.value)
+    return None
+
+
+def _scaled_inverse_root(factor: Expr) -> tuple[Norm | None, Array]:
+    """What ``_inverse_root`` finds of a factor, or of one that is multiplied by a constant, and the
+    constant."""
+    for inverse, gamma in _both_ways(factor, "multiply"):
+        if isinstance(gamma, Constant):
+            return _inverse_root(inverse), gamma.value
+    return _inverse_root(factor), np.ones((), np.float32)
+
+
+def _with_numbers(
+    last: Expr, norm: Norm, users: Mapping[Expr, Sequence[Expr]]
+) -> tuple[Expr, Norm]:
+    """A norm and the product, then the sum, with constants that alone read it; its new end."""
+    if norm.beta.any():
+        return last, norm
+    for op in ("multiply", "add"):
+        (user, *others) = users[last] or [last]
+        numbers = [of for one, of in _both_ways(user, op) if one is last]
+        number = next((each.value for each in numbers if isinstance(each, Constant)), None)
+        if others or number is None or user.type.shape != norm.data.type.shape:
+            continue
+        last, norm = user, replace(norm, inside=norm.inside | {user})
+        norm = replace(norm, gamma=number) if op == "multiply" else replace(norm, beta=number)
+    return last, norm
+
+
+# --- Parts ---------------------------------------------------------------------------------------
+
+
+def _both_ways(expr: Expr, op: str) -> Iterator[tuple[Expr, Expr]]:
+    if is_call(expr, op):
+        yield expr.args[0], expr.args[1]
+        yield expr.args[1], expr.args[0]
+
+
+def _inverse_root(expr: Expr) -> Norm | None:
+    """An RMS norm of that of which this is the inverse of the root of the mean of squares."""
+    if is_call(expr, "rsqrt"):
+        return _root_of_mean(expr, expr["data"])
+    below: Expr | None = None
+    if is_call(expr, "function") and _is(expr, 1 / _POINTS):
+        below = expr["data"]
+    elif is_call(expr, "divide") and _number(expr.args[0]) == 1:
+        below = expr.args[1]
+    of = _root(below) if below is not None else None
+    return replace(of, inside=of.inside | {expr}) if of is not None else None
+
+
+def _root(expr: Expr) -> Norm | None:
+    return _root_of_mean(expr, expr["data"]) if is_call(expr, "sqrt") else None
+
+
+def _root_of_mean(root: Expr, mean: Expr) -> Norm | None:
+    """An RMS norm of that of which ``mean`` is the mean of squares, with an epsilon."""
+    inside, epsilon = {root, mean}, 0.0
+    for term, other in _both_ways(mean, "add"):
+        if (number := _number(other)) is not None and is_call(term, "mean"):
+            mean, epsilon = term, number
+            break
+    if not is_call(mean, "mean") or epsilon < 0:
+        return None
+    squares = mean["data"]
+    data, axis = _rooted(squares), _axis_of(mean)
+    if data is None or axis is None:
+        return None
+    return Norm("rms_norm", data, axis, epsilon, frozenset({*inside, mean, squares}))
+
+
+def _rooted(squares: Expr) -> Expr | None:
+    """What these are the squares of."""
+    if is_call(squares, "multiply") and _alike(squares.args[0], squares.args[1]):
+        return squares.args[0]
+    if is_call(squares, "power") and _number(squares.args[1]) == 2:
+        return squares.args[0]
+    is_square = is_call(squares, "function") and _is(squares, _POINTS**2)
+    return squares["data"] if is_call(squares) and is_square else None
+
+
+def _is(function: Call, values: Array) -> bool:
+    """Whether a function of a file has these values at ``_POINTS``."""
+    found = np.asarray(function.attrs["compute"](_POINTS))
+    return found.shape == values.shape and bool(np.allclose(found, values, rtol=1e-6, atol=0))
+
+
+def _axis_of(mean: Call) -> int | None:
+    """The one axis of a mean that keeps it; None of any other."""
+    shape, axes = mean["data"].type.shape, mean.attrs["axis"]
+    axes = (axes,) if isinstance(axes, int) else tuple(axes or ())
+    kept = mean.attrs["keepdims"] and not mean.attrs["exclude"]
+    known = all(size is not None for size in shape)
+    return axes[0] % len(shape) if kept and known and len(axes) == 1 else None
+
+
+def _is_mean(expr: Expr, data: Expr, axis: int) -> bool:
+    return is_call(expr, "mean") and _alike(expr["data"], data) and _axis_of(expr) == axis
+
+
+def _number(expr: Expr) -> float | None:
+    """A constant of one number."""
+    if not isinstance(expr, Constant) or expr.value.size != 1:
+        return None
+    number = float(expr.value.reshape(-1)[0])
+    return number if math.isfinite(number) else None
+
+
+def _alike(one: Expr, other: Expr, deep: int = 3) -> bool:
+    """Whether two expressions are the same, or calls of the same on the same."""
+    if one is other:
+        return True
+    if isinstance(one, Constant) and isinstance(other, Constant):
+        return np.array_equal(one.value, other.value)
+    if not (isinstance(one, Call) and isinstance(other, Call)) or one.op != other.op or not deep:
+        return False
+    same = len(one.args) == len(other.args) and dict(one.attrs) == dict(other.attrs)
+    return same and all(_alike(a, b, deep - 1) for a, b in zip(one.args, other.args, strict=True))

@@ -147,6 +147,8 @@ class Conv2d(Contraction, ImageOp):
             yield example((1, 6, 6, 8), 12, (3, 3), layout, groups=4, padding=(1, 1, 1, 1))
             yield example((2, 6, 5, 16), 20, (1, 1), layout)
             yield example((1, 7, 7, 33), 5, (1, 1), layout, strides=(2, 2))
+            yield example((2, 9, 2, 6), 20, (1, 1), layout, strides=(1, 3))
+            yield example((1, 2, 9, 16), 17, (1, 1), layout, strides=(2, 1))
             yield example((1, 8, 8, 19), 19, (3, 3), layout, groups=19, padding=(1, 1, 1, 1))
             yield example((1, 9, 9, 6), 6, (5, 5), layout, groups=6, strides=(2, 2))
             yield example((2, 7, 9, 3), 6, (3, 3), layout, groups=3, padding=(1, 0, 0, 1))

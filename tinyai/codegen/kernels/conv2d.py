@@ -67,8 +67,10 @@ class Patches(Portable):
 
     @property
     def direct(self) -> bool:
-        """Whether a patch is one pixel of the input."""
-        return self.g.window == Window((1, 1)) and self.g.groups == 1
+        """Whether patches are the pixels of the input, one after the other. Where a window makes
+        one column of several, the geometry has no stride either."""
+        g = self.g
+        return g.window == Window((1, 1)) and g.groups == 1 and (g.oh, g.ow) == (g.h, g.w)
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
         g = self.g

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
 from tests.support.onnx_models import run_onnx
-from tinyai.errors import OptionError
+from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.whole import network_of
 from tinyai.ir import Array
@@ -208,3 +208,69 @@ def test_a_norm_is_found_where_each_reader_has_a_pair_of_its_own(tmp_path: Path)
     onnx.save(proto, int8)
     network = network_of(read_file(int8), "net", "onnx")
     assert any(isinstance(node.op, Normalize) for node in network.graph.nodes)
+
+
+# --- Masks ---------------------------------------------------------------------------------------
+
+LENGTH = 6
+SEEN = np.tril(np.ones((LENGTH, LENGTH), bool))
+
+
+def attention(hidden: float, tmp_path: Path, *, guard: bool = False) -> Path:
+    """Attention of each place to those before it, by a constant mask; ``guard`` is torch's."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "wq"], ["q"], "q"),
+        helper.make_node("MatMul", ["x", "wk"], ["k"], "k"),
+        helper.make_node("MatMul", ["x", "wv"], ["v"], "v"),
+        helper.make_node("Transpose", ["k"], ["t"], "t", perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "t"], ["scores"], "scores"),
+        helper.make_node("Add", ["scores", "mask"], ["masked"], "masked"),
+        helper.make_node("Softmax", ["masked"], ["shares"], "shares", axis=-1),
+    ]
+    if guard:
+        nodes.append(helper.make_node("IsNaN", ["shares"], ["nan"], "nan"))
+        nodes.append(helper.make_node("Where", ["nan", "zero", "shares"], ["kept"], "kept"))
+    last = helper.make_node("MatMul", ["kept" if guard else "shares", "v"], ["y"], "y")
+    weights = {f"w{n}": RNG.normal(size=(WIDTH, WIDTH)).astype(np.float32) / 2 for n in "qkv"}
+    mask = np.where(SEEN, 0, np.float32(hidden)).astype(np.float32)
+    constants = {**weights, "mask": mask, "zero": np.zeros((), np.float32)}
+    shape = (2, LENGTH, WIDTH)
+    source = ("x", TensorProto.FLOAT, shape)
+    onnx.save(model([*nodes, last], constants, source, shape), tmp_path / "attention.onnx")
+    return tmp_path / "attention.onnx"
+
+
+@pytest.mark.parametrize("hidden", [-1e4, -3.4028235e38, -np.inf])
+@pytest.mark.parametrize("guard", [False, True])
+@pytest.mark.parametrize("observer", ["mse", "minmax", "entropy"])
+def test_a_mask_takes_no_bits_of_what_is_seen(
+    hidden: float, guard: bool, observer: str, tmp_path: Path
+) -> None:
+    file, int8 = attention(hidden, tmp_path, guard=guard), tmp_path / "int8.onnx"
+    samples = [{"x": RNG.normal(size=(2, LENGTH, WIDTH)).astype(np.float32)} for _ in range(8)]
+    quantized = tinyai.quantize_file(file, samples, tinyai.QuantConfig(observer=observer))
+    (masked,) = (each for each in quantized.report.layers if each.name == "masked")
+    assert masked.scale < 0.4
+    assert quantized.report.outputs[0].sqnr > 25
+    quantized.save(int8)
+    for sample in samples:
+        (wanted,) = run_onnx(onnx.load(int8), sample)
+        (floats,) = run_onnx(onnx.load(file), sample)
+        for source in (read_file(int8), quantized.model):
+            (found,) = run_graph(network_of(source, "net", "onnx").graph, [sample["x"]])
+            np.testing.assert_array_equal(found, wanted)
+        assert np.square(floats).sum() > 100 * np.square(floats - wanted).sum()
+
+
+def test_a_where_of_another_condition_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("IsNaN", ["x"], ["nan"], "nan"),
+        helper.make_node("MatMul", ["x", "w"], ["h"], "h"),
+        helper.make_node("Where", ["nan", "h", "x"], ["y"], "chosen"),
+    ]
+    shape = (6, WIDTH)
+    source = ("x", TensorProto.FLOAT, shape)
+    onnx.save(model(nodes, {"w": SQUARE}, source, shape), tmp_path / "where.onnx")
+    samples = [{"x": RNG.normal(size=shape).astype(np.float32)}]
+    with pytest.raises(BoundaryError, match="values instead of NaN\\n  found:       computed"):
+        tinyai.quantize_file(tmp_path / "where.onnx", samples, whole=True)

@@ -63,11 +63,13 @@ def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
     product = np.float64(a) * np.float64(b)
     addend = np.float64(c)
     total = np.asarray(product + addend)
-    back = total - product
-    error = (product - (total - back)) + (addend - back)
+    with np.errstate(invalid="ignore"):  # of infinities, which are exact
+        back = total - product
+        error = (product - (total - back)) + (addend - back)
     even = (total.view(np.int64) & 1) == 0
     towards = np.where(error > 0, np.inf, -np.inf)
-    total = np.where((error != 0) & even, np.nextafter(total, towards), total)
+    inexact = np.isfinite(total) & (error != 0)
+    total = np.where(inexact & even, np.nextafter(total, towards), total)
     return np.asarray(total.astype(np.float32))
 
 

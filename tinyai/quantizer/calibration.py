@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tinyai.quantizer.float_runner import Observed
 from tinyai.quantizer.observers import Observer, Seen
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
+from tinyai.quantizer.softmax_inputs import telling
 
 SCHEMA = "tinyai.calibration/1"
 _HISTOGRAMS = ("percentile", "mse", "entropy")
@@ -139,21 +140,24 @@ class Calibration:
 class Watch:
     """Reduces the values at each place of a model to the states that a configuration needs."""
 
-    def __init__(self, config: QuantConfig, names: Mapping[int, str], observed: set[int]) -> None:
-        self._observer, self._names, self._observed = Observer(config), names, observed
+    def __init__(self, points: Points, observed: Collection[int]) -> None:
+        at = dict(zip(points.places(), points.points, strict=True))
+        self._observer, self._observed = Observer(points.config), observed
+        self._names = {place: point.name for place, point in at.items()}
+        self._axes = {place: points.softmax_axis(point.expr) for place, point in at.items()}
 
     @classmethod
     def of(cls, points: Points, every: bool) -> Watch:
-        at = dict(zip(points.places(), points.points, strict=True))
-        names = {place: point.name for place, point in at.items()}
-        seen = {place for place, point in at.items() if every or point.observed}
-        return cls(points.config, names, seen)
+        at = zip(points.places(), points.points, strict=True)
+        return cls(points, {place for place, point in at if every or point.observed})
 
     def seen(self, number: int, values: Iterable[tuple[int, Array]]) -> dict[int, Seen]:
         """The states after one sample, by place; ``values`` are pairs of a place and its values.
         Raises ``CalibrationError`` for values that are not finite."""
         found = {}
         for place, value in values:
+            if (axis := self._axes[place]) is not None:
+                value = telling(value, axis)
             if not np.isfinite(value).all():
                 raise CalibrationError(
                     f"float values of layer {self._names[place]!r} at calibration sample {number}",

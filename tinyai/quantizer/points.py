@@ -82,6 +82,18 @@ class Points(Roles):
         """The number of the grid that a value is on, None where it has none here."""
         return next((point.grid for point in self.points if point.expr is expr), None)
 
+    def softmax_axis(self, expr: Expr) -> int | None:
+        """The axis of the softmax that alone reads a value; None of any other value."""
+        readers = self.users[expr]
+        axes = {
+            reader.attrs["axis"] % len(reader.type.shape)
+            for reader in readers
+            if is_call(reader, "softmax", "fast_softmax")
+            and self.roles.get(reader) is Role.FUNCTION
+        }
+        alone = len(readers) == 1 and len(axes) == 1
+        return int(axes.pop()) if alone else None
+
     # --- grids ---
 
     def _points(self) -> list[Point]:

@@ -25,6 +25,7 @@ from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples, reconstructed, reconstructs
 from tinyai.quantizer.report import NoiseSums, OutputRow, PrecisionChoices, QuantReport, output_row
+from tinyai.quantizer.softmax_inputs import telling, with_masks_in_reach
 from tinyai.quantizer.value_functions import ValueFunction, learned, read_by_functions
 from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Expr
@@ -156,7 +157,7 @@ class _Ranges:
                 ends = chosen.low * by.low, chosen.high * by.high
                 self._found[key] = state, configured_grid(*ends, config)
             found[number] = self._found[key][1]
-        return found
+        return with_masks_in_reach(points, found)
 
     def _functions_of(self, points: Points) -> dict[int, ValueFunction]:
         """The function that alone reads a grid's values, where there is one."""
@@ -230,8 +231,7 @@ class _Quantizing:
 
     def _seen_by_kept(self, floats: Observed, points: Points, places: set[int]) -> dict[int, Seen]:
         """The states of the values at places by the samples that were kept."""
-        names = dict(zip(points.places(), (point.name for point in points.points), strict=True))
-        watch, found = Watch(points.config, names, places), dict[int, Seen]()
+        watch, found = Watch(points, places), dict[int, Seen]()
         for number, sample in self.kept.items():
             floats.runner.run(sample)
             found = merged(found, watch.seen(number, floats.values()))
@@ -323,6 +323,8 @@ class _Quantizing:
             floats = (value for place, value in self.floats.values() if place in places)
             pairs = zip(points.points, floats, integers.values(), strict=True)
             for number, (point, value, other) in enumerate(pairs):
+                if (axis := points.softmax_axis(point.expr)) is not None:
+                    value, other = telling(value, axis), telling(other, axis)
                 sums[number] = sums[number].and_sample(value, other, grids[point.grid])
         outputs = (
             output_row(

@@ -13,6 +13,7 @@ from tinyai.quantizer.folding import output_channels, weight_channels
 from tinyai.quantizer.params import Array, configured_grid, quantized_weights, weight_scales
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.roles import Role
+from tinyai.quantizer.softmax_inputs import least_addend
 from tinyai.source import Call, Constant, Expr, Tuple, children, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
@@ -99,7 +100,10 @@ class Written:
         """Of a node of several values, whose first ones may all be constants."""
         if arg in self.points.parts:
             return rebuilt(arg, [self._constant_operand(each, call) for each in children(arg)])
-        return self._constant(self.points.view.constant(arg), call)
+        values = self.points.view.constant(arg)
+        least = least_addend(self.points, call, arg, self.grids)
+        values = values if least is None else np.maximum(values, least)
+        return self._constant(values, call)
 
     def _with_constant_parts(self, parts: Tuple, new: list[Expr]) -> list[Expr]:
         """Parts of a concatenation."""

@@ -11,13 +11,24 @@ from tinyai.frontends.moves import padded, sliced, split, taken
 from tinyai.frontends.onnx import resizing
 from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
-from tinyai.qdq.operands import tuple_of
-from tinyai.source import Expr, require
+from tinyai.qdq.operands import operator_name, tuple_of
+from tinyai.source import Call, Expr, children, require
 
 
 @reads("Identity")
 def _same(site: Site) -> Expr:
     return site.expr(0)
+
+
+@reads("Where")
+def _where(site: Site) -> Expr:
+    """A value where it is a number, as torch guards a softmax: integers are always some."""
+    condition, value = site.expr(0), site.expr(2)
+    site.value(1, "values instead of NaN")
+    is_nan = condition.types[0].dtype == "bool" and children(condition) == (value,)
+    is_nan = is_nan and isinstance(condition, Call) and condition.spelled == "IsNaN"
+    require(is_nan, "condition", operator_name(condition), "IsNaN of the other values")
+    return value
 
 
 @reads("Dropout")

@@ -1,0 +1,73 @@
+"""Values that a softmax alone reads, as far as it tells them apart.
+
+What is far below the largest value of its row has no share, however far that is: a mask adds -1e4
+or -3e38 to what is not to be seen. A range that held these would leave nothing for the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from tinyai.qdq.operands import Grid, is_call
+from tinyai.quantizer.params import Array, configured_grid
+from tinyai.quantizer.points import Points
+from tinyai.source import Expr
+
+# All values of a row that are raised have a share of less than this together: a quarter of a step.
+_SHARE = 2.0**-10
+# A row whose largest value is below this is masked as a whole.
+_MASKED = -5000.0
+
+
+def telling(values: Array, axis: int) -> Array:
+    """Finite ``values`` whose softmax along ``axis`` is the same: what is too far below the largest
+    of its row to have a share is raised to where it still has none."""
+    largest = values.max(axis=axis, keepdims=True)
+    largest = np.where(largest < _MASKED, values.max(), largest)
+    below = math.log(values.shape[axis]) - math.log(_SHARE)
+    return np.asarray(np.maximum(values, (largest - below).astype(values.dtype)))
+
+
+def with_masks_in_reach(points: Points, grids: Mapping[int, Grid]) -> dict[int, Grid]:
+    """The grids, where none of a mask reaches farther than it has to."""
+    found = dict(grids)
+    shared = Counter(point.grid for point in points.points)
+    for point in points.points:
+        at, readers = grids.get(point.grid), points.users[point.expr]
+        if at is None or shared[point.grid] > 1 or None in readers:
+            continue
+        leasts = [least_addend(points, each, point.expr, grids) for each in readers if each]
+        known = [least for least in leasts if least is not None]
+        low, high = _ends(at)
+        if known and len(known) == len(leasts) and low < min(known):
+            config = points.config.of_dtype(at.dtype)
+            found[point.grid] = configured_grid(min(known), max(high, 0.0), config)
+    return found
+
+
+def least_addend(
+    points: Points, addition: Expr, addend: Expr, grids: Mapping[int, Grid]
+) -> float | None:
+    """What takes any other value to the least one of the grid of an addition, whose result a
+    softmax alone reads: less of ``addend`` makes no difference. None of any other operator."""
+    if not is_call(addition, "add") or points.softmax_axis(addition) is None:
+        return None
+    other = next((each for each in addition.args if each is not addend), addend)
+    of_sum, of_other = (
+        None if number is None else grids.get(number)
+        for number in map(points.grid_of, (addition, other))
+    )
+    if of_sum is None:
+        return None
+    least, most = _ends(of_sum)
+    return least - (_ends(of_other)[1] if of_other else most)
+
+
+def _ends(at: Grid) -> tuple[float, float]:
+    limits = np.iinfo(at.dtype)
+    low, high = ((end - at.zero_point) * at.scale for end in (limits.min, limits.max))
+    return low, high

@@ -274,3 +274,43 @@ def test_a_where_of_another_condition_is_refused(tmp_path: Path) -> None:
     samples = [{"x": RNG.normal(size=shape).astype(np.float32)}]
     with pytest.raises(BoundaryError, match="values instead of NaN\\n  found:       computed"):
         tinyai.quantize_file(tmp_path / "where.onnx", samples, whole=True)
+
+
+# --- Operators of norms --------------------------------------------------------------------------
+
+NORMS = {
+    "RMSNormalization": (23, ("g8",), {"epsilon": 1e-3}),
+    "RMSNormalization of two dimensions": (23, ("g48",), {"axis": 1}),
+    "GroupNormalization": (21, ("g4", "b4"), {"num_groups": 2}),
+    "GroupNormalization by groups": (18, ("g2", "b2"), {"num_groups": 2}),
+    "GroupNormalization of one": (21, ("g4", "b4"), {"num_groups": 1, "epsilon": 0.1}),
+    "GroupNormalization of channels": (21, ("g4", "b4"), {"num_groups": 4}),
+    "LpNormalization": (18, (), {"axis": 1}),
+}
+
+
+@pytest.mark.parametrize("case", NORMS)
+def test_norms_are_within_a_step_of_onnx_runtimes(case: str, tmp_path: Path) -> None:
+    opset, inputs, attrs = NORMS[case]
+    shape = (2, 4, WIDTH)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "h"),
+        helper.make_node(case.split()[0], ["h", *inputs], ["y"], "norm", **attrs),
+    ]
+    sizes = {"g8": (8,), "g48": (4, 8), "g4": 4, "b4": 4, "g2": 2, "b2": 2}
+    constants = {n: RNG.normal(0.5, 1, sizes[n]).astype(np.float32) for n in inputs}
+    source = ("x", TensorProto.FLOAT, shape)
+    proto = model(nodes, {**constants, "w": SQUARE}, source, shape, opset)
+    proto.ir_version = 10
+    onnx.save(proto, tmp_path / "norm.onnx")
+    samples = [{"x": RNG.normal(0.5, 1, shape).astype(np.float32)} for _ in range(8)]
+    quantized = tinyai.quantize_file(tmp_path / "norm.onnx", samples)
+    quantized.save(tmp_path / "int8.onnx")
+    assert quantized.report.outputs[0].sqnr > 25
+    (norm,) = (each for each in quantized.report.layers if each.name == "norm")
+    for sample in samples:
+        (wanted,) = run_onnx(onnx.load(tmp_path / "int8.onnx"), sample)
+        for each in (read_file(tmp_path / "int8.onnx"), quantized.model):
+            (found,) = run_graph(network_of(each, "net", "onnx").graph, [sample["x"]])
+            assert np.abs(found - wanted).max() < 1.01 * norm.scale
+            assert (found == wanted).mean() > 0.95

@@ -511,6 +511,24 @@ def spelled_norm(site: Site, x: Value) -> Value:
 
 
 @operator
+def group_norm(site: Site, x: Value) -> Value:
+    """From opset 21 on with numbers for each channel, before with some for each group."""
+    need(x.rank >= 3 and site.opset >= 18 and math.prod(x.shape[2:]) >= 4)
+    groups = site.one(*(n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0))
+    count = x.shape[1] if site.opset >= 21 else groups
+    scale, bias = (site.constant(site.rng.normal(m, 1, count)) for m in (0.5, 0))
+    epsilon = {"epsilon": site.one(1e-6, 0.1)} if site.chance(0.5) else {}
+    return site.call("GroupNormalization", x, scale, bias, num_groups=groups, **epsilon)
+
+
+@operator
+def lp_norm(site: Site, x: Value) -> Value:
+    axis = site.axis(x.rank)
+    need(x.shape[axis] >= 3 and bool(np.abs(x.array).max(axis=axis).min() > 1e-3))
+    return site.call("LpNormalization", x, axis=axis, p=2)
+
+
+@operator
 def instance_norm(site: Site, x: Value) -> Value:
     need(x.rank >= 3 and math.prod(x.shape[2:]) >= 4)
     count = x.shape[1]

@@ -50,6 +50,8 @@ _KEPT = {"AveragePool", "Concat", "Gemm"}
 # The first opset whose rule counts axes below 0 from the end, as ONNX Runtime does in every opset:
 # earlier rules ignore them.
 _COUNT_AXES = {"Squeeze": 11, "Unsqueeze": 11}
+# Operators without a rule, and one whose results have the same type.
+_ALIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,8 @@ def _has_axis_from_the_end(node: Any) -> bool:
 
 
 def _understand(node: Any) -> None:
+    if not node.domain:
+        node.op_type = _ALIKE.get(node.op_type, node.op_type)
     attributes = {a.name: a for a in node.attribute}
     # Inference of onnx 1.18 keeps a last window that begins behind the data, and forgets sizes.
     ceil = "ceil_mode" in attributes and attributes["ceil_mode"].i

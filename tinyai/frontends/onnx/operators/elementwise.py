@@ -193,46 +193,66 @@ def softmax(site: Site, value: Expr, operator: str, opset: int) -> Expr:
     return site.reshaped(site.call(operator, flat, of=flat.type, axis=1), sizes)
 
 
-@reads("LayerNormalization")
+@reads("LayerNormalization", "RMSNormalization")
 def _layer_norm(site: Site) -> Expr:
     """Of all dimensions from the axis on, together."""
-    value = site.expr(0)
-    sizes = fixed_sizes(value)
+    sizes = fixed_sizes(site.expr(0))
     axis = _axis(site, len(sizes))
     others = [name for name in site.node.output[1:] if name]
     require(not others, "results", f"also {', '.join(others)}", "the normalized values alone")
     stash = dtype_of(int(site.attr("stash_type")))
     require(stash == "float32", "stash_type", stash, "float32")
-    kept, normed = sizes[:axis], sizes[axis:]
     gamma = site.real(1, "scale")
     beta = site.real(2, "bias") if site.has(2) else np.zeros(())
     try:
-        spread = [np.broadcast_to(each, normed).reshape(-1) for each in (gamma, beta)]
+        numbers = [np.broadcast_to(each, sizes[axis:]).reshape(-1) for each in (gamma, beta)]
     except ValueError:
-        site.refuse(f"scale {gamma.shape}, bias {beta.shape}", f"shapes that broadcast to {normed}")
-    numbers = (constant(each, "float32") for each in spread)
-    flat = site.reshaped(value, (*kept, math.prod(normed)))
-    attrs = {"axis": axis, "epsilon": float(site.attr("epsilon"))}
-    made = site.call("layer_norm", flat, *numbers, of=flat.type, **attrs)
-    return site.reshaped(made, sizes)
+        whole = f"shapes that broadcast to {sizes[axis:]}"
+        site.refuse(f"scale {gamma.shape}, bias {beta.shape}", whole)
+    operator = "layer_norm" if site.node.op_type == "LayerNormalization" else "rms_norm"
+    return _normed(site, operator, (*sizes[:axis], math.prod(sizes[axis:])), *numbers)
 
 
-@reads("InstanceNormalization")
-def _instance_norm(site: Site) -> Expr:
-    """Of all places of a channel together."""
-    value = site.expr(0)
-    sizes = fixed_sizes(value)
+@reads("InstanceNormalization", "GroupNormalization")
+def _group_norm(site: Site) -> Expr:
+    """Of all places of a channel, or of a group of channels, together."""
+    sizes = fixed_sizes(site.expr(0))
     require(len(sizes) >= 3, "rank of the input", len(sizes), "at least 3")
-    numbers = [site.real(place, what) for place, what in ((1, "scale"), (2, "B"))]
-    for each in numbers:
-        require(each.shape == sizes[1:2], "numbers of channels", each.shape, sizes[1:2])
-    flat = site.reshaped(value, (*sizes[:2], math.prod(sizes[2:])))
-    made = site.call(
-        "layer_norm",
-        flat,
-        *(constant(each.reshape(-1, 1), "float32") for each in numbers),
-        of=flat.type,
-        axis=2,
-        epsilon=float(site.attr("epsilon")),
-    )
-    return site.reshaped(made, sizes)
+    batch, channels = sizes[:2]
+    groups = int(site.attr("num_groups", channels))
+    require(groups > 0 and channels % groups == 0, "groups", groups, f"a part of {channels}")
+    if site.node.op_type == "GroupNormalization":
+        stash = dtype_of(int(site.attr("stash_type", 1)))
+        require(stash == "float32", "stash_type", stash, "float32")
+    apart, places = channels // groups, math.prod(sizes[2:])
+    numbers = []
+    for place, what in ((1, "scale"), (2, "bias")):
+        known = site.real(place, what)
+        # Before opset 21 a GroupNormalization had one for each group.
+        fits = known.shape in ((channels,), (groups,))
+        require(fits, "numbers of channels", known.shape, f"({channels},)")
+        each = np.repeat(known, channels // len(known)).reshape(groups, apart, 1)
+        numbers.append(np.broadcast_to(each, (groups, apart, places)).reshape(groups, -1))
+    if apart == 1:
+        numbers = [each[:, :1] for each in numbers]
+    return _normed(site, "layer_norm", (batch, groups, apart * places), *numbers)
+
+
+@reads("LpNormalization")
+def _lp_norm(site: Site) -> Expr:
+    """Divided by the root of the sum of squares, which is an RMS norm but for a factor."""
+    value, power = site.expr(0), int(site.attr("p"))
+    require(power == 2, "p", power, 2)
+    sizes = fixed_sizes(value)
+    axis = _axis(site, len(sizes))
+    numbers = constant(1 / np.sqrt(sizes[axis]), "float32"), constant(0, "float32")
+    return site.call("rms_norm", value, *numbers, of=value.type, axis=axis, epsilon=0.0)
+
+
+def _normed(site: Site, operator: str, flat: tuple[int, ...], gamma: Array, beta: Array) -> Expr:
+    """A norm along the last dimension of the first operand in the shape ``flat``."""
+    value = site.reshaped(site.expr(0), flat)
+    numbers = (constant(each, "float32") for each in (gamma, beta))
+    attrs = {"axis": len(flat) - 1, "epsilon": float(site.attr("epsilon"))}
+    made = site.call(operator, value, *numbers, of=value.type, **attrs)
+    return site.reshaped(made, fixed_sizes(site.expr(0)))

@@ -401,8 +401,10 @@ def arithmetic(site: Site, x: Value) -> Value:
         case "constant":
             other = site.constant(site.rng.uniform(0.2, 2, shape))
         case _:
-            need(op != "Div")
             other = site.floats(x.shape if site.chance(0.6) else shape)
+            if op == "Div":  # by nothing near 0
+                need(site.opset >= 13)
+                other = site.call("Max", other, site.constant(np.full((), 0.5)))
     return site.call(op, *((x, other) if op == "Div" or site.chance(0.5) else (other, x)))
 
 

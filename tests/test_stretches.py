@@ -39,8 +39,10 @@ DTYPES: dict[str, Sequence[str]] = {
 # be seen some times.
 FUNCTIONS = {"abs", "erf", "exp", "log", "log_softmax", "negative", "rsqrt", "sqrt"}
 REFUSED = {
-    "tflite": FUNCTIONS | {"layer_norm", "rms_norm", "sum"},
-    "onnx": {"log_softmax"},
+    "tflite": FUNCTIONS | {"layer_norm", "rms_norm", "sum", "l2"},
+    "onnx": {"log_softmax", "l2"},
+    "torch": {"l2"},
+    "upward": {"l2"},
 }
 LEAST = 3
 

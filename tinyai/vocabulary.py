@@ -43,6 +43,7 @@ FLOATS: Mapping[str, Signature] = MappingProxyType(
         "adaptive_max_pool1d": Signature.of("data", "output_size layout"),
         "adaptive_avg_pool1d": Signature.of("data", "output_size layout"),
         "broadcast_to_like": Signature.of("data like"),
+        "l2": Signature.of("data", "axis keepdims exclude"),
     }
 )
 

@@ -20,10 +20,11 @@ from tinyai.codegen.placed import Storage, Subview
 from tinyai.codegen.schedules import with_schedules
 from tinyai.codegen.shapes.schedule import Schedule, Tile
 from tinyai.errors import GraphError
-from tinyai.ir import Builder, DType, Graph, Type, print_graph, verify
+from tinyai.ir import Builder, DType, Graph, Type, operand_tensors, print_graph, verify
 from tinyai.ops import Concatenate, Conv2d, Elementwise, Reshape, Transpose
 from tinyai.ops.steps import Relu
 from tinyai.ops.window import Window
+from tinyai.passes import optimize
 from tinyai.target import Target
 from tinyai.traits import Border
 
@@ -142,6 +143,21 @@ def test_an_image_gets_the_border_that_windows_read() -> None:
 def test_an_image_without_a_use_for_a_border_has_none(graph: Graph) -> None:
     lowered = scheduled(graph)
     assert decisions(with_borders(lowered)) == decisions(lowered)
+
+
+def test_an_image_that_is_added_to_sums_of_windows_needs_no_border_of_theirs() -> None:
+    """It had one, which may be no value of its type."""
+    net = network()
+    image = net.conv(net.builder.input(IMAGE), 16, 1, "first")
+    other = net.conv(image, 16, 1, "second")
+    total = net.residual(net.conv(other, 16, 3, "third"), image)
+    wide = net.conv(total, 512, 1, "wide")  # of which the arena has to hold more
+    graph = optimize(net.builder.graph([net.conv(wide, 16, 1, "last")]))
+    (reader,) = (node for node in graph.nodes if image in operand_tensors(node.epilogue))
+    assert isinstance(reader.op, Conv2d)
+    bordered = with_borders(scheduled(graph)).storage
+    assert other in bordered
+    assert image not in bordered
 
 
 @pytest.mark.parametrize("channels", [3, 20])

@@ -312,6 +312,7 @@ MEANING: dict[str, Meaning] = {
     **dict.fromkeys(("global_avg_pool2d", "adaptive_avg_pool1d"), _whole(np.mean)),
     "mean": _reduction(np.mean),
     "sum": _reduction(np.sum),
+    "l2": _reduction(lambda data, **axes: np.sqrt(np.sum(data**2, **axes))),
     "max": _reduction(np.max),
     "min": _reduction(np.min),
     "concatenate": lambda attrs, parts: np.concatenate(parts, axis=attrs["axis"]),

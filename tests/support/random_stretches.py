@@ -552,7 +552,7 @@ def layer_norm(site: Site, x: Value) -> Value:
 
 @operator("reduction")
 def reduction(site: Site, x: Value) -> Value:
-    op = site.one("mean", "mean", "sum", "max", "min")
+    op = "l2" if site.chance(0.05) else site.one("mean", "mean", "sum", "max", "min")
     axes = site.rng.permutation(x.rank)[: site.one(1, 1, 2)]
     axis = tuple(int(a) - x.rank * site.chance(0.5) for a in axes)
     named = axis[0] if len(axis) == 1 and site.chance(0.5) else axis

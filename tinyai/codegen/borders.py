@@ -52,7 +52,8 @@ def _wanted(graph: Lowered) -> dict[str, Storage]:
     wanted = {}
     for node in graph.nodes:
         name, readers = node.output, graph.readers[node.output]
-        border = _widest(readers) if name not in graph.outputs else None
+        over_edges = [reader for reader in readers if reader.inputs[0] == name]
+        border = _widest(over_edges) if name not in graph.outputs else None
         if border:
             stored = Storage(graph.type(name), border)
             trial = graph.with_storage({name: stored})

@@ -19,6 +19,8 @@ from tinyai.source import Call, Constant, Expr, children, post_order, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
 
+# A length below this is none of a quantized value.
+_TINY = 1e-6
 # Where the functions of a file are asked what they are.
 _POINTS = np.array([0.25, 0.5, 1, 2, 3, 5], np.float32)
 
@@ -60,7 +62,7 @@ def norms_in(root: Expr) -> Norms:
             users[child].append(expr)
     found: dict[Expr, Norm] = {}
     for expr in order:
-        for norm in (_normalized(expr), _folded_form(expr)):
+        for norm in (_normalized(expr), _folded_form(expr), _of_unit_length(expr)):
             if norm is not None:
                 last, norm = _with_numbers(expr, norm, users)
                 if all(norm.inside.issuperset(users[each]) for each in norm.inside - {last}):
@@ -133,11 +135,35 @@ def _scaled_inverse_root(factor: Expr) -> tuple[Norm | None, Array]:
     return _inverse_root(factor), np.ones((), np.float32)
 
 
+def _of_unit_length(expr: Expr) -> Norm | None:
+    """What is divided by the root of the sum of its squares, which is bounded by next to nothing:
+    an RMS norm but for a factor."""
+    if not is_call(expr, "divide"):
+        return None
+    data, root = expr.args
+    inside: set[Expr] = {expr}
+    while is_call(root, "broadcast_to", "clip", "maximum"):
+        least = root.attrs["low"] if is_call(root, "clip") else None
+        if is_call(root, "maximum"):
+            least = _number(root.args[1])
+        if not is_call(root, "broadcast_to") and (least is None or not 0 <= least <= _TINY):
+            return None
+        inside.add(root)
+        root = root.args[0]
+    if not is_call(root, "l2") or not _alike(root["data"], data):
+        return None
+    axis = _axis_of(root)
+    if axis is None:
+        return None
+    gamma = np.array(1 / math.sqrt(data.type.shape[axis] or 1), np.float32)
+    return Norm("rms_norm", data, axis, 0.0, frozenset({*inside, root}), gamma)
+
+
 def _with_numbers(
     last: Expr, norm: Norm, users: Mapping[Expr, Sequence[Expr]]
 ) -> tuple[Expr, Norm]:
     """A norm and the product, then the sum, with constants that alone read it; its new end."""
-    if norm.beta.any():
+    if norm.beta.any() or norm.gamma.size != 1:
         return last, norm
     for op in ("multiply", "add"):
         (user, *others) = users[last] or [last]
@@ -146,7 +172,10 @@ def _with_numbers(
         if others or number is None or user.type.shape != norm.data.type.shape:
             continue
         last, norm = user, replace(norm, inside=norm.inside | {user})
-        norm = replace(norm, gamma=number) if op == "multiply" else replace(norm, beta=number)
+        if op == "multiply":
+            norm = replace(norm, gamma=norm.gamma * number)
+        else:
+            norm = replace(norm, beta=number)
     return last, norm
 
 
@@ -208,11 +237,11 @@ def _is(function: Call, values: Array) -> bool:
     return found.shape == values.shape and bool(np.allclose(found, values, rtol=1e-6, atol=0))
 
 
-def _axis_of(mean: Call) -> int | None:
-    """The one axis of a mean that keeps it; None of any other."""
-    shape, axes = mean["data"].type.shape, mean.attrs["axis"]
+def _axis_of(reduction: Call) -> int | None:
+    """The one axis of a reduction that keeps it; None of any other."""
+    shape, axes = reduction["data"].type.shape, reduction.attrs["axis"]
     axes = (axes,) if isinstance(axes, int) else tuple(axes or ())
-    kept = mean.attrs["keepdims"] and not mean.attrs["exclude"]
+    kept = reduction.attrs["keepdims"] and not reduction.attrs["exclude"]
     known = all(size is not None for size in shape)
     return axes[0] % len(shape) if kept and known and len(axes) == 1 else None
 

@@ -472,7 +472,7 @@ WRITTEN: dict[str, Write] = {
     "avg_pool2d": _images("AveragePool")(_window),
     "global_max_pool2d": _images("GlobalMaxPool")(lambda call: {}),
     "global_avg_pool2d": _images("GlobalAveragePool")(lambda call: {}),
-    **{name: _reduction(f"Reduce{name.title()}") for name in ("sum", "mean", "max", "min")},
+    **{name: _reduction(f"Reduce{name.title()}") for name in ("sum", "mean", "max", "min", "l2")},
     "cast": lambda w, call, data: w.add("Cast", data, to=_element(call.type.dtype)),
     "reshape": _to_shape("Reshape"),
     "broadcast_to": _to_shape("Expand"),

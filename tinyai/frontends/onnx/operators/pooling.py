@@ -73,7 +73,7 @@ def of_whole_images(site: Site, data: Expr, name: str, *, channels_last: bool = 
     return site.call(operator, data, of=of, axis=inside, keepdims=True, exclude=False)
 
 
-@reads("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
+@reads("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2")
 def _reduction(site: Site) -> Expr:
     data = site.expr(0)
     sizes = fixed_sizes(data)

@@ -256,6 +256,13 @@ def window(site: Site, size: Sequence[int], *, dilated: bool = True) -> dict[str
         attrs["pads"] = [int(site.rng.integers(0, k)) for k in kernel * 2]
     elif how != "none":
         attrs["auto_pad"] = how
+    # Of a window that is wider than all, ONNX Runtime has a result, and TVM fails.
+    pads, dilations = (
+        attrs.get("pads", [0] * 2 * len(size)),
+        attrs.get("dilations", [1] * len(size)),
+    )
+    for n, (k, d) in enumerate(zip(kernel, dilations, strict=True)):
+        need((k - 1) * d < size[n] + pads[n] + pads[n + len(size)])
     return attrs
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -130,6 +130,16 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """A microkernel of the products of ``rows`` rows and all columns, both of int16 in pairs. The
+    pairs of columns stand side by side; their number is a multiple of ``columns``."""
+
+    columns: int
+    write: Callable[[Epilogue], str]
+    rows: ClassVar[int] = 4
+
+
+@dataclass(frozen=True)
 class Microkernels:
     """The microkernels of one instruction set. Each writer puts one into the file and returns its
     name in C.
@@ -149,6 +159,8 @@ class Microkernels:
       squares of so many elements a ``side``, of ``size`` bytes each. A look-up reads the results of
       bytes in a table (``vectors.table_bytes``). A dot takes a number of patches of int16, which
       meet int8 weights, to sums in int32, or in int64.
+    - ``pairs``: of two matrices of int16 that are computed at run time; None where compilers make
+      the dot products.
     - ``base``: another set's microkernels, which serve all but tiles, and layers of fewer
       ``outputs`` than tiles are worth their while for.
     """
@@ -168,6 +180,7 @@ class Microkernels:
     own: OwnWeights | None = None
     lookup: Callable[[Epilogue], str] | None = None
     dot: Callable[[Epilogue, int, bool], str] | None = None
+    pairs: Pairs | None = None
     base: Microkernels | None = None
     outputs: int = 1
 

@@ -6,9 +6,10 @@ import functools
 from dataclasses import dataclass
 
 from tinyai.codegen.c import less
-from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, If, nest
+from tinyai.codegen.ctree import Assign, CallStatement, Code, Comment, Declare, For, If, let, nest
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
+from tinyai.codegen.isa.microkernels import Microkernels, Pairs
 from tinyai.codegen.isa.vectors import Vectors, write_lanes
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared, result_at_strides, written
 from tinyai.codegen.placed import stored_index
@@ -93,12 +94,6 @@ class WidenedMatmul(Prepared):
 
         other = f"in1[i0 * {other_image} + i2 * {k}"
         filled = For("i2", 0, columns, widened(f"other[i2 * {full}", other, op.other_zero_point))
-        at = stored_index(graph.stored(node.output), axes)
-        chain = StepChain(DType.INT32, node.epilogue)
-        lanes: Code = None
-        if self.vectors:
-            lanes = write_lanes(self.vectors, epilogue, chain, "i2", at, axes)
-        steps = lanes or nest(axes[2:], epilogue.write("acc[i2]", DType.INT32, axes))
         return [
             Declare("int16_t *const", "other", "(int16_t *)scratch"),
             Declare("int16_t *const", "row", f"other + {columns * full}"),
@@ -117,13 +112,121 @@ class WidenedMatmul(Prepared):
                         ),
                         Assign("acc[i2]", "total"),
                     ),
-                    steps,
+                    _steps_of_a_row(graph, node, epilogue, axes, self.vectors),
                 ),
             ),
         ]
 
 
+@dataclass(frozen=True)
+class PairedMatmul(Prepared):
+    """Both matrices as pairs of int16, less their zero points, in the working memory: the other one
+    whole, its columns side by side, of the first some rows at a time. A microkernel makes the sums
+    of these rows, and each row of sums takes the steps, in lanes where there are vectors."""
+
+    micro: Microkernels
+
+    @classmethod
+    def of(cls, graph: Lowered, node: Node, micro: Microkernels) -> PairedMatmul:
+        return cls(node, micro)
+
+    def scratch(self, graph: Lowered) -> int:
+        pairs, wide = self._sizes(graph)
+        words = 2 * pairs * (wide + Pairs.rows)
+        return words * DType.INT16.bytes + Pairs.rows * wide * DType.INT32.bytes
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        return result_at_strides(graph, self.node, name)
+
+    def _sizes(self, graph: Lowered) -> tuple[int, int]:
+        """The pairs of a row, and the columns with those that fill up."""
+        assert self.micro.pairs is not None
+        _, columns, k = graph.type(self.node.inputs[1]).shape
+        return -(-k // 2), -(-columns // self.micro.pairs.columns) * self.micro.pairs.columns
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        op, node, (pairs, wide) = self.node.op, self.node, self._sizes(graph)
+        assert isinstance(op, BatchMatmul)
+        assert self.micro.pairs is not None
+        (batches, rows, k), (others, columns, _) = (of.shape for of in graph.types(node.inputs))
+        image, other_image = rows * k * (batches > 1), columns * k * (others > 1)
+        axes = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(graph.type(node.output).shape)]
+        other = _paired(
+            "other", "i2", 2 * wide, f"in1[i0 * {other_image} + i2 * {k}", k, op.other_zero_point
+        )
+        row = _paired("row", f"r * {pairs}", 2, f"in0[i0 * {image} + i1 * {k}", k, op.zero_point)
+        filled = For("i2", 0, columns, other)
+        return [
+            Declare("int16_t *const", "other", "(int16_t *)scratch"),
+            Declare("int16_t *const", "row", f"other + {2 * pairs * wide}"),
+            Declare(
+                "int32_t *const", "sums", f"(int32_t *)(void *)(row + {2 * pairs * Pairs.rows})"
+            ),
+            # Columns that fill up: nothing of theirs is stored.
+            For("i", 0, 2 * pairs * wide, Assign("other[i]", 0)) if wide > columns else None,
+            nest(
+                axes[:1],
+                filled if others > 1 else If("i0 == 0", filled),
+                For(
+                    *("q", 0, rows),
+                    let("end", f"{rows} - q < {Pairs.rows} ? {rows} : q + {Pairs.rows}"),
+                    Comment("After the last row, the last one again."),
+                    For(
+                        *("r", 0, Pairs.rows),
+                        let("i1", f"q + r < {rows} ? q + r : {rows - 1}"),
+                        row,
+                    ),
+                    CallStatement(
+                        self.micro.pairs.write(epilogue), "row", "other", pairs, wide, "sums"
+                    ),
+                    For(
+                        *("i1", "q", "end"),
+                        Declare("const int32_t *const", "acc", f"sums + (i1 - q) * {wide}"),
+                        _steps_of_a_row(graph, node, epilogue, axes, self.micro.vectors),
+                    ),
+                    step=Pairs.rows,
+                ),
+            ),
+        ]
+
+
+def _paired(to: str, place: str, step: int, value: str, k: int, zero_point: int) -> Code:
+    """The k values of a row as int16, in pairs that are ``step`` apart, the first one at the pair
+    ``place``. An odd one is filled up with 0."""
+
+    def word(pair: str | int, half: int, at: str | int | None) -> Assign:
+        number = 0 if at is None else f"(int16_t)({value} + {at}]{less(zero_point)})"
+        return Assign(f"{to}[2 * ({place}) + {pair} * {step} + {half}]", number)
+
+    return [
+        For("p", 0, k // 2, word("p", 0, "2 * p"), word("p", 1, "2 * p + 1")),
+        [word(k // 2, 0, k - 1), word(k // 2, 1, None)] if k % 2 else None,
+    ]
+
+
+def _steps_of_a_row(
+    graph: Lowered, node: Node, epilogue: Epilogue, axes: list[Axis], vectors: Vectors | None
+) -> Code:
+    """The steps on a row of sums, ``acc``: in lanes, or one sum after the other."""
+    at = stored_index(graph.stored(node.output), axes)
+    chain = StepChain(DType.INT32, node.epilogue)
+    lanes: Code = None
+    if vectors:
+        lanes = write_lanes(vectors, epilogue, chain, "i2", at, axes)
+    return lanes or nest(axes[2:], epilogue.write("acc[i2]", DType.INT32, axes))
+
+
 KERNELS = (
+    *(
+        Kernel(
+            name=f"batch_matmul_pairs_{micro.name}",
+            op=BatchMatmul,
+            isa=micro.name,
+            prepare=functools.partial(PairedMatmul.of, micro=micro),
+        )
+        for micro in MICROKERNELS
+        if micro.pairs
+    ),
     *(
         Kernel(
             name=f"batch_matmul_widened_{micro.name}",
@@ -132,7 +235,7 @@ KERNELS = (
             prepare=functools.partial(WidenedMatmul.of, vectors=micro.vectors),
         )
         for micro in MICROKERNELS
-        if micro.base is None
+        if micro.base is None and micro.pairs is None
     ),
     Kernel(
         name="batch_matmul_scalar",

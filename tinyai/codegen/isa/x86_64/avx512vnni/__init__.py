@@ -15,6 +15,7 @@ from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER
 from tinyai.codegen.isa.x86_64.avx512vnni.tile import tile
 from tinyai.codegen.isa.x86_64.avx512vnni.vectors import Vectors512
 from tinyai.codegen.isa.x86_64.dot import dot
+from tinyai.codegen.isa.x86_64.pairs import pairs
 from tinyai.codegen.isa.x86_64.transpose import transpose
 
 NAME = "avx512vnni"
@@ -44,6 +45,7 @@ MICROKERNELS = Microkernels(
     transpose=functools.partial(transpose, isa=NAME),
     lookup=lookup,
     dot=functools.partial(dot, by=NAME),
+    pairs=pairs(NAME, 512),
 )
 SET = InstructionSet(
     alone=VARIANT,

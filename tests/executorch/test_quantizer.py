@@ -325,3 +325,52 @@ def test_ranges_and_values_are_chosen_as_by_the_quantizer_of_files() -> None:
     made = dict.fromkeys((node.args[1], node.args[2]) for node in pairs)
     for ours, wanted in zip(made, two_quantizers.GRIDS, strict=True):
         assert ours == (pytest.approx(wanted[0], rel=1e-5), wanted[1])
+
+
+class Attention(nn.Module):
+    """Of each place to those before it."""
+
+    def __init__(self, hidden: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])
+        for parameter in self.parameters():
+            parameter.data *= 2.5
+        self.register_buffer("mask", torch.full((6, 6), hidden).triu(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (layer(x) for layer in self.layers)
+        scores = query @ key.transpose(1, 2) + self.mask
+        return scores.softmax(-1) @ value
+
+
+def attention(hidden: float) -> tuple[Attention, list[tuple[Tensor]]]:
+    torch.manual_seed(0)
+    return Attention(hidden).eval(), [(torch.randn(2, 6, 8),) for _ in range(12)]
+
+
+def ratio(module: nn.Module, made: nn.Module, samples: list[tuple[Tensor]]) -> float:
+    """Of signal to noise."""
+    wanted = [module(*sample) for sample in samples]
+    noise = sum(
+        (each - made(*sample)).square().sum() for each, sample in zip(wanted, samples, strict=True)
+    )
+    return float(sum(each.square().sum() for each in wanted) / noise)
+
+
+@pytest.mark.parametrize("hidden", [-1e4, float(torch.finfo(torch.float32).min), -torch.inf])
+@pytest.mark.parametrize("options", [{}, {"observer": "minmax"}, {"symmetric": True}])
+def test_a_mask_takes_no_bits_of_what_is_seen(hidden: float, options: dict[str, object]) -> None:
+    module, samples = attention(hidden)
+    made = quantized(module, samples, quantizer(**options))
+    assert ratio(module, made.module(), samples) > 200
+    assert not in_float(made.graph)
+
+
+def test_a_mask_is_trained_with() -> None:
+    module, samples = attention(-1e9)
+    exported = torch.export.export(module, samples[0]).module()
+    prepared = prepare_qat_pt2e(exported, quantizer(is_qat=True))
+    for sample in samples:
+        prepared(*sample).square().sum().backward()
+    # Ranges are moving averages of few samples.
+    assert ratio(module, convert_pt2e(prepared), samples) > 8

@@ -26,10 +26,20 @@ _MASKED = -5000.0
 def telling(values: Array, axis: int) -> Array:
     """Finite ``values`` whose softmax along ``axis`` is the same: what is too far below the largest
     of its row to have a share is raised to where it still has none."""
+    return np.asarray(np.maximum(values, least_telling(values, axis)))
+
+
+def least_telling(values: Array, axis: int) -> Array:
+    """What ``telling`` raises the values of each row to."""
     largest = values.max(axis=axis, keepdims=True)
     largest = np.where(largest < _MASKED, values.max(), largest)
     below = math.log(values.shape[axis]) - math.log(_SHARE)
-    return np.asarray(np.maximum(values, (largest - below).astype(values.dtype)))
+    return np.asarray(largest - below, values.dtype)
+
+
+def has_mask(values: Array) -> bool:
+    """Whether some of the numbers that are added to what a softmax reads are a mask."""
+    return bool((values < _MASKED).any())
 
 
 def with_masks_in_reach(points: Points, grids: Mapping[int, Grid]) -> dict[int, Grid]:

@@ -39,15 +39,18 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.executorch.exported import PICKING, Exported
 from tinyai.qdq import FloatOperator
-from tinyai.qdq.operands import is_call
+from tinyai.qdq.operands import Grid, is_call
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.roles import Role
+from tinyai.quantizer.softmax_inputs import has_mask, least_telling
 from tinyai.source import Call, Expr, Refusal
 
 Edge: TypeAlias = "tuple[Node, Node]"
 # Of weights too: the smallest scale. Sums of a dead channel keep a multiplier that way.
 SMALLEST_SCALE = 2**-12
+# The grid of a mask: far enough below all other values, which their sum's grid cuts off.
+MASK = Grid("int8", 0.25, 127)
 OBSERVERS = {"histogram": HistogramObserver, "minmax": MinMaxObserver}
 
 
@@ -315,8 +318,11 @@ class _Annotations:
                 return None
             return _weight_spec(config.weight, self.reading.output_channels(call))
         # A constant operand of a sum or product of values is quantized as these are.
-        number = below.meta["val"].numel() == 1
-        return config.input_activation if role is Role.RULE and not number else None
+        if role is not Role.RULE or below.meta["val"].numel() == 1:
+            return None
+        of_softmax = self.points.softmax_axis(self.reading(node)) is not None
+        is_mask = of_softmax and has_mask(self.points.view.constant(self.reading(below)))
+        return _fixed(config.input_activation, MASK) if is_mask else config.input_activation
 
     def _shared(self, value: Node, place: Edge | Node) -> Any:
         """The grid of a value: one for all places that hold it, and for values that share it."""
@@ -326,21 +332,56 @@ class _Annotations:
         self._roots[grid] = place
         config = self.configs[value] or self._config_of_reader(value)
         spec, fixed = config.output_activation, self.points.fixed.get(grid)
+        axis = self.points.softmax_axis(self._by_node[value].expr)
+        if axis is not None:
+            telling = _Telling(spec.observer_or_fake_quant_ctr, axis)
+            return replace(spec, observer_or_fake_quant_ctr=telling)
         if fixed is None or spec.qscheme is torch.per_tensor_symmetric:
             return spec
-        return FixedQParamsQuantizationSpec(
-            dtype=spec.dtype,
-            scale=fixed.scale,
-            zero_point=fixed.zero_point,
-            quant_min=spec.quant_min,
-            quant_max=spec.quant_max,
-            qscheme=spec.qscheme,
-        )
+        return _fixed(spec, fixed)
 
     def _config_of_reader(self, value: Node) -> QuantizationConfig:
         """An input has no module: the first operator that reads it as integers says how."""
         readers = (self.configs[user] for user in value.users if user in self._roles)
         return next(config for config in readers if config is not None)
+
+
+def _fixed(spec: QuantizationSpec, at: Grid) -> FixedQParamsQuantizationSpec:
+    return FixedQParamsQuantizationSpec(
+        dtype=spec.dtype,
+        scale=at.scale,
+        zero_point=at.zero_point,
+        quant_min=spec.quant_min,
+        quant_max=spec.quant_max,
+        qscheme=spec.qscheme,
+    )
+
+
+@dataclass(frozen=True)
+class _Telling:
+    """What makes an observer, of a softmax's input as far as it tells values apart; torchao asks
+    ``with_args`` for another maker, and for its name whether scales are those of channels."""
+
+    maker: Any
+    axis: int
+
+    @property
+    def __name__(self) -> str:
+        return type(self).__qualname__
+
+    def with_args(self, **args: Any) -> _Telling:
+        return replace(self, maker=self.maker.with_args(**args))
+
+    def __call__(self, **args: Any) -> torch.nn.Module:
+        observer: torch.nn.Module = self.maker(**args)
+        observer.register_forward_pre_hook(functools.partial(_raised, self.axis))
+        return observer
+
+
+def _raised(axis: int, _: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> Any:
+    value, *others = args
+    least = least_telling(value.detach().cpu().numpy(), axis)
+    return torch.maximum(value, torch.from_numpy(least).to(value.device)), *others
 
 
 def _weight_spec(spec: QuantizationSpec, axis: int | None) -> QuantizationSpec:

@@ -151,6 +151,7 @@ APART = {
     + ROOT
     + "y = Div d r",
     "a sum of squares that is bounded": "l = ReduceL2 x; c = Clip l one; y = Div x c",
+    "a sum of squares that is bounded above": "l = ReduceL2 x; c = Clip l tiny one; y = Div x c",
     "a product with a root": "s = Mul x x; " + ROOT + "y = Mul x r",
 }
 

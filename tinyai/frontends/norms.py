@@ -19,10 +19,10 @@ from tinyai.source import Call, Constant, Expr, children, post_order, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
 
-# A length below this is none of a quantized value.
-_TINY = 1e-6
+# A length below the one is none of a quantized value, and above the other none of float32.
+_TINY, _HUGE = 1e-6, 3e38
 # Where the functions of a file are asked what they are.
-_POINTS = np.array([0.25, 0.5, 1, 2, 3, 5], np.float32)
+_POINTS = np.array([-3, -0.5, 0.25, 0.5, 1, 2, 3, 5], np.float32)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _folded_form(expr: Expr) -> Norm | None:
             of = _centered(of, of.data) if of is not None else None
             if of is None or mean is None or of.op != "layer_norm" or of.data is not data:
                 continue
-            if _is_mean(mean, data, of.axis):
+            if _is_mean(mean, data, of.axis) and expr.type.shape == data.type.shape:
                 inside = of.inside | {expr, product, rest, shift, factor, mean}
                 return replace(of, inside=inside, gamma=gamma, beta=beta.value)
     return None
@@ -142,14 +142,9 @@ def _of_unit_length(expr: Expr) -> Norm | None:
         return None
     data, root = expr.args
     inside: set[Expr] = {expr}
-    while is_call(root, "broadcast_to", "clip", "maximum"):
-        least = root.attrs["low"] if is_call(root, "clip") else None
-        if is_call(root, "maximum"):
-            least = _number(root.args[1])
-        if not is_call(root, "broadcast_to") and (least is None or not 0 <= least <= _TINY):
-            return None
+    while (below := _below_a_bound(root)) is not None:
         inside.add(root)
-        root = root.args[0]
+        root = below
     if not is_call(root, "l2") or not _alike(root["data"], data):
         return None
     axis = _axis_of(root)
@@ -157,6 +152,18 @@ def _of_unit_length(expr: Expr) -> Norm | None:
         return None
     gamma = np.array(1 / math.sqrt(data.type.shape[axis] or 1), np.float32)
     return Norm("rms_norm", data, axis, 0.0, frozenset({*inside, root}), gamma)
+
+
+def _below_a_bound(root: Expr) -> Expr | None:
+    """The length that is spread, or bounded where no length is."""
+    if is_call(root, "broadcast_to"):
+        return root["data"]
+    if is_call(root, "clip") and 0 <= root.attrs["low"] <= _TINY and root.attrs["high"] >= _HUGE:
+        return root["data"]
+    for length, bound in _both_ways(root, "maximum"):
+        if (least := _number(bound)) is not None and 0 <= least <= _TINY:
+            return length
+    return None
 
 
 def _with_numbers(
@@ -216,7 +223,7 @@ def _root_of_mean(root: Expr, mean: Expr) -> Norm | None:
         return None
     squares = mean["data"]
     data, axis = _rooted(squares), _axis_of(mean)
-    if data is None or axis is None:
+    if data is None or axis is None or data.type.dtype != "float32":
         return None
     return Norm("rms_norm", data, axis, epsilon, frozenset({*inside, mean, squares}))
 

@@ -199,12 +199,12 @@ def _inverse_root(expr: Expr) -> Norm | None:
     """An RMS norm of that of which this is the inverse of the root of the mean of squares."""
     if is_call(expr, "rsqrt"):
         return _root_of_mean(expr, expr["data"])
-    below: Expr | None = None
-    if is_call(expr, "function") and _is(expr, 1 / _POINTS):
-        below = expr["data"]
+    of: Norm | None = None
+    if is_call(expr, "function"):
+        of = _root(expr["data"])
+        of = of if of is not None and _is(expr, 1 / _POINTS) else None
     elif is_call(expr, "divide") and _number(expr.args[0]) == 1:
-        below = expr.args[1]
-    of = _root(below) if below is not None else None
+        of = _root(expr.args[1])
     return replace(of, inside=of.inside | {expr}) if of is not None else None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tinyai.errors import OptionError
-from tinyai.target import Target, architecture_named, split_target, with_host
+from tinyai.target import Target, architecture_named, split_target, this_architecture, with_host
 
 NAMES = [field.name for field in dataclasses.fields(Target)]
 
@@ -289,3 +289,18 @@ def test_a_quote_that_is_not_closed_is_refused() -> None:
 def test_commas_inside_of_the_hosts_options_stay() -> None:
     _, host = split_target("tinyai -threads=2, llvm -mattr=+avx2,+fma")
     assert host == "llvm -mattr=+avx2,+fma"
+
+
+@pytest.mark.parametrize(("isa", "arch"), [("neon", ""), ("auto", "aarch64"), ("avx2", "")])
+def test_code_of_another_architecture_is_none_that_runs_here(isa: str, arch: str) -> None:
+    target = Target(isa=isa, arch=arch)
+    if target.architecture == this_architecture():
+        assert target.here() is target
+    else:
+        with pytest.raises(OptionError, match="target of code that runs here"):
+            target.here()
+
+
+@pytest.mark.parametrize("isa", ["auto", "native", "generic", "scalar"])
+def test_portable_code_runs_here(isa: str) -> None:
+    assert Target(isa=isa).here() == Target(isa=isa)

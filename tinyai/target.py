@@ -176,6 +176,19 @@ class Target:
         """A key of ``ARCHITECTURES``."""
         return self.arch or _architecture_of(self.isa) or this_architecture()
 
+    def here(self) -> Target:
+        """The same, of code that runs in this process. Raises ``OptionError`` for the code of
+        another architecture."""
+        here = this_architecture()
+        if self.architecture not in (here, PORTABLE):
+            raise OptionError(
+                "target of code that runs here",
+                found=f"{self.isa}, of {self.architecture}",
+                allowed=f"this machine's {here}, or portable C",
+                hint="tinyai compile makes it, to run there",
+            )
+        return self
+
     @classmethod
     def of(cls, given: Target | str | None) -> Target:
         """What a caller hands over: a target, a target string, or None for the default. Raises

@@ -118,7 +118,12 @@ def compiled_code(network: Network, target: Target, toolchain: Toolchain | None 
     """The network compiled for this machine, so that it can be watched."""
     states = [state.value for state in network.states]
     compiled = compile_graph(
-        network.graph, target, abi="plain", hooked=True, kernels=network.kernels, states=states
+        network.graph,
+        target.here(),
+        abi="plain",
+        hooked=True,
+        kernels=network.kernels,
+        states=states,
     )
     graph, source = compiled.graph, compiled.source
     toolchain = toolchain or Toolchain()

@@ -287,7 +287,7 @@ class Model(Library):
             _require_none(asked or toolchain, "a library", allowed, "tinyai.compile takes them")
             super().__init__(path)
         else:
-            self._compile(source, target_for(source, target), options, toolchain)
+            self._compile(source, target_for(source, target).here(), options, toolchain)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A model is pickled by its path and options: what reads it makes it again."""

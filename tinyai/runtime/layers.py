@@ -69,7 +69,7 @@ def timed_layers(
     """``time_layers``, with what was compiled; ``kernels`` go before the kernel table's."""
     if runs < 1:
         raise OptionError("runs", found=runs, allowed="1 or more")
-    compiled = compile_graph(graph, Target.of(target), abi="traced", kernels=kernels)
+    compiled = compile_graph(graph, Target.of(target).here(), abi="traced", kernels=kernels)
     times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
     served = compiled.source.variants[runs_here(compiled.source.variants)]
     medians = np.median(np.diff(times, axis=1), axis=0) / 1e3

@@ -60,7 +60,7 @@ class Runner:
         *,
         kernels: Sequence[Kernel] = (),
     ) -> None:
-        compiled = compile_graph(graph, Target.of(target), abi="plain", kernels=kernels)
+        compiled = compile_graph(graph, Target.of(target).here(), abi="plain", kernels=kernels)
         self.source = compiled.source
         self.inputs = graph.types(graph.inputs)
         self.outputs = graph.types(graph.outputs)

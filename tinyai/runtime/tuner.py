@@ -128,7 +128,8 @@ def layers_of(graph: Graph, target: Target, kernels: Sequence[Kernel] = ()) -> l
 
 
 def _isa(target: Target) -> str:
-    return best_of_this_machine() if target.isa in ("auto", "native") else target.isa
+    isa = target.here().isa
+    return best_of_this_machine() if isa in ("auto", "native") else isa
 
 
 def candidates(layer: TunableLayer) -> tuple[Schedule, ...]:

@@ -1114,6 +1114,21 @@ COMPOSITES: dict[str, tuple[Call, int]] = {  # with the number of calls that it 
         ),
         3,
     ),
+    "numbers": (
+        call(
+            "qnn.quantize",
+            call(
+                "multiply",
+                call("cast", var("int64[2]"), to="float32[2]", dtype="float32"),
+                const(-1e4, "float32"),
+                to="float32[2]",
+            ),
+            *SCALE,
+            to="int8[2]",
+            axis=-1,
+        ),
+        3,
+    ),
     "quantize": (quantize(), 4),
     "dequantize": (dequantize(), 2),
     "conv2d": (requantized(conv2d()), 6),

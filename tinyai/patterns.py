@@ -88,6 +88,13 @@ SUM_STEPS = (
     lambda below: op("add", CONSTANT, below),
     *BOUNDS,
 )
+# Arithmetic on numbers that a caller passes as integers, as a mask of attention.
+NUMBERS = op("cast", ANY, dtype="float32")
+NUMBER_STEPS = (
+    *(lambda below, name=name: op(name, below, CONSTANT) for name in (*COMMUTATIVE, *ORDERED)),
+    *(lambda below, name=name: op(name, CONSTANT, below) for name in ORDERED),
+    *BOUNDS,
+)
 STOP_FUSION = (lambda below: op("stop_fusion", below),)
 # Of a product of more than two dimensions: some frameworks start from the scales of its operands.
 RESHAPED_SUMS = (lambda below: op("requantize", op("reshape", below), *SCALE, *SCALE),)
@@ -180,6 +187,11 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
         PatternRow(
             "average",
             op("quantize", Chain(OneOf(averages), BOUNDS, 4), *SCALE),
+            floats=True,
+        ),
+        PatternRow(
+            "numbers",
+            op("quantize", Chain(NUMBERS, NUMBER_STEPS, LONGEST_CHAIN), *SCALE),
             floats=True,
         ),
         PatternRow(

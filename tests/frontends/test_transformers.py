@@ -269,6 +269,41 @@ def test_a_mask_takes_no_bits_of_what_is_seen(
         assert np.square(floats).sum() > 100 * np.square(floats - wanted).sum()
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("hidden", [-1e4, -3.4028235e38])
+def test_a_mask_may_be_an_input(dtype: type, hidden: float, tmp_path: Path) -> None:
+    """As older exports of BERT have it: (1 - mask) * hidden, of a mask of integers."""
+    proto = onnx.load(attention(-1e4, tmp_path))
+    proto.graph.node.insert(0, helper.make_node("Mul", ["off", "hidden"], ["mask"], "mask"))
+    proto.graph.node.insert(0, helper.make_node("Sub", ["one", "kept"], ["off"], "off"))
+    proto.graph.node.insert(0, helper.make_node("Cast", ["seen"], ["kept"], "kept", to=1))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    proto.graph.input.append(helper.make_tensor_value_info("seen", kind, (2, 1, LENGTH)))
+    known = [each for each in proto.graph.initializer if each.name != "mask"]
+    known += [
+        numpy_helper.from_array(np.array(value, np.float32), name)
+        for name, value in (("one", 1), ("hidden", hidden))
+    ]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(known)
+    onnx.save(proto, tmp_path / "masked.onnx")
+    samples = []
+    for _ in range(8):
+        seen = np.arange(LENGTH) < RNG.integers(2, LENGTH + 1, (2, 1, 1))
+        x = RNG.normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
+        samples.append({"x": x, "seen": seen.astype(dtype)})
+    quantized = tinyai.quantize_file(tmp_path / "masked.onnx", samples)
+    assert quantized.report.outputs[0].sqnr > 25
+    quantized.save(tmp_path / "int8.onnx")
+    for sample in samples:
+        (wanted,) = run_onnx(onnx.load(tmp_path / "int8.onnx"), sample)
+        for source in (read_file(tmp_path / "int8.onnx"), quantized.model):
+            network = network_of(source, "net", "onnx")
+            inputs = [sample[port.name] for port in network.inputs]
+            (found,) = run_graph(network.graph, inputs)
+            np.testing.assert_array_equal(found, wanted)
+
+
 def test_a_where_of_another_condition_is_refused(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("IsNaN", ["x"], ["nan"], "nan"),

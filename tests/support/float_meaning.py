@@ -326,6 +326,7 @@ MEANING: dict[str, Meaning] = {
     "broadcast_to": lambda attrs, x: np.broadcast_to(x, attrs["shape"]),
     "copy": lambda attrs, x: x,
     "take": _take,
+    "cast": lambda attrs, x: x.astype(np.float64),
     "pad": _pad,
     "depth_to_space": _depth_to_space,
     "space_to_depth": _space_to_depth,

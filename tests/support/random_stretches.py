@@ -547,6 +547,23 @@ def layer_norm(site: Site, x: Value) -> Value:
     return site.call(norm, x, *numbers, axis=axis, epsilon=epsilon)
 
 
+@operator("values")
+def numbers(site: Site, x: Value) -> Value:
+    """Arithmetic on integers from outside, as on a mask."""
+    dtype = site.one("int32", "int64")
+    stored = site.rng.integers(-40, 40, x.shape).astype(dtype)
+    expr = Expr((SourceType(stored.shape, dtype),))
+    site.inputs.append(expr)
+    site.samples.append(stored)
+    value = site.call("cast", Value(expr, stored), dtype="float32")
+    for _ in range(site.one(1, 2, 3)):
+        op = site.one("add", "subtract", "multiply", "maximum", "minimum", "divide")
+        number = site.number(site.factor())
+        first = op != "divide" and site.chance(0.4)
+        value = site.call(op, *((number, value) if first else (value, number)))
+    return value
+
+
 # --- Reductions and pooling ----------------------------------------------------------------------
 
 

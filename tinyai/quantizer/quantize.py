@@ -138,7 +138,7 @@ class _Ranges:
     ) -> None:
         self.calibration, self._model, self._growth = calibration, model, growth
         self._functions = functions
-        self._found: dict[tuple[int, str, Function], tuple[Seen, Grid]] = {}
+        self._found: dict[tuple[int, str, Function, bool], tuple[Seen, Grid]] = {}
 
     def with_functions(self, functions: Mapping[tuple[int, int], ValueFunction]) -> _Ranges:
         return _Ranges(self._model, self.calibration, self._growth, functions)
@@ -149,12 +149,16 @@ class _Ranges:
     def grids(self, points: Points) -> dict[int, Grid]:
         found = {}
         growth, functions = self._growth_of(points), self._functions_of(points)
+        read_by_softmax = {p.grid for p in points.points if points.softmax_axis(p.expr) is not None}
         for number, state in self.seen(points).items():
-            key = id(state), points.dtypes[number], functions.get(number, itself)
+            dtype, function = points.dtypes[number], functions.get(number, itself)
+            key = id(state), dtype, function, number in read_by_softmax
             if key not in self._found:
-                config = points.config.of_dtype(key[1])
-                chosen, by = Observer(config).range(state, key[2]), growth.get(number, _SAME)
-                ends = chosen.low * by.low, chosen.high * by.high
+                config = points.config.of_dtype(dtype)
+                chosen, by = Observer(config).range(state, function), growth.get(number, _SAME)
+                # What has no share must not get one: nothing is cut off below.
+                low = state.whole.low if number in read_by_softmax else chosen.low
+                ends = low * by.low, chosen.high * by.high
                 self._found[key] = state, configured_grid(*ends, config)
             found[number] = self._found[key][1]
         return with_masks_in_reach(points, found)

@@ -24,10 +24,10 @@ def _same(site: Site) -> Expr:
 def _where(site: Site) -> Expr:
     """A value where it is a number, as torch guards a softmax: integers are always some."""
     condition, value = site.expr(0), site.expr(2)
-    site.value(1, "values instead of NaN")
-    is_nan = condition.types[0].dtype == "bool" and children(condition) == (value,)
-    is_nan = is_nan and isinstance(condition, Call) and condition.spelled == "IsNaN"
-    require(is_nan, "condition", operator_name(condition), "IsNaN of the other values")
+    guards = isinstance(condition, Call) and condition.spelled == "IsNaN"
+    guards = guards and children(condition) == (value,) and site.known(1) is not None
+    found = f"Where of {operator_name(condition)}"
+    require(guards, "operator", found, "one of IsNaN, a constant and the other values")
     return value
 
 

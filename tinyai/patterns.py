@@ -15,6 +15,7 @@ from tinyai import ops
 from tinyai.builders import Lowering, OperatorRow
 from tinyai.match import AnyConstant, Anything, AnyTuple, Chain, OneOf, Pattern, op
 from tinyai.ops.functions import FUNCTIONS
+from tinyai.ops.normalize import NORMS
 from tinyai.source import Call, Expr, Refusal
 
 OPERATORS: dict[str, OperatorRow] = ops.OPERATORS
@@ -176,9 +177,7 @@ def pattern_rows(*, stop_fusion: bool = True) -> tuple[PatternRow, ...]:
             "layer_norm",
             op(
                 "quantize",
-                OneOf(
-                    tuple(op(n, DEQUANTIZE, CONSTANT, CONSTANT) for n in ("layer_norm", "rms_norm"))
-                ),
+                OneOf(tuple(op(n, DEQUANTIZE, CONSTANT, CONSTANT) for n in NORMS)),
                 *SCALE,
             ),
             floats=True,

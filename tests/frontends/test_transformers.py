@@ -16,9 +16,9 @@ from tests.support.onnx_models import run_onnx
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.whole import network_of
-from tinyai.ir import Array
-from tinyai.network import Port
-from tinyai.ops import Normalize
+from tinyai.ir import Array, Builder, DType, Type
+from tinyai.network import Port, network_of_graph
+from tinyai.ops import Gather, Normalize
 from tinyai.reference import run_graph
 from tinyai.source import Call, post_order
 
@@ -101,6 +101,33 @@ def test_a_port_with_limits_is_the_same_behind_json(words: Path) -> None:
     (port,) = network_of(read_file(words.parent / "int8.onnx"), "net", "onnx").inputs
     assert port.limits == (-WORDS, WORDS - 1)
     assert Port.from_dict(port.to_dict()) == port
+
+
+def test_indices_are_limited_where_they_are_cast_first(words: Path) -> None:
+    proto = onnx.load(words)
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.INT32
+    proto.graph.node[0].input[1] = "wide"
+    proto.graph.node.insert(0, helper.make_node("Cast", ["ids"], ["wide"], to=TensorProto.INT64))
+    onnx.save(proto, words)
+    samples = [{"ids": each["ids"].astype(np.int32)} for each in SAMPLES]
+    tinyai.quantize_file(words, samples).save(words.parent / "int8.onnx")
+    (port,) = network_of(read_file(words.parent / "int8.onnx"), "net", "onnx").inputs
+    assert port.limits == (-WORDS, WORDS - 1)
+    assert tinyai.check(words.parent / "int8.onnx", samples=3).equal
+
+
+@pytest.mark.parametrize(
+    ("mode", "limits"), [("clip", None), ("wrap", None), ("fast", (0, 8)), ("raise", (-9, 8))]
+)
+def test_only_indices_that_are_promised_have_limits(
+    mode: str, limits: tuple[int, int] | None
+) -> None:
+    """TVM's clip and wrap say what becomes of any other."""
+    builder = Builder("g")
+    table = builder.constant(np.arange(18, dtype=np.int8).reshape(9, 2))
+    ids = builder.input(Type((3,), DType.INT64))
+    graph = builder.graph([builder.add(Gather(0, mode), [table, ids])])
+    assert network_of_graph(graph).inputs[0].limits == limits
 
 
 def test_elements_of_constants_are_folded_where_there_are_more_than_indices(tmp_path: Path) -> None:

@@ -474,7 +474,10 @@ def function(site: Site, x: Value) -> Value:
 @operator
 def softmax(site: Site, x: Value) -> Value:
     attrs = {"axis": site.axis(x.rank)} if site.chance(0.8) else {}
-    return site.call(site.one("Softmax", "Softmax", "LogSoftmax"), x, **attrs)
+    made = site.call(site.one("Softmax", "Softmax", "LogSoftmax"), x, **attrs)
+    if site.chance(0.2):  # torch's guard
+        return site.call("Where", site.call("IsNaN", made), site.constant(0.0), made)
+    return made
 
 
 @operator
@@ -497,7 +500,14 @@ def spelled_norm(site: Site, x: Value) -> Value:
     """A norm by its parts, as exporters write it in opsets that have no such operator."""
     axis = site.axis(x.rank)
     need(site.opset < 18 and x.shape[axis] >= 4)
-    mean = lambda value: site.call("ReduceMean", value, axes=[axis])  # noqa: E731
+
+    def mean(value: Value) -> Value:
+        return site.call("ReduceMean", value, axes=[axis])
+
+    if site.chance(0.2):
+        length = site.call("ReduceL2", x, axes=[axis])
+        need(bool(length.array.min() > 0.01))
+        return site.call("Div", x, site.call("Max", length, site.constant(1e-9)))
     deviations = site.call("Sub", x, mean(x)) if site.chance(0.5) else x
     two = site.constant(2.0)
     squares = site.call(*site.one(("Pow", deviations, two), ("Mul", deviations, deviations)))
@@ -655,7 +665,10 @@ def embedding(site: Site, x: Value) -> Value:
     size = table.shape[axis]
     lowest = -size if site.opset >= 11 and site.chance(0.3) else 0
     site.inputs[name] = site.rng.integers(lowest, size, site.one((3,), (1, 4))).astype(dtype)
-    rows_of = site.call("Gather", table, Value(name, site.inputs[name]), axis=axis)
+    ids = Value(name, site.inputs[name])
+    if site.chance(0.3):
+        ids = site.call("Cast", ids, to=site.one(6, 7))  # int32, int64
+    rows_of = site.call("Gather", table, ids, axis=axis)
     need(rows_of.shape[-1:] == x.shape[-1:])
     return rows_of
 

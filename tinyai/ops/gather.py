@@ -11,30 +11,41 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.builders import Lowering, OperatorRow
-from tinyai.ir import Array, DType, Example, Graph, Move, Type
+from tinyai.ir import Array, DType, Example, Graph, Move, Step, Type
+from tinyai.ops import steps
+from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.layout import Concatenate, Reshape, Slice
 from tinyai.ops.resize import Resize
 from tinyai.source import Call, Constant, constant_of, fixed_type, require, sources
 from tinyai.traits import Range
 
 INDICES = (DType.INT32, DType.INT64)
+_CASTS: tuple[Step, ...] = tuple(map(steps.Cast, INDICES))
+MODES = ("clip", "wrap", "fast", "raise")
 
 
 @dataclass(frozen=True)
 class Gather(Move):
     """The slices of the data along ``axis`` whose numbers are the indices, in their shape.
-    Of an index outside the nearest that exists is taken, or where it ``wraps`` the one that is
-    reached by counting round and round: -1 is the last.
+    Of an index outside ``mode`` clip and fast take the nearest that exists, wrap and raise the one
+    that is reached by counting round and round: -1 is the last. To fast and raise an index is
+    promised that exists: from 0 on, or from either end.
     in: data of any type, indices int32 or int64; out: the data's type, with the indices' dimensions
     in place of ``axis``.
     """
 
     name: ClassVar[str] = "gather"
     axis: int
-    wraps: bool = False
+    mode: str = "fast"
+
+    @property
+    def wraps(self) -> bool:
+        return self.mode in ("wrap", "raise")
 
     def infer(self, *inputs: Type) -> Type:
         data, indices = inputs
+        if self.mode not in MODES:
+            raise ValueError(f"mode {self.mode}: {', '.join(MODES)}")
         if indices.dtype not in INDICES:
             raise ValueError(f"indices {indices}: {', '.join(INDICES)}")
         if not 0 <= self.axis < len(data.shape) or not data.shape[self.axis]:
@@ -55,8 +66,8 @@ class Gather(Move):
     @staticmethod
     def examples() -> Iterator[Example]:
         yield Gather(0), (Type((9, 4), DType.INT8), Type((2, 3), DType.INT64))
-        yield Gather(1, wraps=True), (Type((2, 5, 3), DType.FLOAT32), Type((4,), DType.INT32))
-        yield Gather(2, wraps=True), (Type((2, 1, 3), DType.INT16), Type((), DType.INT64))
+        yield Gather(1, "wrap"), (Type((2, 5, 3), DType.FLOAT32), Type((4,), DType.INT32))
+        yield Gather(2, "raise"), (Type((2, 1, 3), DType.INT16), Type((), DType.INT64))
 
 
 MOST_RUNS = 64  # slices that a take may become: each is a loop of its own
@@ -64,16 +75,19 @@ MOST_RUNS = 64  # slices that a take may become: each is a loop of its own
 
 def index_limits(graph: Graph, name: str) -> tuple[int, int] | None:
     """The least and the largest number that a tensor may have for each to be one of an element,
-    where gathers read it as indices, as it is or moved; None of any other tensor."""
-    moved, sizes, wraps = [name], list[int](), True
-    for tensor in moved:
+    where gathers that promise it read them, as they are, moved or cast; None of any other."""
+    same, lows, highs = [name], list[int](), list[int]()
+    for tensor in same:
         for node in graph.readers[tensor]:
+            is_same = all(step in _CASTS for step in node.epilogue)
             if isinstance(node.op, Gather) and tensor == node.inputs[1]:
-                sizes.append(graph.type(node.inputs[0]).shape[node.op.axis])
-                wraps &= node.op.wraps
-            elif isinstance(node.op, Move) and not node.epilogue:
-                moved.append(node.output)
-    return (-min(sizes) if wraps else 0, min(sizes) - 1) if sizes else None
+                size = graph.type(node.inputs[0]).shape[node.op.axis]
+                if node.op.mode in ("fast", "raise"):
+                    lows.append(-size if node.op.wraps else 0)
+                    highs.append(size - 1)
+            elif is_same and isinstance(node.op, Move | Elementwise) and tensor in node.inputs:
+                same.append(node.output)
+    return (max(lows), min(highs)) if highs else None
 
 
 def lower_take(call: Call, lowering: Lowering) -> str:
@@ -87,9 +101,7 @@ def lower_take(call: Call, lowering: Lowering) -> str:
     else:
         axis = int(call.attrs["axis"]) % len(shape)
     if not isinstance(call["indices"], Constant):
-        # The modes "raise" and "fast" promise that there is such an element.
-        gather = Gather(axis, wraps=call.attrs["mode"] in ("wrap", "raise"))
-        dtype = lowering.type(call["indices"]).dtype
+        gather, dtype = Gather(axis, str(call.attrs["mode"])), lowering.type(call["indices"]).dtype
         require(dtype in INDICES, "dtype of indices", dtype, " or ".join(INDICES))
         inputs = [value, lowering.tensor(call["indices"])]
         return lowering.builder.add(gather, inputs, sources=sources(call))

@@ -22,6 +22,8 @@ from tinyai.ops.scales import dequantize_below, number, require_compared
 from tinyai.source import Call, constant_of, require, sources
 from tinyai.traits import Dims
 
+# Operators of the vocabulary: around the mean, and around 0.
+NORMS = ("layer_norm", "rms_norm")
 # So many values along an axis: their number times one of them fits 32 bits, and times their squares
 # 64 bits.
 MOST = {DType.INT8: 2**22, DType.UINT8: 2**22, DType.INT16: 2**15}
@@ -127,7 +129,4 @@ def lower_norm(call: Call, lowering: Lowering) -> str:
     return builder.add(op, [lowering.tensor(below["data"])], affine, sources(call))
 
 
-OPERATORS = {
-    name: OperatorRow(lower_norm, "data gamma beta", "axis epsilon")
-    for name in ("layer_norm", "rms_norm")
-}
+OPERATORS = {name: OperatorRow(lower_norm, "data gamma beta", "axis epsilon") for name in NORMS}

@@ -131,7 +131,8 @@ def _sample(network: Network, sample: Sequence[Array] | None) -> list[Array]:
             if dtype.is_float:
                 inputs.append(rng.normal(size=shape).astype(np.float32))
             else:
-                inputs.append(rng.integers(*dtype.range, shape, dtype.numpy, endpoint=True))
+                ends = port.limits or dtype.range
+                inputs.append(rng.integers(*ends, shape, dtype.numpy, endpoint=True))
         return inputs
     if len(sample) != len(network.inputs):
         raise OptionError("sample", found=f"{len(sample)} inputs", allowed=len(network.inputs))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tinyai.ops.normalize import NORMS
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import View, again, dequantize, is_call, name_of
 from tinyai.qdq.rules import again_on, put_behind
@@ -20,8 +21,6 @@ ELEMENTWISE = (
     *("fast_exp", "fast_erf", "fast_tanh", "relu", "leaky_relu", "prelu", "function"),
 )
 SOFTMAX = ("softmax", "log_softmax", "fast_softmax")
-# With constants along an axis or beside it.
-NORMS = ("layer_norm", "rms_norm")
 # Functions of all values along an axis.
 ALONG_AXIS = (*SOFTMAX, *NORMS)
 # Of several quantized values, such as a sum of three branches: these have C for floats.

@@ -15,6 +15,7 @@ from tinyai.codegen.isa import runs_here
 from tinyai.codegen.kernels import Kernel
 from tinyai.errors import OptionError
 from tinyai.ir import Array, Graph
+from tinyai.ops.gather import index_limits
 from tinyai.report import safe
 from tinyai.runtime.runner import aligned_bytes, check_cpu, load, pointers
 from tinyai.runtime.toolchain import Toolchain
@@ -111,11 +112,11 @@ def run_timed(compiled: Compiled, library: ctypes.CDLL, runs: int) -> tuple[Arra
 
 
 def random_inputs(graph: Graph) -> list[Array]:
-    """Input to measure with: the whole range of integers, a few small floats."""
+    """Input to measure with: the whole range of integers or indices, a few small floats."""
     rng = np.random.default_rng(0)
     inputs = []
-    for of in graph.types(graph.inputs):
-        low, high = (-4, 4) if of.dtype.is_float else of.dtype.range
+    for name, of in zip(graph.inputs, graph.types(graph.inputs), strict=True):
+        low, high = (-4, 4) if of.dtype.is_float else index_limits(graph, name) or of.dtype.range
         inputs.append(rng.integers(low, high, of.shape, endpoint=True).astype(of.dtype.numpy))
     return inputs
 

@@ -20,6 +20,7 @@ from tinyai.ir import Array, DType, Example, Op, Operand, Step, Type
 from tinyai.ops import OPS, steps
 from tinyai.ops.contraction import Contraction
 from tinyai.ops.steps import STEP_KINDS
+from tinyai.ops.steps.logic import COMPARISONS, LOGIC
 from tinyai.traits import NONE, Dims
 
 CHANNELS = 5
@@ -48,6 +49,10 @@ STEPS: dict[str, tuple[Step, ...]] = {
     ),
     "lookup": (steps.Lookup(tuple((i * 37) % 251 for i in range(256)), DType.UINT8),),
     "function": (steps.Function("sqrt"),),
+    "compare": tuple(steps.Compare(sign, operand=OPERAND) for sign in COMPARISONS),
+    "logic": tuple(steps.Logic(word, operand=OPERAND) for word in LOGIC),
+    "not": (steps.Not(),),
+    "fill": (steps.Fill(1, operand=OPERAND), steps.Fill(0, when=False, operand=OPERAND)),
 }
 
 
@@ -60,7 +65,7 @@ def cases(*dtypes: DType) -> Iterator[tuple[Step, Array, Array]]:
                 value = random_array(rng, Type((40, CHANNELS), dtype))
                 if not dtype.is_float:
                     value[:4].T[:] = [*dtype.range, 0, -1 if dtype.range[0] else 1]
-                operand = random_array(rng, Type((1, CHANNELS), dtype))
+                operand = random_array(rng, Type((1, CHANNELS), step.operand_type(dtype)))
                 if "shift" in name or name == "divide":
                     operand = np.arange(1, CHANNELS + 1).astype(dtype.numpy).reshape(1, -1)
                 try:
@@ -80,11 +85,12 @@ def test_a_commuted_step_gives_the_same_where_value_and_operand_change_places() 
     for step, value, operand in cases():
         if step.commuted is not None:
             found.add(step.name)
-            other = step.commuted(operand=OPERAND)
+            other = step.commuted
             there = step.reference(value, np.broadcast_to(operand, value.shape))
             back = other.reference(np.broadcast_to(operand, value.shape), value)
             np.testing.assert_array_equal(there, back)
-    assert found == {"add", "multiply", "maximum", "minimum", "subtract", "subtract_from"}
+    arithmetic = {"add", "multiply", "maximum", "minimum", "subtract", "subtract_from"}
+    assert found == arithmetic | {"compare", "logic"}
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DType if not dtype.is_float])
@@ -96,7 +102,7 @@ def test_what_is_an_identity_changes_no_integer(dtype: DType) -> None:
                 found.add(step.name)
                 np.testing.assert_array_equal(step.reference(value, other), value)
                 assert step.result(dtype) is dtype
-    assert {"add", "subtract", "cast"} <= found
+    assert {"cast", *(("add", "subtract") if dtype.is_integer else ())} <= found
     assert steps.Clip(*dtype.range).is_identity(dtype, None)
 
 

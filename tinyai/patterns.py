@@ -74,6 +74,11 @@ SINGLE_STEPS = (
     ),
     *(lambda below, name=name: op(name, CONSTANT, below) for name in ORDERED),
 )
+# A number in some places.
+CHOICES = (
+    lambda below: op("where", ANY, CONSTANT, below),
+    lambda below: op("where", ANY, below, CONSTANT),
+)
 # The shorter side of an operator of two such: swish's x, GELU's x / 2, ELU's relu(x).
 SIDE = Chain(DEQUANTIZE, SINGLE_STEPS, 3)
 FUNCTION_STEPS = (
@@ -81,6 +86,9 @@ FUNCTION_STEPS = (
     # The side comes first: where it does not match, the longer chain is not tried.
     *(lambda below, name=name: op(name, SIDE, below) for name in (*COMMUTATIVE, *ORDERED)),
     *(lambda below, name=name: op(name, below, SIDE) for name in ORDERED),
+    *CHOICES,
+    lambda below: op("where", ANY, SIDE, below),
+    lambda below: op("where", ANY, below, SIDE),
 )
 BOUNDS = tuple(lambda below, name=name: op(name, below) for name in ("relu", "clip"))
 # A sum of branches that stays float, as ONNX's Sum of three: TVM and ONNX Runtime round it once.
@@ -89,11 +97,13 @@ SUM_STEPS = (
     lambda below: op("add", CONSTANT, below),
     *BOUNDS,
 )
-# Arithmetic on numbers that a caller passes as integers, as a mask of attention.
-NUMBERS = op("cast", ANY, dtype="float32")
+# Arithmetic on numbers that a caller passes as integers, or that a bool chooses, as those of a mask
+# of attention.
+NUMBERS = OneOf((op("cast", ANY, dtype="float32"), op("where", ANY, CONSTANT, CONSTANT)))
 NUMBER_STEPS = (
     *(lambda below, name=name: op(name, below, CONSTANT) for name in (*COMMUTATIVE, *ORDERED)),
     *(lambda below, name=name: op(name, CONSTANT, below) for name in ORDERED),
+    *CHOICES,
     *BOUNDS,
 )
 STOP_FUSION = (lambda below: op("stop_fusion", below),)

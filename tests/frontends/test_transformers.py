@@ -333,7 +333,7 @@ def test_a_mask_may_be_an_input(dtype: type, hidden: float, tmp_path: Path) -> N
             np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_where_of_another_condition_is_refused(tmp_path: Path) -> None:
+def test_a_choice_by_what_is_no_number_is_refused(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("IsNaN", ["x"], ["nan"], "nan"),
         helper.make_node("MatMul", ["x", "w"], ["h"], "h"),
@@ -343,7 +343,7 @@ def test_a_where_of_another_condition_is_refused(tmp_path: Path) -> None:
     source = ("x", TensorProto.FLOAT, shape)
     onnx.save(model(nodes, {"w": SQUARE}, source, shape), tmp_path / "where.onnx")
     samples = [{"x": RNG.normal(size=shape).astype(np.float32)}]
-    with pytest.raises(BoundaryError, match="found:       Where of IsNaN"):
+    with pytest.raises(BoundaryError, match="found:       IsNaN"):
         tinyai.quantize_file(tmp_path / "where.onnx", samples, whole=True)
 
 

@@ -37,6 +37,7 @@ ANY = relay.Any()
 X = variable(1, 3, 8, 8)
 X32 = variable(1, 3, 8, 8, dtype="int32")
 FLOAT = variable(1, 3, 8, 8, dtype="float32")
+BOOL = variable(1, 3, 8, 8, dtype="bool")
 WEIGHT = zeros(4, 3, 3, 3)
 
 REFUSALS: dict[str, tuple[Callable[[], relay.Expr], str]] = {
@@ -129,7 +130,11 @@ REFUSALS: dict[str, tuple[Callable[[], relay.Expr], str]] = {
     "cast of a float without a clip": (lambda: relay.cast(FLOAT, "int8"), "cast of a float"),
     "cast to float alone": (lambda: relay.cast(X, "float32"), "dtype of cast"),
     "cast to float16": (lambda: relay.cast(X, "float16"), "dtype of cast"),
-    "cast to bool": (lambda: relay.cast(X, "bool"), "result: dtype"),
+    "sum of bools": (lambda: relay.add(BOOL, BOOL), "dtype of add"),
+    "shift of bools": (lambda: relay.left_shift(BOOL, const(1, "bool")), "dtype"),
+    "comparison of floats": (lambda: relay.less(FLOAT, FLOAT), "dtype of less"),
+    "logic of integers": (lambda: relay.logical_and(X, X), "dtype of logical_and"),
+    "choice by an integer": (lambda: relay.where(X, X, X), "dtypes of where"),
     "cast to uint16": (lambda: relay.cast(X, "uint16"), "result: dtype"),
     "shift by as many bits as there are": (
         lambda: relay.right_shift(X32, const(32)),

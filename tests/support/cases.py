@@ -43,6 +43,8 @@ class Input:
     def draw(self, kind: str, rng: np.random.Generator) -> Array:
         if self.dtype == "float32":
             return self._draw_floats(kind, rng)
+        if self.dtype == "bool":
+            return rng.random(self.shape) < 0.5
         info = np.iinfo(self.dtype)
         low = info.min if self.low is None else self.low
         high = info.max if self.high is None else self.high

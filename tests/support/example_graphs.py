@@ -30,15 +30,19 @@ from tinyai.ops.steps import (
     AddProduct,
     Cast,
     Clip,
+    Compare,
     Divide,
+    Fill,
     FixedPointMultiply,
     LeakyRelu,
     LeftShift,
+    Logic,
     Lookup,
     Maximum,
     Minimum,
     Multiply,
     MultiplyAdd,
+    Not,
     Prelu,
     RealMultiply,
     Relu,
@@ -47,6 +51,7 @@ from tinyai.ops.steps import (
     Subtract,
     SubtractFrom,
 )
+from tinyai.ops.steps.logic import LOGIC
 from tinyai.ops.window import Window
 from tinyai.passes import PIPELINE, merge_permutes, permute
 
@@ -351,6 +356,22 @@ def _floats(site: Site) -> Iterator[Step]:
         yield Round(mode)
 
 
+def _logic(site: Site) -> Iterator[Step]:
+    """Comparisons, logic, and numbers where bools say so."""
+    shape = site.value.shape
+    over = Compare(">=", operand=site.constant(-50, 50, DType.INT8, channels=False))
+    yield from site.to(DType.INT32)
+    yield Fill(-7, operand=site.tensor(shape, DType.BOOL))
+    yield Fill(9, when=False, operand=site.tensor(shape[-1:], DType.INT8, over))
+    yield Compare("<", operand=site.constant(-5000, 5000, DType.INT32))
+    for word in LOGIC:
+        yield Logic(word, operand=site.tensor(shape, DType.BOOL, Not()))
+    yield Cast(DType.FLOAT32)
+    yield Cast(DType.BOOL)
+    yield Compare("!=", operand=site.tensor(shape, DType.BOOL))
+    yield Cast(DType.INT64)
+
+
 def _exit(site: Site) -> Iterator[Step]:
     """Dequantization."""
     yield from site.to(DType.FLOAT32)
@@ -395,6 +416,7 @@ EPILOGUES: dict[str, Callable[[Site], Iterator[Step]]] = {
     "onnx": _onnx,
     "fixed point": _fixed_point,
     "fixed point 64": _fixed_point_64,
+    "logic": _logic,
     "exit": _exit,
     "entry": _entry,
 }

@@ -109,7 +109,7 @@ APART = """#define TINYAI_APART(type, name, count) \\
 
 def _numbers(value: Array, dtype: DType) -> Iterator[str]:
     flat = value.reshape(-1)
-    plain = dtype.bytes <= 4 and not dtype.is_float and not np.any(flat == dtype.range[0])
+    plain = dtype.bytes <= 4 and dtype.is_integer and not np.any(flat == dtype.range[0])
     texts = [str(x) if plain else literal(x, dtype) for x in flat.tolist()]
     per_line = _PER_LINE[dtype.bytes]
     for start in range(0, len(texts), per_line):

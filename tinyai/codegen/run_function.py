@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from tinyai.codegen.c import C_TYPES, signature
 from tinyai.codegen.plan import MemoryPlan
-from tinyai.ir import Graph
+from tinyai.ir import DType, Graph
+
+_BOOL = 6  # DLPack's code
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,14 @@ class EntryPort:
         """The port that a tensor of the graph is."""
         of = graph.type(name)
         kind = 2 if of.dtype.is_float else int(of.dtype.startswith("u"))  # DLDataTypeCode
+        kind = _BOOL if of.dtype is DType.BOOL else kind
         offset = plan.locations[name].index
         return cls(C_TYPES[of.dtype], of.shape, kind, 8 * of.dtype.bytes, offset)
+
+    @property
+    def packed_kind(self) -> tuple[int, int]:
+        """Code and bits as TVM's packed functions have them: a bool is an unsigned bit."""
+        return (1, 1) if self.code == _BOOL else (self.code, self.bits)
 
 
 @dataclass(frozen=True)

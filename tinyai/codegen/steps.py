@@ -47,6 +47,7 @@ _BINARY: dict[type[Step], Callable[[str, str, DType], str]] = {
     ),
     steps.LeftShift: lambda a, b, t: f"({C_TYPES[t]})(({_WIDE.get(t, 'uint32_t')}){a} << {b})",
 }
+_LOGIC = {"and": "{} && {}", "or": "{} || {}", "xor": "!{} != !{}"}
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,8 @@ class Epilogue:
     ) -> str:
         match step:
             case steps.Cast(to):
+                if DType.BOOL in (dtype, to):
+                    value = f"({value} != {literal(0, dtype)})"
                 return f"({C_TYPES[to]}){value}"
             case steps.Relu():
                 zero = literal(0, dtype)
@@ -222,6 +225,14 @@ class Epilogue:
                 lowest = dtype.range[0]
                 index = f"{value} - {lowest}" if lowest >= 0 else f"{value} + {-lowest}"
                 return f"{self.array(step.results)}[{index}]"
+            case steps.Not():
+                return f"!{value}"
+            case steps.Compare(sign):
+                return f"{value} {sign} {operand}"
+            case steps.Logic(word):
+                return _LOGIC[word].format(value, operand)
+            case steps.Fill(number, when):
+                return f"{'' if when else '!'}{operand} ? {literal(number, dtype)} : {value}"
         assert operand is not None, step
         return _BINARY[type(step)](value, operand, dtype)
 

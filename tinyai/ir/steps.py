@@ -33,7 +33,7 @@ class Step(abc.ABC):
     """One elementwise operation of an epilogue: a frozen dataclass in ``tinyai/ops/steps/``.
 
     ``operand``, where the kind has one, is broadcast to the shape of the node's output and has
-    the type of the value that it meets.
+    the type of the value that it meets, or the one that ``operand_type`` says.
 
     What follows ``fits`` are its *traits*: what passes ask. A kind that has none of its own answers
     what is true of any step, and is left as it is.
@@ -52,6 +52,10 @@ class Step(abc.ABC):
     def reference(self, value: Array, operand: Array | None) -> Array:
         """The step in plain numpy; integers wrap as in TVM."""
 
+    def operand_type(self, dtype: DType) -> DType:
+        """Type of the operand that meets a value of type ``dtype``."""
+        return dtype
+
     def with_operand(self, change: Callable[[Operand], Operand]) -> Step:
         """The step with its operand changed, if it has one."""
         return self if self.operand is None else replace(self, operand=change(self.operand))
@@ -61,8 +65,8 @@ class Step(abc.ABC):
         return True
 
     @property
-    def commuted(self) -> type[Step] | None:
-        """The kind that gives the same result where value and operand change places."""
+    def commuted(self) -> Step | None:
+        """The step that gives the same result where value and operand change places."""
         return None
 
     @property

@@ -16,8 +16,9 @@ Array = npt.NDArray[Any]
 
 
 class DType(enum.StrEnum):
-    """Element types, named as numpy and Relay name them."""
+    """Element types, named as numpy and Relay name them. A bool is a byte, true unless it is 0."""
 
+    BOOL = "bool"
     INT8 = "int8"
     UINT8 = "uint8"
     INT16 = "int16"
@@ -37,9 +38,15 @@ class DType(enum.StrEnum):
     def is_float(self) -> bool:
         return self is DType.FLOAT32
 
+    @property
+    def is_integer(self) -> bool:
+        return not (self.is_float or self is DType.BOOL)
+
     @functools.cached_property
     def range(self) -> tuple[int, int]:
-        """Smallest and largest value of an integer type."""
+        """Smallest and largest value of a type that is no float."""
+        if self is DType.BOOL:
+            return (0, 1)
         info = np.iinfo(self.numpy)
         return int(info.min), int(info.max)
 

@@ -117,7 +117,7 @@ def _epilogue_type(graph: Graph, steps: tuple[Step, ...], start: Type) -> DType:
             if not broadcasts(operand.shape, start.shape):
                 raise ValueError(f"operand {operand} does not broadcast to {start.shape}")
             inner = _epilogue_type(graph, step.operand.steps, Type(start.shape, operand.dtype))
-            if inner != dtype:
+            if inner != step.operand_type(dtype):
                 raise ValueError(f"operand of {step.name} is {inner}, the value is {dtype}")
         dtype = step.result(dtype)
     return dtype

@@ -17,6 +17,7 @@ from pkgutil import iter_modules
 from tinyai.builders import OperatorRow
 from tinyai.ir import Op
 from tinyai.ops.conv2d import Conv2d
+from tinyai.ops.cumsum import CumSum
 from tinyai.ops.dense import Dense
 from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.gather import Gather
@@ -38,6 +39,7 @@ __all__ = [
     "BatchMatmul",
     "Concatenate",
     "Conv2d",
+    "CumSum",
     "Dense",
     "Elementwise",
     "FloatAvgPool2d",

@@ -59,6 +59,7 @@ class Elementwise(Move):
         yield Elementwise((2, 5, 7, 3)), (Type((5, 1, 3), DType.INT32),)
         yield Elementwise(()), (Type((), DType.FLOAT32),)
         yield Elementwise((4, 1, 6)), (Type((1, 6), DType.INT64),)
+        yield Elementwise((2, 5)), (Type((2, 5), DType.BOOL),)
 
 
 def apply(
@@ -110,7 +111,12 @@ def _spread(call: Call, lowering: Lowering, before: tuple[int, ...], wide: tuple
     return value
 
 
-def lower_binary(step: type[Step], swapped: type[Step]) -> Lower:
+_NUMBERS = tuple(dtype for dtype in DType if dtype is not DType.BOOL)
+
+
+def lower_binary(
+    step: Callable[..., Step], swapped: Callable[..., Step], dtypes: Sequence[DType] = _NUMBERS
+) -> Lower:
     """add, subtract, multiply, maximum, minimum: with a constant or of two branches.
 
     The running value is the argument that is no constant; ``swapped`` is the step that gives the
@@ -126,6 +132,8 @@ def lower_binary(step: type[Step], swapped: type[Step]) -> Lower:
             f"{left_type} and {right_type}",
             "two of one dtype",
         )
+        dtype = left_type.dtype
+        require(dtype in dtypes, f"dtype of {call.spelled}", dtype, ", ".join(dtypes))
         use_right = isinstance(left, Constant) or left_type.elements < right_type.elements
         if use_right and not isinstance(right, Constant):
             return apply(call, lowering, right, swapped(operand=Operand(lowering.tensor(left))))
@@ -140,7 +148,7 @@ def lower_shift(step: Callable[..., Step]) -> Lower:
     def lower(call: Call, lowering: Lowering) -> str:
         amounts = constant_of(call, "amount", "shift amount")
         dtype = lowering.type(call["data"]).dtype
-        require(not dtype.is_float, "dtype", dtype, "an integer")
+        require(dtype.is_integer, "dtype", dtype, "an integer")
         require(
             amounts.dtype == dtype.numpy and amounts.min() >= 0 and amounts.max() < 8 * dtype.bytes,
             "shift amount",
@@ -249,7 +257,7 @@ def lower_cast(call: Call, lowering: Lowering) -> str:
     to = DType(name)
     if to == source:
         return lowering.tensor(call["data"])
-    if source.is_float:
+    if source.is_float and to is not DType.BOOL:
         clip = lowering.builder.last_step(lowering.tensor(call["data"]))
         found = f"bounds {clip.low} .. {clip.high}" if isinstance(clip, steps.Clip) else "no clip"
         inside = (

@@ -89,7 +89,7 @@ def _undone(value: Expr) -> Expr:
 
 def _integer_type(call: Call, data: Expr, lowering: Lowering) -> Type:
     of = lowering.type(data)
-    require(not of.dtype.is_float, f"dtype of {call.spelled}", of.dtype, "an integer")
+    require(of.dtype.is_integer, f"dtype of {call.spelled}", of.dtype, "an integer")
     return of
 
 

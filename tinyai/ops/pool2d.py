@@ -56,7 +56,7 @@ class MaxPool2d(ImageOp):
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
-        if data.dtype.is_float:
+        if not data.dtype.is_integer:
             raise ValueError(f"max_pool2d of {data.dtype}: integers only")
         _, h, w, _ = axes(self.layout)
         return _result(data, self.window.output((data.shape[h], data.shape[w])), self.layout)
@@ -258,7 +258,7 @@ class AdaptivePool2d(ImageOp):
 
     def infer(self, *inputs: Type) -> Type:
         (data,) = inputs
-        if data.dtype.is_float or (self.kind == "avg" and data.dtype not in INTEGERS):
+        if not data.dtype.is_integer or (self.kind == "avg" and data.dtype not in INTEGERS):
             raise ValueError(f"adaptive {self.kind} pooling of {data.dtype}")
         if self.kind not in ("avg", "max"):
             raise ValueError(f"adaptive pooling of kind {self.kind}: avg or max only")
@@ -352,7 +352,7 @@ def _require_int32(call: Call, lowering: Lowering) -> None:
 
 def _require_integer(call: Call, lowering: Lowering) -> None:
     dtype = lowering.type(call["data"]).dtype
-    require(not dtype.is_float, "dtype of pooling", dtype, "an integer")
+    require(dtype.is_integer, "dtype of pooling", dtype, "an integer")
 
 
 def _pooling_window(call: Call) -> Window:

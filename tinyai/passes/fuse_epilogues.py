@@ -65,7 +65,7 @@ def _swap(graph: Graph, node: Node, made: dict[str, Node], uses: Mapping[str, in
         return node
     if value is not None and _is_kernel(value) and _can_fuse(graph, value, node, uses):
         return node
-    swapped = first.commuted(operand=Operand(node.inputs[0]))
+    swapped = replace(first.commuted, operand=Operand(node.inputs[0]))
     return replace(node, inputs=(operand.output,), epilogue=(swapped, *node.epilogue[1:]))
 
 

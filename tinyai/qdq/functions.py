@@ -26,7 +26,7 @@ ALONG_AXIS = (*SOFTMAX, *NORMS)
 # Of several quantized values, such as a sum of three branches: these have C for floats.
 ARITHMETIC = (
     *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
-    *("clip", "round", "relu", "leaky_relu", "prelu"),
+    *("clip", "round", "relu", "leaky_relu", "prelu", "where"),
 )
 
 
@@ -95,9 +95,11 @@ def _inside(view: View, root: Expr) -> tuple[list[Call], list[Expr]]:
     stack = [root]
     while stack:
         expr = stack.pop()
-        if is_call(expr, *ELEMENTWISE) or (is_call(expr, *ALONG_AXIS) and expr is root):
+        along_axis = ALONG_AXIS if expr is root else ()
+        if is_call(expr, *ELEMENTWISE, "where", *along_axis):
             inside.add(expr)
-            stack += [arg for arg in expr.args if view.uniform(arg) is None and arg not in inside]
+            floats = (arg for arg in expr.args if arg.type.dtype == "float32")
+            stack += [arg for arg in floats if view.uniform(arg) is None and arg not in inside]
         elif not isinstance(expr, Constant):
             view.integers(expr)
             leaves.add(expr)

@@ -25,7 +25,7 @@ from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples, reconstructed, reconstructs
 from tinyai.quantizer.report import NoiseSums, OutputRow, PrecisionChoices, QuantReport, output_row
-from tinyai.quantizer.softmax_inputs import telling, with_masks_in_reach
+from tinyai.quantizer.softmax_inputs import of_point, with_masks_in_reach
 from tinyai.quantizer.value_functions import ValueFunction, learned, read_by_functions
 from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Expr
@@ -327,9 +327,8 @@ class _Quantizing:
             floats = (value for place, value in self.floats.values() if place in places)
             pairs = zip(points.points, floats, integers.values(), strict=True)
             for number, (point, value, other) in enumerate(pairs):
-                if (axis := points.softmax_axis(point.expr)) is not None:
-                    value, other = telling(value, axis), telling(other, axis)
-                sums[number] = sums[number].and_sample(value, other, grids[point.grid])
+                told, found = (of_point(points, point.expr, each) for each in (value, other))
+                sums[number] = sums[number].and_sample(told, found, grids[point.grid])
         outputs = (
             output_row(
                 str(of),

@@ -37,6 +37,18 @@ def least_telling(values: Array, axis: int) -> Array:
     return np.asarray(largest - below, values.dtype)
 
 
+def of_point(points: Points, expr: Expr, values: Array) -> Array:
+    """The values of a point as far as they matter: those that a softmax alone reads as it tells
+    them apart, and those of a mask that is added there finite."""
+    axis = points.softmax_axis(expr)
+    if axis is not None:
+        return telling(values, axis)
+    users = points.users[expr]
+    if all(is_call(each, "add") and points.softmax_axis(each) is not None for each in users):
+        return np.asarray(np.maximum(values, np.finfo(np.float32).min))
+    return values
+
+
 def has_mask(values: Array) -> bool:
     """Whether some of the numbers that are added to what a softmax reads are a mask."""
     return bool((values < _MASKED).any())

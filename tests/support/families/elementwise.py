@@ -204,9 +204,62 @@ def bias_family() -> Family:
     return family
 
 
+COMPARED = {
+    "equal": relay.equal,
+    "not equal": relay.not_equal,
+    "less": relay.less,
+    "less equal": relay.less_equal,
+    "greater": relay.greater,
+    "greater equal": relay.greater_equal,
+}
+LOGIC = {"and": relay.logical_and, "or": relay.logical_or, "xor": relay.logical_xor}
+
+
+def logic_family() -> Family:
+    """Comparisons, logic of bools, and choices between two values."""
+    family = Family()
+    shape = (2, 3, 4)
+    bools, column = Input(shape, "bool"), Input((2, 1, 4), "bool")
+    for name, op in COMPARED.items():
+        for dtype in INTEGERS:
+            pair = Input(shape, dtype, 0, 3), Input((3, 1), dtype, 0, 3)
+            family.add(f"{name} of {dtype}", pair, lambda a, b, op=op: op(a, b))
+            family.add(f"{name} of a smaller {dtype}", pair, lambda a, b, op=op: op(b, a))
+        few = Input(shape, "int32", 3, 9)
+        family.add(f"{name} of a number", few, lambda x, op=op: op(const(6), x))
+    for name, op in LOGIC.items():
+        family.add(f"logical {name}", (bools, column), lambda a, b, op=op: op(b, a))
+    family.add("logical not", bools, relay.logical_not)
+    for dtype in (*INTEGERS, "bool"):
+        data, other = Input(shape, dtype), Input((4,), dtype)
+        number = const(1, dtype)
+        family.add(f"where of {dtype}", (column, data, other), relay.where)
+        family.add(
+            f"number where, of {dtype}", (bools, other), lambda c, x, n=number: relay.where(c, n, x)
+        )
+        family.add(
+            f"number elsewhere, of {dtype}",
+            (bools, data),
+            lambda c, x, n=number: relay.where(c, x, n),
+        )
+        family.add(
+            f"two numbers of {dtype}",
+            bools,
+            lambda c, n=number, t=dtype: relay.where(c, n, const(0, t)),
+        )
+    for dtype in INTEGERS:
+        family.add(
+            f"cast {dtype} to bool", Input(shape, dtype, 0, 2), lambda x: relay.cast(x, "bool")
+        )
+        family.add(f"cast bool to {dtype}", bools, lambda x, t=dtype: relay.cast(x, t))
+    family.add("bools that move", bools, lambda x: relay.transpose(relay.concatenate([x, x], 1)))
+    return family
+
+
 SUITE = Suite(
     {
         "binary": binary_family,
+        "logic": logic_family,
         "shift": shift_family,
         "unary": unary_family,
         "bias": bias_family,

@@ -9,6 +9,7 @@ from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.kernels import (
     add,
     conv2d,
+    cumsum,
     depthwise,
     elementwise,
     gather,
@@ -48,6 +49,7 @@ KERNELS: tuple[Kernel, ...] = (
     *transpose.KERNELS,
     *layout.KERNELS,
     *resize.KERNELS,
+    *cumsum.KERNELS,
     *gather.KERNELS,
     *interpolate.KERNELS,
 )

@@ -191,6 +191,14 @@ def fixed_sizes(expr: Expr) -> tuple[int, ...]:
     return sizes
 
 
+def broadcast(site: Site, *values: Expr) -> tuple[int, ...]:
+    """The shape of values that broadcast to one another."""
+    try:
+        return np.broadcast_shapes(*map(fixed_sizes, values))
+    except ValueError:
+        site.refuse(" and ".join(str(each.type) for each in values), "shapes that broadcast")
+
+
 class Reading:
     """Expressions of a file's values by name, each read once.
 

@@ -344,6 +344,11 @@ def _take(w: Writer, call: Call, data: str, indices: str) -> str:
     return w.add("Gather", data, indices, axis=axis)
 
 
+def _cumsum(w: Writer, call: Call, data: str) -> str:
+    axis, *flags = (int(call.attrs[name]) for name in ("axis", "exclusive", "reverse"))
+    return w.add("CumSum", data, w.constant(axis, "int64"), exclusive=flags[0], reverse=flags[1])
+
+
 def _resize(w: Writer, call: Call, data: str) -> str:
     """By numbers of rows and columns."""
     for axis in map(call.attrs["layout"].index, "HW"):
@@ -449,9 +454,13 @@ WRITTEN: dict[str, Write] = {
             *(("maximum", "Max"), ("minimum", "Min"), ("relu", "Relu"), ("sigmoid", "Sigmoid")),
             *(("tanh", "Tanh"), ("exp", "Exp"), ("log", "Log"), ("sqrt", "Sqrt"), ("abs", "Abs")),
             *(("floor", "Floor"), ("ceil", "Ceil"), ("erf", "Erf"), ("negative", "Neg")),
-            ("copy", "Identity"),
+            *(("copy", "Identity"), ("where", "Where"), ("equal", "Equal")),
+            *(("less", "Less"), ("less_equal", "LessOrEqual"), ("greater", "Greater")),
+            *(("greater_equal", "GreaterOrEqual"), ("logical_and", "And"), ("logical_or", "Or")),
+            *(("logical_xor", "Xor"), ("logical_not", "Not")),
         )
     },
+    "not_equal": lambda w, call, *args: w.add("Not", w.add("Equal", *args)),
     "rsqrt": lambda w, call, data: w.add("Reciprocal", w.add("Sqrt", data)),
     "bias_add": lambda w, call, data, _: w.add(
         "Add", data, w.along(call, "bias", call.attrs["axis"])
@@ -486,6 +495,7 @@ WRITTEN: dict[str, Write] = {
     "tile": _tile,
     "pad": _pad,
     "take": _take,
+    "cumulative_sum": _cumsum,
     "resize2d": _resize,
     "interpolate2d": _interpolate,
     "argmax": _index("ArgMax"),

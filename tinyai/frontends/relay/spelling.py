@@ -65,7 +65,7 @@ def spelled(operator: str) -> str:
 
 
 # What Relay has no name for.
-UNSPELLED = ("function", "interpolate2d", "layer_norm", "rescale", "rms_norm")
+UNSPELLED = ("cumulative_sum", "function", "interpolate2d", "layer_norm", "rescale", "rms_norm")
 
 
 def supported() -> dict[str, str]:

@@ -23,6 +23,7 @@ from tinyai.ops.steps.binary import (
     Subtract,
     SubtractFrom,
 )
+from tinyai.ops.steps.logic import Compare, Fill, Logic, Not
 from tinyai.ops.steps.requantize import FixedPointMultiply, RealMultiply
 from tinyai.ops.steps.tables import ALL_FUNCTIONS, Function, GivenFunction, Lookup
 from tinyai.ops.steps.unary import Cast, Clip, LeakyRelu, Relu, Round
@@ -35,17 +36,21 @@ __all__ = [
     "Binary",
     "Cast",
     "Clip",
+    "Compare",
     "Divide",
+    "Fill",
     "FixedPointMultiply",
     "Function",
     "GivenFunction",
     "LeakyRelu",
     "LeftShift",
+    "Logic",
     "Lookup",
     "Maximum",
     "Minimum",
     "Multiply",
     "MultiplyAdd",
+    "Not",
     "Prelu",
     "RealMultiply",
     "Relu",

@@ -15,11 +15,13 @@ from tinyai.traits import Range
 
 @dataclass(frozen=True)
 class Binary(Step):
-    """``value <op> operand``, both of one type, which is the type of the result."""
+    """``value <op> operand``, both of one type of numbers, which is the type of the result."""
 
     def result(self, dtype: DType) -> DType:
         if self.operand is None:
             raise ValueError(f"{self.name} has no operand")
+        if dtype is DType.BOOL:
+            raise ValueError(f"{self.name} of {dtype}: numbers only")
         return dtype
 
     def reference(self, value: Array, operand: Array | None) -> Array:
@@ -36,8 +38,8 @@ class _Commutative(Binary):
     """A step whose value and operand may change places."""
 
     @property
-    def commuted(self) -> type[Step]:
-        return type(self)
+    def commuted(self) -> Step:
+        return self
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class Subtract(_Additive):
     name: ClassVar[str] = "subtract"
 
     @property
-    def commuted(self) -> type[Step]:
-        return SubtractFrom
+    def commuted(self) -> Step:
+        return SubtractFrom(operand=self.operand)
 
     def apply(self, value: Array, operand: Array) -> Array:
         return np.subtract(value, operand)
@@ -78,8 +80,8 @@ class SubtractFrom(SumStep, Binary):
     name: ClassVar[str] = "subtract_from"
 
     @property
-    def commuted(self) -> type[Step]:
-        return Subtract
+    def commuted(self) -> Step:
+        return Subtract(operand=self.operand)
 
     def apply(self, value: Array, operand: Array) -> Array:
         return np.subtract(operand, value)

@@ -53,7 +53,8 @@ class Clip(Step):
 
 @dataclass(frozen=True)
 class Cast(Step):
-    """Integers wrap; an integer becomes the nearest float; a float in range is cut to integer."""
+    """Integers wrap; an integer becomes the nearest float; a float in range is cut to integer. A
+    bool says whether a number is other than 0, and becomes 0 or 1."""
 
     name: ClassVar[str] = "cast"
     to: DType
@@ -72,6 +73,8 @@ class Cast(Step):
 
     def infer_range(self, of: Type, value: Range, operand: Range | None) -> Range | None:
         """A conversion is monotonic where it does not wrap; integers that do fit no type."""
+        if self.to is DType.BOOL:
+            return None
         kind = np.float32 if self.to.is_float else np.int64
         if kind is np.int64 and value.low.dtype.kind == "f":
             low, high = self.to.range
@@ -115,6 +118,8 @@ class LeakyRelu(Step):
         return extremes(self, value, operand)
 
     def result(self, dtype: DType) -> DType:
+        if dtype is DType.BOOL:
+            raise ValueError(f"leaky_relu of {dtype}: numbers only")
         return dtype
 
     def reference(self, value: Array, operand: Array | None) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinyai.frontends.onnx.facts import dtype_of
 from tinyai.frontends.onnx.operators.rows import reads, reads_contrib
-from tinyai.frontends.onnx.reader import Site, Spelled, evaluated, fixed_sizes
+from tinyai.frontends.onnx.reader import Site, Spelled, broadcast, evaluated, fixed_sizes
 from tinyai.ir import Array
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
@@ -21,14 +21,10 @@ def _number(value: float) -> Expr:
     return constant(value, "float32")
 
 
-def combined(site: Site, operator: str, left: Expr, right: Expr) -> Expr:
-    """Of operands that broadcast."""
-    sizes = fixed_sizes(left), fixed_sizes(right)
-    try:
-        shape = np.broadcast_shapes(*sizes)
-    except ValueError:
-        site.refuse(f"{left.type} and {right.type}", "shapes that broadcast")
-    return site.call(operator, left, right, of=SourceType(shape, left.type.dtype))
+def combined(site: Site, operator: str, left: Expr, right: Expr, dtype: str = "") -> Expr:
+    """Of operands that broadcast; ``dtype`` is the result's, where it is another one."""
+    shape = broadcast(site, left, right)
+    return site.call(operator, left, right, of=SourceType(shape, dtype or left.type.dtype))
 
 
 _SEVERAL = {

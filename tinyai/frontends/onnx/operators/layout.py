@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,24 +12,13 @@ from tinyai.frontends.moves import padded, sliced, split, taken
 from tinyai.frontends.onnx import resizing
 from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
-from tinyai.qdq.operands import operator_name, tuple_of
-from tinyai.source import Call, Expr, children, require
+from tinyai.qdq.operands import tuple_of
+from tinyai.source import Expr, require
 
 
 @reads("Identity")
 def _same(site: Site) -> Expr:
     return site.expr(0)
-
-
-@reads("Where")
-def _where(site: Site) -> Expr:
-    """A value where it is a number, as torch guards a softmax: integers are always some."""
-    condition, value = site.expr(0), site.expr(2)
-    guards = isinstance(condition, Call) and condition.spelled == "IsNaN"
-    guards = guards and children(condition) == (value,) and site.known(1) is not None
-    found = f"Where of {operator_name(condition)}"
-    require(guards, "operator", found, "one of IsNaN, a constant and the other values")
-    return value
 
 
 @reads("Dropout")
@@ -156,6 +146,40 @@ def _gather(site: Site) -> Expr:
     inside = bool(((indices >= -size) & (indices < size)).all())
     require(inside, "indices", indices.reshape(-1)[:8], f"within {size} places")
     return taken(site.call, value, np.where(indices < 0, indices + size, indices), axis)
+
+
+@reads("GatherElements")
+def _gather_elements(site: Site) -> Expr:
+    """By indices of run time along the one dimension that has several places."""
+    value, indices = site.expr(0), site.expr(1)
+    sizes = fixed_sizes(value)
+    axis = _axis(site, len(sizes))
+    rest = [size for dim, size in enumerate(sizes) if dim != axis]
+    require(set(rest) <= {1}, "shape of the data", value.type, f"1 but for the axis {axis}")
+    row = site.reshaped(value, (sizes[axis],))
+    return site.call("take", row, indices, axis=0, batch_dims=0, mode="raise")
+
+
+@reads("GatherND")
+def _gather_nd(site: Site) -> Expr:
+    """By constant places of the first dimensions together."""
+    value, places = site.expr(0), site.value(1, "indices").astype(np.int64)
+    require(site.attr("batch_dims") == 0, "batch_dims", site.attr("batch_dims"), 0)
+    sizes, count = fixed_sizes(value), places.shape[-1]
+    first, rest = sizes[:count], sizes[count:]
+    inside = bool(np.all((places >= np.negative(first)) & (places < first)))
+    require(inside, "indices", places.reshape(-1, count)[:4], f"within {first}")
+    numbers = np.ravel_multi_index(tuple(np.moveaxis(places % first, -1, 0)), first)
+    return taken(site.call, site.reshaped(value, (math.prod(first), *rest)), numbers, 0)
+
+
+@reads("CumSum")
+def _cumsum(site: Site) -> Expr:
+    value = site.expr(0)
+    axis, rank = int(site.value(1, "axis").reshape(())), len(value.type.shape)
+    require(-rank <= axis < rank, "axis", axis, f"one of {rank} dimensions")
+    attrs = {name: bool(site.attr(name)) for name in ("exclusive", "reverse")}
+    return site.call("cumulative_sum", value, of=value.type, axis=axis % rank, **attrs)
 
 
 # --- More of the same ----------------------------------------------------------------------------

@@ -140,8 +140,8 @@ def _of_operand(graph: Placed, last: Axis, tensor: str) -> Iterator[str]:
 def _of_step(axes: Sequence[Axis], step: Step, dtype: DType) -> Iterator[str]:
     match step:
         case steps.Cast(to):
-            if DType.INT64 in (dtype, to):
-                yield "int64"
+            if lacking := {DType.INT64, DType.BOOL} & {dtype, to}:
+                yield min(lacking)
         case steps.Lookup(_, to):
             if not {dtype, to} <= {*NARROW}:
                 yield f"a table from {dtype} to {to}"

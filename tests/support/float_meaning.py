@@ -270,6 +270,17 @@ def _bias_add(attrs: Attributes, data: Array, bias: Array) -> Array:
     return data + bias.reshape(-1, *(1,) * (data.ndim - attrs["axis"] % data.ndim - 1))
 
 
+def _cumulative_sum(attrs: Attributes, data: Array) -> Array:
+    """Each place of its own, by what it adds up."""
+    axis = attrs["axis"] % data.ndim
+    if attrs["reverse"]:
+        forward = {**attrs, "reverse": False}
+        return np.flip(_cumulative_sum(forward, np.flip(data, axis)), axis)
+    last = [at + (not attrs["exclusive"]) for at in range(data.shape[axis])]
+    sums = [data.take(range(end), axis).sum(axis, dtype=data.dtype) for end in last]
+    return np.stack(sums, axis)
+
+
 def _of_values(function: Callable[..., Any]) -> Meaning:
     """An operator without attributes."""
     return lambda attrs, *values: function(*values)
@@ -326,7 +337,19 @@ MEANING: dict[str, Meaning] = {
     "broadcast_to": lambda attrs, x: np.broadcast_to(x, attrs["shape"]),
     "copy": lambda attrs, x: x,
     "take": _take,
-    "cast": lambda attrs, x: x.astype(np.float64),
+    "cast": lambda attrs, x: x.astype(bool if attrs["dtype"] == "bool" else np.float64),
+    "cumulative_sum": _cumulative_sum,
+    "equal": _of_values(np.equal),
+    "not_equal": _of_values(np.not_equal),
+    "less": _of_values(np.less),
+    "less_equal": _of_values(np.less_equal),
+    "greater": _of_values(np.greater),
+    "greater_equal": _of_values(np.greater_equal),
+    "logical_and": _of_values(np.logical_and),
+    "logical_or": _of_values(np.logical_or),
+    "logical_xor": _of_values(np.logical_xor),
+    "logical_not": _of_values(np.logical_not),
+    "where": _of_values(np.where),
     "pad": _pad,
     "depth_to_space": _depth_to_space,
     "space_to_depth": _space_to_depth,

@@ -30,6 +30,7 @@ from tinyai.ops import (
     Transpose,
     steps,
 )
+from tinyai.ops.steps.logic import COMPARISONS, LOGIC
 from tinyai.ops.window import Window
 
 SHAPE = (1, 2, 3, 2)
@@ -89,13 +90,16 @@ class Maker:
         return Operand(self.constant(Type(self.draw(st.sampled_from(narrow)), dtype)))
 
     def step(self, dtype: DType, shape: tuple[int, ...]) -> Step:
+        if dtype is DType.BOOL:
+            return self.logic(shape)
         kinds = ["binary", "binary", "cast", "cast", "clip", "relu", "leaky_relu", "shift"]
+        kinds += ["compare", "fill"]
         kinds += ["fixed_point_multiply"] if dtype in (DType.INT32, DType.INT64) else []
         match self.draw(st.sampled_from(kinds)):
             case "binary":
                 return self.draw(st.sampled_from(BINARY))(operand=self.operand(dtype, shape))
             case "cast":
-                to = st.sampled_from((DType.INT8, DType.INT32, *INTEGERS))
+                to = st.sampled_from((DType.INT8, DType.INT32, DType.BOOL, *INTEGERS))
                 return steps.Cast(self.draw(to))
             case "clip":
                 return (
@@ -103,6 +107,11 @@ class Maker:
                     if (dtype.range[0] < 0)
                     else steps.Clip(3, 200)
                 )
+            case "compare":
+                sign = self.draw(st.sampled_from([*COMPARISONS]))
+                return steps.Compare(sign, operand=self.operand(dtype, shape))
+            case "fill":
+                return self.fill(shape)
             case "relu":
                 return steps.Relu()
             case "leaky_relu":
@@ -112,6 +121,24 @@ class Maker:
                 amount = np.full((), self.draw(st.integers(0, 7)), dtype.numpy)
                 return kind(operand=Operand(self.builder.constant(amount)))
         return steps.FixedPointMultiply((1518500250,), (self.draw(st.integers(-4, 4)),))
+
+    def fill(self, shape: tuple[int, ...]) -> Step:
+        number, when = self.draw(st.integers(0, 1)), self.draw(st.booleans())
+        return steps.Fill(number, when, operand=self.operand(DType.BOOL, shape))
+
+    def logic(self, shape: tuple[int, ...]) -> Step:
+        """A step on bools."""
+        match self.draw(st.sampled_from(["cast", "logic", "not", "equal", "fill"])):
+            case "logic":
+                word = self.draw(st.sampled_from([*LOGIC]))
+                return steps.Logic(word, operand=self.operand(DType.BOOL, shape))
+            case "not":
+                return steps.Not()
+            case "equal":
+                return steps.Compare("==", operand=self.operand(DType.BOOL, shape))
+            case "fill":
+                return self.fill(shape)
+        return steps.Cast(self.draw(st.sampled_from(INTEGERS)))
 
     def steps(self, of: Type, most: int) -> tuple[Step, ...]:
         chain: list[Step] = []
@@ -127,7 +154,7 @@ class Maker:
         makers = [_elementwise, _elementwise, _elementwise, _requantize, _reshape, _move]
         makers += [_conv2d, _conv2d] if len(of.shape) == 4 and of.dtype is DType.INT8 else []
         makers += [_dense] if len(of.shape) == 2 and of.dtype is DType.INT8 else []
-        makers += [_pool] if len(of.shape) == 4 else []
+        makers += [_pool] if len(of.shape) == 4 and of.dtype.is_integer else []
         self.pool.append(self.draw(st.sampled_from(makers))(self, x, of))
 
 
@@ -193,7 +220,7 @@ def _move(make: Maker, x: str, of: Type) -> str:
             count[axis] -= begin[axis]
             return make.builder.add(Slice(tuple(begin), (1,) * rank, tuple(count)), [x])
     widths = tuple((int(dim == axis), 0) for dim in range(rank))
-    return make.builder.add(Pad(widths, 1 if of.dtype.is_float else 5), [x])
+    return make.builder.add(Pad(widths, 5 if of.dtype.is_integer else 1), [x])
 
 
 def _conv2d(make: Maker, x: str, of: Type) -> str:

@@ -103,13 +103,21 @@ class Site:
 
     # --- Values ---
 
-    def call(self, op: str, *operands: Value, hidden: dict[str, Any] | None = None, **attrs: Any):
-        """A call, its result's type that of its value. ``hidden`` are facts of its type."""
+    def call(
+        self,
+        op: str,
+        *operands: Value,
+        hidden: dict[str, Any] | None = None,
+        of: str = "float32",
+        **attrs: Any,
+    ) -> Value:
+        """A call, its result's shape that of its value. ``hidden`` are facts of its type."""
         exprs = [operand.expr for operand in operands]
         with np.errstate(all="ignore"):
             array = MEANING[op]({**attrs, **(hidden or {})}, *(o.array for o in operands))
-        of = SourceType(array.shape, "float32")
-        made = call(op, of, *exprs, name=f"{op}{len(self.results)}", **attrs)
+        made = call(
+            op, SourceType(array.shape, of), *exprs, name=f"{op}{len(self.results)}", **attrs
+        )
         return Value(made, np.asarray(array))
 
     def floats(self, array: Any) -> Value:
@@ -139,13 +147,17 @@ class Site:
         zeros = np.full(count, zero)
         return self.dequantized(constant(stored), stored, scale, zeros, axis or 0)
 
+    def given(self, stored: Array) -> Value:
+        """An input of integers or bools, as it is."""
+        self.inputs.append(Expr((SourceType(stored.shape, stored.dtype.name),)))
+        self.samples.append(stored)
+        return Value(self.inputs[-1], stored)
+
     def input(self, shape: Sequence[int]) -> Value:
         dtype = self.one(*self.dtypes)
         limits = np.iinfo(dtype)
         stored = self.rng.integers(limits.min, limits.max, tuple(shape), dtype, endpoint=True)
-        expr = Expr((SourceType(stored.shape, dtype),))
-        self.inputs.append(expr)
-        self.samples.append(stored)
+        expr = self.given(stored).expr
         scale, zero = self.grid(dtype, 2.0 ** self.rng.uniform(-2, 3))
         value = self.dequantized(expr, stored, scale, zero, -1)
         self.values.append(value)
@@ -453,9 +465,7 @@ def extreme_of_two_values(site: Site, x: Value) -> Value:
     scale, zero = (source[name].value for name in ("input_scale", "input_zero_point"))
     limits = np.iinfo(dtype)
     stored = site.rng.integers(limits.min, limits.max, x.shape, dtype, endpoint=True)
-    site.inputs.append(Expr((SourceType(stored.shape, dtype),)))
-    site.samples.append(stored)
-    other = site.dequantized(site.inputs[-1], stored, scale, zero, -1)
+    other = site.dequantized(site.given(stored).expr, stored, scale, zero, -1)
     made = site.call(op, *((x, other) if site.chance(0.5) else (other, x)))
     site.grids[made.expr] = dtype, scale, int(zero)
     return made
@@ -550,18 +560,63 @@ def layer_norm(site: Site, x: Value) -> Value:
 @operator("values")
 def numbers(site: Site, x: Value) -> Value:
     """Arithmetic on integers from outside, as on a mask."""
-    dtype = site.one("int32", "int64")
-    stored = site.rng.integers(-40, 40, x.shape).astype(dtype)
-    expr = Expr((SourceType(stored.shape, dtype),))
-    site.inputs.append(expr)
-    site.samples.append(stored)
-    value = site.call("cast", Value(expr, stored), dtype="float32")
+    given = site.given(site.rng.integers(-40, 40, x.shape).astype(site.one("int32", "int64")))
+    value = site.call("cast", given, dtype="float32")
     for _ in range(site.one(1, 2, 3)):
         op = site.one("add", "subtract", "multiply", "maximum", "minimum", "divide")
         number = site.number(site.factor())
         first = op != "divide" and site.chance(0.4)
         value = site.call(op, *((number, value) if first else (value, number)))
     return value
+
+
+@operator("values")
+def choice(site: Site, x: Value) -> Value:
+    """A value or another one, or a number, by what is true; with numbers alone, a mask."""
+    level = float(site.one(*x.array.reshape(-1)))
+    condition = _condition(site, x)
+    other = site.another(x.shape) if site.chance(0.4) else site.number(level)
+    if site.chance(0.2):
+        x = site.number(level + site.factor())
+    return site.call("where", condition, *((x, other) if site.chance(0.5) else (other, x)))
+
+
+COMPARED = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def _condition(site: Site, x: Value) -> Value:
+    """Bools that broadcast to a value: of outside, or integers or values that are compared."""
+    shape = x.shape
+    some = shape if site.chance(0.5) else _broadcasting(site, shape)
+    integers = site.rng.integers(-3, 4, some or (1,)).astype(site.one("int8", "int32", "int64"))
+    given, op = site.given(integers), site.one(*COMPARED)
+    if given.array.dtype != np.int8 and site.chance(0.5):
+        attrs = {name: site.chance(0.3) for name in ("exclusive", "reverse")}
+        dtype = given.array.dtype.name
+        axis = site.axis(given.rank)
+        given = site.call("cumulative_sum", given, of=dtype, axis=axis, **attrs)
+    number = constant(site.rng.integers(-3, 4, site.one((), (1,))), given.array.dtype.name)
+    match site.one("given", "cast", "compared", "two", "value"):
+        case "given":
+            made = site.given(site.rng.random(some or (1,)) < 0.5)
+        case "cast":
+            made = site.call("cast", given, of="bool", dtype="bool")
+        case "value" if (source := x.expr) and isinstance(source, Call) and x in site.values:
+            # Off the grid, for a float32 on it may be compared as another than its float64.
+            scale = np.max(source["input_scale"].value)
+            level = float(site.one(*x.array.reshape(-1))) + scale / 2
+            made = site.call(op, x, site.number(level), of="bool")
+        case "two":
+            more = site.rng.integers(-3, 4, given.shape).astype(given.array.dtype)
+            made = site.call(op, given, site.given(more), of="bool")
+        case _:
+            made = site.call(op, given, Value(number, number.value), of="bool")
+    if site.chance(0.3):
+        made = site.call("logical_not", made, of="bool")
+    if site.chance(0.4):
+        op = site.one("logical_and", "logical_or", "logical_xor")
+        made = site.call(op, made, site.given(site.rng.random(shape) < 0.7), of="bool")
+    return made
 
 
 # --- Reductions and pooling ----------------------------------------------------------------------
@@ -645,11 +700,7 @@ def _indices(site: Site, size: int, mode: str) -> Value:
     """An input of indices, out of range where a mode says what these are."""
     shape, dtype = site.one((3,), (2, 3), (5,), ()), site.one("int32", "int64")
     low, high = {"fast": (0, size), "raise": (-size, size)}.get(mode, (-2 * size, 2 * size))
-    stored = site.rng.integers(low, high, shape).astype(dtype)
-    expr = Expr((SourceType(stored.shape, dtype),))
-    site.inputs.append(expr)
-    site.samples.append(stored)
-    return Value(expr, stored)
+    return site.given(site.rng.integers(low, high, shape).astype(dtype))
 
 
 @operator("move")

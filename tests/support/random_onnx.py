@@ -659,18 +659,65 @@ def gather(site: Site, x: Value) -> Value:
 def embedding(site: Site, x: Value) -> Value:
     """Rows of a table, or of the value, by numbers from outside."""
     rows = int(site.rng.integers(2, 30))
-    name, dtype = site.name("ids"), site.one(np.int32, np.int64)
+    dtype = site.one(np.int32, np.int64)
     table = site.weights((rows, x.shape[-1]), None) if site.chance(0.7) else x
     axis = 0 if site.chance(0.7) else site.axis(table.rank)
     size = table.shape[axis]
     lowest = -size if site.opset >= 11 and site.chance(0.3) else 0
-    site.inputs[name] = site.rng.integers(lowest, size, site.one((3,), (1, 4))).astype(dtype)
-    ids = Value(name, site.inputs[name])
+    ids = _given(site, site.rng.integers(lowest, size, site.one((3,), (1, 4))), dtype)
     if site.chance(0.3):
         ids = site.call("Cast", ids, to=site.one(6, 7))  # int32, int64
     rows_of = site.call("Gather", table, ids, axis=axis)
     need(rows_of.shape[-1:] == x.shape[-1:])
     return rows_of
+
+
+@operator
+def choice(site: Site, x: Value) -> Value:
+    """A value or another one, or a number, by what is so."""
+    condition = _condition(site, x)
+    level = float(site.one(*x.array.reshape(-1)))
+    other: Value | str = site.floats(x.shape) if site.chance(0.4) else site.constant(level)
+    if isinstance(other, str) and site.chance(0.2):
+        return site.call("Where", condition, other, site.constant(level + site.factor()))
+    return site.call("Where", condition, *((x, other) if site.chance(0.5) else (other, x)))
+
+
+def _condition(site: Site, x: Value) -> Value:
+    """Bools that broadcast to a value, of integers or bools from outside."""
+    dtype = site.one(np.bool_, np.int32, np.int64)
+    shape = [site.one(size, size, 1) for size in x.shape][int(site.rng.integers(x.rank)) :]
+    made = _given(
+        site,
+        site.rng.integers(0, 2, shape) if dtype is np.bool_ else site.rng.integers(-3, 4, shape),
+        dtype,
+    )
+    if site.chance(0.2):
+        places = site.rng.integers(0, shape[0], (*shape[:1], 1))
+        made = site.call("GatherND", made, site.constant(places, np.int64))
+    if dtype is not np.bool_ and site.chance(0.3):
+        flags = {name: site.one(0, 1) for name in ("exclusive", "reverse") if site.chance(0.5)}
+        axis = site.constant(site.axis(len(shape)), site.one(np.int32, np.int64))
+        made = site.call("CumSum", made, axis, **flags)
+    if dtype is not np.bool_ and site.chance(0.4):
+        made = site.call("Cast", made, to=site.one(9, 6, 7))  # bool, int32, int64
+    if made.array.dtype != np.bool_:
+        number = site.constant(site.rng.integers(-2, 3), made.array.dtype)
+        op = site.one("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+        made = site.call(op, *((made, number) if site.chance(0.6) else (number, made)))
+    if site.chance(0.3):
+        made = site.call("Not", made)
+    if site.chance(0.4):
+        other = _given(site, site.rng.integers(0, 2, x.shape), np.bool_)
+        made = site.call(site.one("And", "Or", "Xor"), made, other)
+    return made
+
+
+def _given(site: Site, array: Any, dtype: Any) -> Value:
+    """An input of integers or bools, as it is."""
+    name = site.name("given")
+    site.inputs[name] = np.asarray(array).astype(dtype)
+    return Value(name, site.inputs[name])
 
 
 @operator

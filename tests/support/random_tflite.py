@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -542,6 +543,44 @@ def lookup(w: Writer, x: Value) -> Value | None:
         w.add("EMBEDDING_LOOKUP", [numbers, table.index], [out.index])
     else:
         w.add("GATHER", [table.index, numbers], [out.index], "Gather", axis=0, batchDims=0)
+    return out
+
+
+@makes
+def choice(w: Writer, x: Value) -> Value | None:
+    """A value or another one, by where the largest values are."""
+    if not 0 < x.rank < 5:
+        return None
+    axis, dtype = w.axis(x), str(w.rng.choice(["INT32", "INT64"]))
+    shape = [*x.shape[:axis], *x.shape[axis + 1 :]]
+    places, kept = w.tensor(shape, dtype), [1 if d == axis else n for d, n in enumerate(x.shape)]
+    kind = {"outputType": getattr(_TYPES, dtype)}
+    w.add("ARG_MAX", [x.index, w.numbers(axis)], [places], "ArgMax", **kind)
+    numbers = w.tensor(kept, dtype)
+    w.add("RESHAPE", [places, w.numbers(kept)], [numbers])
+    if w.rng.integers(3) == 0:
+        sums = w.tensor(kept, dtype)
+        flags = {name: bool(w.rng.integers(2)) for name in ("exclusive", "reverse")}
+        w.add("CUMSUM", [numbers, w.numbers(w.axis(x))], [sums], "Cumsum", **flags)
+        numbers = sums
+    compared = ["Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"]
+    bools = []
+    for _ in range(int(w.rng.integers(1, 3))):
+        level = w.numbers(int(w.rng.integers(x.shape[axis] + 1)), dtype.lower())
+        bools.append(w.tensor(kept, "BOOL"))
+        table = str(w.rng.choice(compared))
+        kind = re.sub("(?<=[a-z])(?=[A-Z])", "_", table).upper()
+        w.add(kind, [numbers, level][:: int(w.rng.choice([1, -1]))], [bools[-1]], table)
+    if len(bools) == 2:
+        both, table = w.tensor(kept, "BOOL"), str(w.rng.choice(["And", "Or"]))
+        w.add(f"LOGICAL_{table.upper()}", bools, [both], f"Logical{table}")
+        bools = [both]
+    if w.rng.integers(2):
+        bools.append(w.tensor(kept, "BOOL"))
+        w.add("LOGICAL_NOT", bools[:1], [bools[-1]], "LogicalNot")
+    other, out = w.constant(x.shape, x.scale, x.zero), w.like(x, x.shape)
+    pair = [x.index, other.index][:: int(w.rng.choice([1, -1]))]
+    w.add("SELECT_V2", [bools[-1], *pair], [out.index], "SelectV2")
     return out
 
 

@@ -164,7 +164,8 @@ def _gather_elements(site: Site) -> Expr:
 def _gather_nd(site: Site) -> Expr:
     """By constant places of the first dimensions together."""
     value, places = site.expr(0), site.value(1, "indices").astype(np.int64)
-    require(site.attr("batch_dims") == 0, "batch_dims", site.attr("batch_dims"), 0)
+    batches = site.attr("batch_dims", 0)
+    require(batches == 0, "batch_dims", batches, 0)
     sizes, count = fixed_sizes(value), places.shape[-1]
     first, rest = sizes[:count], sizes[count:]
     inside = bool(np.all((places >= np.negative(first)) & (places < first)))

@@ -52,13 +52,11 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def where() -> onnx.ModelProto:
-    """Values of a convolution by a condition, which are summed up then."""
+def powers() -> onnx.ModelProto:
+    """Roots of the sums of squares of whole images."""
     nodes = [
-        node("Greater", "h zero", "positive"),
-        node("Where", "positive h zero", "chosen"),
-        node("GlobalAveragePool", "chosen", "means"),
-        node("Flatten", "means", "flat"),
+        node("GlobalLpPool", "h", "lengths"),
+        node("Flatten", "lengths", "flat"),
         node("MatMul", "flat fc", "y"),
     ]
     return model(nodes, (1, 5))
@@ -107,7 +105,7 @@ def branches(opset: int = 13) -> onnx.ModelProto:
     return model(nodes, (1, 1, 6, 6), opset, **part)
 
 
-CASES = {"where": where, "recurrent": recurrent, "norms": norms, "branches": branches}
+CASES = {"powers": powers, "recurrent": recurrent, "norms": norms, "branches": branches}
 
 
 def results(file: Path, inputs: Mapping[str, Array]) -> list[Array]:
@@ -134,10 +132,10 @@ def test_the_rest_gets_pairs_and_onnx_runtime_runs_all(name: str, tmp_path: Path
 def test_for_a_compiler_an_operator_that_is_not_read_ends_it_before_samples_run(
     tmp_path: Path,
 ) -> None:
-    onnx.save(where(), tmp_path / "float.onnx")
-    with pytest.raises(BoundaryError, match="Greater 'positive': operator") as caught:
+    onnx.save(powers(), tmp_path / "float.onnx")
+    with pytest.raises(BoundaryError, match="GlobalLpPool 'lengths': operator") as caught:
         tinyai.quantize_file(tmp_path / "float.onnx", [], whole=True)
-    assert [row.operator for row in caught.value.report.host] == ["Greater", "Where"]
+    assert [row.operator for row in caught.value.report.host] == ["GlobalLpPool"]
 
 
 def test_a_file_of_an_older_opset_becomes_one_with_pairs(tmp_path: Path) -> None:

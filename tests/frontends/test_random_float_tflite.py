@@ -106,7 +106,7 @@ def ends_of(seeds: range, folder: Path) -> Counter[str]:
 def test_random_floats_are_litert_s_and_their_noise_is_that_of_the_report(tmp_path: Path) -> None:
     ends = ends_of(range(FILES), tmp_path)
     assert ends["quantized"] > FILES / 3, ends
-    assert ends["partly"] < FILES / 8, ends
+    assert ends["partly"] < FILES / 6, ends  # places of the largest of what nothing else reads
 
 
 @pytest.mark.slow

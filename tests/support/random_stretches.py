@@ -613,7 +613,7 @@ def _condition(site: Site, x: Value) -> Value:
             made = site.call(op, given, Value(number, number.value), of="bool")
     if site.chance(0.3):
         made = site.call("logical_not", made, of="bool")
-    if site.chance(0.4):
+    if site.chance(0.6):
         op = site.one("logical_and", "logical_or", "logical_xor")
         made = site.call(op, made, site.given(site.rng.random(shape) < 0.7), of="bool")
     return made
@@ -624,7 +624,7 @@ def _condition(site: Site, x: Value) -> Value:
 
 @operator("reduction")
 def reduction(site: Site, x: Value) -> Value:
-    op = "l2" if site.chance(0.05) else site.one("mean", "mean", "sum", "max", "min")
+    op = "l2" if site.chance(0.08) else site.one("mean", "mean", "sum", "max", "min")
     axes = site.rng.permutation(x.rank)[: site.one(1, 1, 2)]
     axis = tuple(int(a) - x.rank * site.chance(0.5) for a in axes)
     named = axis[0] if len(axis) == 1 and site.chance(0.5) else axis

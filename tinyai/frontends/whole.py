@@ -23,6 +23,7 @@ from tinyai.network import ENDS, Network, Port, State, entry_name
 from tinyai.ops import operators_added
 from tinyai.ops.gather import index_limits
 from tinyai.own import NO_BACKEND, OwnBackend
+from tinyai.partition.macs import macs
 from tinyai.partition.own import idle
 from tinyai.partition.reasons import Language, Whole
 from tinyai.partition.rows import float_row, host_row
@@ -181,9 +182,9 @@ def rows_once(rows: Iterable[HostRow]) -> tuple[HostRow, ...]:
     merged = []
     for first, *others in several.values():
         each = (first, *others)
-        macs = [row.macs for row in each if row.macs is not None]
+        work = [row.macs for row in each if row.macs is not None]
         computes = any(row.computes for row in each)
-        of = replace(first, type=each[-1].type, computes=computes, macs=sum(macs) if macs else None)
+        of = replace(first, type=each[-1].type, computes=computes, macs=sum(work) if work else None)
         merged.append(of)
     return tuple(merged)
 
@@ -383,17 +384,20 @@ def _moves_floats(call: Call) -> bool:
     return call.op == "reshape" and all(of.dtype == "float32" for of in call.types)
 
 
-# What regions compute in.
+# What quantized models compute in.
 _COMPUTED = {"int8", "uint8", "int16", "uint16", "int32"}
 
 
 def _floats_alone(model: SourceModel) -> str:
-    """The float dtypes of a model that computes in nothing else; "" of any other."""
+    """The float dtypes of a model that computes in nothing else; "" of any other. Numbers of words
+    and masks may be integers beside products of floats."""
     calls = [each for each in post_order(model.result) if isinstance(each, Call)]
     dtypes = {of.dtype for call in calls for of in call.types}
     floats = {dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))}
     quantizes = any(is_call(call, "quantize", "dequantize") for call in calls)
-    if quantizes or dtypes & _COMPUTED or all(map(_moves_floats, calls)):
+    products = any(macs(call) for call in calls if _has_floats(call))
+    computed = dtypes & _COMPUTED - ({"int32"} if products else set())
+    if quantizes or computed or all(map(_moves_floats, calls)):
         return ""
     return ", ".join(sorted(floats))
 

@@ -298,20 +298,57 @@ def test_a_mask_takes_no_bits_of_what_is_seen(
         assert np.square(floats).sum() > 100 * np.square(floats - wanted).sum()
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.int32])
-@pytest.mark.parametrize("hidden", [-1e4, -3.4028235e38])
-def test_a_mask_may_be_an_input(dtype: type, hidden: float, tmp_path: Path) -> None:
-    """As older exports of BERT have it: (1 - mask) * hidden, of a mask of integers."""
+# How files make a mask of what a caller passes: (1 - seen) * hidden, as older exports of BERT have
+# it, or by bools; or they fill scores with a number.
+MASKS = {
+    "numbers": [
+        helper.make_node("Cast", ["seen"], ["kept"], "kept", to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["one", "kept"], ["off"], "off"),
+        helper.make_node("Mul", ["off", "hidden"], ["mask"], "mask"),
+    ],
+    "bools": [
+        helper.make_node("Cast", ["seen"], ["kept"], "kept", to=TensorProto.BOOL),
+        helper.make_node("And", ["kept", "some"], ["both"], "both"),
+        helper.make_node("Where", ["both", "zero", "hidden"], ["mask"], "mask"),
+    ],
+    "fill": [
+        helper.make_node("Equal", ["seen", "none"], ["off"], "off"),
+        helper.make_node("Where", ["off", "hidden", "scores"], ["masked"], "masked"),
+    ],
+    "keep": [
+        helper.make_node("Equal", ["seen", "none"], ["off"], "off"),
+        helper.make_node("Not", ["off"], ["kept"], "kept"),
+        helper.make_node("Where", ["kept", "scores", "hidden"], ["masked"], "masked"),
+    ],
+}
+
+
+HIDDEN = (-1e4, -3.4028235e38, -np.inf)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.bool_])
+@pytest.mark.parametrize(
+    ("form", "hidden"),
+    # 0 times infinity is no number.
+    [(f, h) for f in MASKS for h in HIDDEN if f != "numbers" or np.isfinite(h)],
+)
+def test_a_mask_may_be_an_input(form: str, dtype: type, hidden: float, tmp_path: Path) -> None:
     proto = onnx.load(attention(-1e4, tmp_path))
-    proto.graph.node.insert(0, helper.make_node("Mul", ["off", "hidden"], ["mask"], "mask"))
-    proto.graph.node.insert(0, helper.make_node("Sub", ["one", "kept"], ["off"], "off"))
-    proto.graph.node.insert(0, helper.make_node("Cast", ["seen"], ["kept"], "kept", to=1))
+    nodes = [*proto.graph.node]
+    (at,) = (place for place, each in enumerate(nodes) if each.name == "masked")
+    fills = form in ("fill", "keep")
+    made = [*nodes[:at], *MASKS[form], *nodes[at + 1 :]] if fills else [*MASKS[form], *nodes]
+    del proto.graph.node[:]
+    proto.graph.node.extend(made)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     proto.graph.input.append(helper.make_tensor_value_info("seen", kind, (2, 1, LENGTH)))
     known = [each for each in proto.graph.initializer if each.name != "mask"]
     known += [
-        numpy_helper.from_array(np.array(value, np.float32), name)
-        for name, value in (("one", 1), ("hidden", hidden))
+        numpy_helper.from_array(np.array(value, of), name)
+        for name, value, of in (
+            *(("one", 1, np.float32), ("hidden", hidden, np.float32)),
+            *(("none", 0, dtype), ("some", np.ones((1, LENGTH, LENGTH)), np.bool_)),
+        )
     ]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(known)

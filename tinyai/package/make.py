@@ -248,6 +248,7 @@ class _Making:
             "macro": f"{self.network.name.upper()}_{kind.upper()}{number}",
             "type": C_TYPES[of.dtype],
             "is_float": of.dtype.is_float,
+            "is_bool": of.dtype is DType.BOOL,
             "shape": of.shape,
             "bytes": of.bytes,
             "elements": of.bytes // of.dtype.bytes,

@@ -36,13 +36,14 @@ def support() -> tuple[Support, ...]:
     with relay_for("ops"):
         from tinyai.frontends.relay.spelling import supported
     from tinyai.match import operators
+    from tinyai.ops import FAMILIES
     from tinyai.patterns import OPERATORS, PATTERNS
 
     spelled = supported()
     rows = []
-    for name, row in OPERATORS.items():
+    for name in OPERATORS:
         inside = [each for each in PATTERNS if name in operators(each.pattern)]
-        family = row.lower.__module__.rpartition(".")[2]
+        family = FAMILIES[name]
         floats = all(each.floats for each in inside) and bool(inside)
         rows.append(
             Support(
@@ -50,7 +51,7 @@ def support() -> tuple[Support, ...]:
                 family,
                 tuple(sorted(relay for relay, ours in spelled.items() if ours == name)),
                 not floats
-                or family == "layout"
+                or family in ("layout", "logic")
                 or name in ("quantize", "dequantize")
                 or _takes_integers(name),
                 tuple(each.name for each in inside),

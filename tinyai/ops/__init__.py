@@ -32,6 +32,7 @@ from tinyai.ops.resize import Resize
 from tinyai.ops.softmax import IntegerSoftmax, Softmax, TableSoftmax
 
 __all__ = [
+    "FAMILIES",
     "OPERATORS",
     "OPS",
     "AdaptivePool2d",
@@ -76,6 +77,12 @@ OPS: tuple[type[Op], ...] = tuple(
 # The source operators that tinyai takes, each with its builder.
 OPERATORS: dict[str, OperatorRow] = {
     name: row for file in _FILES for name, row in getattr(file, "OPERATORS", {}).items()
+}
+# The file of each, by name.
+FAMILIES: Mapping[str, str] = {
+    name: file.__name__.rpartition(".")[2]
+    for file in _FILES
+    for name in getattr(file, "OPERATORS", {})
 }
 # Those of another back end, while it is at work.
 _ADDED: ContextVar[Mapping[str, OperatorRow]] = ContextVar("_ADDED", default={})  # noqa: B039

@@ -126,16 +126,14 @@ class Site:
         require(all(quantized) or floats, "types", dtypes, "float32, or integers with a scale")
         return all(quantized)
 
-    def require_broadcast(self) -> None:
-        """The result of an operator of two tensors has the shape that both broadcast to."""
-        shapes = self.tensor(0).shape, self.tensor(1).shape
+    def require_broadcast(self, count: int = 2) -> None:
+        """The result of an operator of so many tensors has the shape that all broadcast to."""
+        shapes = [self.tensor(place).shape for place in range(count)]
         try:
             whole = np.broadcast_shapes(*shapes)
         except ValueError:
             whole = None
-        require(
-            whole == self.shape, "shapes of the operands", shapes, f"two that give {self.shape}"
-        )
+        require(whole == self.shape, "shapes of the operands", shapes, f"such as give {self.shape}")
 
     def require_same_scale(self, *places: int) -> None:
         """What only moves or picks integers leaves them as they are: TFLite's kernels look at no

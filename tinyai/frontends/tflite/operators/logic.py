@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tinyai.frontends.tflite.operators.rows import reads
 from tinyai.frontends.tflite.reader import Site
 from tinyai.source import Expr, require
@@ -50,19 +48,11 @@ def _not(site: Site) -> Expr:
 def _select(site: Site) -> Expr:
     """Values of one scale; the older operator has no broadcast."""
     site.require_same_scale(1, 2)
-    shapes = [site.tensor(place).shape for place in range(3)]
     if site.kind == "SELECT":
+        shapes = [site.tensor(place).shape for place in range(3)]
         require(set(shapes) == {site.shape}, "shapes", shapes, f"all {site.shape}")
-    fits = _broadcast(shapes) == site.shape
-    require(fits, "shapes of the operands", shapes, f"three that give {site.shape}")
+    site.require_broadcast(3)
     return site.call("where", *(site.value(place) for place in range(3)))
-
-
-def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        return None
 
 
 @reads("CUMSUM", options="CumsumOptions", inputs=2)

@@ -510,7 +510,7 @@ def missing_thread_sanitizer() -> str | None:
 
 
 @pytest.mark.parametrize("isa", SPLIT_ISAS)
-@pytest.mark.parametrize("name", ["deep", "branching NHWC"])
+@pytest.mark.parametrize("name", ["deep", "branching NHWC", "attention"])
 def test_the_thread_sanitizer_finds_nothing(name: str, isa: str, cut: None, tmp_path: Path) -> None:
     require_isa(isa)
     reason = missing_thread_sanitizer()

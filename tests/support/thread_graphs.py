@@ -9,9 +9,18 @@ import numpy as np
 
 from tests.support.example_graphs import NETWORKS, Network, Qnn
 from tinyai.codegen.c_source import CSource
-from tinyai.ir import Array, Builder, DType, Graph, Type
-from tinyai.ops import AdaptivePool2d, Dense, Reshape
-from tinyai.ops.steps import Cast
+from tinyai.ir import Array, Builder, DType, Graph, Operand, Type
+from tinyai.ops import (
+    AdaptivePool2d,
+    BatchMatmul,
+    Dense,
+    Normalize,
+    Reshape,
+    TableSoftmax,
+    Transpose,
+)
+from tinyai.ops.softmax import onnx_powers
+from tinyai.ops.steps import Add, Cast, Clip, Multiply, RightShift
 from tinyai.runtime.runner import aligned_bytes, pointers
 
 # A call waits for every thread of its pool, however long that takes on a busy machine.
@@ -47,7 +56,28 @@ def network_of_few_rows() -> Graph:
     return b.graph(outputs)
 
 
-GRAPHS = {**NETWORKS, "deep": deep_network, "few rows": network_of_few_rows}
+def attention() -> Graph:
+    """Heads as many as threads share whole, and one whose rows they share: products of values,
+    softmax and norms between them."""
+    b = Builder("attention")
+    shift = Operand(b.constant(np.array(9, np.int32)))
+    to_int8 = (RightShift(operand=shift), Clip(-128, 127), Cast(DType.INT8))
+    to_share = (Clip(-128, 127), Cast(DType.INT8))
+    outputs = []
+    for heads in (1, 6):
+        x = b.input(Type((heads, 13, 24), DType.INT8))
+        scores = b.add(BatchMatmul(3, -5), [x, x], to_int8, ("scores",))
+        less = (Add(operand=Operand(b.constant(np.array(-128, np.float32)))),)
+        softmax = TableSoftmax(2, onnx_powers(0.1, 13), 256.0)
+        shares = b.add(softmax, [scores], (*less, *to_share), ("shares",))
+        turned = b.add(Transpose((0, 2, 1)), [x])
+        sums = b.add(BatchMatmul(-128, 0), [shares, turned], to_int8, ("sums",))
+        times = (Multiply(operand=Operand(b.constant(np.array(40, np.float32)))), *to_share)
+        outputs.append(b.add(Normalize(2, 0.01), [sums], times, ("norm",)))
+    return b.graph(outputs)
+
+
+GRAPHS = {**NETWORKS, "attention": attention, "deep": deep_network, "few rows": network_of_few_rows}
 
 
 def called(

@@ -283,8 +283,8 @@ static int32_t tinyai_check(const tinyai_value *arg, int32_t arg_code, const cha
         return tinyai_refuse(which, "data pointers", 0, 1);
     }
     char *const start = (char *)tensor->data + tensor->byte_offset;
-    if ((uintptr_t)start % (uintptr_t)(bits / 8) != 0) {
-        return tinyai_refuse(which, "alignment of the data, remainder", (long long)((uintptr_t)start % (uintptr_t)(bits / 8)), 0);
+    if ((uintptr_t)start % (uintptr_t)((bits + 7) / 8) != 0) {
+        return tinyai_refuse(which, "alignment of the data, remainder", (long long)((uintptr_t)start % (uintptr_t)((bits + 7) / 8)), 0);
     }
     *data = start;
     return 0;

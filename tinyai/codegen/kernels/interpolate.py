@@ -16,7 +16,7 @@ from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.vectors import Vectors
 from tinyai.codegen.kernels.lanes import vector_row
-from tinyai.codegen.kernels.work_stealing import share
+from tinyai.codegen.kernels.work_stealing import own_scratch, share
 from tinyai.codegen.lowered import (
     ALIGNMENT,
     Kernel,
@@ -121,8 +121,8 @@ def _scratch(graph: Lowered, node: Node) -> int:
 
 def _row_of(graph: Lowered, node: Node, epilogue: Epilogue) -> Declare:
     """The mixed row of a thread."""
-    at = f" + thread->task * {_row_bytes(graph, node)}" if epilogue.threads > 1 else ""
-    return Declare("int32_t *const", "row", f"(int32_t *)(void *)((char *)scratch{at})")
+    scratch = own_scratch(_row_bytes(graph, node), epilogue)
+    return Declare("int32_t *const", "row", f"(int32_t *)(void *){scratch}")
 
 
 def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:

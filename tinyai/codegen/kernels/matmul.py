@@ -11,7 +11,15 @@ from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
 from tinyai.codegen.isa.microkernels import Microkernels, Pairs
 from tinyai.codegen.isa.vectors import Vectors, write_lanes
-from tinyai.codegen.lowered import Kernel, Lowered, Prepared, result_at_strides, written
+from tinyai.codegen.kernels.work_stealing import own_scratch, share
+from tinyai.codegen.lowered import (
+    ALIGNMENT,
+    Kernel,
+    Lowered,
+    Prepared,
+    result_at_strides,
+    written,
+)
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue, StepChain
 from tinyai.ir import DType, Node
@@ -50,6 +58,43 @@ def _code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     )
 
 
+@dataclass(frozen=True)
+class Shares:
+    """What threads share of a product: whole matrices, or rows of each, so many ``together``."""
+
+    matrices: int
+    rows: int
+    threads: int
+    together: int = 1
+
+    @property
+    def by_matrices(self) -> bool:
+        even = self.matrices % self.threads == 0 or self.matrices >= 4 * self.threads
+        return self.threads > 1 and even
+
+    @property
+    def ends(self) -> Code:
+        """Variables for a thread's share."""
+        if self.threads == 1:
+            return None
+        return share(self.matrices) if self.by_matrices else share(self.rows, self.together)
+
+    def of_matrices(self, *body: Code) -> Code:
+        ends = ("begin", "end") if self.by_matrices else (0, self.matrices)
+        return For("i0", *ends, *body)
+
+    def of_rows(self, var: str, *body: Code) -> Code:
+        """A loop over the first of those rows that come together."""
+        shared = self.threads > 1 and not self.by_matrices
+        ends = ("begin", "end") if shared else (0, self.rows)
+        return For(var, *ends, *body, step=self.together)
+
+    @property
+    def is_first(self) -> str:
+        """Whether a matrix is the first of a thread."""
+        return f"i0 == {'begin' if self.by_matrices else 0}"
+
+
 # Rows of int16 are filled up with zeros to a multiple of this: no loop has a tail.
 FULL = 32
 
@@ -67,8 +112,13 @@ class WidenedMatmul(Prepared):
         return cls(node, vectors)
 
     def scratch(self, graph: Lowered) -> int:
+        return graph.threads * self._each(graph)
+
+    def _each(self, graph: Lowered) -> int:
+        """The bytes of a thread."""
         columns, full = self._sizes(graph)
-        return (columns + 1) * full * DType.INT16.bytes + columns * DType.INT32.bytes
+        size = (columns + 1) * full * DType.INT16.bytes + columns * DType.INT32.bytes
+        return -(-size // ALIGNMENT) * ALIGNMENT
 
     def takes(self, graph: Lowered, name: str) -> bool:
         return result_at_strides(graph, self.node, name)
@@ -94,15 +144,17 @@ class WidenedMatmul(Prepared):
 
         other = f"in1[i0 * {other_image} + i2 * {k}"
         filled = For("i2", 0, columns, widened(f"other[i2 * {full}", other, op.other_zero_point))
+        shares = Shares(axes[0].count, rows, epilogue.threads)
+        scratch = own_scratch(self._each(graph), epilogue)
         return [
-            Declare("int16_t *const", "other", "(int16_t *)scratch"),
+            Declare("int16_t *const", "other", f"(int16_t *)(void *){scratch}"),
             Declare("int16_t *const", "row", f"other + {columns * full}"),
             Declare("int32_t *const", "acc", f"(int32_t *)(void *)(row + {full})"),
-            nest(
-                axes[:1],
-                filled if others > 1 else If("i0 == 0", filled),
-                nest(
-                    axes[1:2],
+            shares.ends,
+            shares.of_matrices(
+                filled if others > 1 else If(shares.is_first, filled),
+                shares.of_rows(
+                    "i1",
                     widened("row[0", f"in0[i0 * {image} + i1 * {k}", op.zero_point),
                     nest(
                         axes[2:],
@@ -131,9 +183,14 @@ class PairedMatmul(Prepared):
         return cls(node, micro)
 
     def scratch(self, graph: Lowered) -> int:
+        return graph.threads * self._each(graph)
+
+    def _each(self, graph: Lowered) -> int:
+        """The bytes of a thread."""
         pairs, wide = self._sizes(graph)
         words = 2 * pairs * (wide + Pairs.rows)
-        return words * DType.INT16.bytes + Pairs.rows * wide * DType.INT32.bytes
+        size = words * DType.INT16.bytes + Pairs.rows * wide * DType.INT32.bytes
+        return -(-size // ALIGNMENT) * ALIGNMENT
 
     def takes(self, graph: Lowered, name: str) -> bool:
         return result_at_strides(graph, self.node, name)
@@ -156,20 +213,22 @@ class PairedMatmul(Prepared):
         )
         row = _paired("row", f"r * {pairs}", 2, f"in0[i0 * {image} + i1 * {k}", k, op.zero_point)
         filled = For("i2", 0, columns, other)
+        shares = Shares(axes[0].count, rows, epilogue.threads, Pairs.rows)
+        scratch = own_scratch(self._each(graph), epilogue)
         return [
-            Declare("int16_t *const", "other", "(int16_t *)scratch"),
+            Declare("int16_t *const", "other", f"(int16_t *)(void *){scratch}"),
             Declare("int16_t *const", "row", f"other + {2 * pairs * wide}"),
             Declare(
                 "int32_t *const", "sums", f"(int32_t *)(void *)(row + {2 * pairs * Pairs.rows})"
             ),
             # Columns that fill up: nothing of theirs is stored.
             For("i", 0, 2 * pairs * wide, Assign("other[i]", 0)) if wide > columns else None,
-            nest(
-                axes[:1],
-                filled if others > 1 else If("i0 == 0", filled),
-                For(
-                    *("q", 0, rows),
-                    let("end", f"{rows} - q < {Pairs.rows} ? {rows} : q + {Pairs.rows}"),
+            shares.ends,
+            shares.of_matrices(
+                filled if others > 1 else If(shares.is_first, filled),
+                shares.of_rows(
+                    "q",
+                    let("until", f"{rows} - q < {Pairs.rows} ? {rows} : q + {Pairs.rows}"),
                     Comment("After the last row, the last one again."),
                     For(
                         *("r", 0, Pairs.rows),
@@ -180,11 +239,10 @@ class PairedMatmul(Prepared):
                         self.micro.pairs.write(epilogue), "row", "other", pairs, wide, "sums"
                     ),
                     For(
-                        *("i1", "q", "end"),
+                        *("i1", "q", "until"),
                         Declare("const int32_t *const", "acc", f"sums + (i1 - q) * {wide}"),
                         _steps_of_a_row(graph, node, epilogue, axes, self.micro.vectors),
                     ),
-                    step=Pairs.rows,
                 ),
             ),
         ]
@@ -223,6 +281,7 @@ KERNELS = (
             op=BatchMatmul,
             isa=micro.name,
             prepare=functools.partial(PairedMatmul.of, micro=micro),
+            split=True,
         )
         for micro in MICROKERNELS
         if micro.pairs
@@ -233,6 +292,7 @@ KERNELS = (
             op=BatchMatmul,
             isa=micro.name,
             prepare=functools.partial(WidenedMatmul.of, vectors=micro.vectors),
+            split=True,
         )
         for micro in MICROKERNELS
         if micro.base is None and micro.pairs is None

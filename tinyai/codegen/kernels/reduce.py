@@ -10,7 +10,8 @@ from tinyai.codegen.c import C_TYPES, less, literal
 from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, nest
 from tinyai.codegen.helpers import MATH, SOFTMAX
 from tinyai.codegen.index import Axis
-from tinyai.codegen.lowered import Kernel, Lowered, Prepared, at_strides, written
+from tinyai.codegen.kernels.work_stealing import own_scratch, share
+from tinyai.codegen.lowered import ALIGNMENT, Kernel, Lowered, Prepared, at_strides, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import IntegerSoftmax, Normalize, Softmax, Sum, TableSoftmax
@@ -84,14 +85,21 @@ class AlongAxis:
     def in_index(self) -> str:
         return f"from[i * {self.inner.count}]"
 
-    def nest(self, *body: Code) -> Code:
-        """Code for each row along the axis, whose elements are those of ``from``."""
+    def nest(self, epilogue: Epilogue, *body: Code) -> Code:
+        """Code for each row along the axis, whose elements are those of ``from``. Threads share the
+        longer loop."""
         row = f"in0 + o * {self.axis.count * self.inner.count} + n"
-        return nest(
-            [self.outer, self.inner],
-            Declare(f"const {C_TYPES[self.type]} *const", "from", row),
-            *body,
-        )
+        shared = max(self.outer, self.inner, key=lambda axis: axis.count)
+        cut = shared.var if epilogue.threads > 1 else None
+        return [
+            share(shared.count) if cut else None,
+            nest(
+                [self.outer, self.inner],
+                Declare(f"const {C_TYPES[self.type]} *const", "from", row),
+                *body,
+                cut=cut,
+            ),
+        ]
 
     def highest(self) -> Code:
         """The largest element of a row, which a softmax takes off."""
@@ -124,14 +132,23 @@ class PowersSoftmax(Prepared):
         return cls(node, AlongAxis.of(graph, node))
 
     def scratch(self, graph: Lowered) -> int:
-        return self.rows.axis.count * DType.FLOAT32.bytes
+        return graph.threads * self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return -(-self.rows.axis.count * DType.FLOAT32.bytes // ALIGNMENT) * ALIGNMENT
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
         rows = self.rows
         power, share = self._power(epilogue)
         return [
-            Declare("float *const", "powers", "(float *)scratch"),
+            Declare(
+                "float *const",
+                "powers",
+                f"(float *)(void *){own_scratch(self._row_bytes, epilogue)}",
+            ),
             rows.nest(
+                epilogue,
                 rows.highest(),
                 Declare("float", "total", "0.0f"),
                 rows.each(Assign("powers[i]", power), Assign("total", "powers[i]", "+=")),
@@ -158,6 +175,7 @@ def _log_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     above = f"{rows.in_index} - highest"
     epilogue.need(MATH)
     return rows.nest(
+        epilogue,
         rows.highest(),
         Declare("float", "total", "0.0f"),
         rows.each(Assign("total", f"TINYAI_EXPF({above})", "+=")),
@@ -184,6 +202,7 @@ def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Cod
     one = "((int64_t)1 << 31)"
     share = "tinyai_shift_rounded(tinyai_high_product(inverse, power), 35 - zeros) - 128"
     return rows.nest(
+        epilogue,
         rows.highest(),
         Comment("The sum of the powers, in Q12.19, as a fraction of the next power of two."),
         Declare("int64_t", "total", 0),
@@ -212,6 +231,7 @@ def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     spread = f"(int64_t){count} * squares{' - (int64_t)total * total' if centered else ''}"
     deviation = f"{count} * {value} - total" if centered else f"{count} * ({value})"
     return rows.nest(
+        epilogue,
         Declare("int32_t", "total", 0) if centered else None,
         Declare(square, "squares", 0),
         rows.each(
@@ -230,10 +250,13 @@ def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
 
 KERNELS = (
     Kernel(name="sum_scalar", op=Sum, prepare=written(_sum_code, at_strides)),
-    Kernel(name="softmax_scalar", op=Softmax, prepare=_softmax),
+    Kernel(name="softmax_scalar", op=Softmax, prepare=_softmax, split=True),
     Kernel(
-        name="integer_softmax_scalar", op=IntegerSoftmax, prepare=written(_integer_softmax_code)
+        name="integer_softmax_scalar",
+        op=IntegerSoftmax,
+        prepare=written(_integer_softmax_code),
+        split=True,
     ),
-    Kernel(name="table_softmax_scalar", op=TableSoftmax, prepare=PowersSoftmax.of),
-    Kernel(name="normalize_scalar", op=Normalize, prepare=written(_normalize_code)),
+    Kernel(name="table_softmax_scalar", op=TableSoftmax, prepare=PowersSoftmax.of, split=True),
+    Kernel(name="normalize_scalar", op=Normalize, prepare=written(_normalize_code), split=True),
 )

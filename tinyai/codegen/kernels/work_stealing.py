@@ -62,6 +62,11 @@ def share(count: int, together: int = 1) -> Code:
     )
 
 
+def own_scratch(size: int, epilogue: Epilogue) -> str:
+    """A thread's part of the working memory, of ``size`` bytes."""
+    return "scratch" if epilogue.threads == 1 else f"((char *)scratch + thread->task * {size})"
+
+
 def axis_share(axes: Sequence[Axis], cut: str | None) -> Code:
     """The share of the axis that is cut."""
     if cut is None:

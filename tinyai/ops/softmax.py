@@ -149,6 +149,7 @@ class TableSoftmax(_AlongAxis):
             powers = onnx_powers(scale, 10)
             yield TableSoftmax(1, powers, 256.0), (Type((2, 10), DType.INT8),)
             yield TableSoftmax(0, powers, 64.0), (Type((3, 4), DType.UINT8),)
+            yield TableSoftmax(2, powers, 256.0), (Type((3, 2, 9), DType.UINT8),)
 
     def __str__(self) -> str:
         return f"{self.name}(axis={self.axis}, 256 powers, factor={self.factor})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyai.codegen.c import C_TYPES, less, literal
-from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, nest
+from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, let, nest
 from tinyai.codegen.helpers import MATH, SOFTMAX
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.work_stealing import own_scratch, share
@@ -83,7 +83,11 @@ class AlongAxis:
 
     @property
     def in_index(self) -> str:
-        return f"from[i * {self.inner.count}]"
+        return self.at()
+
+    def at(self, row: int | str = "") -> str:
+        """An element of a row, of the one ``row`` where there are several."""
+        return f"from{row}[i * {self.inner.count}]"
 
     def nest(self, epilogue: Epilogue, *body: Code) -> Code:
         """Code for each row along the axis, whose elements are those of ``from``. Threads share the
@@ -101,12 +105,12 @@ class AlongAxis:
             ),
         ]
 
-    def highest(self) -> Code:
+    def highest(self, row: int | str = "") -> Code:
         """The largest element of a row, which a softmax takes off."""
-        higher = f"{self.in_index} > highest ? {self.in_index} : highest"
+        name, value = f"highest{row}", self.at(row)
         return [
-            Declare("float" if self.type.is_float else "int32_t", "highest", "from[0]"),
-            For("i", 1, self.axis.count, Assign("highest", higher)),
+            Declare("float" if self.type.is_float else "int32_t", name, f"from{row}[0]"),
+            For("i", 1, self.axis.count, Assign(name, f"{value} > {name} ? {value} : {name}")),
         ]
 
     def each(self, *body: Code) -> Code:
@@ -120,10 +124,15 @@ class AlongAxis:
         return epilogue.write("acc", dtype, axes, at)
 
 
+# Rows whose powers are added up side by side, for each addition waits for the one before it.
+SIDE_BY_SIDE = 4
+
+
 @dataclass(frozen=True)
 class PowersSoftmax(Prepared):
     """Softmax in floats, whose powers wait in the working memory: a loop adds them up, from the
-    first on as the reference does, and another one divides, many at a time."""
+    first on as the reference does, and another one divides, many at a time. Where powers are from a
+    table, and rows have nothing behind the axis, some rows are added up side by side."""
 
     rows: AlongAxis
 
@@ -132,42 +141,89 @@ class PowersSoftmax(Prepared):
         return cls(node, AlongAxis.of(graph, node))
 
     def scratch(self, graph: Lowered) -> int:
-        return graph.threads * self._row_bytes
+        return graph.threads * self._bytes(graph.threads)
 
-    @property
-    def _row_bytes(self) -> int:
-        return -(-self.rows.axis.count * DType.FLOAT32.bytes // ALIGNMENT) * ALIGNMENT
+    def _bytes(self, threads: int) -> int:
+        """Of the powers of a thread."""
+        rows = SIDE_BY_SIDE if self._is_wide(threads) else 1
+        return -(-rows * self.rows.axis.count * DType.FLOAT32.bytes // ALIGNMENT) * ALIGNMENT
+
+    def _is_wide(self, threads: int) -> bool:
+        many = self.rows.inner.count == 1 and self.rows.outer.count >= SIDE_BY_SIDE * threads
+        return many and isinstance(self.node.op, TableSoftmax)
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
-        rows = self.rows
-        power, share = self._power(epilogue)
+        own = own_scratch(self._bytes(epilogue.threads), epilogue)
+        wide = self._is_wide(epilogue.threads)
         return [
-            Declare(
-                "float *const",
-                "powers",
-                f"(float *)(void *){own_scratch(self._row_bytes, epilogue)}",
+            Declare("float *const", "powers", f"(float *)(void *){own}"),
+            self._side_by_side(epilogue) if wide else self._one_by_one(epilogue),
+        ]
+
+    def _one_by_one(self, epilogue: Epilogue) -> Code:
+        rows = self.rows
+        return rows.nest(
+            epilogue,
+            rows.highest(),
+            Declare("float", "total", "0.0f"),
+            rows.each(
+                Assign("powers[i]", self._power(epilogue)), Assign("total", "powers[i]", "+=")
             ),
-            rows.nest(
-                epilogue,
-                rows.highest(),
-                Declare("float", "total", "0.0f"),
-                rows.each(Assign("powers[i]", power), Assign("total", "powers[i]", "+=")),
+            self._shares(epilogue, "powers[i]"),
+        )
+
+    def _side_by_side(self, epilogue: Epilogue) -> Code:
+        rows, each, shared = self.rows, range(SIDE_BY_SIDE), epilogue.threads > 1
+        count = rows.axis.count
+        begin, end = ("begin", "end") if shared else (0, rows.outer.count)
+        of, sums = f"const {C_TYPES[rows.type]} *const", ", ".join(f"total{r}" for r in each)
+
+        def row(number: int | str) -> str:
+            return f"q + {number} < {end} ? q + {number} : {end} - 1"
+
+        return [
+            share(rows.outer.count, SIDE_BY_SIDE) if shared else None,
+            For(
+                *("q", begin, end),
+                Comment("After the last row, the last one again."),
+                [
+                    (Declare(of, f"from{r}", f"in0 + ({row(r)}) * {count}"), rows.highest(r))
+                    for r in each
+                ],
+                [Declare("float", f"total{r}", "0.0f") for r in each],
                 rows.each(
-                    Declare("const float", "acc", f"{share} / total"),
-                    rows.write(epilogue, DType.FLOAT32),
+                    [Declare("const float", f"power{r}", self._power(epilogue, r)) for r in each],
+                    [Assign(f"powers[i + {r * count}]", f"power{r}") for r in each],
+                    [Assign(f"total{r}", f"power{r}", "+=") for r in each],
                 ),
+                Declare("const float", f"totals[{SIDE_BY_SIDE}]", f"{{ {sums} }}"),
+                For(
+                    *("r", 0, SIDE_BY_SIDE),
+                    let("o", row("r")),
+                    Declare("const float", "total", "totals[r]"),
+                    nest([rows.inner], self._shares(epilogue, f"powers[i + r * {count}]")),
+                ),
+                step=SIDE_BY_SIDE,
             ),
         ]
 
-    def _power(self, epilogue: Epilogue) -> tuple[str, str]:
-        """A power, and what of it is divided by the sum."""
-        op, at = self.node.op, self.rows.in_index
+    def _power(self, epilogue: Epilogue, row: int | str = "") -> str:
+        """Of an element of the row ``row`` of some."""
+        op, value = self.node.op, self.rows.at(row)
         if isinstance(op, TableSoftmax):
             table = epilogue.array(np.array(op.powers, np.float32))
-            factor = literal(np.float32(op.factor), DType.FLOAT32)
-            return f"{table}[255 + {at} - highest]", f"powers[i] * {factor}"
+            # Of the width of pointers: else each index is widened.
+            return f"{table}[(ptrdiff_t)255 - highest{row} + {value}]"
         epilogue.need(MATH)
-        return f"TINYAI_EXPF({at} - highest)", "powers[i]"
+        return f"TINYAI_EXPF({value} - highest{row})"
+
+    def _shares(self, epilogue: Epilogue, power: str) -> Code:
+        """Each power of a row, divided by their sum."""
+        op, rows = self.node.op, self.rows
+        if isinstance(op, TableSoftmax):
+            power = f"{power} * {literal(np.float32(op.factor), DType.FLOAT32)}"
+        share_of = Declare("const float", "acc", f"{power} / total")
+        return rows.each(share_of, rows.write(epilogue, DType.FLOAT32))
 
 
 def _log_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:

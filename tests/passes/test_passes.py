@@ -198,7 +198,7 @@ def moved(run: Pass, before: Pass) -> list[Pass]:
     [
         (
             moved(fuse_epilogues, remove_unused),
-            "tabulate_functions ended it",
+            "eliminate_common_subexpressions ended it",
             "for fuse_epilogues: an output",
         ),
         (moved(make_tables, sink_widening), "no pass before", "for make_tables: what is stored is"),
@@ -210,7 +210,7 @@ def moved(run: Pass, before: Pass) -> list[Pass]:
         (
             moved(tabulate_functions, permute),
             "no pass before",
-            "for fuse_epilogues: a function from",
+            "for sink_reshapes: a function from",
         ),
         (moved(fold_constants, permute), "no pass", "for eliminate_common_subexpressions: what"),
         (

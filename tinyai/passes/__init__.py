@@ -23,6 +23,7 @@ from tinyai.passes.permute import permute
 from tinyai.passes.remove_unused import remove_unused
 from tinyai.passes.rules import Fact, Pass, Rule, check_order
 from tinyai.passes.separate_phases import separate_phases
+from tinyai.passes.sink_reshapes import sink_reshapes
 from tinyai.passes.sink_widening import sink_widening
 from tinyai.passes.split_tables import split_tables
 from tinyai.passes.tabulate_functions import tabulate_functions
@@ -31,6 +32,9 @@ PIPELINE: tuple[Pass, ...] = (
     fold_constants,
     eliminate_common_subexpressions,
     tabulate_functions,
+    sink_reshapes,
+    # Again, for reshapes of one tensor for several operands.
+    eliminate_common_subexpressions,
     remove_unused,
     fold_pads,
     fuse_epilogues,
@@ -58,6 +62,8 @@ RULES: Mapping[Pass, Rule] = {
         needs={Fact.KNOWN}, makes={Fact.UNIQUE}, ends={Fact.USED}
     ),
     tabulate_functions: Rule(needs={Fact.APART}, makes={Fact.TABULATED}, ends={Fact.USED}),
+    # A function whose parts are on both sides of a reshape is no table.
+    sink_reshapes: Rule(needs={Fact.TABULATED}, ends={Fact.UNIQUE, Fact.USED}),
     remove_unused: Rule(makes={Fact.USED}),
     fold_pads: Rule(makes={Fact.PADDED}),
     # A value with two equal users, or one that nobody asks for, would be stored for both.

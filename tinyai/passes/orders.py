@@ -230,7 +230,7 @@ class _Rewriter:
         if spread and value.size == 1:
             return name
         value = turn.array(value, self.views[node.output])
-        value = value.reshape(_without_ones(value.shape)) if spread else value
+        value = value.reshape(without_ones(value.shape)) if spread else value
         return self.constant(value, name, turn, value.shape)
 
     def constant(self, value: Array, *key: object) -> str:
@@ -397,10 +397,10 @@ def _before_spreading(
     if node is None or not isinstance(node.op, Reshape):
         return name
     before, after = graph.type(node.inputs[0]).shape, graph.type(name).shape
-    same = _without_ones(before) == _without_ones(after)
+    same = without_ones(before) == without_ones(after)
     return node.inputs[0] if same and broadcasts(before, shape) else name
 
 
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape without the 1s that it begins with."""
     return tuple(dropwhile(lambda size: size == 1, shape))

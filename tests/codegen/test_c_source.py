@@ -126,7 +126,7 @@ def interesting_values(dtype: DType) -> Array:
 def test_literals_of_every_type_survive_the_compiler(compiler: str, tmp_path: Path) -> None:
     """Each literal twice: alone, and after a minus sign."""
     types = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
-    types |= {"int64": "int64_t", "float32": "float"}
+    types |= {"int64": "int64_t", "float32": "float", "bool": "uint8_t"}
     lines = ["#include <stdint.h>", "#include <stdio.h>", "int main(void) {"]
     values = {dtype: interesting_values(dtype) for dtype in DType}
     for dtype, array in values.items():

@@ -198,7 +198,7 @@ def moved(run: Pass, before: Pass) -> list[Pass]:
     [
         (
             moved(fuse_epilogues, remove_unused),
-            "eliminate_common_subexpressions ended it",
+            "tabulate_functions ended it",
             "for fuse_epilogues: an output",
         ),
         (moved(make_tables, sink_widening), "no pass before", "for make_tables: what is stored is"),

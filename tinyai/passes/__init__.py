@@ -32,6 +32,7 @@ PIPELINE: tuple[Pass, ...] = (
     fold_constants,
     eliminate_common_subexpressions,
     tabulate_functions,
+    remove_unused,
     sink_reshapes,
     # Again, for reshapes of one tensor for several operands.
     eliminate_common_subexpressions,
@@ -63,7 +64,7 @@ RULES: Mapping[Pass, Rule] = {
     ),
     tabulate_functions: Rule(needs={Fact.APART}, makes={Fact.TABULATED}, ends={Fact.USED}),
     # A function whose parts are on both sides of a reshape is no table.
-    sink_reshapes: Rule(needs={Fact.TABULATED}, ends={Fact.UNIQUE, Fact.USED}),
+    sink_reshapes: Rule(needs={Fact.TABULATED, Fact.USED}, ends={Fact.UNIQUE, Fact.USED}),
     remove_unused: Rule(makes={Fact.USED}),
     fold_pads: Rule(makes={Fact.PADDED}),
     # A value with two equal users, or one that nobody asks for, would be stored for both.

@@ -23,7 +23,7 @@ from tinyai.quantizer.float_runner import Observed
 from tinyai.quantizer.observers import Observer, Seen
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
-from tinyai.quantizer.softmax_inputs import of_point
+from tinyai.quantizer.softmax_inputs import limit_of
 
 SCHEMA = "tinyai.calibration/1"
 _HISTOGRAMS = ("percentile", "mse", "entropy")
@@ -144,7 +144,7 @@ class Watch:
         at = dict(zip(points.places(), points.points, strict=True))
         self._observer, self._observed = Observer(points.config), observed
         self._names = {place: point.name for place, point in at.items()}
-        self._points, self._exprs = points, {place: point.expr for place, point in at.items()}
+        self._limits = {place: limit_of(points, point.expr) for place, point in at.items()}
 
     @classmethod
     def of(cls, points: Points, every: bool) -> Watch:
@@ -156,7 +156,7 @@ class Watch:
         Raises ``CalibrationError`` for values that are not finite."""
         found = {}
         for place, value in values:
-            value = of_point(self._points, self._exprs[place], value)
+            value = self._limits[place](value)
             if not np.isfinite(value).all():
                 raise CalibrationError(
                     f"float values of layer {self._names[place]!r} at calibration sample {number}",

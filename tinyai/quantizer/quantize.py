@@ -25,7 +25,7 @@ from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples, reconstructed, reconstructs
 from tinyai.quantizer.report import NoiseSums, OutputRow, PrecisionChoices, QuantReport, output_row
-from tinyai.quantizer.softmax_inputs import of_point, with_masks_in_reach
+from tinyai.quantizer.softmax_inputs import limit_of, with_masks_in_reach
 from tinyai.quantizer.value_functions import ValueFunction, learned, read_by_functions
 from tinyai.quantizer.write import Changes, Written
 from tinyai.source import Expr
@@ -319,6 +319,7 @@ class _Quantizing:
         tinyai's own code computes."""
         integers, places = self.model.integers(written.result, written.values), {*points.places()}
         sums = [NoiseSums() for _ in points.points]
+        limits = [limit_of(points, point.expr) for point in points.points]
         floats_of_samples, integers_of_samples = [], []
         for sample in self.shown.values():
             integers_of_samples.append(integers.run(sample))
@@ -327,8 +328,8 @@ class _Quantizing:
             floats = (value for place, value in self.floats.values() if place in places)
             pairs = zip(points.points, floats, integers.values(), strict=True)
             for number, (point, value, other) in enumerate(pairs):
-                told, found = (of_point(points, point.expr, each) for each in (value, other))
-                sums[number] = sums[number].and_sample(told, found, grids[point.grid])
+                limit, at = limits[number], grids[point.grid]
+                sums[number] = sums[number].and_sample(limit(value), limit(other), at)
         outputs = (
             output_row(
                 str(of),

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
 from tinyai.qdq.operands import Grid, is_call
+from tinyai.quantizer.observers import itself
 from tinyai.quantizer.params import Array, configured_grid
 from tinyai.quantizer.points import Points
 from tinyai.source import Expr
@@ -37,16 +39,17 @@ def least_telling(values: Array, axis: int) -> Array:
     return np.asarray(largest - below, values.dtype)
 
 
-def of_point(points: Points, expr: Expr, values: Array) -> Array:
-    """The values of a point as far as they matter: those that a softmax alone reads as it tells
-    them apart, and those of a mask that is added there finite."""
+def limit_of(points: Points, expr: Expr) -> Callable[[Array], Array]:
+    """What limits the values of a point to those that matter: those that a softmax alone reads to
+    what it tells apart, and those of a mask that is added there to finite ones. Other processes
+    may have it."""
     axis = points.softmax_axis(expr)
     if axis is not None:
-        return telling(values, axis)
+        return partial(telling, axis=axis)
     users = points.users[expr]
     if all(is_call(each, "add") and points.softmax_axis(each) is not None for each in users):
-        return np.asarray(np.maximum(values, np.finfo(np.float32).min))
-    return values
+        return partial(np.maximum, np.finfo(np.float32).min)
+    return itself
 
 
 def has_mask(values: Array) -> bool:

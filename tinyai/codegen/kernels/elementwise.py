@@ -28,7 +28,11 @@ def loops(graph: Lowered, node: Node) -> tuple[list[Axis], str]:
 
 def in_rows(axes: Sequence[Axis], *shapes: tuple[int, ...]) -> bool:
     """Whether tensors of these shapes are read in rows: none is broadcast along the last loop."""
-    return bool(axes) and all(shape[-len(axes[-1].sizes) :] == axes[-1].sizes for shape in shapes)
+    if not axes:
+        return False
+    sizes = axes[-1].sizes
+    whole = ((1,) * (len(sizes) - len(shape)) + shape for shape in shapes)
+    return all(shape[-len(sizes) :] == sizes for shape in whole)
 
 
 def takes(graph: Lowered, node: Node, name: str) -> bool:

@@ -130,6 +130,28 @@ def test_only_indices_that_are_promised_have_limits(
     assert network_of_graph(graph).inputs[0].limits == limits
 
 
+def test_numbers_of_words_make_no_quantized_model(tmp_path: Path) -> None:
+    """Positions that are counted in int32 stand beside products of floats alone."""
+    nodes = [
+        helper.make_node("Equal", ["ids", "none"], ["off"], "off"),
+        helper.make_node("Not", ["off"], ["seen"], "seen"),
+        helper.make_node("Cast", ["seen"], ["ones"], "ones", to=TensorProto.INT32),
+        helper.make_node("CumSum", ["ones", "one"], ["places"], "places"),
+        helper.make_node("Gather", ["table", "places"], ["rows"], "rows"),
+        helper.make_node("MatMul", ["rows", "w"], ["y"], "layer"),
+    ]
+    file, known = tmp_path / "positions.onnx", {"none": np.int64(0), "one": np.int64(1)}
+    onnx.save(model(nodes, {**WEIGHTS, **known}), file)
+    with pytest.raises(BoundaryError, match="a float model: no value of 8 bits"):
+        tinyai.compile(file, tmp_path / "net.so")
+    quantized = tinyai.quantize_file(file, SAMPLES)
+    quantized.save(tmp_path / "int8.onnx")
+    network = network_of(quantized.model, "net", "onnx")
+    for sample in SAMPLES:
+        (found,) = run_graph(network.graph, [sample["ids"]])
+        np.testing.assert_array_equal(found, run_onnx(onnx.load(tmp_path / "int8.onnx"), sample)[0])
+
+
 def test_elements_of_constants_are_folded_where_there_are_more_than_indices(tmp_path: Path) -> None:
     """BERT's token types: ONNX's reference fails there."""
     types = np.arange(64).reshape(1, 64) % 2

@@ -319,7 +319,7 @@ class _Quantizing:
         tinyai's own code computes."""
         integers, places = self.model.integers(written.result, written.values), {*points.places()}
         sums = [NoiseSums() for _ in points.points]
-        limits = [limit_of(points, point.expr) for point in points.points]
+        limits = [limit_of(points, each.expr, grids[each.grid]) for each in points.points]
         floats_of_samples, integers_of_samples = [], []
         for sample in self.shown.values():
             integers_of_samples.append(integers.run(sample))

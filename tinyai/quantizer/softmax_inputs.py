@@ -39,16 +39,17 @@ def least_telling(values: Array, axis: int) -> Array:
     return np.asarray(largest - below, values.dtype)
 
 
-def limit_of(points: Points, expr: Expr) -> Callable[[Array], Array]:
+def limit_of(points: Points, expr: Expr, grid: Grid | None = None) -> Callable[[Array], Array]:
     """What limits the values of a point to those that matter: those that a softmax alone reads to
-    what it tells apart, and those of a mask that is added there to finite ones. Other processes
-    may have it."""
+    what it tells apart, and those of a mask that is added there to finite ones, or to the least of
+    their ``grid``. Other processes may have it."""
     axis = points.softmax_axis(expr)
     if axis is not None:
         return partial(telling, axis=axis)
     users = points.users[expr]
     if all(is_call(each, "add") and points.softmax_axis(each) is not None for each in users):
-        return partial(np.maximum, np.finfo(np.float32).min)
+        least = _ends(grid)[0] if grid else np.finfo(np.float32).min
+        return partial(np.maximum, np.float32(least))
     return itself
 
 

@@ -39,10 +39,13 @@ from tinyai.ops import (
     Interleave,
     Interpolate,
     MaxPool2d,
+    Normalize,
     Sum,
+    TableSoftmax,
     Transpose,
 )
 from tinyai.ops.interpolate import Taps
+from tinyai.ops.softmax import onnx_powers
 from tinyai.ops.window import Window
 from tinyai.passes import optimize
 from tinyai.source import Refusal
@@ -257,6 +260,26 @@ def batch_matmul(rng: Rng) -> Example:
     return BatchMatmul(*zeros), tuple(types)
 
 
+def _row(rng: Rng, *dtypes: DType) -> Type:
+    sides = (*CHANNELS, 100, 130)
+    shape = pick(rng, (1, 2, 3, 5, 9)), pick(rng, sides)
+    return Type(shape, dtypes[int(rng.integers(len(dtypes)))])
+
+
+def norm(rng: Rng) -> Example:
+    of = _row(rng, DType.INT8, DType.UINT8, DType.INT16)
+    zero = None if rng.random() < 0.5 else int(rng.integers(*of.dtype.range))
+    return Normalize(1, float(rng.uniform(0.01, 2)), zero), (of,)
+
+
+def table_softmax(rng: Rng) -> Example:
+    of = _row(rng, DType.INT8, DType.UINT8)
+    if of.shape[1] == 1:  # of which ONNX Runtime's powers are infinite
+        of = replace(of, shape=(of.shape[0], 2))
+    powers = onnx_powers(float(rng.uniform(0.004, 0.3)), of.shape[1])
+    return TableSoftmax(1, powers, 256.0), (of,)
+
+
 DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
     BatchMatmul: batch_matmul,
     Dense: dense,
@@ -268,6 +291,8 @@ DRAWS: dict[type[Op], Callable[[Rng], Example]] = {
     AdaptivePool2d: adaptive_pool,
     Elementwise: elementwise,
     Sum: total,
+    Normalize: norm,
+    TableSoftmax: table_softmax,
     Transpose: transpose,
     Interleave: interleave,
 }

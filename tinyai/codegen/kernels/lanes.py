@@ -3,6 +3,7 @@ elementwise nodes, sums, pooling in NHWC."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from tinyai.codegen.isa.vectors import Vectors, no_vector
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.image import border_of
 from tinyai.codegen.kernels.pool2d import Pooling
-from tinyai.codegen.kernels.reduce import SumLoops
+from tinyai.codegen.kernels.reduce import PowersSoftmax, SumLoops, lacking_normalize, normalize_code
 from tinyai.codegen.kernels.work_stealing import CACHE_LINE, axis_share, cut, share
 from tinyai.codegen.lowered import (
     Kernel,
@@ -24,13 +25,23 @@ from tinyai.codegen.lowered import (
     Takes,
     any_kind,
     at_strides,
+    densely,
     no_scratch,
     written,
 )
 from tinyai.codegen.placed import stored_index
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import NARROW, DType, Node, Op
-from tinyai.ops import AdaptivePool2d, AvgPool2d, Elementwise, FloatAvgPool2d, MaxPool2d, Sum
+from tinyai.ops import (
+    AdaptivePool2d,
+    AvgPool2d,
+    Elementwise,
+    FloatAvgPool2d,
+    MaxPool2d,
+    Normalize,
+    Sum,
+    TableSoftmax,
+)
 from tinyai.ops.window import NHWC
 
 
@@ -302,6 +313,14 @@ def _rows(micro: Microkernels) -> tuple[Kernel, ...]:
             for op in (MaxPool2d, AvgPool2d, AdaptivePool2d)
         ),
         vector_row(micro, FloatAvgPool2d, _float_pool_code, _lacking_pool),
+        vector_row(micro, Normalize, normalize_code, lacking_normalize, takes=densely),
+        Kernel(
+            name=f"table_softmax_lanes_{micro.name}",
+            op=TableSoftmax,
+            isa=micro.name,
+            prepare=functools.partial(PowersSoftmax.of, vectors=micro.vectors),
+            split=True,
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from tinyai.codegen.c import C_TYPES, less, literal
 from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, let, nest
 from tinyai.codegen.helpers import MATH, SOFTMAX
 from tinyai.codegen.index import Axis
+from tinyai.codegen.isa.vectors import Vectors, no_vector
 from tinyai.codegen.kernels.work_stealing import own_scratch, share
 from tinyai.codegen.lowered import ALIGNMENT, Kernel, Lowered, Prepared, at_strides, written
 from tinyai.codegen.steps import Epilogue
@@ -117,6 +118,18 @@ class AlongAxis:
         """Code for each element of a row."""
         return For("i", 0, self.axis.count, *body)
 
+    def lacking(self, graph: Lowered, node: Node, v: Vectors) -> str | None:
+        """What has no vector form of floats along the axis, and their steps."""
+        if self.inner.sizes:
+            return "rows of values that are apart"
+        return v.lacks(graph, (self.outer, self.axis), DType.FLOAT32, node.epilogue)
+
+    def in_lanes(self, epilogue: Epilogue, v: Vectors, acc: str) -> Code:
+        """Takes floats, ``acc`` from the place ``i`` on, through the epilogue, many at a time."""
+        last, to = self.axis, f"out + o * {self.axis.count} + i"
+        steps = v.steps(epilogue, (self.outer, last), acc, DType.FLOAT32, to)
+        return For("i", 0, last.count, v.mask(last, v.lanes), steps, step=v.lanes)
+
     def write(self, epilogue: Epilogue, dtype: DType) -> Code:
         """Takes ``acc`` through the epilogue."""
         axes = self.outer, self.axis, self.inner
@@ -132,13 +145,17 @@ SIDE_BY_SIDE = 4
 class PowersSoftmax(Prepared):
     """Softmax in floats, whose powers wait in the working memory: a loop adds them up, from the
     first on as the reference does, and another one divides, many at a time. Where powers are from a
-    table, and rows have nothing behind the axis, some rows are added up side by side."""
+    table, and rows have nothing behind the axis, some rows are added up side by side. With
+    ``vectors`` what is divided takes its steps in lanes."""
 
     rows: AlongAxis
+    vectors: Vectors | None = None
 
     @classmethod
-    def of(cls, graph: Lowered, node: Node) -> PowersSoftmax:
-        return cls(node, AlongAxis.of(graph, node))
+    def of(cls, graph: Lowered, node: Node, vectors: Vectors | None = None) -> PowersSoftmax | str:
+        rows = AlongAxis.of(graph, node)
+        reason = rows.lacking(graph, node, vectors) if vectors else None
+        return no_vector(reason) if reason else cls(node, rows, vectors)
 
     def scratch(self, graph: Lowered) -> int:
         return graph.threads * self._bytes(graph.threads)
@@ -169,7 +186,7 @@ class PowersSoftmax(Prepared):
             rows.each(
                 Assign("powers[i]", self._power(epilogue)), Assign("total", "powers[i]", "+=")
             ),
-            self._shares(epilogue, "powers[i]"),
+            self._shares(epilogue, "powers"),
         )
 
     def _side_by_side(self, epilogue: Epilogue) -> Code:
@@ -201,7 +218,7 @@ class PowersSoftmax(Prepared):
                     *("r", 0, SIDE_BY_SIDE),
                     let("o", row("r")),
                     Declare("const float", "total", "totals[r]"),
-                    nest([rows.inner], self._shares(epilogue, f"powers[i + r * {count}]")),
+                    nest([rows.inner], self._shares(epilogue, f"powers + r * {count}")),
                 ),
                 step=SIDE_BY_SIDE,
             ),
@@ -217,13 +234,17 @@ class PowersSoftmax(Prepared):
         epilogue.need(MATH)
         return f"TINYAI_EXPF({value} - highest{row})"
 
-    def _shares(self, epilogue: Epilogue, power: str) -> Code:
+    def _shares(self, epilogue: Epilogue, powers: str) -> Code:
         """Each power of a row, divided by their sum."""
-        op, rows = self.node.op, self.rows
-        if isinstance(op, TableSoftmax):
-            power = f"{power} * {literal(np.float32(op.factor), DType.FLOAT32)}"
+        op, rows, v, of = self.node.op, self.rows, self.vectors, DType.FLOAT32
+        factor = literal(np.float32(op.factor), of) if isinstance(op, TableSoftmax) else None
+        if v:
+            power = v.load(f"{powers} + i", of)
+            power = v.apply("*", power, v.all_lanes(factor, of), of) if factor else power
+            return rows.in_lanes(epilogue, v, v.apply("/", power, v.all_lanes("total", of), of))
+        power = f"({powers})[i]" + (f" * {factor}" if factor else "")
         share_of = Declare("const float", "acc", f"{power} / total")
-        return rows.each(share_of, rows.write(epilogue, DType.FLOAT32))
+        return rows.each(share_of, rows.write(epilogue, of))
 
 
 def _log_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
@@ -275,7 +296,10 @@ def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Cod
     )
 
 
-def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+def normalize_code(
+    graph: Lowered, node: Node, epilogue: Epilogue, vectors: Vectors | None = None
+) -> Code:
+    """Sums of a row, and what its values are in floats: one after the other, or many at a time."""
     op = node.op
     assert isinstance(op, Normalize)
     rows = AlongAxis.of(graph, node)
@@ -286,6 +310,10 @@ def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     square = "int32_t" if rows.type is not DType.INT16 and count <= 2**15 else "int64_t"
     spread = f"(int64_t){count} * squares{' - (int64_t)total * total' if centered else ''}"
     deviation = f"{count} * {value} - total" if centered else f"{count} * ({value})"
+    one_by_one = rows.each(
+        Declare("const float", "acc", f"(float)({deviation}) * inverse"),
+        rows.write(epilogue, DType.FLOAT32),
+    )
     return rows.nest(
         epilogue,
         Declare("int32_t", "total", 0) if centered else None,
@@ -297,11 +325,25 @@ def _normalize_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
         ),
         Declare("const double", "spread", f"(double)({spread}) + {op.added(count)!r}"),
         Declare("const float", "inverse", "(float)(1.0 / TINYAI_SQRT(spread))"),
-        rows.each(
-            Declare("const float", "acc", f"(float)({deviation}) * inverse"),
-            rows.write(epilogue, DType.FLOAT32),
-        ),
+        _normalized(rows, op, epilogue, vectors) if vectors else one_by_one,
     )
+
+
+def lacking_normalize(graph: Lowered, node: Node, v: Vectors) -> str | None:
+    """What has no vector form, of a norm."""
+    return AlongAxis.of(graph, node).lacking(graph, node, v)
+
+
+def _normalized(rows: AlongAxis, op: Normalize, epilogue: Epilogue, v: Vectors) -> Code:
+    """Each value times their number, less the total, and times the inverse, in lanes."""
+    value = v.load("from + i", rows.type)
+    if op.zero_point:
+        value = v.apply("-", value, v.all_lanes(op.zero_point, DType.INT32), DType.INT32)
+    value = v.apply("*", v.all_lanes(rows.axis.count, DType.INT32), value, DType.INT32)
+    if op.zero_point is None:
+        value = v.apply("-", value, v.all_lanes("total", DType.INT32), DType.INT32)
+    inverse = v.all_lanes("inverse", DType.FLOAT32)
+    return rows.in_lanes(epilogue, v, v.apply("*", v.real(value), inverse, DType.FLOAT32))
 
 
 KERNELS = (
@@ -314,5 +356,5 @@ KERNELS = (
         split=True,
     ),
     Kernel(name="table_softmax_scalar", op=TableSoftmax, prepare=PowersSoftmax.of, split=True),
-    Kernel(name="normalize_scalar", op=Normalize, prepare=written(_normalize_code), split=True),
+    Kernel(name="normalize_scalar", op=Normalize, prepare=written(normalize_code), split=True),
 )

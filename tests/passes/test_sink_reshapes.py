@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.pass_graphs import INT8, INT32, Small, assert_becomes, assert_same_meaning
-from tinyai.ir import DType, Graph, Operand, Step, Type
+from tests.support.random_graphs import Maker
+from tinyai.ir import DType, Graph, Operand, Step, Type, verify
 from tinyai.ops import Dense, Elementwise, Reshape
 from tinyai.ops.steps import Add, Cast, Clip, Fill, FixedPointMultiply
 from tinyai.passes import fuse_epilogues, optimize, remove_unused, sink_reshapes
@@ -87,3 +90,28 @@ def test_a_reshape_that_has_other_readers_stays_where_it_is() -> None:
     sums = product(b, (1, ROWS, UNITS))
     graph = b.graph([b.step(sums, of(b, 1, shape=(UNITS,))), b.step(sums, Clip(0, 9))])
     assert sink_reshapes(graph).nodes == graph.nodes
+
+
+SHAPES = ((1, 4, 6), (2, 2, 6), (4, 1, 6), (4, 2, 3), (4, 6, 1), (1, 2, 12), (24,))
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Graph:
+    """Reshaped sums, and elementwise nodes behind them with any steps and operands."""
+    b = Small()
+    make = Maker(draw, b, np.random.default_rng(draw(st.integers(0, 2**16))), [])
+    shape = draw(st.sampled_from(SHAPES))
+    x = product(b, shape)
+    kinds = st.sampled_from([INT8, INT32, DType.BOOL])
+    for some in draw(st.lists(st.sampled_from([shape, shape[-1:], (1,) * len(shape)]), max_size=3)):
+        make.pool.append(b.input(Type(some, draw(kinds))))
+    for _ in range(draw(st.integers(1, 3))):
+        x = b.add(Elementwise(shape), [x], make.steps(b.type(x), 3))
+    return verify(b.graph([x]))
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(products())
+def test_what_any_steps_behind_a_product_mean_stays_the_same(graph: Graph) -> None:
+    assert_same_meaning(graph, verify(sink_reshapes(graph)))
+    assert_same_meaning(graph, optimize(graph))

@@ -407,6 +407,16 @@ EXAMPLES: dict[str, Call] = {
         name: call(name, var("int32[3,2]"), ROWS, to="int32[3,2]")
         for name in ("add", "subtract", "multiply", "maximum", "minimum")
     },
+    **{
+        name: call(name, var("int32[3,2]"), ROWS, to="bool[3,2]")
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    },
+    **{
+        name: call(name, var("bool[3,2]"), var("bool[2]"), to="bool[3,2]")
+        for name in ("logical_and", "logical_or", "logical_xor")
+    },
+    "logical_not": call("logical_not", var("bool[3,2]"), to="bool[3,2]"),
+    "where": call("where", var("bool[3,2]"), var("int32[3,2]"), const(7), to="int32[3,2]"),
     **{name: call(name, var(), const(7)) for name in ("right_shift", "left_shift")},
     "fixed_point_multiply": call("fixed_point_multiply", var(), multiplier=2**30 + 1, shift=-2),
     "nn.bias_add": call("nn.bias_add", var("int32[3,2]"), const([1, 2]), to="int32[3,2]", axis=-1),
@@ -522,7 +532,7 @@ def test_an_operator_with_a_float_result_is_refused_with_a_reason(name: str, dty
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("dtype", ["int4", "uint32", "bool", "int8x4"])
+@pytest.mark.parametrize("dtype", ["int4", "uint32", "uint16", "int8x4"])
 def test_an_operator_with_a_result_of_an_unknown_dtype_is_refused(name: str, dtype: str) -> None:
     node = with_result(EXAMPLES[name], shown(EXAMPLES[name], dtype=dtype))
     refusal = refusal_of_operator(node)
@@ -1035,8 +1045,8 @@ def test_each_field_of_a_tuple_counts() -> None:
 
 
 def test_a_constant_of_an_unknown_dtype_is_refused() -> None:
-    node = call("cast", const([True, False], "bool"), to="int8[2]", dtype="int8")
-    assert refused(node)[1] == "bool"
+    node = call("cast", const([1, 2], "uint16"), to="int8[2]", dtype="int8")
+    assert refused(node)[1] == "uint16"
 
 
 # --- Composites --------------------------------------------------------------------------------

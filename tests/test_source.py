@@ -99,7 +99,7 @@ def test_require_refuses_only_where_the_condition_does_not_hold() -> None:
         (SourceType((0, 3), "int8"), "data: shape", "at least one element"),
         (SourceType((2,), "int4"), "data: dtype", "int8, uint8, int16, int32, int64, float32"),
         (SourceType((2,), "float64"), "data: dtype", "float32"),
-        (SourceType((2,), "bool"), "data: dtype", "int8"),
+        (SourceType((2,), "uint16"), "data: dtype", "int8"),
         (SourceType((2,), "int8x4"), "data: dtype", "int8"),
     ],
 )

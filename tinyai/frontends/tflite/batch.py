@@ -36,6 +36,7 @@ def set_shapes(file: File, shapes: Shapes) -> None:
                 to = (batch, *of.shape[1:])
                 check_shape(f"tensor {of.name!r}", to, 8)
                 file.tensors[index] = replace(of, type=replace(of.type, shape=to))
+                file.batched.add(index)
 
 
 def _whole(of: FileTensor, sizes: Iterable[int]) -> tuple[int, ...]:

@@ -36,6 +36,7 @@ class File:
     def __init__(self, model: Any, content: bytes, number: int = 0) -> None:
         graph = model.Subgraphs(number)
         self.tensors = tensors_of_graph(model, graph, content)
+        self.batched: set[int] = set()  # tensors of another batch than the file's
         operators = map(graph.Operators, range(graph.OperatorsLength()))
         self.operators = [FileOperator.of(model, each) for each in operators]
         self.inputs = _numbers(graph.InputsAsNumpy())

@@ -146,6 +146,11 @@ class Site:
                 require(same, "scales of input and output", scales, "the same")
 
 
+# Operators along axes that their second input names: of one image they may be of all.
+_ALONG_AXES = {"REVERSE_V2", "CUMSUM", "ARG_MAX", "ARG_MIN", "MEAN", "SUM"}
+_ALONG_AXES |= {"REDUCE_MAX", "REDUCE_MIN"}
+
+
 class Reading:
     """The expressions of a file's tensors, by their numbers."""
 
@@ -213,6 +218,8 @@ class Reading:
         if row is None:
             raise refusal_of_kind(operator.kind, self._rows)
         require(len(values) in row.inputs, "inputs", len(values), _shown(row.inputs))
+        if operator.kind in _ALONG_AXES and operator.inputs[0] in self._file.batched:
+            self._require_one_image(*operator.inputs[:2])
         some = all(0 not in each.shape for each in outputs) and bool(outputs)
         require(some, "result", ", ".join(str(each.type) for each in outputs), "some elements")
         operator.options.require(row.options)
@@ -226,6 +233,12 @@ class Reading:
         for result, output in zip(results, outputs, strict=True):
             require(result.type == output.type, "result", output.type, result.type)
         return [_folded(result) for result in results]
+
+    def _require_one_image(self, data: int, axes: int) -> None:
+        """An operator along axes works on each image of a batch that the file does not have."""
+        rank, known = len(self._file.tensors[data].shape), self._file.tensors[axes].value
+        named = [] if known is None else [int(axis) % max(rank, 1) for axis in known.reshape(-1)]
+        require(0 not in named, "axes", named, "those of an image: the batch is not the file's")
 
     def _results_of_state(self, operator: FileOperator) -> list[Expr]:
         """What READ_VARIABLE reads; the others change what is read later."""

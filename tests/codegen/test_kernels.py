@@ -40,8 +40,12 @@ from tinyai.ops.steps import (
     Add,
     Cast,
     Clip,
+    Compare,
+    Fill,
     FixedPointMultiply,
+    Logic,
     Lookup,
+    Not,
     Relu,
     RightShift,
     Subtract,
@@ -116,6 +120,25 @@ def test_kernel_equals_reference(name: str, epilogue: str, monkeypatch: pytest.M
     run = runner(graph, target)
     assert f"tinyai_{name}_" in run.source.text
     assert_runs_as_reference(graph, run)
+
+
+def test_a_bool_is_true_whatever_byte_but_0_it_is() -> None:
+    b = Builder("bytes")
+    x, y, number = (b.input(Type((16,), of)) for of in (DType.BOOL, DType.BOOL, DType.INT32))
+    signs = ("==", "!=", "<", "<=", ">", ">=")
+    chains = [
+        *((x, Compare(sign, operand=Operand(y))) for sign in signs),
+        *((x, Logic(word, operand=Operand(y))) for word in ("and", "or", "xor")),
+        *((x, step) for step in (Not(), Cast(DType.INT32))),
+        *((number, Fill(7, when, operand=Operand(x))) for when in (True, False)),
+    ]
+    graph = b.graph([b.add(Elementwise((16,)), [value], (step,)) for value, step in chains])
+    some = np.array([0, 1, 2, 255], np.uint8).view(np.bool_)
+    inputs = [np.repeat(some, 4), np.tile(some, 4), np.arange(16, dtype=np.int32)]
+    plain = [np.array(each.view(np.uint8) != 0) for each in inputs[:2]]
+    expected = run_graph(graph, [*plain, inputs[2]])
+    for found, wanted in zip(Runner(graph, Target())(*inputs), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("to", [DType.INT8, DType.UINT8])

@@ -66,6 +66,9 @@ CASES: dict[str, Made] = {
     "GatherElements": case(
         "GatherElements", {"n": "int64"}, {"a": np.arange(9)[None, None] * 11}, "a n", axis=2
     ),
+    "GatherElements of constant places": case(
+        "GatherElements", {"n": "int64"}, {"a": np.array([[[3, -1]]])}, "n a", axis=2
+    ),
     "Cast to bool": case("Cast", {"a": "int64"}, to=TensorProto.BOOL),
     "Cast from bool": case("Cast", {"a": "bool"}, to=TensorProto.INT32),
     "Expand": case("Expand", {"a": "bool"}, {"n": np.array([2, *SHAPE])}),

@@ -11,7 +11,7 @@ from tinyai.errors import OptionError
 from tinyai.ir import DType
 
 C_TYPES = {
-    DType.BOOL: "uint8_t",  # of which each value may be read, as of C's own type not
+    DType.BOOL: "uint8_t",  # C's own bool may hold no byte but 0 and 1
     DType.INT8: "int8_t",
     DType.UINT8: "uint8_t",
     DType.INT16: "int16_t",

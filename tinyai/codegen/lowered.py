@@ -28,6 +28,11 @@ from tinyai.ops import Concatenate, Reshape
 ALIGNMENT, LEAST_ALIGNMENT = 64, 8
 
 
+def aligned(size: int) -> int:
+    """So many bytes, filled up: what lies behind them is aligned as the arena."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A kernel at one node: the facts of the layer, computed once when the kernel is chosen, and

@@ -227,6 +227,8 @@ class Epilogue:
                 return f"{self.array(step.results)}[{index}]"
             case steps.Not():
                 return f"!{value}"
+            case steps.Compare(sign) if dtype is DType.BOOL:  # of which any byte but 0 is true
+                return f"!!{value} {sign} !!{operand}"
             case steps.Compare(sign):
                 return f"{value} {sign} {operand}"
             case steps.Logic(word):

@@ -40,6 +40,7 @@ class DType(enum.StrEnum):
 
     @property
     def is_integer(self) -> bool:
+        """Neither a float nor a bool."""
         return not (self.is_float or self is DType.BOOL)
 
     @functools.cached_property

@@ -9,7 +9,7 @@ from tinyai.codegen.ctree import Assign, CallStatement, Code, Declare, For, If, 
 from tinyai.codegen.helpers import ADD_BORDER, STRING_H, WRITE_BORDER
 from tinyai.codegen.index import Axis
 from tinyai.codegen.kernels.work_stealing import ends
-from tinyai.codegen.lowered import Lowered
+from tinyai.codegen.lowered import Lowered, aligned
 from tinyai.codegen.placed import BORDER_SLACK, Storage
 from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.steps import Epilogue
@@ -18,8 +18,6 @@ from tinyai.ops import Dense
 from tinyai.ops.contraction import Contraction
 from tinyai.ops.window import NHWC
 from tinyai.traits import Border
-
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def image_in(graph: Lowered, node: Node, g: Geometry, *, reaches_behind: bool) -
     height, width = g.window.spread((g.h, g.w))
     row, rows = (width + left + right) * g.c, height + top + bottom
     size = rows * row + BORDER_SLACK
-    return Image(row, rows * row, g.c, copy_bytes=-(-size // ALIGNMENT) * ALIGNMENT)
+    return Image(row, rows * row, g.c, copy_bytes=aligned(size))
 
 
 def image_of(stored: Storage) -> Image:

@@ -18,9 +18,9 @@ from tinyai.codegen.isa.vectors import Vectors
 from tinyai.codegen.kernels.lanes import vector_row
 from tinyai.codegen.kernels.work_stealing import own_scratch, share
 from tinyai.codegen.lowered import (
-    ALIGNMENT,
     Kernel,
     Lowered,
+    aligned,
     at_strides,
     result_at_strides,
     written,
@@ -112,7 +112,7 @@ def _mixed(v: Vectors, values: Sequence[str], weights: Sequence[str], sums: DTyp
 
 
 def _row_bytes(graph: Lowered, node: Node) -> int:
-    return -(-InterpolationLoops.of(graph, node).row.count * INT32.bytes // ALIGNMENT) * ALIGNMENT
+    return aligned(InterpolationLoops.of(graph, node).row.count * INT32.bytes)
 
 
 def _scratch(graph: Lowered, node: Node) -> int:

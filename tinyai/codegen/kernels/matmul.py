@@ -13,10 +13,10 @@ from tinyai.codegen.isa.microkernels import Microkernels, Pairs
 from tinyai.codegen.isa.vectors import Vectors, write_lanes
 from tinyai.codegen.kernels.work_stealing import own_scratch, share
 from tinyai.codegen.lowered import (
-    ALIGNMENT,
     Kernel,
     Lowered,
     Prepared,
+    aligned,
     result_at_strides,
     written,
 )
@@ -118,7 +118,7 @@ class WidenedMatmul(Prepared):
         """The bytes of a thread."""
         columns, full = self._sizes(graph)
         size = (columns + 1) * full * DType.INT16.bytes + columns * DType.INT32.bytes
-        return -(-size // ALIGNMENT) * ALIGNMENT
+        return aligned(size)
 
     def takes(self, graph: Lowered, name: str) -> bool:
         return result_at_strides(graph, self.node, name)
@@ -190,7 +190,7 @@ class PairedMatmul(Prepared):
         pairs, wide = self._sizes(graph)
         words = 2 * pairs * (wide + Pairs.rows)
         size = words * DType.INT16.bytes + Pairs.rows * wide * DType.INT32.bytes
-        return -(-size // ALIGNMENT) * ALIGNMENT
+        return aligned(size)
 
     def takes(self, graph: Lowered, name: str) -> bool:
         return result_at_strides(graph, self.node, name)

@@ -12,7 +12,7 @@ from tinyai.codegen.helpers import MATH, SOFTMAX
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa.vectors import Vectors, no_vector
 from tinyai.codegen.kernels.work_stealing import own_scratch, share
-from tinyai.codegen.lowered import ALIGNMENT, Kernel, Lowered, Prepared, at_strides, written
+from tinyai.codegen.lowered import Kernel, Lowered, Prepared, aligned, at_strides, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import IntegerSoftmax, Normalize, Softmax, Sum, TableSoftmax
@@ -81,10 +81,6 @@ class AlongAxis:
         (data,), axis = graph.types(node.inputs), node.op.axis
         outer, inner = Axis("o", data.shape[:axis]), Axis("n", data.shape[axis + 1 :])
         return cls(data.dtype, outer, Axis("i", (data.shape[axis],)), inner)
-
-    @property
-    def in_index(self) -> str:
-        return self.at()
 
     def at(self, row: int | str = "") -> str:
         """An element of a row, of the one ``row`` where there are several."""
@@ -163,7 +159,7 @@ class PowersSoftmax(Prepared):
     def _bytes(self, threads: int) -> int:
         """Of the powers of a thread."""
         rows = SIDE_BY_SIDE if self._is_wide(threads) else 1
-        return -(-rows * self.rows.axis.count * DType.FLOAT32.bytes // ALIGNMENT) * ALIGNMENT
+        return aligned(rows * self.rows.axis.count * DType.FLOAT32.bytes)
 
     def _is_wide(self, threads: int) -> bool:
         many = self.rows.inner.count == 1 and self.rows.outer.count >= SIDE_BY_SIDE * threads
@@ -249,7 +245,7 @@ class PowersSoftmax(Prepared):
 
 def _log_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     rows = AlongAxis.of(graph, node)
-    above = f"{rows.in_index} - highest"
+    above = f"{rows.at()} - highest"
     epilogue.need(MATH)
     return rows.nest(
         epilogue,
@@ -275,7 +271,7 @@ def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Cod
     assert isinstance(op, IntegerSoftmax)
     rows = AlongAxis.of(graph, node)
     epilogue.need(SOFTMAX)
-    power = f"{epilogue.array(np.array(op.powers, np.int32))}[255 + {rows.in_index} - highest]"
+    power = f"{epilogue.array(np.array(op.powers, np.int32))}[255 + {rows.at()} - highest]"
     one = "((int64_t)1 << 31)"
     share = "tinyai_shift_rounded(tinyai_high_product(inverse, power), 35 - zeros) - 128"
     return rows.nest(
@@ -305,7 +301,7 @@ def normalize_code(
     rows = AlongAxis.of(graph, node)
     epilogue.need(MATH)
     centered = op.zero_point is None
-    count, value = rows.axis.count, f"(int32_t){rows.in_index}{less(op.zero_point or 0)}"
+    count, value = rows.axis.count, f"(int32_t){rows.at()}{less(op.zero_point or 0)}"
     # So many squares of 8 bits fit 32 bits.
     square = "int32_t" if rows.type is not DType.INT16 and count <= 2**15 else "int64_t"
     spread = f"(int64_t){count} * squares{' - (int64_t)total * total' if centered else ''}"

@@ -10,6 +10,11 @@ from tinyai.frontends.faults import check_shape, shown
 from tinyai.frontends.shapes import Shapes, check_asked
 from tinyai.frontends.tflite.file import File, FileOperator
 from tinyai.frontends.tflite.tensors import FileTensor
+from tinyai.source import require
+
+# Operators along the axes that their second input names.
+_ALONG_AXES = {"REVERSE_V2", "CUMSUM", "ARG_MAX", "ARG_MIN", "MEAN", "SUM"}
+_ALONG_AXES |= {"REDUCE_MAX", "REDUCE_MIN"}
 
 
 def set_shapes(file: File, shapes: Shapes) -> None:
@@ -37,6 +42,16 @@ def set_shapes(file: File, shapes: Shapes) -> None:
                 check_shape(f"tensor {of.name!r}", to, 8)
                 file.tensors[index] = replace(of, type=replace(of.type, shape=to))
                 file.batched.add(index)
+
+
+def require_apart(file: File, operator: FileOperator) -> None:
+    """Refuse an operator along the images of a batch that the file does not have: it would mix
+    them, where it worked on one."""
+    data, axes, *_ = (*operator.inputs, -1, -1)
+    if operator.kind in _ALONG_AXES and data in file.batched and axes >= 0:
+        rank, known = len(file.tensors[data].shape), file.tensors[axes].value
+        named = [] if known is None else [int(axis) % rank for axis in known.reshape(-1)]
+        require(0 not in named, "axes", named, "those of an image: the batch is not the file's")
 
 
 def _whole(of: FileTensor, sizes: Iterable[int]) -> tuple[int, ...]:

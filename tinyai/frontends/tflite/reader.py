@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tinyai.frontends.moves import reshaped, transposed
+from tinyai.frontends.tflite.batch import require_apart
 from tinyai.frontends.tflite.file import File, FileOperator
 from tinyai.frontends.tflite.tensors import FileTensor, OperatorOptions
 from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
@@ -146,11 +147,6 @@ class Site:
                 require(same, "scales of input and output", scales, "the same")
 
 
-# Operators along axes that their second input names: of one image they may be of all.
-_ALONG_AXES = {"REVERSE_V2", "CUMSUM", "ARG_MAX", "ARG_MIN", "MEAN", "SUM"}
-_ALONG_AXES |= {"REDUCE_MAX", "REDUCE_MIN"}
-
-
 class Reading:
     """The expressions of a file's tensors, by their numbers."""
 
@@ -218,8 +214,7 @@ class Reading:
         if row is None:
             raise refusal_of_kind(operator.kind, self._rows)
         require(len(values) in row.inputs, "inputs", len(values), _shown(row.inputs))
-        if operator.kind in _ALONG_AXES and operator.inputs[0] in self._file.batched:
-            self._require_one_image(*operator.inputs[:2])
+        require_apart(self._file, operator)
         some = all(0 not in each.shape for each in outputs) and bool(outputs)
         require(some, "result", ", ".join(str(each.type) for each in outputs), "some elements")
         operator.options.require(row.options)
@@ -233,12 +228,6 @@ class Reading:
         for result, output in zip(results, outputs, strict=True):
             require(result.type == output.type, "result", output.type, result.type)
         return [_folded(result) for result in results]
-
-    def _require_one_image(self, data: int, axes: int) -> None:
-        """An operator along axes works on each image of a batch that the file does not have."""
-        rank, known = len(self._file.tensors[data].shape), self._file.tensors[axes].value
-        named = [] if known is None else [int(axis) % max(rank, 1) for axis in known.reshape(-1)]
-        require(0 not in named, "axes", named, "those of an image: the batch is not the file's")
 
     def _results_of_state(self, operator: FileOperator) -> list[Expr]:
         """What READ_VARIABLE reads; the others change what is read later."""

@@ -137,9 +137,12 @@ def _concat(site: Site) -> Expr:
 def _gather(site: Site) -> Expr:
     """By indices that may count from the end."""
     value = site.expr(0)
-    sizes = fixed_sizes(value)
-    axis = _axis(site, len(sizes))
-    size, indices = sizes[axis], site.known(1)
+    return _picked(site, value, _axis(site, len(fixed_sizes(value))))
+
+
+def _picked(site: Site, value: Expr, axis: int) -> Expr:
+    """By the indices of the second operand, constant or not."""
+    size, indices = fixed_sizes(value)[axis], site.known(1)
     if indices is None:
         return site.call("take", value, site.expr(1), axis=axis, batch_dims=0, mode="raise")
     indices = indices.astype(np.int64)
@@ -150,14 +153,13 @@ def _gather(site: Site) -> Expr:
 
 @reads("GatherElements")
 def _gather_elements(site: Site) -> Expr:
-    """By indices of run time along the one dimension that has several places."""
-    value, indices = site.expr(0), site.expr(1)
+    """Along the one dimension that has several places."""
+    value = site.expr(0)
     sizes = fixed_sizes(value)
     axis = _axis(site, len(sizes))
     rest = [size for dim, size in enumerate(sizes) if dim != axis]
     require(set(rest) <= {1}, "shape of the data", value.type, f"1 but for the axis {axis}")
-    row = site.reshaped(value, (sizes[axis],))
-    return site.call("take", row, indices, axis=0, batch_dims=0, mode="raise")
+    return _picked(site, site.reshaped(value, (sizes[axis],)), 0)
 
 
 @reads("GatherND")

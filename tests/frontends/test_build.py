@@ -93,6 +93,31 @@ def test_build_serves_the_aot_executor(network, tmp_path):
     factory.export_library(str(tmp_path / "net.so"))
 
 
+@pytest.mark.parametrize("kind", ["graph", "aot"])
+def test_a_region_reads_and_makes_bools(kind):
+    x, y = (relay.var(name, shape=(4, 5), dtype="int8") for name in "xy")
+    given = relay.var("given", shape=(4, 5), dtype="bool")
+    seen = relay.logical_and(relay.greater(x, y), given)
+    results = relay.Tuple([relay.where(seen, x, y), seen])
+    mod = tvm.IRModule.from_expr(relay.Function([x, y, given], results))
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.integers(-3, 3, (4, 5)).astype("int8") for name in "xy"}
+    inputs["given"] = rng.random((4, 5)) < 0.5
+    expected = nets.run_tvm(mod, inputs)
+    if kind == "graph":
+        found = nets.run_factory(tinyai.build(mod), inputs)
+    else:
+        executor = tvm.relay.backend.Executor("aot", {"interface-api": "packed"})
+        factory = tinyai.build(mod, executor=executor)
+        runner = tvm.runtime.executor.AotModule(factory["default"](tvm.cpu()))
+        runner.set_input(**inputs)
+        runner.run()
+        found = [runner.get_output(number).numpy() for number in (0, 1)]
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("options", ["", "-isa=avx2"])
 def test_what_a_build_exports_is_what_its_toolchain_makes_of_the_whole_file(
     network, options, tmp_path

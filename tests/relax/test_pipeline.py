@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tvm
 from tvm import relax
@@ -50,6 +51,21 @@ def assert_equals_onnx_runtime(executable, model) -> None:
 def test_a_sealed_region_outlives_passes_of_tvms(model, between) -> None:
     partitioned = between(partition_for_tinyai(imported(model), **OPTIONS))
     assert_equals_onnx_runtime(built(partitioned), model)
+
+
+def test_a_region_reads_and_makes_bools() -> None:
+    b = relax.BlockBuilder()
+    x, mask = (relax.Var(n, relax.TensorType((4, 5), t)) for n, t in (("x", "int8"), ("m", "bool")))
+    with b.function("main", [x, mask]):
+        with b.dataflow():
+            turned = b.emit(relax.op.permute_dims(mask, [1, 0]))
+            sums = b.emit(relax.op.add(x, relax.const(np.int8(3))))
+            both = b.emit_output(relax.Tuple([turned, sums]))
+        b.emit_func_output(both)
+    assert "tinyai_main_0" in partition_for_tinyai(b.get()).script()
+    values = np.arange(20, dtype=np.int8).reshape(4, 5)
+    found = run(build(b.get()), [values, values % 3 == 0])
+    assert_equal(found, [(values % 3 == 0).T, values + 3])
 
 
 def test_a_forgotten_code_generation_is_an_error_that_names_it(model) -> None:

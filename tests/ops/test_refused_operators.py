@@ -132,6 +132,7 @@ REFUSALS: dict[str, tuple[Callable[[], relay.Expr], str]] = {
     "cast to float16": (lambda: relay.cast(X, "float16"), "dtype of cast"),
     "sum of bools": (lambda: relay.add(BOOL, BOOL), "dtype of add"),
     "shift of bools": (lambda: relay.left_shift(BOOL, const(1, "bool")), "dtype"),
+    "cast of a float to bool": (lambda: relay.cast(FLOAT, "bool"), "dtype of cast"),
     "comparison of floats": (lambda: relay.less(FLOAT, FLOAT), "dtype of less"),
     "logic of integers": (lambda: relay.logical_and(X, X), "dtype of logical_and"),
     "choice by an integer": (lambda: relay.where(X, X, X), "dtypes of where"),

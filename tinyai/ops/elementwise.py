@@ -249,6 +249,15 @@ def lower_clip(call: Call, lowering: Lowering) -> str:
     return apply(call, lowering, call["data"], clip)
 
 
+def require_known_floats(call: Call, lowering: Lowering) -> None:
+    """Of floats none but constants and what is dequantized here becomes a bool: others are a
+    host's."""
+    for each in call.args:
+        made = isinstance(each, Constant) or (isinstance(each, Call) and each.op == "dequantize")
+        dtype = lowering.type(each).dtype
+        require(made or not dtype.is_float, f"dtype of {call.spelled}", dtype, "integers")
+
+
 def lower_cast(call: Call, lowering: Lowering) -> str:
     """cast; from float to integer only after a clip to the integer's range (else undefined)."""
     source = lowering.type(call["data"]).dtype
@@ -257,7 +266,9 @@ def lower_cast(call: Call, lowering: Lowering) -> str:
     to = DType(name)
     if to == source:
         return lowering.tensor(call["data"])
-    if source.is_float and to is not DType.BOOL:
+    if to is DType.BOOL:
+        require_known_floats(call, lowering)
+    elif source.is_float:
         clip = lowering.builder.last_step(lowering.tensor(call["data"]))
         found = f"bounds {clip.low} .. {clip.high}" if isinstance(clip, steps.Clip) else "no clip"
         inside = (

@@ -9,7 +9,7 @@ import numpy as np
 from tinyai.builders import Lower, Lowering, OperatorRow
 from tinyai.ir import DType, Operand
 from tinyai.ops import steps
-from tinyai.ops.elementwise import apply, lower_binary
+from tinyai.ops.elementwise import apply, lower_binary, require_known_floats
 from tinyai.source import Call, Constant, require
 
 
@@ -20,11 +20,7 @@ def lower_compare(sign: str, turned: str) -> Lower:
     lower_any = lower_binary(step, swapped, tuple(DType))
 
     def lower(call: Call, lowering: Lowering) -> str | tuple[str, ...]:
-        for each in call.args:
-            made = isinstance(each, Call) and each.op == "dequantize"
-            dtype = lowering.type(each).dtype
-            inside = made or isinstance(each, Constant) or not dtype.is_float
-            require(inside, f"dtype of {call.spelled}", dtype, "integers")
+        require_known_floats(call, lowering)
         return lower_any(call, lowering)
 
     return lower

@@ -64,7 +64,7 @@ def spelled(operator: str) -> str:
     return next((name for name, ours in NAMES.items() if ours == operator), operator)
 
 
-# What Relay has no name for.
+# What Relay has no name for, and its cumsum, which goes from any type to any other.
 UNSPELLED = ("cumulative_sum", "function", "interpolate2d", "layer_norm", "rescale", "rms_norm")
 
 

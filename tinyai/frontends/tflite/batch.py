@@ -44,7 +44,7 @@ def set_shapes(file: File, shapes: Shapes) -> None:
                 file.batched.add(index)
 
 
-def require_apart(file: File, operator: FileOperator) -> None:
+def require_own_images(file: File, operator: FileOperator) -> None:
     """Refuse an operator along the images of a batch that the file does not have: it would mix
     them, where it worked on one."""
     data, axes, *_ = (*operator.inputs, -1, -1)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tinyai.frontends.moves import reshaped, transposed
-from tinyai.frontends.tflite.batch import require_apart
+from tinyai.frontends.tflite.batch import require_own_images
 from tinyai.frontends.tflite.file import File, FileOperator
 from tinyai.frontends.tflite.tensors import FileTensor, OperatorOptions
 from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
@@ -214,7 +214,7 @@ class Reading:
         if row is None:
             raise refusal_of_kind(operator.kind, self._rows)
         require(len(values) in row.inputs, "inputs", len(values), _shown(row.inputs))
-        require_apart(self._file, operator)
+        require_own_images(self._file, operator)
         some = all(0 not in each.shape for each in outputs) and bool(outputs)
         require(some, "result", ", ".join(str(each.type) for each in outputs), "some elements")
         operator.options.require(row.options)

@@ -293,4 +293,6 @@ def _try_lowering(calls: Collection[Call], rounding: Rounding) -> None:
 
 def has_function(node: Node) -> bool:
     """Whether a step is left that has no C, and has to become part of a table."""
-    return any(isinstance(step, steps.Function) for step in every_step(node.epilogue))
+    return any(
+        isinstance(step, steps.Function) and not step.has_code for step in every_step(node.epilogue)
+    )

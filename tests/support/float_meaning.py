@@ -307,6 +307,7 @@ MEANING: dict[str, Meaning] = {
     "exp": _of_values(np.exp),
     "log": _of_values(np.log),
     "sqrt": _of_values(np.sqrt),
+    "square": _of_values(np.square),
     "rsqrt": _of_values(lambda x: 1 / np.sqrt(x)),
     "erf": _of_values(np.vectorize(math.erf, otypes=[np.float64])),
     "sigmoid": _of_values(lambda x: 1 / (1 + np.exp(-x))),

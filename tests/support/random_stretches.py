@@ -507,7 +507,7 @@ def clip(site: Site, x: Value) -> Value:
 
 @operator("values")
 def function_of_values(site: Site, x: Value) -> Value:
-    return site.call(site.one("abs", "negative", "exp", "erf"), x)
+    return site.call(site.one("abs", "negative", "square", "exp", "erf"), x)
 
 
 @operator("values")
@@ -520,6 +520,18 @@ def function_of_positive_values(site: Site, x: Value) -> Value:
     if x.array.min() < 0.05:
         x = site.call("add", site.call("abs", x), site.number(0.25))
     return site.call(site.one("log", "sqrt", "rsqrt"), x)
+
+
+@operator("values")
+def magnitude_or_gates(site: Site, x: Value) -> Value:
+    """The root of a sum of squares, as of complex numbers, or a sum of two products, as gates
+    make."""
+    other = site.another(x.shape)
+    if site.chance(0.5):
+        squares = (site.call("square", each) for each in (x, other))
+        return site.call("sqrt", site.call("add", *squares))
+    products = (site.call("multiply", each, site.another(x.shape)) for each in (x, other))
+    return site.call("add", *products)
 
 
 @operator("values")

@@ -47,6 +47,13 @@ _BINARY: dict[type[Step], Callable[[str, str, DType], str]] = {
     ),
     steps.LeftShift: lambda a, b, t: f"({C_TYPES[t]})(({_WIDE.get(t, 'uint32_t')}){a} << {b})",
 }
+_FUNCTIONS = {
+    "abs": "TINYAI_FABSF({})",
+    "negative": "-{}",
+    "rsqrt": "1.0f / TINYAI_SQRTF({})",
+    "sqrt": "TINYAI_SQRTF({})",
+    "square": "{0} * {0}",
+}
 _LOGIC = {"and": "{} && {}", "or": "{} || {}", "xor": "!{} != !{}"}
 
 
@@ -203,6 +210,9 @@ class Epilogue:
             case steps.MultiplyAdd(factor):
                 self.need(MATH)
                 return f"TINYAI_FMAF({value}, {literal(factor, dtype)}, {operand})"
+            case steps.Function(function):
+                self.need(MATH)
+                return _FUNCTIONS[function].format(value)
             case steps.Round(mode):
                 return f"{self.need(ROUND[mode])}({value})"
             case steps.FixedPointMultiply():

@@ -234,8 +234,7 @@ def _rooted(squares: Expr) -> Expr | None:
         return squares.args[0]
     if is_call(squares, "power") and _number(squares.args[1]) == 2:
         return squares.args[0]
-    is_square = is_call(squares, "function") and _is(squares, _POINTS**2)
-    return squares["data"] if is_call(squares) and is_square else None
+    return squares["data"] if is_call(squares, "square") else None
 
 
 def _is(function: Call, values: Array) -> bool:

@@ -17,7 +17,7 @@ from tinyai.model_file import FileOptions, check_model
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.data import Data
+from tinyai.quantizer.data import Data, shapes_of
 from tinyai.quantizer.mixed import Mixed
 from tinyai.quantizer.quantize import Result, quantized
 from tinyai.quantizer.report import QuantReport
@@ -81,14 +81,15 @@ def quantize_file(
 
     The arguments are those of ``tinyai.quantize`` (``compared``, ``progress``, ``rank`` and
     ``mixed`` too), a calibration is that of ``tinyai.calibrate_file``; ``input_shapes`` and
-    ``signature`` are those of ``tinyai.compile``. ONNX Runtime runs the floats, a sample at a time,
+    ``signature`` are those of ``tinyai.compile``; inputs of an .onnx file that are open have the
+    shapes of the samples. ONNX Runtime runs the floats, a sample at a time,
     and the integers of the report are tinyai's own. With ``whole``, for a model to compile, an
     operator that tinyai does not read is a ``BoundaryError`` before any sample runs.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad argument, or a model with
     an operator that tinyai does not read; what the reader of the file raises; and
     ``EnvironmentProblem`` where a package is missing: onnx, onnxruntime, or the reader's.
     """
-    model, onnx_file = _model_of(file, FileOptions(input_shapes, signature))
+    model, onnx_file = _model_of(file, FileOptions(input_shapes, signature), calibration)
     if whole:
         require_all_read(model.model)
     result = quantized(model, calibration, config or QuantConfig(), **asked)
@@ -108,7 +109,7 @@ def calibrate_file(
 ) -> Calibration:
     """What the values of a file's float model are on samples, for ``tinyai.quantize_file``; the
     arguments are those of ``tinyai.calibrate`` and of ``quantize_file``, as are the errors."""
-    model, _ = _model_of(file, FileOptions(input_shapes, signature))
+    model, _ = _model_of(file, FileOptions(input_shapes, signature), calibration)
     points = points_of(model, config or QuantConfig())
     return calibrated(
         model, points, calibration, client=client, compared=compared, progress=progress
@@ -116,9 +117,10 @@ def calibrate_file(
 
 
 def _model_of(
-    file: str | os.PathLike[str], options: FileOptions
+    file: str | os.PathLike[str], options: FileOptions, data: Data | Calibration
 ) -> tuple[FileModel, OnnxFile | None]:
-    """The float model of a file, and what was read of an .onnx file."""
+    """The float model of a file, and what was read of an .onnx file. Samples tell the shapes of
+    inputs that file and options leave open."""
     kind = check_model(file)
     if not is_read(file):
         raise OptionError(
@@ -143,7 +145,7 @@ def _model_of(
     if kind != ".onnx":
         return FileModel(read_file(file, options)), None
     options.require_only(("input_shapes",), "an .onnx file")
-    whole = read_whole(file, options.input_shapes, OLDEST)
+    whole = read_whole(file, options.input_shapes, OLDEST, shapes_of(data))
     if whole.widened is not None:
         warnings.warn(whole.widened, stacklevel=3)
     return FileModel(whole.source), whole

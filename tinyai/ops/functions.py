@@ -150,6 +150,10 @@ FUNCTIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
         "rsqrt": lambda x: ONE / np.sqrt(x),
         "sigmoid": sigmoid,
         "sqrt": np.sqrt,
+        "square": np.square,
         "tanh": tanh,
     }
 )
+
+# Of these every C compiler makes the same float32, for IEEE 754 says what they are.
+EXACT_FUNCTIONS = ("abs", "negative", "rsqrt", "sqrt", "square")

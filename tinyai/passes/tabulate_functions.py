@@ -20,9 +20,9 @@ def tabulate_functions(graph: Graph) -> Graph:
     with a constant (1 / x). Of 16 bits, on either side, only what holds a ``Function`` does: such a
     table has 65,536 results.
 
-    A function has no C, so it has to go wherever it stands. Once nodes are fused it may be in an
-    operand, or after a float that two readers share; here it is still between two tensors. And
-    x · sigmoid(x), of which both factors are stored as 8 bits, is one table for the convolution
+    Most functions have no C, so they have to go wherever they stand. Once nodes are fused one may
+    be in an operand, or after a float that two readers share; here it is still between two tensors.
+    And x · sigmoid(x), of which both factors are stored as 8 bits, is one table for the convolution
     that makes x.
     """
     order = {node.output: number for number, node in enumerate(graph.nodes)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tinyai.ops.functions import EXACT_FUNCTIONS
 from tinyai.ops.normalize import NORMS
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import View, again, dequantize, is_call, name_of
@@ -16,7 +17,7 @@ from tinyai.vocabulary import call as made
 
 ELEMENTWISE = (
     *("abs", "negative", "sign", "ceil", "floor", "round", "trunc", "clip", "maximum", "minimum"),
-    *("add", "subtract", "multiply", "divide", "power", "sqrt", "rsqrt"),
+    *("add", "subtract", "multiply", "divide", "power", "sqrt", "rsqrt", "square"),
     *("exp", "log", "log2", "log10", "erf", "sin", "cos", "atan", "sigmoid", "tanh"),
     *("fast_exp", "fast_erf", "fast_tanh", "relu", "leaky_relu", "prelu", "function"),
 )
@@ -27,6 +28,7 @@ ALONG_AXIS = (*SOFTMAX, *NORMS)
 ARITHMETIC = (
     *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
     *("clip", "round", "relu", "leaky_relu", "prelu", "where"),
+    *EXACT_FUNCTIONS,
 )
 
 

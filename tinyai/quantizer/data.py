@@ -6,6 +6,7 @@ it: names, shapes, dtypes, what is not finite, no samples at all. Files are read
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -127,6 +128,22 @@ class SampleSlice:
             yield number, checked(number, sample, self.inputs)
 
 
+def shapes_of(data: object) -> dict[str, tuple[int, ...]]:
+    """The shape of each array of a sample, by its name: of an .npz file, or of dicts that can be
+    read twice. None of any other data, and of what ``Samples`` will refuse."""
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        first = data[0] if data else {}
+        return {n: np.shape(a) for n, a in first.items()} if isinstance(first, Mapping) else {}
+    if not isinstance(data, str | os.PathLike) or not zipfile.is_zipfile(data):
+        return {}
+    shapes = {}
+    with zipfile.ZipFile(data) as archive:
+        for member in archive.namelist():
+            with archive.open(member) as file, contextlib.suppress(ValueError):
+                shapes[member.removesuffix(".npy")] = _header(file)[0][1:]
+    return shapes
+
+
 def checked(number: int, sample: Any, inputs: Sequence[TensorSpec]) -> Sample:
     """The arrays of a sample, as the model takes them."""
     where = f"calibration sample {number}"
@@ -211,10 +228,7 @@ def _npz(path: Path, inputs: tuple[TensorSpec, ...]) -> Iterator[Sample]:
 def _rows(archive: zipfile.ZipFile, member: str, of: TensorSpec) -> Iterator[Array]:
     """The samples of one array in a file, read one at a time."""
     with archive.open(member) as file:
-        formats: Any = np.lib.format
-        first = formats.read_magic(file) == (1, 0)
-        read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        shape, fortran, dtype = _header(file)
         if fortran or dtype.hasobject:
             raise ValueError(f"{member}: an array in Fortran's order, or of objects")
         batch = of.shape[:1] == (1,) and shape[1:] == of.shape[1:]
@@ -231,6 +245,14 @@ def _rows(archive: zipfile.ZipFile, member: str, of: TensorSpec) -> Iterator[Arr
             if len(content) != size:
                 raise ValueError(f"{member} ends too early")
             yield np.frombuffer(content, dtype).reshape(row)
+
+
+def _header(file: IO[bytes]) -> Any:
+    """Shape, order and dtype of the array in an .npy file."""
+    formats: Any = np.lib.format
+    first = formats.read_magic(file) == (1, 0)
+    read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
+    return read(file)
 
 
 def _files(path: Path, inputs: tuple[TensorSpec, ...]) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from tinyai.qdq.accumulators import PRODUCTS
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import Array, Fold, View, is_call, of, shape_of
-from tinyai.quantizer.nodes import parts_of_nodes
+from tinyai.quantizer.nodes import parts_of_several
 from tinyai.source import TVMS_OWN, Call, Expr, Refusal, children, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
@@ -124,7 +124,7 @@ class Folding:
         self._image_channels = image_channels
         self._view = Constants(root, fold)
         self._users = users_of(self._view.order)
-        self._parts = parts_of_nodes(self._view, self._users)
+        self._parts = parts_of_several(self._view, self._users)
         # By the last step of a chain: all of it, with what it begins with.
         chains = {chain[-1]: chain for chain in map(self._chain, self._view.order) if chain[1:]}
         self.new: dict[Expr, Expr] = {}

@@ -123,17 +123,38 @@ class Points(Roles):
                 return False
             users = self.users[expr]
             return not (users and all(u is not None and is_call(u, "quantize") for u in users))
-        return expr in self._wanted and self._floats(expr)
+        return expr in self._wanted and self._floats(expr) and not self._is_cut_up(expr)
+
+    def _is_cut_up(self, expr: Expr) -> bool:
+        """Whether an input is cut into parts at once, which may be of different size: each has a
+        grid of its own. Parts that a concatenation puts together again have one."""
+        if type(expr) is not Expr:
+            return False
+        parts = self.users[expr]
+        readers = [user for part in parts if part is not None for user in self.users[part]]
+        cut = all(is_call(part, "strided_slice", "take") and part in self.roles for part in parts)
+        return cut and len(parts) > 1 and not any(is_call(each, "concatenate") for each in readers)
+
+    def _is_read_inside(self, expr: Expr) -> bool:
+        """Whether operators other than moves to its one reader read a value too."""
+        while len(self.users[expr]) == 1:
+            if self.roles.get(expr) is not Role.MOVE:
+                return False
+            expr = next(self.operands(self._reader(expr)))
+        return True
 
     def _share(self, expr: Expr, groups: _Groups) -> None:
         role, below = self.roles.get(expr), [*self.operands(self._reader(expr))]
-        if role is Role.MOVE and below:
+        if role is Role.MOVE and below and not self._is_cut_up(below[0]):
             self._join(expr, below[0], groups)
             groups.derived.add(expr)
         elif is_call(expr, "concatenate", *EXTREMES) and role is Role.RULE:
             # A constant may be beyond the values of the others.
             operands = [t for each in children(expr) for t in tensors_of(each)]
-            if all(each in groups for each in operands):
+            # What leaves the model does not take steps from what goes on in it.
+            leaves = not any(isinstance(user, Call) for user in self.users[expr])
+            apart = leaves and any(map(self._is_read_inside, operands))
+            if all(each in groups for each in operands) and not apart:
                 for each in below:
                     groups.join(expr, each)
                 groups.derived.add(expr)
@@ -269,6 +290,7 @@ class _Groups:
 
     def __init__(self, exprs: list[Expr]) -> None:
         self._parent = {expr: expr for expr in exprs}
+        self._members = {expr: [expr] for expr in exprs}
         self.derived: set[Expr] = set()
         self.fixed: dict[Expr, Grid] = {}
 
@@ -282,11 +304,13 @@ class _Groups:
 
     def sources(self, expr: Expr) -> list[Expr]:
         """The points of a grid whose values are not those of others of it."""
-        root = self.root(expr)
-        return [e for e in self._parent if self.root(e) is root and e not in self.derived]
+        return [e for e in self._members[self.root(expr)] if e not in self.derived]
 
     def is_fixed(self, expr: Expr) -> bool:
-        return any(self.root(each) is self.root(expr) for each in self.fixed)
+        return not self.fixed.keys().isdisjoint(self._members[self.root(expr)])
 
     def join(self, one: Expr, other: Expr) -> None:
-        self._parent[self.root(one)] = self.root(other)
+        root, goes = self.root(other), self.root(one)
+        if goes is not root:
+            self._parent[goes] = root
+            self._members[root] += self._members.pop(goes)

@@ -19,7 +19,7 @@ from tinyai.qdq.operands import NARROW, Fold, is_call, operator_name
 from tinyai.qdq.rules import RULES
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import Constants, output_channels, users_of
-from tinyai.quantizer.nodes import parts_of_nodes
+from tinyai.quantizer.nodes import parts_of_several
 from tinyai.source import Call, Expr, Field, Refusal, Tuple, children
 
 _REORDERED = ("reshape", "transpose")
@@ -47,7 +47,7 @@ class Roles:
         self.config, self._chosen_floats = config, floats
         self.view = Constants(root, fold)
         self.order, self.users = self.view.order, users_of(self.view.order)
-        self.parts = parts_of_nodes(self.view, self.users)
+        self.parts = parts_of_several(self.view, self.users)
         self.roots = self._function_roots()
         self.products = [e for e in self.order if is_call(e, *PRODUCTS) and self._floats(e)]
         # Operators without 16 bits that would read or make such.
@@ -270,24 +270,29 @@ class Roles:
             and not self._is_of_several(expr)
         ]
         lines = self._lines(elementwise)
+        values = {
+            expr: [arg for arg in children(expr) if not self._is_parameter(arg, expr in lines)]
+            for expr in elementwise
+        }
         last: set[Expr] = set()
+        roots: dict[Expr, frozenset[Expr]] = {}
+        changed: set[Expr] = {*elementwise}
         while True:
-            roots: dict[Expr, frozenset[Expr]] = {}
             for expr in elementwise:
-                own: set[Expr] = set()
-                for arg in children(expr):
-                    # A table has no channels: a line is a function of its own.
-                    inside = arg in roots and arg not in last and (arg in lines) == (expr in lines)
-                    if inside:
-                        own |= roots[arg]
-                    elif not self._is_parameter(arg, expr in lines):
-                        own.add(arg)
-                roots[expr] = frozenset(own)
+                if expr in changed or not changed.isdisjoint(values[expr]):
+                    own: set[Expr] = set()
+                    for arg in values[expr]:
+                        # A table has no channels: a line is a function of its own.
+                        of_it = arg in roots and (arg in lines) == (expr in lines)
+                        own |= roots[arg] if of_it and arg not in last else {arg}
+                    roots[expr] = frozenset(own)
+                    changed.add(expr)
             others = (expr for expr in elementwise if expr not in last)
             found = next((expr for expr in others if not self._is_inside(expr, roots)), None)
             if found is None:
                 return roots
             last.add(found)
+            changed = {found}
 
     def _is_parameter(self, arg: Expr, of_channels: bool) -> bool:
         """Whether an operand is a number of a function, or numbers of channels."""

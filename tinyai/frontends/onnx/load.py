@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,13 @@ import numpy as np
 from tinyai.errors import UnsupportedError, UsageWarning
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.norms import norms_in
-from tinyai.frontends.onnx.checks import check_external, check_model
+from tinyai.frontends.onnx.checks import Inputs, check_external, check_model
 from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes
 from tinyai.frontends.onnx.functions import inlined
 from tinyai.frontends.onnx.halves import in_float32
 from tinyai.frontends.onnx.operators import READERS
 from tinyai.frontends.onnx.reader import UNKNOWN, Reading
+from tinyai.frontends.onnx.recurrent import USUAL, spelled_out
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.shapes import Shapes, check_asked, parse_shapes
 from tinyai.frontends.whole import End, SourceModel
@@ -55,11 +57,15 @@ def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") ->
 
 
 def read_whole(
-    file: str | os.PathLike[str], input_shapes: str | Shapes = "", oldest: int = 0
+    file: str | os.PathLike[str],
+    input_shapes: str | Shapes = "",
+    oldest: int = 0,
+    usual: Shapes = MappingProxyType({}),
 ) -> OnnxFile:
     """The model of an .onnx file. ``input_shapes``, as in ``"data:1x3x32x32 other:1x8"``, are
-    those of inputs that it leaves open. With ``oldest``, a file of an older opset becomes one of
-    this.
+    those of inputs that it leaves open; ``usual`` ones, with a batch of 1 in front or without it,
+    are for those that neither tells of. With ``oldest``, a file of an older opset becomes one of
+    this, and recurrent operators are spelled out: such a file is quantized.
 
     Raises ``OptionError`` where there is no such file, and for shapes that are not of its inputs;
     ``ModelError`` for one that contradicts itself or cannot be read; ``EnvironmentProblem`` where
@@ -82,14 +88,17 @@ def read_whole(
             hint = "onnx.version_converter.convert_version" if old else "pip install -U onnx"
             raise Fault(f"opset {opset}", f"{OLDEST} to {newest}, the newest of this onnx", hint)
         model = inlined(model)
-        check_asked(shapes, check_model(model))
-        set_shapes(model, shapes)
+        inputs = check_model(model)
+        check_asked(shapes, inputs)
+        set_shapes(model, {**_told(inputs, usual), **shapes})
         check_external(model, path.parent)
         onnx.load_external_data_for_model(model, str(path.parent))
         if opset < oldest:
             model, opset = _converted(model, opset, oldest), oldest
         widened = in_float32(model)
-        reading = Reading(model, READERS, opset)
+        spellings = dict.fromkeys(USUAL, spelled_out) if oldest else {}
+        reading = Reading(model, READERS, opset, spellings)
+        _spell(model.graph, reading.spelled)
         read = {value.name: _output(reading, value) for value in model.graph.output}
         norms = norms_in(tuple_of(*read.values()))
         outputs = {name: norms.new[expr] for name, expr in read.items()}
@@ -108,6 +117,27 @@ def read_whole(
         )
         exprs = {name: norms.new.get(expr, expr) for name, expr in reading.exprs.items()}
         return OnnxFile(source, model, exprs, norms.inside, widened)
+
+
+def _told(inputs: Inputs, usual: Shapes) -> dict[str, Sequence[int]]:
+    """The usual shapes of inputs that the file leaves open, where they are of this rank."""
+    open_ = {name: dims for name, dims in inputs.items() if dims and min(dims) < 1}
+    told: dict[str, Sequence[int]] = {}
+    for name, dims in open_.items():
+        shape = (1,) * (len(dims) - len(usual.get(name, ()))) + tuple(usual.get(name, ()))
+        if name in usual and len(shape) == len(dims) <= len(usual[name]) + 1:
+            told[name] = shape
+    return told
+
+
+def _spell(graph: Any, spelled: Mapping[str, list[Any]]) -> None:
+    """Put nodes that were spelled out in the places of those that they spell."""
+    if spelled:
+        firsts = ((node, next(filter(None, node.output), "")) for node in graph.node)
+        nodes = [part for node, first in firsts for part in spelled.get(first, [node])]
+        made = type(graph)(node=nodes)
+        del graph.node[:]
+        graph.node.extend(made.node)
 
 
 def _converted(model: Any, opset: int, wanted: int) -> Any:

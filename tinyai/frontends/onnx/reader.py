@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -182,6 +183,9 @@ class Row:
 
 
 Rows: TypeAlias = Mapping[tuple[str, str], Row]  # by domain and name
+# The nodes that do what one node does; the names are those of the file's values.
+Spelling: TypeAlias = "Callable[[Site, Iterable[str]], list[Any]]"
+NO_SPELLINGS: Mapping[str, Spelling] = MappingProxyType({})
 
 
 def fixed_sizes(expr: Expr) -> tuple[int, ...]:
@@ -203,11 +207,15 @@ class Reading:
     """Expressions of a file's values by name, each read once.
 
     ``inputs`` are the parameters. A node that no reader takes is a call that ``unread`` made.
+    ``spellings`` make several nodes of one, which ``spelled`` has by the first name that it makes.
     Raises ``Fault`` where a value is larger than allowed.
     """
 
-    def __init__(self, model: Any, rows: Rows, opset: int) -> None:
-        self.rows = rows
+    def __init__(
+        self, model: Any, rows: Rows, opset: int, spellings: Mapping[str, Spelling] = NO_SPELLINGS
+    ) -> None:
+        self.rows, self._spellings = rows, spellings
+        self.spelled: dict[str, list[Any]] = {}
         self._values: dict[str, Known] = {}
         self._constants: dict[str, Array] = {}
         self.facts = Facts(opset, self._values, self._constants)
@@ -299,6 +307,13 @@ class Reading:
 
     def _read(self, node: Any) -> None:
         try:
+            if node.op_type in self._spellings and not node.domain:
+                names = [*self.exprs, *self.used]
+                parts = self._spellings[node.op_type](self._site(node), names)
+                for part in parts:
+                    self._read(part)
+                self.spelled[next(filter(None, node.output))] = parts
+                return
             folded = self._folded(node)
             results: list[Expr] = [*map(constant, folded)] if folded else self._results(node)
             self._constants.update(zip(node.output, folded or (), strict=False))
@@ -329,12 +344,15 @@ class Reading:
             raise Refusal("operator", node.op_type, "one of those that tinyai ops lists")
         unknown = [name for name in node.input if name and self.exprs[name].types[0] == UNKNOWN]
         require(not unknown, "operand", UNKNOWN, "one that an operator makes that is read")
-        defaults = row.defaults if row.defaults is not None else self._schema_of(node)
-        site = Site(node, self.facts, self, defaults)
+        site = self._site(node, row.defaults)
         result = row.read(site)
         site.require_all_read()
         results = list(result.fields) if isinstance(result, Tuple) else [result]
         return results + [_unused(site, name) for name in node.output[len(results) :]]
+
+    def _site(self, node: Any, defaults: Mapping[str, Any] | None = None) -> Site:
+        defaults = defaults if defaults is not None else self._schema_of(node)
+        return Site(node, self.facts, self, defaults)
 
     def _schema_of(self, node: Any) -> Mapping[str, Any]:
         """The attributes of an operator with their defaults, None where they have none."""

@@ -461,6 +461,7 @@ WRITTEN: dict[str, Write] = {
         )
     },
     "not_equal": lambda w, call, *args: w.add("Not", w.add("Equal", *args)),
+    "square": lambda w, call, data: w.add("Mul", data, data),
     "rsqrt": lambda w, call, data: w.add("Reciprocal", w.add("Sqrt", data)),
     "bias_add": lambda w, call, data, _: w.add(
         "Add", data, w.along(call, "bias", call.attrs["axis"])

@@ -65,7 +65,10 @@ def spelled(operator: str) -> str:
 
 
 # What Relay has no name for, and its cumsum, which goes from any type to any other.
-UNSPELLED = ("cumulative_sum", "function", "interpolate2d", "layer_norm", "rescale", "rms_norm")
+UNSPELLED = (
+    *("cumulative_sum", "function", "interpolate2d", "layer_norm", "rescale", "rms_norm"),
+    "square",
+)
 
 
 def supported() -> dict[str, str]:

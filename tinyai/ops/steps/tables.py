@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.ir import Array, DType, Step, Type
-from tinyai.ops.functions import FRAMEWORK_FUNCTIONS, FUNCTIONS
+from tinyai.ops.functions import EXACT_FUNCTIONS, FRAMEWORK_FUNCTIONS, FUNCTIONS
 from tinyai.traits import Range
 
 ALL_FUNCTIONS = {**FUNCTIONS, **FRAMEWORK_FUNCTIONS}
@@ -69,12 +69,16 @@ class Lookup(Step):
 class Function(Step):
     """A float32 function of one value, by its name in ``ops/functions.py``.
 
-    It has no C: ``passes/tabulate_functions.py`` turns the nodes around it, from an integer of
-    8 or 16 bits to one, into a table.
+    ``passes/tabulate_functions.py`` turns the nodes around it, from an integer of 8 or 16 bits to
+    one, into a table. Where that is not possible, ``EXACT_FUNCTIONS`` have C, and no others.
     """
 
     name: ClassVar[str] = "function"
     function: str
+
+    @property
+    def has_code(self) -> bool:
+        return self.function in EXACT_FUNCTIONS
 
     def result(self, dtype: DType) -> DType:
         if not dtype.is_float or self.function not in ALL_FUNCTIONS:

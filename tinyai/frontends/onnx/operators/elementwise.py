@@ -148,6 +148,8 @@ def _function(site: Site) -> Expr:
         known = site.value(place, f"operand {place}")
         require(known.size == 1, f"operand {place}", f"{known.size} numbers", "one number")
         numbers[site.operand(place)] = known
+    if node.op_type == "Pow" and all(power == 2 for power in numbers.values()):
+        return site.call("square", value, of=value.type)
     attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     for name in attrs:
         site.attr(name)

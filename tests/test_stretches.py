@@ -37,7 +37,7 @@ DTYPES: dict[str, Sequence[str]] = {
 }
 # What has no C whatever its operands are, and under which arithmetic; every other operator has to
 # be seen some times.
-FUNCTIONS = {"abs", "erf", "exp", "log", "log_softmax", "negative", "rsqrt", "sqrt"}
+FUNCTIONS = {"abs", "erf", "exp", "log", "log_softmax", "negative", "rsqrt", "sqrt", "square"}
 REFUSED = {
     "tflite": FUNCTIONS | {"layer_norm", "rms_norm", "sum", "l2"},
     "onnx": {"log_softmax", "l2"},

@@ -79,14 +79,15 @@ CHOICES = (
     lambda below: op("where", ANY, CONSTANT, below),
     lambda below: op("where", ANY, below, CONSTANT),
 )
-# The shorter side of an operator of two such: swish's x, GELU's x / 2, ELU's relu(x), what an
-# LSTM's gate adds.
-SIDE = Chain(OneOf((op("multiply", DEQUANTIZE, DEQUANTIZE), DEQUANTIZE)), SINGLE_STEPS, 3)
+# The shorter side of an operator of two such: swish's x, GELU's x / 2, ELU's relu(x).
+SIDE = Chain(DEQUANTIZE, SINGLE_STEPS, 3)
 FUNCTION_STEPS = (
     *SINGLE_STEPS,
     # The side comes first: where it does not match, the longer chain is not tried.
     *(lambda below, name=name: op(name, SIDE, below) for name in (*COMMUTATIVE, *ORDERED)),
     *(lambda below, name=name: op(name, below, SIDE) for name in ORDERED),
+    # What the gate of an LSTM adds, and the square of an imaginary part.
+    lambda below: op("add", op("multiply", DEQUANTIZE, DEQUANTIZE), below),
     *CHOICES,
     lambda below: op("where", ANY, SIDE, below),
     lambda below: op("where", ANY, below, SIDE),

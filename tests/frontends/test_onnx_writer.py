@@ -21,7 +21,7 @@ from tinyai.ir import Array
 from tinyai.source import Expr, SourceType
 from tinyai.vocabulary import call, constant
 
-MODELS = 1200
+MODELS = 1500
 MANY = 4000
 # What no reader of files makes of floats, or what other tests are of.
 ELSEWHERE = {"cast", "divide", "floor", "ceil", "function", "quantize", "dequantize", "resize2d"}

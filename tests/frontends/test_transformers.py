@@ -174,6 +174,7 @@ def test_elements_of_constants_are_folded_where_there_are_more_than_indices(tmp_
 GAMMA, BETA = (RNG.normal(m, 1, WIDTH).astype(np.float32) for m in (0.5, 0))
 SQUARE = RNG.normal(size=(WIDTH, WIDTH)).astype(np.float32)
 NUMBERS = {"gamma": GAMMA, "beta": BETA, "two": 2.0, "one": 1.0, "epsilon": 1e-5, "tiny": 1e-12}
+NUMBERS |= {"share": 1 / WIDTH, "zero": 0.0, "least": -np.inf}
 ROOT = "v = ReduceMean s; e = Add v epsilon; r = Sqrt e; "
 CENTERED = "m = ReduceMean x; d = Sub x m; s = Pow d two; " + ROOT
 SPELLED = {
@@ -192,6 +193,10 @@ SPELLED = {
     "of roots of sums": "l = ReduceL2 x; c = Clip l tiny; y = Div x c",
     "of roots of sums, spread": "l = ReduceL2 x; c = Max l tiny; e = Expand c shape; q = Div x e; "
     "y = Mul q gamma",
+    "as flax writes it": "t = ReduceSum x along; m = Mul t share; a = Mul x x; "
+    "b = ReduceSum a along; c = Mul b share; n = Mul m m; v = Sub c n; h = Max zero v; "
+    "k = Reshape h kept; o = Expand k kept; e = Add o epsilon; r = Sqrt e; i = Reciprocal r; "
+    "g = Mul i gamma; w1 = Reshape m kept; d = Sub x w1; q = Mul d g; y = Add q beta",
     "of roots, divided": "s = Mul x x; " + ROOT + "q = Div x r; y = Mul q gamma",
 }
 APART = {
@@ -201,6 +206,8 @@ APART = {
     + "y = Div d r",
     "a sum of squares that is bounded": "l = ReduceL2 x; c = Clip l one; y = Div x c",
     "a sum of squares that is bounded above": "l = ReduceL2 x; c = Clip l tiny one; y = Div x c",
+    "moments of another number": SPELLED["as flax writes it"].replace("Mul b share", "Mul b tiny"),
+    "moments of another value": SPELLED["as flax writes it"].replace("Mul x x", "Mul x beta"),
     "a product with a root": "s = Mul x x; " + ROOT + "y = Mul x r",
 }
 
@@ -211,11 +218,13 @@ def spelled(text: str, tmp_path: Path) -> Path:
     for number, line in enumerate(text.split("; ")):
         result, kind, *inputs = line.replace(" = ", " ").split()
         attrs = {"axes": [1]} if kind.startswith("Reduce") else {}
+        if kind == "ReduceSum":  # whose axes are an operand
+            attrs = {"keepdims": 0}
         if inputs[-1] == "0":
             attrs["axes"] = [int(inputs.pop())]
         nodes.append(helper.make_node(kind, inputs, [result], f"{kind}{number}", **attrs))
     constants = {k: np.asarray(v, np.float32) for k, v in NUMBERS.items()} | {"w": SQUARE}
-    constants["shape"] = np.array([6, WIDTH])
+    constants |= {"shape": np.array([6, WIDTH]), "kept": np.array([6, 1]), "along": np.array([1])}
     source = ("data", TensorProto.FLOAT, (6, WIDTH))
     onnx.save(model(nodes, constants, source, (6, WIDTH), opset=13), tmp_path / "spelled.onnx")
     return tmp_path / "spelled.onnx"
@@ -238,6 +247,34 @@ def quantized_layers(file: Path) -> tuple[list[str], Path]:
 def test_a_norm_that_is_spelled_out_is_one_layer(form: str, tmp_path: Path) -> None:
     operators, _ = quantized_layers(spelled(SPELLED[form], tmp_path))
     assert operators == ["input", "MatMul", "rms_norm" if "roots" in form else "layer_norm"]
+
+
+SOFTMAX = "l = ReduceMax x; d = Sub x l; p = Exp d; t = ReduceSum p along; k = Reshape t kept; "
+POWERS = {
+    "as JAX writes it": SOFTMAX.replace("Sub x l", "Sub x h").replace(
+        "d =", "c = Max least l; h = Expand c kept; d ="
+    )
+    + "o = Expand k kept; y = Div p o",
+    "short": SOFTMAX + "y = Div p k",
+}
+
+
+@pytest.mark.parametrize("form", POWERS)
+def test_a_softmax_that_is_spelled_out_is_one_layer(form: str, tmp_path: Path) -> None:
+    operators, int8 = quantized_layers(spelled(POWERS[form], tmp_path))
+    assert operators == ["input", "MatMul", "softmax"]
+    assert "Softmax" in {node.op_type for node in onnx.load(int8).graph.node}
+
+
+@pytest.mark.parametrize(
+    ("found", "other"),
+    [("ReduceMax x", "ReduceMin x"), ("Div p k", "Div k p"), ("Sub x l", "Sub l x")],
+)
+def test_what_is_like_a_softmax_stays_apart(found: str, other: str, tmp_path: Path) -> None:
+    source = read_file(spelled(POWERS["short"].replace(found, other), tmp_path))
+    assert "softmax" not in {
+        each.op for each in post_order(source.result) if isinstance(each, Call)
+    }
 
 
 @pytest.mark.parametrize("form", APART)

@@ -149,9 +149,19 @@ def test_what_only_moves_values_shares_the_grid_of_its_input() -> None:
 
 
 def test_the_parts_of_a_concatenation_share_its_grid() -> None:
+    points, _ = quantized(conv(NETWORKS["concatenation"][0], inputs=24))
+    assert [point.grid for point in points.points] == [0, 0, 0, 0, 1]
+    assert [point.observed for point in points.points] == [True, True, True, False, True]
+
+
+def test_what_leaves_the_model_in_a_concatenation_does_not_give_its_grid_to_what_others_read() -> (
+    None
+):
     points, _ = quantized(NETWORKS["concatenation"][0])
-    assert len({point.grid for point in points.points}) == 1
-    assert [point.observed for point in points.points] == [True, True, True, False]
+    assert len({point.grid for point in points.points}) == 4
+    read_by_nobody_else = relay.concatenate([conv(X), relay.nn.relu(conv(X))], axis=1)
+    points, _ = quantized(read_by_nobody_else)
+    assert len({point.grid for point in points.points}) == 2
 
 
 def test_a_residual_sum_has_three_grids_or_one() -> None:

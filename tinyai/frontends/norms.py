@@ -1,7 +1,8 @@
-"""Layer norms and RMS norms that a model spells out by their parts, as one call each.
+"""Layer norms, RMS norms and softmaxes that a model spells out by their parts, as one call each.
 
-So exporters write them where a format has no operator: ONNX before opset 17 and 23, and TFLite.
-Quantized one by one, the squares of such a chain would lose what is small beside the largest.
+So exporters write them where a format has no operator: ONNX before opset 17 and 23, and TFLite; JAX
+writes softmaxes too. Quantized one by one, the squares and powers of such a chain would lose what
+is small beside the largest.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _TINY, _HUGE = 1e-6, 3e38
 # Where the functions of a file are asked what they are.
 _POINTS = np.array([-3, -0.5, 0.25, 0.5, 1, 2, 3, 5], np.float32)
 
+_ONE = constant(1, "float32")
+
 
 @dataclass(frozen=True)
 class Norm:
@@ -38,6 +41,8 @@ class Norm:
     beta: Array = field(default_factory=lambda: np.zeros((), np.float32))
 
     def call(self, last: Call, data: Expr) -> Call:
+        if self.op == "softmax":
+            return made(self.op, last.type, data, name=last.name, axis=self.axis)
         attrs = {"axis": self.axis, "epsilon": self.epsilon}
         numbers = constant(self.gamma), constant(self.beta)
         return made(self.op, last.type, data, *numbers, name=last.name, **attrs)
@@ -62,7 +67,8 @@ def norms_in(root: Expr) -> Norms:
             users[child].append(expr)
     found: dict[Expr, Norm] = {}
     for expr in order:
-        for norm in (_normalized(expr), _folded_form(expr), _of_unit_length(expr)):
+        for form in (_normalized, _folded_form, _by_moments, _of_unit_length, _softmax):
+            norm = form(expr)
             if norm is not None:
                 last, norm = _with_numbers(expr, norm, users)
                 if all(norm.inside.issuperset(users[each]) for each in norm.inside - {last}):
@@ -88,7 +94,9 @@ def _normalized(expr: Expr) -> Norm | None:
     """Deviations, or values, divided by the root of the mean of their squares."""
     pairs: list[tuple[Expr, Norm | None]] = []
     if is_call(expr, "divide"):
-        pairs.append((expr.args[0], _root(expr.args[1])))
+        root = expr.args[1]
+        of = _root_of_mean(root, root["data"]) if is_call(root, "sqrt") else None
+        pairs.append((expr.args[0], of))
     for value, factor in _both_ways(expr, "multiply"):
         pairs.append((value, _inverse_root(factor)))
     for value, of in pairs:
@@ -124,6 +132,100 @@ def _folded_form(expr: Expr) -> Norm | None:
                 inside = of.inside | {expr, product, rest, shift, factor, mean}
                 return replace(of, inside=inside, gamma=gamma, beta=beta.value)
     return None
+
+
+def _by_moments(expr: Expr) -> Norm | None:
+    """flax's deviations, times gamma by the root: the variance is the mean of squares less the
+    square of the mean."""
+    for deviations, factor in _both_ways(expr, "multiply"):
+        if not is_call(deviations, "subtract"):
+            continue
+        data, mean = deviations.args
+        center = _mean_along(mean, data)
+        for inverse, gamma in [*_both_ways(factor, "multiply"), (factor, _ONE)]:
+            variance, root = _below_inverse_root(inverse)
+            if center is None or variance is None or not isinstance(gamma, Constant):
+                continue
+            axis, inside = center
+            spread, epsilon = _with_epsilon(variance)
+            found = _difference_of_moments(spread, data, axis)
+            if found is not None and expr.type.shape == data.type.shape and epsilon >= 0:
+                inside |= found | root | {expr, deviations, factor, inverse, variance}
+                return Norm("layer_norm", data, axis, epsilon, inside, gamma.value)
+    return None
+
+
+def _difference_of_moments(expr: Expr, data: Expr, axis: int) -> frozenset[Expr] | None:
+    """What is inside of a variance, which may be held no less than 0."""
+    variance, inside = _stripped(expr, 0.0)
+    if not is_call(variance, "subtract"):
+        return None
+    mean = _rooted(variance.args[1])
+    of_squares = _mean_along(variance.args[0], None)
+    of_values = _mean_along(mean, data) if mean is not None else None
+    if of_squares is None or of_values is None or {of_squares[0], of_values[0]} != {axis}:
+        return None
+    (squares,) = (each["data"] for each in of_squares[1] if is_call(each, "sum", "mean"))
+    if _rooted(squares) is not data:
+        return None
+    parts = variance, variance.args[1], squares
+    return inside.union(parts, of_squares[1], of_values[1])
+
+
+def _mean_along(expr: Expr, data: Expr | None) -> tuple[int, frozenset[Expr]] | None:
+    """The axis of a mean of ``data``, or of any values, and what it is made of: it may be a sum by
+    their number, with that axis or without it."""
+    mean, inside = _stripped(expr)
+    total, number = mean, None
+    for below, factor in _both_ways(mean, "multiply"):
+        if is_call(below, "sum"):
+            total, number = below, _number(factor)
+    if not is_call(total, "sum", "mean") or (data is not None and not _alike(total["data"], data)):
+        return None
+    shape, axis = total["data"].type.shape, _axis_of_any(total)
+    if axis is None:
+        return None
+    wanted = None if total.op == "mean" else np.float32(1 / (shape[axis] or 1))
+    shapes = [(*shape[:axis], *size, *shape[axis + 1 :]) for size in ((1,), ())]
+    fits = number == wanted and expr.type.shape in shapes
+    return (axis, inside | {mean, total}) if fits else None
+
+
+def _softmax(expr: Expr) -> Norm | None:
+    """Powers of e by their sum, of values less the largest of them."""
+    powers, total = expr.args if is_call(expr, "divide") else (expr, expr)
+    less = powers["data"] if is_call(powers, "exp") else powers
+    if not is_call(less, "subtract"):
+        return None
+    data, largest = less.args
+    inside, axes = frozenset({expr, powers, less}), []
+    for part, op, of in ((total, "sum", powers), (largest, "max", data)):
+        reduced, around = _stripped(part, -math.inf)
+        axis = _axis_of_any(reduced) if is_call(reduced, op) and reduced["data"] is of else None
+        if axis is None or part.type.shape != (
+            *of.type.shape[:axis],
+            1,
+            *of.type.shape[axis + 1 :],
+        ):
+            return None
+        inside |= around | {reduced}
+        axes.append(axis)
+    same = axes[0] == axes[1] and expr.type.shape == data.type.shape
+    return Norm("softmax", data, axes[0], 0.0, inside) if same else None
+
+
+def _stripped(expr: Expr, least: float | None = None) -> tuple[Expr, frozenset[Expr]]:
+    """What a value is in another shape, or held no less than a number; and the calls around it."""
+    around: set[Expr] = set()
+    while True:
+        below = expr["data"] if is_call(expr, "reshape", "broadcast_to") else None
+        for value, bound in _both_ways(expr, "maximum") if least is not None else ():
+            if isinstance(bound, Constant) and (bound.value == least).all():
+                below = value
+        if below is None:
+            return expr, frozenset(around)
+        around.add(expr)
+        expr = below
 
 
 def _scaled_inverse_root(factor: Expr) -> tuple[Norm | None, Array]:
@@ -170,9 +272,9 @@ def _with_numbers(
     last: Expr, norm: Norm, users: Mapping[Expr, Sequence[Expr]]
 ) -> tuple[Expr, Norm]:
     """A norm and the product, then the sum, with constants that alone read it; its new end."""
-    if norm.beta.any() or norm.gamma.size != 1:
+    if norm.op == "softmax" or norm.beta.any():
         return last, norm
-    for op in ("multiply", "add"):
+    for op in ("multiply", "add")[norm.gamma.size != 1 :]:
         (user, *others) = users[last] or [last]
         numbers = [of for one, of in _both_ways(user, op) if one is last]
         number = next((each.value for each in numbers if isinstance(each, Constant)), None)
@@ -197,28 +299,30 @@ def _both_ways(expr: Expr, op: str) -> Iterator[tuple[Expr, Expr]]:
 
 def _inverse_root(expr: Expr) -> Norm | None:
     """An RMS norm of that of which this is the inverse of the root of the mean of squares."""
+    mean, root = _below_inverse_root(expr)
+    of = _root_of_mean(expr, mean) if mean is not None else None
+    return replace(of, inside=of.inside | root) if of is not None else None
+
+
+def _below_inverse_root(expr: Expr) -> tuple[Expr | None, frozenset[Expr]]:
+    """What this is the inverse of the root of, and the calls that make it so."""
     if is_call(expr, "rsqrt"):
-        return _root_of_mean(expr, expr["data"])
-    of: Norm | None = None
-    if is_call(expr, "function"):
-        of = _root(expr["data"])
-        of = of if of is not None and _is(expr, 1 / _POINTS) else None
+        return expr["data"], frozenset({expr})
+    root: Expr | None = None
+    if is_call(expr, "function"):  # of a file, which is asked what it is
+        made = np.asarray(expr.attrs["compute"](_POINTS))
+        root = expr["data"] if np.array_equal(made, 1 / _POINTS) else None
     elif is_call(expr, "divide") and _number(expr.args[0]) == 1:
-        of = _root(expr.args[1])
-    return replace(of, inside=of.inside | {expr}) if of is not None else None
-
-
-def _root(expr: Expr) -> Norm | None:
-    return _root_of_mean(expr, expr["data"]) if is_call(expr, "sqrt") else None
+        root = expr.args[1]
+    if root is None or not is_call(root, "sqrt"):
+        return None, frozenset()
+    return root["data"], frozenset({expr, root})
 
 
 def _root_of_mean(root: Expr, mean: Expr) -> Norm | None:
     """An RMS norm of that of which ``mean`` is the mean of squares, with an epsilon."""
-    inside, epsilon = {root, mean}, 0.0
-    for term, other in _both_ways(mean, "add"):
-        if (number := _number(other)) is not None and is_call(term, "mean"):
-            mean, epsilon = term, number
-            break
+    inside = {root, mean}
+    mean, epsilon = _with_epsilon(mean)
     if not is_call(mean, "mean") or epsilon < 0:
         return None
     squares = mean["data"]
@@ -226,6 +330,14 @@ def _root_of_mean(root: Expr, mean: Expr) -> Norm | None:
     if data is None or axis is None or data.type.dtype != "float32":
         return None
     return Norm("rms_norm", data, axis, epsilon, frozenset({*inside, mean, squares}))
+
+
+def _with_epsilon(value: Expr) -> tuple[Expr, float]:
+    """A value without the number that is added to it, and the number."""
+    for term, other in _both_ways(value, "add"):
+        if (number := _number(other)) is not None:
+            return term, number
+    return value, 0.0
 
 
 def _rooted(squares: Expr) -> Expr | None:
@@ -237,19 +349,17 @@ def _rooted(squares: Expr) -> Expr | None:
     return squares["data"] if is_call(squares, "square") else None
 
 
-def _is(function: Call, values: Array) -> bool:
-    """Whether a function of a file has these values at ``_POINTS``."""
-    found = np.asarray(function.attrs["compute"](_POINTS))
-    return np.array_equal(found, values)
-
-
 def _axis_of(reduction: Call) -> int | None:
     """The one axis of a reduction that keeps it; None of any other."""
+    return _axis_of_any(reduction) if reduction.attrs["keepdims"] else None
+
+
+def _axis_of_any(reduction: Call) -> int | None:
+    """The one axis of a reduction."""
     shape, axes = reduction["data"].type.shape, reduction.attrs["axis"]
     axes = (axes,) if isinstance(axes, int) else tuple(axes or ())
-    kept = reduction.attrs["keepdims"] and not reduction.attrs["exclude"]
-    known = all(size is not None for size in shape)
-    return axes[0] % len(shape) if kept and known and len(axes) == 1 else None
+    known = None not in shape and not reduction.attrs["exclude"]
+    return axes[0] % len(shape) if known and len(axes) == 1 else None
 
 
 def _is_mean(expr: Expr, data: Expr, axis: int) -> bool:

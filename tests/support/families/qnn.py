@@ -22,6 +22,7 @@ from tests.support.cases import (
     nchw_or_nhwc,
     random,
 )
+from tinyai.frontends.relay.spelling import UNSPELLED
 from tinyai.ir import Array
 from tinyai.ops.functions import FUNCTIONS
 
@@ -914,7 +915,7 @@ def below_zero(x: relay.Expr, alpha: float) -> relay.Expr:
 
 
 UNARY: dict[str, Callable[[relay.Expr], relay.Expr]] = {
-    **{name: getattr(relay, name) for name in FUNCTIONS},
+    **{name: getattr(relay, name) for name in FUNCTIONS if name not in UNSPELLED},
     "relu": relay.nn.relu,
     "leaky_relu 0.1": lambda x: relay.nn.leaky_relu(x, 0.1),
     "leaky_relu -2.5": lambda x: relay.nn.leaky_relu(x, -2.5),

@@ -225,6 +225,9 @@ class _Pairs:
         return known and self._written.is_taken(expr)
 
     def _copied(self, node: onnx.NodeProto, expr: Expr) -> onnx.NodeProto:
+        if is_call(expr, "softmax") and node.op_type == "Div":  # of powers that are spelled out
+            data, axis = [self._first[expr["data"]]], expr.attrs["axis"]
+            node = helper.make_node("Softmax", data, node.output, node.name, axis=axis)
         copied: onnx.NodeProto = renamed(
             node, {name: self._read_inside(name) for name in names_around(node)}
         )

@@ -530,19 +530,6 @@ def spelled_norm(site: Site, x: Value) -> Value:
 
 
 @operator
-def spelled_softmax(site: Site, x: Value) -> Value:
-    axis = site.axis(x.rank)
-    need(site.opset < 18 and x.shape[axis] > 1 and float(np.abs(x.array).max()) < 1e4)
-    largest = site.call("ReduceMax", x, axes=[axis])
-    powers = site.call("Exp", site.call("Sub", x, largest))
-    if site.opset >= 13:
-        total = site.call("ReduceSum", powers, site.constant([axis], np.int64))
-    else:
-        total = site.call("ReduceSum", powers, axes=[axis])
-    return site.call("Div", powers, total)
-
-
-@operator
 def magnitude(site: Site, x: Value) -> Value:
     """The root of the sum of two squares, or the sum of two products."""
     other = site.floats(x.shape)

@@ -57,9 +57,12 @@ class Norms:
     inside: Mapping[Expr, Expr]
 
 
-def norms_in(root: Expr) -> Norms:
+def norms_in(root: Expr, *, softmaxes: bool = False) -> Norms:
     """``root`` with a call for each norm that it spells out. Values inside of one that others read
-    as well keep it as it is."""
+    as well keep it as it is. ``softmaxes`` are for a model that is to be quantized: of one that is,
+    frameworks compute them in floats where they are spelled out, and in integers where not."""
+    forms = [_normalized, _folded_form, _by_moments, _of_unit_length]
+    forms += [_softmax] if softmaxes else []
     order = [*post_order(root)]
     users: dict[Expr, list[Expr]] = {expr: [] for expr in order}
     for expr in order:
@@ -67,7 +70,7 @@ def norms_in(root: Expr) -> Norms:
             users[child].append(expr)
     found: dict[Expr, Norm] = {}
     for expr in order:
-        for form in (_normalized, _folded_form, _by_moments, _of_unit_length, _softmax):
+        for form in forms:
             norm = form(expr)
             if norm is not None:
                 last, norm = _with_numbers(expr, norm, users)

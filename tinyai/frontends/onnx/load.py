@@ -65,7 +65,7 @@ def read_whole(
     """The model of an .onnx file. ``input_shapes``, as in ``"data:1x3x32x32 other:1x8"``, are
     those of inputs that it leaves open; ``usual`` ones, with a batch of 1 in front or without it,
     are for those that neither tells of. With ``oldest``, a file of an older opset becomes one of
-    this, and recurrent operators are spelled out: such a file is quantized.
+    this, recurrent operators are spelled out, and softmaxes put together: such a file is quantized.
 
     Raises ``OptionError`` where there is no such file, and for shapes that are not of its inputs;
     ``ModelError`` for one that contradicts itself or cannot be read; ``EnvironmentProblem`` where
@@ -100,7 +100,7 @@ def read_whole(
         reading = Reading(model, READERS, opset, spellings)
         _spell(model.graph, reading.spelled)
         read = {value.name: _output(reading, value) for value in model.graph.output}
-        norms = norms_in(tuple_of(*read.values()))
+        norms = norms_in(tuple_of(*read.values()), softmaxes=bool(oldest))
         outputs = {name: norms.new[expr] for name, expr in read.items()}
         readers = readers_of(outputs.values())
         source = SourceModel(

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tinyai
 from tinyai.checking.check import check
 from tinyai.errors import BoundaryError
+from tinyai.frontends.onnx import reader
 from tinyai.frontends.onnx.load import read_whole
 from tinyai.frontends.onnx.quantized import OLDEST
 from tinyai.quantizer import QuantConfig
@@ -155,6 +156,15 @@ def test_a_quantized_recurrent_network_is_whole_and_equals_onnx_runtime(
 )
 def test_what_is_not_spelled_out_is_told(tmp_path: Path, case: Case, part: str) -> None:
     with pytest.raises(BoundaryError, match=part):
+        tinyai.quantize_file(case.saved(tmp_path), case.samples(2, 0), whole=True)
+
+
+def test_no_more_is_spelled_out_than_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MOST_PARTS", 20)
+    case = recurrent("LSTM")
+    with pytest.raises(BoundaryError, match="allowed: 20"):
         tinyai.quantize_file(case.saved(tmp_path), case.samples(2, 0), whole=True)
 
 

@@ -48,6 +48,8 @@ from tinyai.vocabulary import call, constant
 
 # Elements of a constant that is computed here; what only moves values may be as large as these are.
 MOST_FOLDED = 2**20
+# Nodes that others of a file are spelled out by, all together.
+MOST_PARTS = 20_000
 UNKNOWN = SourceType((None,), "unknown")
 # What stays in the expressions, whatever it reads: qdq looks for it.
 _QUANTIZATION = ("QuantizeLinear", "DequantizeLinear")
@@ -216,6 +218,7 @@ class Reading:
     ) -> None:
         self.rows, self._spellings = rows, spellings
         self.spelled: dict[str, list[Any]] = {}
+        self._parts = 0
         self._values: dict[str, Known] = {}
         self._constants: dict[str, Array] = {}
         self.facts = Facts(opset, self._values, self._constants)
@@ -310,6 +313,10 @@ class Reading:
             if node.op_type in self._spellings and not node.domain:
                 names = [*self.exprs, *self.used]
                 parts = self._spellings[node.op_type](self._site(node), names)
+                self._parts += len(parts)
+                require(
+                    self._parts <= MOST_PARTS, "spelled out", f"{self._parts} nodes", MOST_PARTS
+                )
                 for part in parts:
                     self._read(part)
                 self.spelled[next(filter(None, node.output))] = parts

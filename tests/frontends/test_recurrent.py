@@ -15,10 +15,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
 from tinyai.checking.check import check
-from tinyai.errors import BoundaryError
+from tinyai.codegen import steps
+from tinyai.errors import BoundaryError, TinyAIError
 from tinyai.frontends.onnx import reader
 from tinyai.frontends.onnx.load import read_whole
 from tinyai.frontends.onnx.quantized import OLDEST
+from tinyai.ops.functions import EXACT_FUNCTIONS
 from tinyai.quantizer import QuantConfig
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -249,3 +251,25 @@ def test_open_inputs_have_the_shapes_of_the_samples(tmp_path: Path) -> None:
     for data in (samples, tmp_path / "s.npz"):
         (spec,) = tinyai.quantize_file(file, data).floats.inputs
         assert spec.shape == (2, 1, 5)
+
+
+def test_damaged_samples_are_told_as_such(tmp_path: Path) -> None:
+    """They are looked into for shapes before they are read."""
+    case = recurrent("RNN", steps=2)
+    case.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "steps"
+    file, data = case.saved(tmp_path), tmp_path / "s.npz"
+    np.savez(data, x=np.zeros((4, 2, 1, 5), np.float32))
+    whole = data.read_bytes()
+    for wrong in (
+        whole.replace(b"\x93NUMPY", b"\x93NUMPX"),
+        whole[: len(whole) // 2],
+        [{"x": [[1], [1, 2]]}],
+    ):
+        if isinstance(wrong, bytes):
+            data.write_bytes(wrong)
+        with pytest.raises(TinyAIError):
+            tinyai.quantize_file(file, data if isinstance(wrong, bytes) else wrong)
+
+
+def test_functions_that_have_code_are_those_that_are_exact() -> None:
+    assert {*steps._FUNCTIONS} == {*EXACT_FUNCTIONS}

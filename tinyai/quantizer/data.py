@@ -131,16 +131,19 @@ class SampleSlice:
 def shapes_of(data: object) -> dict[str, tuple[int, ...]]:
     """The shape of each array of a sample, by its name: of an .npz file, or of dicts that can be
     read twice. None of any other data, and of what ``Samples`` will refuse."""
-    if isinstance(data, Sequence) and not isinstance(data, str):
-        first = data[0] if data else {}
-        return {n: np.shape(a) for n, a in first.items()} if isinstance(first, Mapping) else {}
-    if not isinstance(data, str | os.PathLike) or not zipfile.is_zipfile(data):
-        return {}
-    shapes = {}
-    with zipfile.ZipFile(data) as archive:
-        for member in archive.namelist():
-            with archive.open(member) as file, contextlib.suppress(ValueError):
-                shapes[member.removesuffix(".npy")] = _header(file)[0][1:]
+    shapes: dict[str, tuple[int, ...]] = {}
+    # What is damaged is told where the samples are read.
+    with contextlib.suppress(ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile):
+        if isinstance(data, Sequence) and not isinstance(data, str):
+            first = data[0] if data else {}
+            shapes |= (
+                {n: np.shape(a) for n, a in first.items()} if isinstance(first, Mapping) else {}
+            )
+        elif isinstance(data, str | os.PathLike) and zipfile.is_zipfile(data):
+            with zipfile.ZipFile(data) as archive:
+                for member in archive.namelist():
+                    with archive.open(member) as file:
+                        shapes[member.removesuffix(".npy")] = _header(file)[0][1:]
     return shapes
 
 

@@ -148,6 +148,8 @@ class Microkernels:
     - ``tall``: tile microkernels are for a number of outputs each; else one takes any number.
     - ``fetches``: tile microkernels fetch weights in time, where they are told how far ahead.
     - ``machine``: the core that they are for, by which layers are cut up and weights packed.
+    - ``reads_signed``: whether a layer's tiles may read signed bytes as they are, where others turn
+      their signs.
     - ``rounds``: instructions round products and shifts.
     - ``fewest``: channels of which depthwise microkernels are worth their while; where there are
       fewer, neighbouring pixels fill the lanes.
@@ -171,6 +173,7 @@ class Microkernels:
     tall: bool = False
     fetches: bool = False
     machine: Machine = VECTORS
+    reads_signed: Callable[[Tiling], bool] = lambda t: False
     rounds: bool = False
     fewest: int = 64
     half: bool = False

@@ -19,6 +19,7 @@ from tinyai.ir import NARROW, Array, DType, Node
 from tinyai.ops.steps import Cast
 from tinyai.ops.window import NHWC
 
+STARTS = ("start", "start_signed")
 # Of a requantization, one a channel.
 NUMBERS = ("left", "multiplier", "offset", "right")
 
@@ -32,10 +33,12 @@ def no_bytes(g: Geometry) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """What accumulators start from, their requantization or why there is none (the sums are *raw*
-    then), and the steps that are left to do after it, one by one."""
+    """What accumulators start from, also where the signs of an input are not turned; their
+    requantization or why there is none (the sums are *raw* then), and the steps that are left to do
+    after it, one by one."""
 
     start: Array
+    start_signed: Array
     form: Requantization | Rounded | str
     rest: StepChain
 
@@ -53,10 +56,10 @@ class Channels:
         form, rest = _longest(graph, node, g.oc, axis, reach)
         if rounds and not isinstance(form, str):
             form = form.rounded or form
-        offset = turned(g.zero_point, data, graph.bytes_are)
-        start = -offset * rows.sum(axis=1)
-        start = start + (0 if isinstance(form, str) else form.bias)
-        return cls(start.astype(np.int32), form, rest)
+        bias = 0 if isinstance(form, str) else form.bias
+        zero_points = turned(g.zero_point, data, graph.bytes_are), g.zero_point
+        start, signed = ((bias - each * rows.sum(axis=1)).astype(np.int32) for each in zero_points)
+        return cls(start, signed, form, rest)
 
     @property
     def raw(self) -> bool:
@@ -108,7 +111,8 @@ class Channels:
     def numbers(self, arrays: Mapping[str, str], at: str) -> Code:
         """The numbers of the channels from a place of their arrays on."""
         own = () if isinstance(self.form, str) else self.form.numbers
-        names = ("start", *(name for name in NUMBERS if name in own))
+        starts = (name for name in STARTS if name in arrays)
+        names = (*starts, *(name for name in NUMBERS if name in own))
         return [Assign(f"p.{name}", f"{arrays[name]} + {at}") for name in names]
 
     def waiting(self, offset: int, share: int) -> Declare:
@@ -119,9 +123,14 @@ class Channels:
         own = f" + thread->task * (ptrdiff_t){share}" if share else ""
         return Declare(f"{c_type} *const", "acc", acc + own)
 
-    def arrays(self, epilogue: Epilogue, order: Callable[[Array], Array]) -> dict[str, str]:
-        """Names of the pointer parameters of the numbers that there are, each put in ``order``."""
+    def arrays(
+        self, epilogue: Epilogue, order: Callable[[Array], Array], *, signed: bool = False
+    ) -> dict[str, str]:
+        """Names of the pointer parameters of the numbers that there are, each put in ``order``.
+        ``signed``: microkernels may read signed bytes as they are."""
         names = {"start": epilogue.array(order(self.start))}
+        if signed:
+            names["start_signed"] = epilogue.array(order(self.start_signed))
         for name in () if isinstance(self.form, str) else self.form.numbers:
             names[name] = epilogue.array(order(getattr(self.form, name)))
         if isinstance(self.form, Rounded):  # one zero point for all channels

@@ -304,7 +304,11 @@ class Tiled(Prepared):
             calls=_calls(t, epilogue, self.micro, options, ranges=ranges),
             width=t.outputs if in_line and out_line else g.ow,
             out_column=written.pixel,
-            arrays=channels.arrays(epilogue, functools.partial(_by_block, t)),
+            arrays=channels.arrays(
+                epilogue,
+                functools.partial(_by_block, t),
+                signed=flipped and self.micro.reads_signed(t),
+            ),
             rest=rest,
             ahead=options.ahead,
             by_panels=by_panels,

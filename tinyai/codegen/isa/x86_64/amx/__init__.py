@@ -1,5 +1,5 @@
-"""AMX: tiles of 16 rows of 64 bytes, whose products of unsigned by signed bytes (``tdpbusd``) are
-added up in 16 by 16 sums. All else is AVX-512's with VNNI.
+"""AMX: tiles of 16 rows of 64 bytes, whose products of unsigned or signed bytes by signed ones
+(``tdpbusd``, ``tdpbssd``) are added up in 16 by 16 sums. All else is AVX-512's with VNNI.
 
 Linux must permit a process to use tiles, and may refuse. A file for AMX alone does not run then;
 one for every machine, or for the one at hand, has both kinds of microkernels over the same weights
@@ -15,10 +15,17 @@ from pathlib import Path
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.isa.variant import InstructionSet, Peak
 from tinyai.codegen.isa.x86_64 import avx512vnni
-from tinyai.codegen.isa.x86_64.amx.tile import ASK, FEWEST, tile
+from tinyai.codegen.isa.x86_64.amx.tile import ASK, FEWEST, suits, tile
 
 NAME, ASKED = "amx", "amx_or_avx512vnni"
-_MICROKERNELS = Microkernels(NAME, tile, fetches=True, base=avx512vnni.MICROKERNELS, outputs=FEWEST)
+_MICROKERNELS = Microkernels(
+    NAME,
+    tile,
+    fetches=True,
+    reads_signed=suits,
+    base=avx512vnni.MICROKERNELS,
+    outputs=FEWEST,
+)
 _ASKED = replace(_MICROKERNELS, name=ASKED, tile=functools.partial(tile, asks=True))
 _EITHER = replace(avx512vnni.VARIANT, rows=(ASKED, *avx512vnni.VARIANT.rows))
 SET = InstructionSet(

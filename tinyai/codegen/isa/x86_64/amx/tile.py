@@ -14,7 +14,7 @@ from tinyai.codegen.shapes.tiling import Tiling, cover
 from tinyai.codegen.steps import Epilogue
 
 ASK = Definition("tinyai_amx", "ask_amx.c.j2", (SIMD,))
-TILES = Definition("simd_amx", "simd_amx.c.j2", (SIMD, STRING_H))
+TILES = Definition("simd_amx", "simd_amx.c.j2", (SIMD, STRING_H, TILE_ARGS))
 # Patches of outputs that meet so many blocks of channels at a time: at most four tiles of sums.
 PATCHES = {1: 4, 2: 2, 3: 1, 4: 1}
 # Outputs of a layer from which on a tile, which has 16 rows, is worth its while.
@@ -57,8 +57,7 @@ def tile(
 ) -> str:
     """Name of the microkernel, which takes any number of outputs. It ``asks`` whether tiles may be
     used; otherwise they are."""
-    suits = not options.flipped and _chunk(t) >= LEAST and t.k >= SHORT
-    tiles = _tiles(t, blocks, options) if suits else None
+    tiles = _tiles(t, blocks, options) if suits(t) else None
     if tiles and not asks:
         return epilogue.need(tiles)
     outputs = next(panel.outputs for panel in t.panels if panel.blocks == blocks)
@@ -75,6 +74,11 @@ def tile(
     name = f"{tiles.name}_or_{tall}" if tiles else f"{tall}_of_any"
     name += "_both" if low else ""
     return epilogue.need(Definition(name, "tile_either_amx.c.j2", tuple(needs), arguments=text))
+
+
+def suits(t: Tiling) -> bool:
+    """Whether the products of a layer are long enough for tiles."""
+    return _chunk(t) >= LEAST and t.k >= SHORT
 
 
 def _stripes(t: Tiling) -> tuple[int, ...]:

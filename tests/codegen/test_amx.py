@@ -4,6 +4,7 @@ what happens where Linux refuses a process the use of tiles."""
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,15 @@ import pytest
 
 from tests.support.c_checks import SANITIZERS, run_sanitized
 from tests.support.example_graphs import random_inputs
-from tests.support.kernel_shapes import CHANNELS, MIXED, WIDE, add, assert_equal, pick
+from tests.support.kernel_shapes import (
+    CHANNELS,
+    MIXED,
+    WIDE,
+    add,
+    assert_equal,
+    batch_matmul,
+    pick,
+)
 from tests.support.machines import require_isa, runner
 from tests.support.scripts import run_script
 from tinyai.backend import compile_graph
@@ -31,8 +40,10 @@ FILES = [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 
 
 
 def layer(rng: Rng) -> Example:
-    """A convolution whose rows are shorter and longer than a patch of 16 outputs, or a dense layer
-    of several rows."""
+    """A convolution whose rows are shorter and longer than a patch of 16 outputs, a dense layer of
+    several rows, or a product of two matrices that are computed."""
+    if rng.random() < 0.15:
+        return batch_matmul(rng)
     dtype = DType.UINT8 if rng.random() < 0.7 else DType.INT8
     zero_point = int(rng.integers(dtype.range[0], dtype.range[1] + 1))
     out = pick(rng, (*WIDE, 256, 320))
@@ -86,7 +97,7 @@ def test_layers_around_the_edges_of_patches_equal_the_reference(number: int) -> 
     isa = ("amx", "native")[number % 2]
     run = runner(graph, Target(isa=isa, threads=(1, 2, 3, 9)[number % 4]))
     assert isinstance(run, Runner)
-    assert "tdpbusd" in run.source.text
+    assert {"tdpbusd", "tdpbssd"} <= set(re.findall("tdpb..d", run.source.text))
     inputs = random_inputs(graph, number)
     assert_equals_reference(graph, run(*inputs), inputs)
 

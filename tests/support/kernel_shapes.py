@@ -250,7 +250,7 @@ def interleave(rng: Rng) -> Example:
 
 
 def batch_matmul(rng: Rng) -> Example:
-    rows, columns, k = pick(rng, (1, 2, 3, 16, 17)), pick(rng, CHANNELS), pick(rng, CHANNELS)
+    rows, columns, k = pick(rng, (1, 3, 16, 17, 33, 70)), pick(rng, CHANNELS), pick(rng, CHANNELS)
     batches = ((1, 1), (2, 2), (3, 1), (1, 3))[int(rng.integers(4))]
     types = [
         Type(shape, (DType.INT8, DType.UINT8)[int(rng.integers(2))])

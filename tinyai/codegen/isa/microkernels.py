@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from tinyai.codegen.ctree import CallStatement
+from tinyai.codegen.definitions import Definition
 from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa.vectors import Vectors
 from tinyai.codegen.quantized_add import QuantizedAdd
@@ -140,6 +141,19 @@ class Pairs:
 
 
 @dataclass(frozen=True)
+class ByteProducts:
+    """Microkernels of the products of up to ``rows`` rows of unsigned bytes and all columns of
+    signed ones, whose number is filled up to a multiple of ``columns``: what packs the columns,
+    what copies rows, and what makes sums of them."""
+
+    pack: Definition
+    copy: Definition
+    products: Definition
+    rows: ClassVar[int] = 32
+    columns: ClassVar[int] = 32
+
+
+@dataclass(frozen=True)
 class Microkernels:
     """The microkernels of one instruction set. Each writer puts one into the file and returns its
     name in C.
@@ -161,8 +175,8 @@ class Microkernels:
       squares of so many elements a ``side``, of ``size`` bytes each. A look-up reads the results of
       bytes in a table (``vectors.table_bytes``). A dot takes a number of patches of int16, which
       meet int8 weights, to sums in int32, or in int64.
-    - ``pairs``: of two matrices of int16 that are computed at run time; None where compilers make
-      the dot products.
+    - ``bytes``, ``pairs``: of two matrices that are computed at run time, of bytes or of int16;
+      None of both where compilers make the dot products.
     - ``base``: another set's microkernels, which serve all but tiles, and layers of fewer
       ``outputs`` than tiles are worth their while for.
     """
@@ -183,6 +197,7 @@ class Microkernels:
     own: OwnWeights | None = None
     lookup: Callable[[Epilogue], str] | None = None
     dot: Callable[[Epilogue, int, bool], str] | None = None
+    bytes: ByteProducts | None = None
     pairs: Pairs | None = None
     base: Microkernels | None = None
     outputs: int = 1

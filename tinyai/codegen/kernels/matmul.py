@@ -9,8 +9,9 @@ from tinyai.codegen.c import less
 from tinyai.codegen.ctree import Assign, CallStatement, Code, Comment, Declare, For, If, let, nest
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa import MICROKERNELS
-from tinyai.codegen.isa.microkernels import Microkernels, Pairs
+from tinyai.codegen.isa.microkernels import ByteProducts, Microkernels, Pairs
 from tinyai.codegen.isa.vectors import Vectors, write_lanes
+from tinyai.codegen.kernels.image import turned
 from tinyai.codegen.kernels.work_stealing import own_scratch, share
 from tinyai.codegen.lowered import (
     Kernel,
@@ -95,6 +96,9 @@ class Shares:
         return f"i0 == {'begin' if self.by_matrices else 0}"
 
 
+# The bytes of a vector, or of a row of a tile; and what products are of.
+VECTOR = 64
+BYTES = DType.UINT8, DType.INT8
 # Rows of int16 are filled up with zeros to a multiple of this: no loop has a tail.
 FULL = 32
 
@@ -165,6 +169,83 @@ class WidenedMatmul(Prepared):
                         Assign("acc[i2]", "total"),
                     ),
                     _steps_of_a_row(graph, node, epilogue, axes, self.vectors),
+                ),
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class ByteMatmul(Prepared):
+    """Rows of unsigned bytes by columns of signed ones, in the working memory: the other matrix
+    whole, its columns packed, of the first some rows at a time. Sums start from what the zero
+    points and turned signs change, and each row of them takes the steps, in lanes."""
+
+    micro: Microkernels
+
+    @classmethod
+    def of(cls, graph: Lowered, node: Node, micro: Microkernels) -> ByteMatmul:
+        return cls(node, micro)
+
+    def scratch(self, graph: Lowered) -> int:
+        return graph.threads * self._each(graph)
+
+    def _each(self, graph: Lowered) -> int:
+        """The bytes of a thread."""
+        wide, full = self._sizes(graph)
+        rows = ByteProducts.rows
+        return aligned((wide + rows) * full + (wide + rows + rows * wide) * DType.INT32.bytes)
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        return result_at_strides(graph, self.node, name)
+
+    def _sizes(self, graph: Lowered) -> tuple[int, int]:
+        """The columns, and the bytes of each, with those that fill up."""
+        _, columns, k = graph.type(self.node.inputs[1]).shape
+        return -(-columns // ByteProducts.columns) * ByteProducts.columns, -(-k // VECTOR) * VECTOR
+
+    def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
+        op, node, micro = self.node.op, self.node, self.micro.bytes
+        assert isinstance(op, BatchMatmul)
+        assert micro is not None
+        (wide, full), most = self._sizes(graph), ByteProducts.rows
+        data, other = graph.types(node.inputs)
+        (batches, rows, k), (others, columns, _) = data.shape, other.shape
+        image, other_image = rows * k * (batches > 1), columns * k * (others > 1)
+        x, y = (
+            turned(op.zero_point, data.dtype, DType.UINT8),
+            turned(op.other_zero_point, other.dtype, DType.INT8),
+        )
+        flips = [128 * (of.dtype is not to) for of, to in zip((data, other), BYTES, strict=True)]
+        axes = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(graph.type(node.output).shape)]
+        pack, copy, products = map(epilogue.need, (micro.pack, micro.copy, micro.products))
+        from_, at = f"in1 + i0 * {other_image}", f"in0 + i0 * {image} + q * {k}"
+        numbers = columns, k, full, flips[1], x, f"(int32_t){k * x * y % 2**32}u"
+        packed = CallStatement(pack, from_, *numbers, "other", "start")
+        shares = Shares(axes[0].count, rows, epilogue.threads, most)
+        return [
+            Declare(
+                "int8_t *const", "other", f"(int8_t *){own_scratch(self._each(graph), epilogue)}"
+            ),
+            Declare("uint8_t *const", "row", f"(uint8_t *)other + {wide * full}"),
+            Declare("int32_t *const", "start", f"(int32_t *)(void *)(row + {most * full})"),
+            Declare("int32_t *const", "off", f"start + {wide}"),
+            Declare("int32_t *const", "sums", f"off + {most}"),
+            shares.ends,
+            shares.of_matrices(
+                packed if others > 1 else If(shares.is_first, packed),
+                shares.of_rows(
+                    "q",
+                    let("until", f"{rows} - q < {most} ? {rows} : q + {most}"),
+                    CallStatement(copy, at, "until - q", k, flips[0], y, "row", "off"),
+                    CallStatement(
+                        products,
+                        *("row", "other", "until - q", wide, k, full, "start", "off", "sums"),
+                    ),
+                    For(
+                        *("i1", "q", "until"),
+                        Declare("const int32_t *const", "acc", f"sums + (i1 - q) * {wide}"),
+                        _steps_of_a_row(graph, node, epilogue, axes, self.micro.steps.vectors),
+                    ),
                 ),
             ),
         ]
@@ -277,6 +358,17 @@ def _steps_of_a_row(
 KERNELS = (
     *(
         Kernel(
+            name=f"batch_matmul_bytes_{micro.name}",
+            op=BatchMatmul,
+            isa=micro.name,
+            prepare=functools.partial(ByteMatmul.of, micro=micro),
+            split=True,
+        )
+        for micro in MICROKERNELS
+        if micro.bytes
+    ),
+    *(
+        Kernel(
             name=f"batch_matmul_pairs_{micro.name}",
             op=BatchMatmul,
             isa=micro.name,
@@ -295,7 +387,7 @@ KERNELS = (
             split=True,
         )
         for micro in MICROKERNELS
-        if micro.base is None and micro.pairs is None
+        if micro.base is None and micro.pairs is None and micro.bytes is None
     ),
     Kernel(
         name="batch_matmul_scalar",

@@ -15,6 +15,8 @@ from pathlib import Path
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.isa.variant import InstructionSet, Peak
 from tinyai.codegen.isa.x86_64 import avx512vnni
+from tinyai.codegen.isa.x86_64.amx.matmul import ASKED as ASKED_BYTES
+from tinyai.codegen.isa.x86_64.amx.matmul import BYTES
 from tinyai.codegen.isa.x86_64.amx.tile import ASK, FEWEST, suits, tile
 
 NAME, ASKED = "amx", "amx_or_avx512vnni"
@@ -23,10 +25,13 @@ _MICROKERNELS = Microkernels(
     tile,
     fetches=True,
     reads_signed=suits,
+    bytes=BYTES,
     base=avx512vnni.MICROKERNELS,
     outputs=FEWEST,
 )
-_ASKED = replace(_MICROKERNELS, name=ASKED, tile=functools.partial(tile, asks=True))
+_ASKED = replace(
+    _MICROKERNELS, name=ASKED, tile=functools.partial(tile, asks=True), bytes=ASKED_BYTES
+)
 _EITHER = replace(avx512vnni.VARIANT, rows=(ASKED, *avx512vnni.VARIANT.rows))
 SET = InstructionSet(
     alone=replace(

@@ -11,11 +11,11 @@ from tinyai.codegen.isa.variant import InstructionSet, IsaVariant, Peak
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.avx512vnni.depthwise import depthwise
 from tinyai.codegen.isa.x86_64.avx512vnni.lookup import lookup
+from tinyai.codegen.isa.x86_64.avx512vnni.matmul import BYTES
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import IN_ORDER
 from tinyai.codegen.isa.x86_64.avx512vnni.tile import tile
 from tinyai.codegen.isa.x86_64.avx512vnni.vectors import Vectors512
 from tinyai.codegen.isa.x86_64.dot import dot
-from tinyai.codegen.isa.x86_64.pairs import pairs
 from tinyai.codegen.isa.x86_64.transpose import transpose
 
 NAME = "avx512vnni"
@@ -45,7 +45,7 @@ MICROKERNELS = Microkernels(
     transpose=functools.partial(transpose, isa=NAME),
     lookup=lookup,
     dot=functools.partial(dot, by=NAME),
-    pairs=pairs(NAME, 512),
+    bytes=BYTES,
 )
 SET = InstructionSet(
     alone=VARIANT,

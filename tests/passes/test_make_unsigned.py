@@ -17,17 +17,20 @@ from tinyai.ir import Builder, DType, Op, Operand, Step, Type, verify
 from tinyai.ops import (
     AdaptivePool2d,
     AvgPool2d,
+    Concatenate,
     Conv2d,
     Elementwise,
     FloatAvgPool2d,
     MaxPool2d,
     Sum,
+    Transpose,
 )
 from tinyai.ops.steps import (
     Add,
     Cast,
     Clip,
     FixedPointMultiply,
+    Lookup,
     Multiply,
     MultiplyAdd,
     Relu,
@@ -222,7 +225,49 @@ def test_an_average_takes_the_zero_point_off(op: Op, unsigned: Op) -> None:
     assert_same_meaning(before, after)
 
 
-def test_an_image_that_a_maximum_reads_stays_signed() -> None:
+@pytest.mark.parametrize(
+    "op", [MaxPool2d(Window((1, 2), padding=(0, 1, 0, 1))), Concatenate(1), Transpose((0, 2, 1, 3))]
+)
+def test_what_carries_elements_on_becomes_unsigned_with_what_it_reads(op: Op) -> None:
+    builder = Builder("region")
+    x = builder.input(Type((1, 3, 3, 2), INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    image = builder.add(Conv2d(Window((1, 1))), [x, weight], requantized(builder))
+    read = [image, image] if isinstance(op, Concatenate) else [image]
+    carried = builder.add(op, read)
+    last = builder.add(Conv2d(Window((1, 1)), zero_point=-5), [carried, weight])
+    before = builder.graph([last])
+    after = verify(make_unsigned(before))
+    assert [after.type(name).dtype for name in (image, carried)] == [DType.UINT8] * 2
+    assert after.nodes[-1].op == Conv2d(Window((1, 1)), zero_point=123)
+    assert_same_meaning(before, after)
+
+
+def test_nothing_is_carried_on_where_one_part_has_to_stay_signed() -> None:
+    builder = Builder("region")
+    x = builder.input(Type((1, 3, 3, 2), INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    image = builder.add(Conv2d(Window((1, 1))), [x, weight], requantized(builder))
+    turned = builder.add(Transpose((0, 2, 1, 3)), [image])
+    both = builder.add(Concatenate(1), [turned, x])
+    before = builder.graph([builder.add(Conv2d(Window((1, 1))), [both, weight])])
+    assert str(make_unsigned(before)) == str(before)
+
+
+def test_tables_make_and_read_unsigned_values() -> None:
+    builder = Builder("region")
+    x = builder.input(Type((1, 2, 3, 2), INT8))
+    weight = builder.constant(np.arange(4, dtype=np.int8).reshape(2, 1, 1, 2))
+    image = builder.add(Conv2d(Window((1, 1))), [x, weight], requantized(builder))
+    table = Lookup(tuple(range(127, -129, -1)), INT8)
+    looked_up = builder.add(Elementwise((1, 2, 3, 2)), [image], (table,))
+    before = builder.graph([builder.add(Conv2d(Window((1, 1))), [looked_up, weight])])
+    after = verify(make_unsigned(before))
+    assert [after.type(name).dtype for name in (image, looked_up)] == [DType.UINT8] * 2
+    assert_same_meaning(before, after)
+
+
+def test_an_image_that_a_maximum_returns_stays_signed() -> None:
     for op in (MaxPool2d(Window((2, 2))), AdaptivePool2d("max", (1, 1))):
         builder = two_convolutions()
         before = builder.graph([builder.add(op, ["t3"]), "t5"])

@@ -85,7 +85,8 @@ class Op(abc.ABC):
 
     def shifted(self, offset: int, data: Type) -> tuple[Op, int] | None:
         """The operator for a first input that is ``offset`` larger, and what its result is larger
-        by, for every input; None where that is not known."""
+        by, for every input; None where that is not known. Of an operator whose result has the
+        data's type, all inputs of that type are larger."""
         return None
 
     def padded(self, widths: Sequence[tuple[int, int]], value: float) -> Op | None:
@@ -107,6 +108,9 @@ class Move(Op):
         self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
     ) -> Range:
         return join(data, self.channel_map(*types), self.infer(*types).channels)
+
+    def shifted(self, offset: int, data: Type) -> tuple[Op, int]:
+        return self, offset
 
 
 Example = tuple[Op, tuple[Type, ...]]

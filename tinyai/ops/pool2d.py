@@ -77,6 +77,10 @@ class MaxPool2d(ImageOp):
         inside = self.window.sees((size[0], size[1]))
         return data[0] if inside else data[0].hull(types[0].dtype.range[0])
 
+    def shifted(self, offset: int, data: Type) -> tuple[Op, int]:
+        """So is the border, for a type whose smallest value is larger by as much."""
+        return self, offset
+
     @staticmethod
     def examples() -> Iterator[Example]:
         for window, shape, layout, dtype in _window_examples((DType.INT8, DType.INT32)):
@@ -287,10 +291,10 @@ class AdaptivePool2d(ImageOp):
         total = (part.astype(np.int64) - self.zero_point).sum(axis=(1, 2)).astype(np.int32)
         return truncated_quotient(total, part.shape[1] * part.shape[2])
 
-    def shifted(self, offset: int, data: Type) -> tuple[Op, int] | None:
+    def shifted(self, offset: int, data: Type) -> tuple[Op, int]:
         """A largest value is larger too."""
         if self.kind == "max":
-            return None
+            return self, offset
         return replace(self, zero_point=self.zero_point + offset), 0
 
     def infer_range(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyai.ir import Array, DType, Graph, Node, Operand, Step, Tensor, Type, operands
+from tinyai.ir import Array, DType, Graph, Node, Op, Operand, Step, Tensor, Type, operands
 from tinyai.ops import Elementwise, steps
 from tinyai.ops.bounds import INT32_MAX, largest_size
 
@@ -19,14 +19,13 @@ WHOLE = 1 << 23
 def make_unsigned(graph: Graph) -> Graph:
     """An int8 tensor is stored as uint8, each value and zero point 128 larger, where a
     requantization makes it and all its readers can take a zero point off: convolutions, dense
-    layers, averages, sums of branches.
+    layers, averages, sums of branches. What moves elements, or takes the largest, carries what is
+    larger on: all that it reads and makes is stored so, or nothing.
 
     Products of unsigned by signed bytes are what SIMD instructions compute; a signed input costs
     them an instruction for every load.
     """
-    trial = _Rewriting(graph)
-    chosen = {node.output for node in graph.nodes if trial.fits(node)}
-    return _Rewriting(graph).run(chosen)
+    return _Rewriting(graph).run(_Rewriting(graph).chosen())
 
 
 class _Rewriting:
@@ -35,21 +34,47 @@ class _Rewriting:
         self.constants: dict[str, Array] = dict(graph.constants)
         self.tensors = dict(graph.tensors)
 
-    def fits(self, node: Node) -> bool:
+    def chosen(self) -> set[str]:
+        """The tensors that are stored so."""
+        found = {node.output for node in self.graph.nodes if self._fits(node)}
+        together = [
+            {node.output, *(name for name in node.inputs if self._is_signed(name))}
+            for node in self.graph.nodes
+            if self._carries(node)
+        ]
+        while apart := [names for names in together if names & found and not names <= found]:
+            found = found.difference(*apart)
+        return found
+
+    def _is_signed(self, name: str) -> bool:
+        return self.graph.type(name).dtype is DType.INT8
+
+    def _carries(self, node: Node) -> bool:
+        """Whether a result is larger where all its data is, of one type with it."""
+        if node.epilogue or not node.inputs or not self._is_signed(node.output):
+            return False
+        shifted = node.op.shifted(OFFSET, self.graph.type(node.inputs[0]))
+        return self._is_signed(node.inputs[0]) and shifted == (node.op, OFFSET)
+
+    def _fits(self, node: Node) -> bool:
         name = node.output
         readers = self.graph.readers[name]
         return (
-            self.graph.type(name).dtype is DType.INT8
+            self._is_signed(name)
             and name not in self.graph.outputs
             and bool(readers)
-            and self._tail(node) is not None
-            and all(self._takes(reader, name) for reader in readers)
+            and (self._carries(node) or self._tail(node) is not None)
+            and all(self._carries(reader) or self._takes(reader, name) for reader in readers)
         )
 
     def _tail(self, node: Node) -> tuple[Step, ...] | None:
         """The epilogue of ``node`` for values that are 128 larger, with zero point, bounds and cast
-        changed at its end; None where it does not end so."""
+        changed at its end, or a table; None where it does not end so."""
         chain = list(node.epilogue)
+        last = chain[-1] if chain else None
+        if isinstance(last, steps.Lookup) and last.to is DType.INT8:
+            larger = tuple(each + OFFSET for each in last.table)
+            return *chain[:-1], replace(last, table=larger, to=DType.UINT8)
         at = len(chain)
         while at and isinstance(chain[at - 1], steps.Clip | steps.Cast):
             at -= 1
@@ -85,16 +110,25 @@ class _Rewriting:
         """Whether a node can take a zero point off the tensor at each place where it reads it."""
         op = reader.op
         if name in reader.inputs:
-            widened = isinstance(op, Elementwise) and _widens(reader.epilogue)
+            steps_do = isinstance(op, Elementwise) and _reads(reader.epilogue)
             if reader.inputs[0] != name or reader.inputs.count(name) > 1:
                 return False
-            if not widened and op.shifted(OFFSET, self.graph.type(name)) is None:
+            if not steps_do and self._shifted(reader) is None:
                 return False
-        return all(_widens(o.steps) for o in operands(reader.epilogue) if o.tensor == name)
+        return all(_reads(o.steps) for o in operands(reader.epilogue) if o.tensor == name)
+
+    def _shifted(self, reader: Node) -> tuple[Op, int] | None:
+        """The operator for a tensor that is larger, and what has to be taken off its result; None
+        where steps would have to do it, or nobody can."""
+        shifted = reader.op.shifted(OFFSET, self.graph.type(reader.inputs[0]))
+        wide = self.graph.computed(reader).dtype is DType.INT32
+        return shifted if shifted and (wide or shifted[1] == 0) else None
 
     def _moved(self, chain: Sequence[Step]) -> tuple[Step, ...]:
-        """Steps that widen a tensor, for one that is 128 larger."""
+        """Steps that widen a tensor, or look it up, for one that is 128 larger."""
         widen, *rest = chain
+        if isinstance(widen, steps.Lookup):
+            return tuple(chain)
         zero = rest[0] if rest else None
         known = self.graph.number_operand(zero) if isinstance(zero, steps.Subtract) else None
         if known is None or not _are_whole((), known):
@@ -128,12 +162,14 @@ class _Rewriting:
         return replace(self.graph, nodes=nodes, tensors=self.tensors, constants=self.constants)
 
     def _node(self, node: Node, chosen: set[str]) -> Node:
+        if self._carries(node):
+            return node
         if node.output in chosen:
             tail = self._tail(node)
             assert tail is not None
             node = replace(node, epilogue=tail)
         if node.inputs and node.inputs[0] in chosen:
-            shifted = node.op.shifted(OFFSET, self.graph.type(node.inputs[0]))
+            shifted = self._shifted(node)
             if shifted is None:
                 node = replace(node, epilogue=self._moved(node.epilogue))
             else:
@@ -154,9 +190,11 @@ class _Rewriting:
         return step.with_operand(moved)
 
 
-def _widens(chain: Sequence[Step]) -> bool:
-    """Whether steps begin with the widening of a tensor."""
-    return bool(chain) and chain[0] in (steps.Cast(DType.INT32), steps.Cast(DType.FLOAT32))
+def _reads(chain: Sequence[Step]) -> bool:
+    """Whether steps begin with the widening of a tensor, or with a look-up, whose tables begin with
+    the result of the lowest value."""
+    widened = steps.Cast(DType.INT32), steps.Cast(DType.FLOAT32)
+    return bool(chain) and (chain[0] in widened or isinstance(chain[0], steps.Lookup))
 
 
 def _are_whole(bounds: Sequence[Step], number: Array | None) -> bool:

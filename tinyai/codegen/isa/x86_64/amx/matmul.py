@@ -21,16 +21,21 @@ class EitherText:
     vectors: str
 
 
-def _tiles() -> Definition:
-    text = ProductsText("tinyai_products_amx")
-    return Definition(text.name, TEMPLATE, (TILES,), "tinyai_products_tiles", arguments=text)
-
-
-def _either(tiles: Definition, vectors: Definition) -> Definition:
-    text = EitherText(f"{tiles.name}_or_{vectors.name}", tiles.name, vectors.name)
-    needs = ASK, tiles, vectors
-    return Definition(text.name, TEMPLATE, needs, "tinyai_products_either", arguments=text)
-
-
-BYTES = replace(VECTORS, products=_tiles())
-ASKED = replace(VECTORS, products=_either(BYTES.products, VECTORS.products))
+_TILES = ProductsText("tinyai_products_amx")
+BYTES = replace(
+    VECTORS,
+    products=Definition(_TILES.name, TEMPLATE, (TILES,), "tinyai_products_tiles", arguments=_TILES),
+)
+_EITHER = EitherText(
+    f"{_TILES.name}_or_{VECTORS.products.name}", _TILES.name, VECTORS.products.name
+)
+ASKED = replace(
+    VECTORS,
+    products=Definition(
+        _EITHER.name,
+        TEMPLATE,
+        (ASK, BYTES.products, VECTORS.products),
+        "tinyai_products_either",
+        arguments=_EITHER,
+    ),
+)

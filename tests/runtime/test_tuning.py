@@ -71,6 +71,18 @@ def test_ways_to_share_a_layer_and_to_see_its_outputs_are_candidates() -> None:
         assert {schedule.by_panels for schedule in schedules} == {None, True}
 
 
+def test_schedules_that_make_equal_code_for_tiles_are_one_candidate() -> None:
+    net = Qnn(Builder("deep"), "NHWC", np.random.default_rng(5))
+    image = net.builder.input(Type((1, 14, 14, 64), DType.UINT8))
+    graph = net.builder.graph([net.conv(image, 96, 3, "conv")])
+    (layer,) = layers_of(graph, Target(isa="amx"))
+    found = tuner.candidates(layer)
+    codes = {(*(tile.channels for tile in each.panels), each.stripe) for each in found}
+    assert len(found) == len(codes) > 1
+    (vectors,) = layers_of(graph, Target(isa="avx512vnni"))
+    assert len(tuner.candidates(vectors)) > len(found)
+
+
 def fake(layer: tuner.TunableLayer, seconds: float, toolchain: Toolchain) -> MeasuredLayer:
     """A measurement whose last candidate is the fastest."""
     found = tuner.candidates(layer)[:3]

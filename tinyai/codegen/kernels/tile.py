@@ -197,7 +197,19 @@ class Tiled(Prepared):
 
     def candidates(self, graph: Lowered) -> Iterator[Schedule]:
         """The cheapest by the cost model, some that threads share in the other way, or with other
-        numbers of outputs as one, and the rest of the model's."""
+        numbers of outputs as one, and the rest of the model's; of those with equal code the first.
+        """
+        numbers, seen = self._together(graph), set()
+        for schedule in self._candidates(graph):
+            code = schedule
+            if self.micro.takes(self.cut(schedule, numbers)):
+                panels = tuple(replace(tile, outputs=1) for tile in schedule.panels)
+                code = replace(schedule, panels=panels, unrolled=False)
+            if code not in seen:
+                seen.add(code)
+                yield schedule
+
+    def _candidates(self, graph: Lowered) -> Iterator[Schedule]:
         threads, numbers = graph.threads, self._together(graph)
         by_cost = functools.partial(
             schedules, machine=self.machine, waiting=self._waiting, threads=threads
@@ -307,7 +319,7 @@ class Tiled(Prepared):
             arrays=channels.arrays(
                 epilogue,
                 functools.partial(_by_block, t),
-                signed=flipped and self.micro.reads_signed(t),
+                signed=flipped and self.micro.takes(t),
             ),
             rest=rest,
             ahead=options.ahead,

@@ -24,7 +24,7 @@ _MICROKERNELS = Microkernels(
     NAME,
     tile,
     fetches=True,
-    reads_signed=suits,
+    takes=suits,
     bytes=BYTES,
     base=avx512vnni.MICROKERNELS,
     outputs=FEWEST,

@@ -90,6 +90,20 @@ class Shares:
         ends = ("begin", "end") if shared else (0, self.rows)
         return For(var, *ends, *body, step=self.together)
 
+    def of_blocks(self, fill: Code, several: bool, sums: Code, *row: Code) -> Code:
+        """The other matrix, filled in once or for each of ``several``; then the sums of the rows
+        ``q`` to ``until``, that come together, and the code of each ``row``, ``i1``."""
+        most, rows = self.together, self.rows
+        return self.of_matrices(
+            fill if several else If(self.is_first, fill),
+            self.of_rows(
+                "q",
+                let("until", f"{rows} - q < {most} ? {rows} : q + {most}"),
+                sums,
+                For("i1", "q", "until", *row),
+            ),
+        )
+
     @property
     def is_first(self) -> str:
         """Whether a matrix is the first of a thread."""
@@ -231,22 +245,18 @@ class ByteMatmul(Prepared):
             Declare("int32_t *const", "off", f"start + {wide}"),
             Declare("int32_t *const", "sums", f"off + {most}"),
             shares.ends,
-            shares.of_matrices(
-                packed if others > 1 else If(shares.is_first, packed),
-                shares.of_rows(
-                    "q",
-                    let("until", f"{rows} - q < {most} ? {rows} : q + {most}"),
+            shares.of_blocks(
+                packed,
+                others > 1,
+                [
                     CallStatement(copy, at, "until - q", k, flips[0], y, "row", "off"),
                     CallStatement(
                         products,
                         *("row", "other", "until - q", wide, k, full, "start", "off", "sums"),
                     ),
-                    For(
-                        *("i1", "q", "until"),
-                        Declare("const int32_t *const", "acc", f"sums + (i1 - q) * {wide}"),
-                        _steps_of_a_row(graph, node, epilogue, axes, self.micro.steps.vectors),
-                    ),
-                ),
+                ],
+                Declare("const int32_t *const", "acc", f"sums + (i1 - q) * {wide}"),
+                _steps_of_a_row(graph, node, epilogue, axes, self.micro.steps.vectors),
             ),
         ]
 
@@ -305,11 +315,10 @@ class PairedMatmul(Prepared):
             # Columns that fill up: nothing of theirs is stored.
             For("i", 0, 2 * pairs * wide, Assign("other[i]", 0)) if wide > columns else None,
             shares.ends,
-            shares.of_matrices(
-                filled if others > 1 else If(shares.is_first, filled),
-                shares.of_rows(
-                    "q",
-                    let("until", f"{rows} - q < {Pairs.rows} ? {rows} : q + {Pairs.rows}"),
+            shares.of_blocks(
+                filled,
+                others > 1,
+                [
                     Comment("After the last row, the last one again."),
                     For(
                         *("r", 0, Pairs.rows),
@@ -319,12 +328,9 @@ class PairedMatmul(Prepared):
                     CallStatement(
                         self.micro.pairs.write(epilogue), "row", "other", pairs, wide, "sums"
                     ),
-                    For(
-                        *("i1", "q", "until"),
-                        Declare("const int32_t *const", "acc", f"sums + (i1 - q) * {wide}"),
-                        _steps_of_a_row(graph, node, epilogue, axes, self.micro.vectors),
-                    ),
-                ),
+                ],
+                Declare("const int32_t *const", "acc", f"sums + (i1 - q) * {wide}"),
+                _steps_of_a_row(graph, node, epilogue, axes, self.micro.vectors),
             ),
         ]
 

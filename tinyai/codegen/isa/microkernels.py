@@ -162,8 +162,8 @@ class Microkernels:
     - ``tall``: tile microkernels are for a number of outputs each; else one takes any number.
     - ``fetches``: tile microkernels fetch weights in time, where they are told how far ahead.
     - ``machine``: the core that they are for, by which layers are cut up and weights packed.
-    - ``takes``: whether tiles of two dimensions compute a layer: of any number of outputs, whatever
-      a schedule says, and of signed bytes as they are, where others turn their signs.
+    - ``in_tiles``: whether tiles of two dimensions compute a layer: of any number of outputs,
+      whatever a schedule says, and of signed bytes as they are, where others turn their signs.
     - ``rounds``: instructions round products and shifts.
     - ``fewest``: channels of which depthwise microkernels are worth their while; where there are
       fewer, neighbouring pixels fill the lanes.
@@ -187,7 +187,7 @@ class Microkernels:
     tall: bool = False
     fetches: bool = False
     machine: Machine = VECTORS
-    takes: Callable[[Tiling], bool] = lambda t: False
+    in_tiles: Callable[[Tiling], bool] = lambda t: False
     rounds: bool = False
     fewest: int = 64
     half: bool = False

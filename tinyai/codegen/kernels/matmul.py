@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from dataclasses import dataclass
 
@@ -110,15 +111,28 @@ class Shares:
         return f"i0 == {'begin' if self.by_matrices else 0}"
 
 
-# The bytes of a vector, or of a row of a tile; and what products are of.
+# The bytes of a vector, or of a row of a tile.
 VECTOR = 64
-BYTES = DType.UINT8, DType.INT8
 # Rows of int16 are filled up with zeros to a multiple of this: no loop has a tail.
 FULL = 32
 
 
+class OwnMatrices(Prepared):
+    """Matrices in another form, in the working memory of each thread."""
+
+    @abc.abstractmethod
+    def _each(self, graph: Lowered) -> int:
+        """The bytes of a thread."""
+
+    def scratch(self, graph: Lowered) -> int:
+        return graph.threads * self._each(graph)
+
+    def takes(self, graph: Lowered, name: str) -> bool:
+        return result_at_strides(graph, self.node, name)
+
+
 @dataclass(frozen=True)
-class WidenedMatmul(Prepared):
+class WidenedMatmul(OwnMatrices):
     """Both matrices as int16, less their zero points, in the working memory: the other one whole,
     of the first a row at a time. Compilers make dot products of such rows; a row of sums then takes
     the steps, in lanes where there are ``vectors``."""
@@ -129,17 +143,10 @@ class WidenedMatmul(Prepared):
     def of(cls, graph: Lowered, node: Node, vectors: Vectors | None) -> WidenedMatmul:
         return cls(node, vectors)
 
-    def scratch(self, graph: Lowered) -> int:
-        return graph.threads * self._each(graph)
-
     def _each(self, graph: Lowered) -> int:
-        """The bytes of a thread."""
         columns, full = self._sizes(graph)
         size = (columns + 1) * full * DType.INT16.bytes + columns * DType.INT32.bytes
         return aligned(size)
-
-    def takes(self, graph: Lowered, name: str) -> bool:
-        return result_at_strides(graph, self.node, name)
 
     def _sizes(self, graph: Lowered) -> tuple[int, int]:
         """The columns of the result, and the products of each with those that fill up."""
@@ -189,7 +196,7 @@ class WidenedMatmul(Prepared):
 
 
 @dataclass(frozen=True)
-class ByteMatmul(Prepared):
+class ByteMatmul(OwnMatrices):
     """Rows of unsigned bytes by columns of signed ones, in the working memory: the other matrix
     whole, its columns packed, of the first some rows at a time. Sums start from what the zero
     points and turned signs change, and each row of them takes the steps, in lanes."""
@@ -200,17 +207,10 @@ class ByteMatmul(Prepared):
     def of(cls, graph: Lowered, node: Node, micro: Microkernels) -> ByteMatmul:
         return cls(node, micro)
 
-    def scratch(self, graph: Lowered) -> int:
-        return graph.threads * self._each(graph)
-
     def _each(self, graph: Lowered) -> int:
-        """The bytes of a thread."""
         wide, full = self._sizes(graph)
         rows = ByteProducts.rows
         return aligned((wide + rows) * full + (wide + rows + rows * wide) * DType.INT32.bytes)
-
-    def takes(self, graph: Lowered, name: str) -> bool:
-        return result_at_strides(graph, self.node, name)
 
     def _sizes(self, graph: Lowered) -> tuple[int, int]:
         """The columns, and the bytes of each, with those that fill up."""
@@ -229,7 +229,10 @@ class ByteMatmul(Prepared):
             turned(op.zero_point, data.dtype, DType.UINT8),
             turned(op.other_zero_point, other.dtype, DType.INT8),
         )
-        flips = [128 * (of.dtype is not to) for of, to in zip((data, other), BYTES, strict=True)]
+        flips = [
+            128 * (of.dtype is not to)
+            for of, to in zip((data, other), (DType.UINT8, DType.INT8), strict=True)
+        ]
         axes = [Axis(f"i{dim}", (size,)) for dim, size in enumerate(graph.type(node.output).shape)]
         pack, copy, products = map(epilogue.need, (micro.pack, micro.copy, micro.products))
         from_, at = f"in1 + i0 * {other_image}", f"in0 + i0 * {image} + q * {k}"
@@ -262,7 +265,7 @@ class ByteMatmul(Prepared):
 
 
 @dataclass(frozen=True)
-class PairedMatmul(Prepared):
+class PairedMatmul(OwnMatrices):
     """Both matrices as pairs of int16, less their zero points, in the working memory: the other one
     whole, its columns side by side, of the first some rows at a time. A microkernel makes the sums
     of these rows, and each row of sums takes the steps, in lanes where there are vectors."""
@@ -273,18 +276,11 @@ class PairedMatmul(Prepared):
     def of(cls, graph: Lowered, node: Node, micro: Microkernels) -> PairedMatmul:
         return cls(node, micro)
 
-    def scratch(self, graph: Lowered) -> int:
-        return graph.threads * self._each(graph)
-
     def _each(self, graph: Lowered) -> int:
-        """The bytes of a thread."""
         pairs, wide = self._sizes(graph)
         words = 2 * pairs * (wide + Pairs.rows)
         size = words * DType.INT16.bytes + Pairs.rows * wide * DType.INT32.bytes
         return aligned(size)
-
-    def takes(self, graph: Lowered, name: str) -> bool:
-        return result_at_strides(graph, self.node, name)
 
     def _sizes(self, graph: Lowered) -> tuple[int, int]:
         """The pairs of a row, and the columns with those that fill up."""

@@ -202,7 +202,7 @@ class Tiled(Prepared):
         numbers, seen = self._together(graph), set()
         for schedule in self._candidates(graph):
             code = schedule
-            if self.micro.takes(self.cut(schedule, numbers)):
+            if self.micro.in_tiles(self.cut(schedule, numbers)):
                 panels = tuple(replace(tile, outputs=1) for tile in schedule.panels)
                 code = replace(schedule, panels=panels, unrolled=False)
             if code not in seen:
@@ -319,7 +319,7 @@ class Tiled(Prepared):
             arrays=channels.arrays(
                 epilogue,
                 functools.partial(_by_block, t),
-                signed=flipped and self.micro.takes(t),
+                signed=flipped and self.micro.in_tiles(t),
             ),
             rest=rest,
             ahead=options.ahead,

@@ -66,7 +66,7 @@ def microkernels(isa: str) -> Microkernels:
         ),
         transpose=functools.partial(transpose, isa=isa),
         dot=functools.partial(dot, by="avx2"),
-        pairs=pairs(isa, 256),
+        pairs=pairs(isa),
     )
 
 

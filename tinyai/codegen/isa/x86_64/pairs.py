@@ -1,5 +1,5 @@
-"""The microkernel of products of rows and columns of int16 that are both computed at run time: by
-AVX-512 (``vpdpwssd``), or by AVX2 (``vpmaddwd``)."""
+"""The microkernel of products of rows and columns of int16 that are both computed at run time, in
+256 bits (``vpmaddwd``)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from tinyai.codegen.steps import Epilogue
 
 @dataclass(frozen=True)
 class PairsText:
-    """Of vectors of so many ``bits``, and so many ``rows`` at once."""
+    """Of so many ``rows`` at once."""
 
-    bits: int
-    rows: int
+    rows: int = Pairs.rows
 
 
-def pairs(isa: str, bits: int) -> Pairs:
-    """The microkernel by vectors of 512 or 256 bits."""
-    text = PairsText(bits, Pairs.rows)
+def pairs(isa: str) -> Pairs:
+    """The microkernel, by two vectors of columns."""
 
     def write(epilogue: Epilogue) -> str:
         name = name_of("pairs", isa)
-        return epilogue.need(Definition(name, "pairs.c.j2", (STRING_H,), arguments=text))
+        return epilogue.need(Definition(name, "pairs.c.j2", (STRING_H,), arguments=PairsText()))
 
-    return Pairs(2 * bits // 32, write)
+    return Pairs(16, write)

@@ -24,7 +24,7 @@ _MICROKERNELS = Microkernels(
     NAME,
     tile,
     fetches=True,
-    takes=suits,
+    in_tiles=suits,
     bytes=BYTES,
     base=avx512vnni.MICROKERNELS,
     outputs=FEWEST,

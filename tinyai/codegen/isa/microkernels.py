@@ -149,7 +149,7 @@ class ByteProducts:
     pack: Definition
     copy: Definition
     products: Definition
-    rows: ClassVar[int] = 32
+    rows: ClassVar[int] = 16
     columns: ClassVar[int] = 32
 
 

@@ -147,6 +147,38 @@ def test_a_float_file_has_no_regions(tmp_path: Path) -> None:
     assert (len(report.host), report.regions) == (1, ())
 
 
+def test_a_float_file_tells_what_the_quantizer_would_leave_and_the_rest_in_one_row(
+    tmp_path: Path,
+) -> None:
+    """A recurrent operator is read as the quantizer does, spelled out."""
+    rng = np.random.default_rng(0)
+    ends = [
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s)]
+        for n, s in (("x", (3, 1, 8)), ("y", (1, 6)))
+    ]
+    nodes = [
+        helper.make_node("GRU", ["x", "w", "r"], ["", "last"], "gru", hidden_size=4),
+        helper.make_node("Squeeze", ["last", "axis"], ["flat"], "flat"),
+        helper.make_node("Hardmax", ["flat"], ["hard"], "hard"),
+        helper.make_node("MatMul", ["hard", "dense"], ["sums"], "dense"),
+        helper.make_node("Relu", ["sums"], ["y"], "relu"),
+    ]
+    shapes = {"w": (1, 12, 8), "r": (1, 12, 4), "dense": (4, 6)}
+    constants = {name: rng.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    constants["axis"] = np.array([0], np.int64)
+    known = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "net", *ends, known)
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    report = tinyai.explain(written(tmp_path, model.SerializeToString(), ".onnx"))
+    quantizable, left = report.shown
+    assert quantizable.operator.endswith(" operators")
+    assert "1 MatMul" in quantizable.name
+    assert "quantize the model first" in quantizable.hint
+    assert (left.operator, left.name, left.reason.clause) == ("Hardmax", "hard", "operator")
+    assert "GRU" not in str(report)
+
+
 def test_random_files_are_divided_wherever_they_are_refused(tmp_path: Path) -> None:
     refused = 0
     for seed in range(60):

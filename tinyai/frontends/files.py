@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tinyai.backend import compile_once
 from tinyai.frontends.closed import closed
+from tinyai.frontends.floats import report_of_floats
 from tinyai.frontends.parts import composites_in, report_of_parts, row_of_region
 from tinyai.frontends.whole import SourceModel, attempt_of, network_of, tell_idle
 from tinyai.model_file import AS_IT_IS, FileOptions
@@ -69,6 +70,8 @@ def explain_file(
     name = c_name(Path(file).stem)
     attempt = attempt_of(model, name, mode, own=own)
     tell_idle(attempt, model, mode, own)
+    if attempt.floats:
+        return report_of_floats(_to_quantize(file, options, model))
     if attempt.network is None:
         return report_of_parts(attempt, model, name, target, own)
     with stage("the C"):
@@ -78,3 +81,15 @@ def explain_file(
     composites = composites_in(post_order(attempt.model.result))
     region = row_of_region(name, compiled, operators, target, attempt.network.states, composites)
     return DivisionReport((), (region,))
+
+
+def _to_quantize(
+    file: str | os.PathLike[str], options: FileOptions, model: SourceModel
+) -> SourceModel:
+    """A float model as the quantizer reads it: recurrent operators of ONNX are spelled out."""
+    if Path(file).suffix.lower() != ".onnx":
+        return model
+    from tinyai.frontends.onnx.load import read_whole
+    from tinyai.frontends.onnx.quantized import OLDEST as OLDEST_WITH_PAIRS
+
+    return read_whole(file, options.input_shapes, OLDEST_WITH_PAIRS).source

@@ -42,8 +42,6 @@ def report_of_parts(
     """The report of a ``source`` that is no network: its regions, whose names begin with ``name``,
     and the operators outside, with what ``attempt`` refused as the reason. The composites of a back
     end of one's ``own`` are in the attempt."""
-    if attempt.floats:
-        return DivisionReport(attempt.rows, ())
     spelled = {e.name: e.spelled for e in post_order(source.result) if isinstance(e, Call)}
     model = PartsOfFile(attempt, spelled, Rounding(target.rounding), own)
     with stage("regions and their C"):
@@ -106,11 +104,16 @@ def _host_rows(attempt: Attempt, division: Division[Expr]) -> tuple[HostRow, ...
     flows: dict[tuple[str, str], Flow] = {}
     for _, row in rows:
         flows[row.operator, row.name] = flows.get((row.operator, row.name), NO_FLOW) + row.flow
-    named = {(model.operator(call), call.name) for call in attempt.refused}
+    refused = {call: row.hint for call, row in attempt.refused.items()}
+    named = {(model.operator(call), call.name) for call in refused}
     return rows_once(
-        replace(row, flow=flows[row.operator, row.name]) if row.name else row
+        replace(
+            row,
+            flow=flows[row.operator, row.name] if row.name else row.flow,
+            hint=refused.get(item, row.hint),  # type: ignore[call-overload]
+        )
         for item, row in rows
-        if item in attempt.refused or (row.operator, row.name) not in named
+        if item in refused or (row.operator, row.name) not in named
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import written_whole
 from tinyai.frontends.files import is_read, read_file
-from tinyai.frontends.whole import SourceModel, require_all_read
+from tinyai.frontends.whole import DYNAMIC, SourceModel, Unread, require_all_read
 from tinyai.model_file import FileOptions, check_model
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration
@@ -21,6 +21,8 @@ from tinyai.quantizer.data import Data, shapes_of
 from tinyai.quantizer.mixed import Mixed
 from tinyai.quantizer.quantize import Result, quantized
 from tinyai.quantizer.report import QuantReport
+from tinyai.report import safe
+from tinyai.source import Call, post_order
 
 if TYPE_CHECKING:
     from tinyai.frontends.onnx.float_model import FileModel
@@ -92,6 +94,7 @@ def quantize_file(
     model, onnx_file = _model_of(file, FileOptions(input_shapes, signature), calibration)
     if whole:
         require_all_read(model.model)
+    _require_static(model.model)
     result = quantized(model, calibration, config or QuantConfig(), **asked)
     return QuantizedFile(model.quantized(result.root), result.report, model, result, onnx_file)
 
@@ -110,10 +113,25 @@ def calibrate_file(
     """What the values of a file's float model are on samples, for ``tinyai.quantize_file``; the
     arguments are those of ``tinyai.calibrate`` and of ``quantize_file``, as are the errors."""
     model, _ = _model_of(file, FileOptions(input_shapes, signature), calibration)
+    _require_static(model.model)
     points = points_of(model, config or QuantConfig())
     return calibrated(
         model, points, calibration, client=client, compared=compared, progress=progress
     )
+
+
+def _require_static(model: SourceModel) -> None:
+    """Refuse what computes its scales at run time: its layers are no floats any more."""
+    for call in post_order(model.result):
+        if not isinstance(call, Call) or not isinstance(call.origin, Unread):
+            continue
+        if (refusal := call.origin.refusal).clause == DYNAMIC:
+            raise OptionError(
+                "model to quantize",
+                found=f"{DYNAMIC}: {safe(refusal.found, 160)}",
+                allowed="a float model, or one that is quantized in part, with scales it has",
+                hint="the float model of which this one was made",
+            )
 
 
 def _model_of(

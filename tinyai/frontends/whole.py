@@ -88,6 +88,10 @@ class SourceModel:
         return tuple_of(*(end.expr for end in self.outputs))
 
 
+# The clause of a reader's refusal of scales that are computed at run time.
+DYNAMIC = "dynamic quantization"
+
+
 @dataclass(frozen=True)
 class Unread:
     """The origin of a call that a reader did not read, with the reason."""
@@ -274,7 +278,7 @@ class _Attempting(Walk):
     def rows(self, floats: str) -> dict[Call, HostRow]:
         """The report's rows, in the order of computation."""
         if floats:
-            kept = [each for each in self._calls if not _moves_floats(each)]
+            kept = [each for each in self._calls if not moves_floats(each)]
             unread = {each: each.origin.refusal for each in kept if isinstance(each.origin, Unread)}
             return {
                 each: self._row(each, unread[each])
@@ -285,6 +289,13 @@ class _Attempting(Walk):
         return {call: self._row(call, refusal) for call, refusal in self.refused.items()}
 
     def _row(self, call: Call, refusal: Refusal) -> HostRow:
+        row = self._row_with_reason(call, refusal)
+        pair, unread = is_call(call, "quantize", "dequantize"), isinstance(call.origin, Unread)
+        if pair or unread or not _has_floats(call):
+            return row
+        return replace(row, hint=QUANTIZE_THE_REST)
+
+    def _row_with_reason(self, call: Call, refusal: Refusal) -> HostRow:
         unread = isinstance(call.origin, Unread) or call.op not in OPERATORS
         told = unread or call in self._reasons
         if not told and self._whole.refusal(call) is not None:
@@ -325,7 +336,7 @@ class _Attempting(Walk):
         if isinstance(call.origin, Unread):
             raise call.origin.refusal
         makes_floats = any(of.dtype.startswith("float") for of in call.types)
-        known = call in taken or isinstance(call, Composite) or _moves_floats(call)
+        known = call in taken or isinstance(call, Composite) or moves_floats(call)
         if makes_floats and not known:
             if call in self._reasons:
                 raise self._reasons[call]
@@ -379,7 +390,7 @@ def _has_floats(call: Call) -> bool:
     )
 
 
-def _moves_floats(call: Call) -> bool:
+def moves_floats(call: Call) -> bool:
     """A float's reshape is of the same bytes: where a host would do it, there is nothing to do."""
     return call.op == "reshape" and all(of.dtype == "float32" for of in call.types)
 
@@ -397,11 +408,16 @@ def _floats_alone(model: SourceModel) -> str:
     quantizes = any(is_call(call, "quantize", "dequantize") for call in calls)
     products = any(macs(call) for call in calls if _has_floats(call))
     computed = dtypes & _COMPUTED - ({"int32"} if products else set())
-    if quantizes or computed or all(map(_moves_floats, calls)):
+    if quantizes or computed or all(map(moves_floats, calls)):
         return ""
     return ", ".join(sorted(floats))
 
 
+# What to do about floats between integers.
+QUANTIZE_THE_REST = (
+    "quantize the rest of the model too: tinyai quantize, or --calibrate; what is quantized "
+    "already stays as it is"
+)
 _REFUSED = "not all of the model can be compiled, and there is no host for the rest"
 
 
@@ -420,6 +436,8 @@ def _boundary(
     first = attempt.rows[0]
     name = f" {safe(first.name, 60)!r}" if first.name else ""
     hint = "what the report says of each operator"
+    if all(row.hint == QUANTIZE_THE_REST for row in attempt.rows):
+        hint = QUANTIZE_THE_REST
     upward = replace(mode, mode="upward")
     if mode != upward and not attempt_of(model, "upward", upward, own=own).rows:
         whose = FRAMEWORKS[mode.mode]

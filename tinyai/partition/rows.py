@@ -19,6 +19,9 @@ from tinyai.patterns import computes
 from tinyai.report import HostRow, Reason, RegionRow, Report
 from tinyai.source import Call, SourceType, tensors_of
 
+# The clause of what a model of floats alone computes.
+OF_FLOATS = "dtype of a float model"
+
 
 def host_row(call: Call, whole: Whole, reason: Reason | None = None) -> HostRow:
     """The report's row of a call that stayed on the host, for ``reason`` where it is known."""
@@ -39,7 +42,7 @@ def float_row(call: Call, language: Language) -> HostRow:
     """The report's row of a call in a model of floats alone: no row of the patterns is nearer than
     another, so that none is looked for."""
     dtypes = ", ".join(dict.fromkeys(of.dtype for of in call.types))
-    reason = Reason("none", "", 0, "dtype of a float model", dtypes, FLOATS)
+    reason = Reason("none", "", 0, OF_FLOATS, dtypes, FLOATS)
     return HostRow(
         name=call.name,
         operator=call.spelled,
@@ -48,7 +51,7 @@ def float_row(call: Call, language: Language) -> HostRow:
         computes=computes(call.op),
         macs=language.macs(call),
         boundary_bytes=0,
-        hint="quantize the model first",
+        hint="quantize the model first: tinyai quantize, --calibrate, or its framework's tools",
     )
 
 

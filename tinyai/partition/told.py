@@ -11,7 +11,7 @@ from tinyai.errors import UsageWarning
 from tinyai.partition.division import Division, Region
 from tinyai.partition.model import Item
 from tinyai.partition.reasons import IDLE, NEIGHBOURS
-from tinyai.partition.rows import bytes_of, region_row
+from tinyai.partition.rows import OF_FLOATS, bytes_of, region_row
 from tinyai.report import HostRow, Reason, RegionRow, Report, safe
 from tinyai.report.rows import Flow
 from tinyai.source import Refusal
@@ -22,14 +22,16 @@ NOT_QUANTIZED = "quantization of the result"
 
 class DivisionReport(Report):
     """Text and table show operators together that are outside for the same reason, the dearest
-    first, and no pairs but those that are the reason themselves; the rows have each."""
+    first, those of a float model whatever they are, and no pairs but those that are the reason
+    themselves; the rows have each."""
 
     @property
     def shown(self) -> tuple[HostRow, ...]:
         groups: dict[tuple[str, ...], list[HostRow]] = {}
         for row in self.host:
             if not _is_pair(row) or _is_refused(row):
-                key = (row.operator, row.reason.clause, row.reason.allowed, row.hint)
+                kind = "" if row.reason.clause == OF_FLOATS else row.operator
+                key = (kind, row.reason.clause, row.reason.allowed, row.hint)
                 groups.setdefault(key, []).append(row)
         merged = map(_merged, groups.values())
         return tuple(
@@ -51,10 +53,13 @@ def _merged(rows: Sequence[HostRow]) -> HostRow:
     first, *others = rows
     macs = [row.macs for row in rows if row.macs is not None]
     crossing = [row.boundary_bytes for row in rows if row.boundary_bytes is not None]
+    kinds = Counter(row.operator for row in rows)
+    several = len(kinds) > 1
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     return replace(
         first,
-        operator=f"{len(rows)} {first.operator}" if others else first.operator,
-        name=_joined(row.name for row in rows),
+        operator=f"{len(rows)} operators" if several else counted if others else first.operator,
+        name=counted if several else _joined(row.name for row in rows),
         type=_joined(row.type for row in rows),
         reason=replace(first.reason, found=_joined(row.reason.found for row in rows)),
         macs=sum(macs) if macs else None,

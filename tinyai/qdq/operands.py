@@ -372,7 +372,10 @@ class View:
             moved: Expr = constant(moved_constant(expr, value.expr.value), value.dtype)
         else:
             moved = self.move(expr, value.expr, value.grid, exact=True)
-        axis = _moved_axis(expr, value) if value.per_channel else None
+        axis = None
+        if value.per_channel:
+            assert value.axis is not None
+            axis = moved_axis(expr, value.shape, value.axis)
         return replace(value, expr=moved, axis=axis)
 
     def move(self, call: Call, value: Expr, grid: Grid, *, exact: bool = False) -> Expr:
@@ -409,24 +412,23 @@ def moved_constant(call: Call, value: Array) -> Array:
     return value.reshape(shape_of(call))
 
 
-def _moved_axis(call: Call, value: Integers) -> int:
-    """Where a per-channel axis is after a move; refuses a move that mixes it with others."""
-    assert value.axis is not None
+def moved_axis(call: Call, shape: tuple[int, ...], along: int) -> int:
+    """Where the axis ``along`` of a value of this shape is after a move; refuses a move that mixes
+    it with others."""
     if is_call(call, "transpose"):
-        axes = call.attrs["axes"]
-        rank = len(value.shape)
+        axes, rank = call.attrs["axes"], len(shape)
         order = tuple(reversed(range(rank))) if axes is None else axes
-        return [axis % rank for axis in order].index(value.axis)
+        return [axis % rank for axis in order].index(along)
     after = shape_of(call)
-    before = np.prod(value.shape[: value.axis], dtype=np.int64)
+    before = np.prod(shape[:along], dtype=np.int64)
     sizes = itertools.accumulate((1, *after), lambda a, b: a * b)
     places = [
         axis
         for axis, (size, dim) in enumerate(zip(sizes, after, strict=False))
-        if size == before and dim == value.shape[value.axis]
+        if size == before and dim == shape[along]
     ]
     kept = is_call(call, "reshape") and bool(places)
-    require(kept, f"per-channel scales through {call.spelled}", value.shape, "an axis kept whole")
+    require(kept, f"per-channel scales through {call.spelled}", shape, "an axis kept whole")
     return places[0]
 
 

@@ -12,9 +12,18 @@ import numpy as np
 
 from tinyai.qdq.accumulators import PRODUCTS
 from tinyai.qdq.moves import MOVES
-from tinyai.qdq.operands import Array, Fold, View, is_call, of, shape_of
+from tinyai.qdq.operands import (
+    Array,
+    Fold,
+    View,
+    is_call,
+    moved_axis,
+    moved_constant,
+    of,
+    shape_of,
+)
 from tinyai.quantizer.nodes import parts_of_several
-from tinyai.source import TVMS_OWN, Call, Expr, Refusal, children, rebuilt
+from tinyai.source import TVMS_OWN, Call, Constant, Expr, Refusal, children, rebuilt
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
 
@@ -113,8 +122,28 @@ class _Line:
         return _Line(self.scale, self.shift + number)
 
 
+def _of_integers(expr: Expr) -> Expr:
+    """What dequantizes moved integers, for a move of a constant that is dequantized; ``expr``
+    itself where it is none, or the move mixes channels of which each has a scale."""
+    if not is_call(expr, "reshape", "transpose") or not is_call(expr["data"], "dequantize"):
+        return expr
+    stored = expr["data"]
+    values, scale, zero = stored.args
+    if not (isinstance(values, Constant) and isinstance(scale, Constant)):
+        return expr
+    axis = stored.attrs["axis"]
+    if scale.value.size > 1:
+        try:
+            axis = moved_axis(expr, values.value.shape, axis % values.value.ndim)
+        except Refusal:
+            return expr
+    moved = constant(moved_constant(expr, values.value), values.type.dtype)
+    return made("dequantize", expr.type, moved, scale, zero, name=stored.name, axis=axis)
+
+
 class Folding:
-    """``result`` is the model with every chain of such steps folded; what has none is as it was.
+    """``result`` is the model with every chain of such steps folded; what has none is as it was,
+    but moves of integers that the model has already: these are moved themselves.
     ``new`` is what became of each expression; ``image_channels`` are the dimensions that may be
     channels of images."""
 
@@ -129,7 +158,9 @@ class Folding:
         chains = {chain[-1]: chain for chain in map(self._chain, self._view.order) if chain[1:]}
         self.new: dict[Expr, Expr] = {}
         for expr in self._view.order:
-            self.new[expr] = rebuilt(expr, [self.new[child] for child in children(expr)])
+            self.new[expr] = _of_integers(
+                rebuilt(expr, [self.new[each] for each in children(expr)])
+            )
             if expr in chains:
                 self.new[expr] = self._folded(chains[expr], self.new)
         self.result = self.new[root]

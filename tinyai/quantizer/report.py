@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,7 +212,11 @@ class QuantReport:
         ]
         lines += [str(self.mixed)] if self.mixed else []
         lines += [f"left in float: {safe(str(each), 240)}" for each in self.left]
-        lines += [f"left as it is: {safe(str(each), 240)}" for each in self.kept]
+        alike = Counter((each.operator, each.reason) for each in self.kept)
+        lines += [
+            f"left as it is: {count} {safe(operator, 40)}: {safe(reason, 200)}"
+            for (operator, reason), count in alike.items()
+        ]
         return "\n".join(lines)
 
 
@@ -224,9 +229,14 @@ def _alone(row: LayerRow) -> str:
 
 
 def output_row(of: str, values: Sequence[Array], quantized: Sequence[Array]) -> OutputRow:
-    """The row of one result of the model, over all samples."""
+    """The row of one result of the model, over all samples. Where a loop ends may depend on the
+    values in it: what is missing from the shorter result counts as zeros."""
     sums, same, largest = NoiseSums(), [], 0.0
-    for value, other in zip(values, quantized, strict=True):
+    for one in zip(values, quantized, strict=True):
+        shape = [*map(max, *(each.shape for each in one))]
+        value, other = full = np.zeros(shape), np.zeros(shape)
+        for each, to in zip(one, full, strict=True):
+            to[tuple(map(slice, each.shape))] = each
         sums = sums.and_sample(value, other, None)
         largest = max(largest, float(np.abs(value.astype(np.float64) - other).max(initial=0.0)))
         first, second = (

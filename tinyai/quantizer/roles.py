@@ -38,8 +38,8 @@ class Role(StrEnum):
 
 
 class Roles:
-    """``roles`` of what is quantized; ``left`` says what stays float, and why. ``floats`` are
-    operators that stay float beside those of the configuration."""
+    """``roles`` of what is quantized, and why the operators that are ``refused`` stay float.
+    ``floats`` are operators that stay float beside those of the configuration."""
 
     def __init__(
         self, root: Expr, config: QuantConfig, fold: Fold | None, floats: Mapping[Expr, Refusal]
@@ -55,9 +55,8 @@ class Roles:
         self._decide()
 
     def _decide(self) -> None:
-        self.left: list[FloatOperator] = []
         self._pending: dict[Expr, Role] = {}
-        self._refused: set[Expr] = set()
+        self.refused: dict[Expr, Refusal] = {}
         self.roles: dict[Expr, Role] = {}
         for expr in self.order:
             self._give_role(expr)
@@ -95,8 +94,7 @@ class Roles:
             try:
                 self._give_role_to_call(expr)
             except Refusal as refusal:
-                self._refused.add(expr)
-                self.left.append(FloatOperator(expr.name, expr.spelled, str(refusal)))
+                self.refused[expr] = refusal
 
     def _give_role_to_call(self, call: Call) -> None:
         (below, *others) = [*self.operands(call)] or [call]
@@ -112,7 +110,7 @@ class Roles:
             raise Refusal("dilation of an average", call.attrs["dilation"], 1)
         follows = is_call(call, *STEPS, *LIMITS) and not is_call(call, *MOVES)
         follows &= not self._is_of_several(call)
-        if behind and below in self._refused and follows:
+        if behind and below in self.refused and follows:
             raise Refusal("operator before", operator_name(below), "one that is quantized")
         if is_call(call, *PRODUCTS):
             known = self.view.is_constant(call["weight"]) or is_call(call, "dense", "batch_matmul")
@@ -233,6 +231,15 @@ class Roles:
             if held:
                 return Refusal(clause, call.name or call.spelled, "others: it stays float")
         return None
+
+    @property
+    def left(self) -> list[FloatOperator]:
+        """What stays float, and why."""
+        return [
+            FloatOperator(call.name, call.spelled, str(why))
+            for call, why in self.refused.items()
+            if isinstance(call, Call)
+        ]
 
     def kept(self) -> list[FloatOperator]:
         """The operators and weights that the model has in integers already, which are kept."""
@@ -357,8 +364,7 @@ class Roles:
                 wanted.update(self.operands(self._reader(expr)))
         for expr in self.order:
             if expr in self._pending and is_call(expr) and not is_call(expr, *MOVES):
-                found = Refusal("its input", "float", "a quantized value")
-                self.left.append(FloatOperator(expr.name, expr.spelled, str(found)))
+                self.refused[expr] = Refusal("its input", "float", "a quantized value")
         return wanted
 
     def _from_inputs(self, expr: Expr) -> bool:

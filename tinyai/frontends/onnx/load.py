@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from tinyai.errors import UnsupportedError, UsageWarning
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.norms import norms_in
+from tinyai.frontends.onnx.branches import taken_branch
 from tinyai.frontends.onnx.checks import Inputs, check_external, check_model
 from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes
 from tinyai.frontends.onnx.functions import inlined
@@ -96,7 +97,8 @@ def read_whole(
         if opset < oldest:
             model, opset = _converted(model, opset, oldest), oldest
         widened = in_float32(model)
-        spellings = dict.fromkeys(USUAL, spelled_out) if oldest else {}
+        recurrent = dict.fromkeys(USUAL, spelled_out) if oldest else {}
+        spellings = {"If": taken_branch, **recurrent}
         reading = Reading(model, READERS, opset, spellings)
         _spell(model.graph, reading.spelled)
         read = {value.name: _output(reading, value) for value in model.graph.output}
@@ -133,11 +135,18 @@ def _told(inputs: Inputs, usual: Shapes) -> dict[str, Sequence[int]]:
 def _spell(graph: Any, spelled: Mapping[str, list[Any]]) -> None:
     """Put nodes that were spelled out in the places of those that they spell."""
     if spelled:
-        firsts = ((node, next(filter(None, node.output), "")) for node in graph.node)
-        nodes = [part for node, first in firsts for part in spelled.get(first, [node])]
+        nodes = [part for node in graph.node for part in _parts_of(node, spelled)]
         made = type(graph)(node=nodes)
         del graph.node[:]
         graph.node.extend(made.node)
+
+
+def _parts_of(node: Any, spelled: Mapping[str, list[Any]]) -> Iterator[Any]:
+    first = next(filter(None, node.output), "")
+    for part in spelled.get(first, [node]):
+        # One of the parts makes what the node made.
+        is_last = next(filter(None, part.output), "") == first
+        yield from [part] if is_last else _parts_of(part, spelled)
 
 
 def _converted(model: Any, opset: int, wanted: int) -> Any:

@@ -236,7 +236,7 @@ class Reading:
         for value in model.graph.input:
             if value.name not in self._tensors:
                 self.inputs[value.name] = self._put(value.name, Expr((_type_of(value),)))
-        nodes, self.used = _needed(model.graph)
+        nodes, self.used = needed_of(model.graph)
         for node in nodes:
             self._read(node)
 
@@ -317,6 +317,7 @@ class Reading:
                 require(
                     self._parts <= MOST_PARTS, "spelled out", f"{self._parts} nodes", MOST_PARTS
                 )
+                self.used.update(name for part in parts for name in names_read(part))
                 for part in parts:
                     self._read(part)
                 self.spelled[next(filter(None, node.output))] = parts
@@ -399,7 +400,7 @@ def _has_own_will(node: Any) -> bool:
     return graphs or node.op_type.startswith(("Random", "Bernoulli", "Multinomial", "Dropout"))
 
 
-def _needed(graph: Any) -> tuple[list[Any], set[str]]:
+def needed_of(graph: Any) -> tuple[list[Any], set[str]]:
     """The nodes that the outputs depend on, in order, and the names of what these read."""
     needed = {value.name for value in graph.output}
     nodes = []

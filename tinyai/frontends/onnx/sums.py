@@ -9,6 +9,8 @@ from tinyai.qdq.operands import View, is_call, shape_of
 from tinyai.source import Call, Constant, Expr
 
 LAYERS = ("conv1d", "conv2d", "conv2d_transpose", "dense", "batch_matmul")
+# What makes weights of constants that a file has as integers.
+_OF_STORED = ("dequantize", "transpose", "reshape")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +38,9 @@ class Sums:
             at = at["data"] if is_call(at, "quantize") else at
         if not is_call(at, *LAYERS):
             return None
-        weight = at["weight"]
-        stored = weight["data"] if is_call(weight, "dequantize") else weight
+        stored = at["weight"]
+        while isinstance(stored, Call) and is_call(stored, *_OF_STORED):
+            stored = stored["data"]
         if not isinstance(stored, Constant):
             return None
         bias: Array | None = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tinyai.frontends.onnx.facts import dtype_of
 from tinyai.frontends.onnx.operators.rows import pair_of, reads, reads_contrib
 from tinyai.frontends.onnx.reader import Site
+from tinyai.frontends.whole import DYNAMIC
 from tinyai.source import Constant, Expr, Refusal, require
 
 
@@ -51,7 +52,7 @@ def _axis(site: Site, data: Expr, scale: Expr, zero: Expr) -> int:
 @reads_contrib("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulIntegerToFloat")
 def _dynamic(site: Site) -> Expr:
     raise Refusal(
-        "dynamic quantization",
+        DYNAMIC,
         f"{site.node.op_type}: scales that are computed at run time",
         "static: onnxruntime.quantization.quantize_static, with samples for calibration",
     )

@@ -1,0 +1,122 @@
+"""Files of which another quantizer made only the products integers: the rest gets pairs, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+import tinyai
+from tests.support.onnx_models import run_onnx
+from tinyai.errors import BoundaryError, OptionError
+from tinyai.frontends.files import read_file
+from tinyai.frontends.whole import QUANTIZE_THE_REST, network_of
+from tinyai.ir import Array
+from tinyai.reference import run_graph
+
+RNG = np.random.default_rng(0)
+WIDTH, HIDDEN = 16, 24
+X = (1, 7, WIDTH)
+SAMPLES = [{"x": RNG.normal(size=X).astype(np.float32)} for _ in range(8)]
+
+
+def block() -> onnx.ModelProto:
+    """A layer of two dense ones with biases, a function between them, and a sum around them."""
+    sizes = {"up": (WIDTH, HIDDEN), "up_bias": HIDDEN, "down": (HIDDEN, WIDTH), "down_bias": WIDTH}
+    constants = {name: RNG.normal(size=size) / 4 for name, size in sizes.items()}
+    nodes = [
+        helper.make_node(kind, inputs, [result], f"{result}_{kind}")
+        for kind, inputs, result in (
+            ("MatMul", ["x", "up"], "sums"),
+            ("Add", ["sums", "up_bias"], "line"),
+            ("Sigmoid", ["line"], "gate"),
+            ("Mul", ["line", "gate"], "hidden"),
+            ("MatMul", ["hidden", "down"], "narrow"),
+            ("Add", ["down_bias", "narrow"], "branch"),
+            ("Add", ["x", "branch"], "y"),
+        )
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, X)] for name in "xy"]
+    known = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in constants.items()]
+    graph = helper.make_graph(nodes, "block", *ends, known)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self) -> None:
+        self._rest = iter(SAMPLES)
+
+    def get_next(self) -> dict[str, Array] | None:  # type: ignore[override]
+        return next(self._rest, None)
+
+
+def in_part(folder: Path, *, per_channel: bool, activation: QuantType) -> Path:
+    """The block, of which ONNX Runtime's quantizer made the products integers."""
+    floats, file = folder / "floats.onnx", folder / "part.onnx"
+    onnx.save(block(), floats)
+    quantize_static(
+        floats,
+        file,
+        Samples(),
+        QuantFormat.QDQ,
+        ["MatMul"],
+        per_channel,
+        activation_type=activation,
+        weight_type=QuantType.QInt8,
+    )
+    return file
+
+
+def integers_of(file: Path) -> list[bytes]:
+    """The weights of the two products, whichever way round."""
+    graph = onnx.load(file).graph
+    weights = [numpy_helper.to_array(each) for each in graph.initializer]
+    return sorted(each.tobytes() for each in weights if each.dtype == np.int8 and each.ndim == 2)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("activation", [QuantType.QUInt8, QuantType.QInt8])
+def test_the_rest_gets_pairs_and_what_has_them_keeps_its_integers(
+    per_channel: bool, activation: QuantType, tmp_path: Path
+) -> None:
+    part, whole = (
+        in_part(tmp_path, per_channel=per_channel, activation=activation),
+        tmp_path / "w.onnx",
+    )
+    quantized = tinyai.quantize_file(part, SAMPLES)
+    quantized.save(whole)
+    assert integers_of(whole) == integers_of(part)
+    graph = network_of(read_file(whole), "net", "onnx").graph
+    for sample in SAMPLES:
+        (wanted,) = run_onnx(onnx.load(whole), sample)
+        (found,) = run_graph(graph, [sample["x"]])
+        np.testing.assert_array_equal(found, wanted)
+        (before,) = run_onnx(onnx.load(part), sample)
+        assert np.abs(found - before).max() < 0.05 * np.abs(before).max()
+
+
+def test_without_samples_the_error_and_the_report_say_to_quantize_the_rest(tmp_path: Path) -> None:
+    file = in_part(tmp_path, per_channel=True, activation=QuantType.QUInt8)
+    with pytest.raises(BoundaryError) as error:
+        tinyai.compile(file, tmp_path / "net.so")
+    assert error.value.hint == QUANTIZE_THE_REST
+    report = tinyai.explain(file)
+    floats = [row for row in report.host if row.operator in ("Add", "Mul")]
+    assert floats
+    assert {row.hint for row in floats} == {QUANTIZE_THE_REST}
+
+
+def test_scales_of_run_time_are_refused_with_what_to_quantize_instead(tmp_path: Path) -> None:
+    from onnxruntime.quantization import quantize_dynamic
+
+    floats, file = tmp_path / "floats.onnx", tmp_path / "dynamic.onnx"
+    onnx.save(block(), floats)
+    quantize_dynamic(floats, file)
+    for call in (tinyai.quantize_file, tinyai.calibrate_file):
+        with pytest.raises(OptionError, match="dynamic quantization") as error:
+            call(file, SAMPLES)
+        assert error.value.hint == "the float model of which this one was made"

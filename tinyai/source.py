@@ -206,6 +206,13 @@ class Refusal(ValueError):
         super().__init__(f"{clause}: found {found}, allowed {allowed}")
 
 
+@dataclass(frozen=True)
+class Unread:
+    """The origin of a call that a reader did not read, with the reason."""
+
+    refusal: Refusal
+
+
 @contextlib.contextmanager
 def blaming(call: Call) -> Iterator[None]:
     """A ``Refusal`` that is raised inside of this context says that it is about ``call``."""

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
 from tests.support.onnx_models import run_onnx
-from tinyai.errors import BoundaryError
+from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.whole import network_of
 from tinyai.reference import run_graph
@@ -120,14 +120,69 @@ def test_layers_inside_of_a_branch_keep_their_names(tmp_path: Path) -> None:
     assert not {"first/Neg", "third/product"} & names
 
 
-def test_a_condition_of_run_time_is_refused_with_the_reason(tmp_path: Path) -> None:
+def asked() -> onnx.ModelProto:
+    """A model whose first branch an input picks."""
     proto = model()
     proto.graph.input.append(helper.make_tensor_value_info("which", TensorProto.BOOL, ()))
     proto.graph.node[5].input[0] = "which"
-    onnx.save(proto, tmp_path / "net.onnx")
+    return proto
+
+
+@pytest.mark.parametrize("which", ["true", "false"])
+def test_an_input_that_always_has_one_value_picks_the_branch(which: str, tmp_path: Path) -> None:
+    onnx.save(asked(), tmp_path / "net.onnx")
+    given = f"x:2x{WIDTH} which={which}"
+    quantized = tinyai.quantize_file(tmp_path / "net.onnx", SAMPLES, input_shapes=given)
+    assert [end.name for end in quantized.model.inputs] == ["x"]
+    quantized.save(tmp_path / "int8.onnx")
+    assert tinyai.check(tmp_path / "int8.onnx").equal
+    calls = [e for e in post_order(quantized.model.result) if isinstance(e, Call)]
+    assert any(call.name == "first/product" for call in calls) == (which == "true")
+    inputs = {**SAMPLES[0], "which": np.array(which == "true")}
+    (wanted,) = run_onnx(onnx.load(tmp_path / "net.onnx"), inputs)
+    (found,) = run_onnx(onnx.load(tmp_path / "int8.onnx"), SAMPLES[0])
+    assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_the_oracle_of_a_file_has_the_value_too(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["product"], "product"),
+        helper.make_node("Relu", ["product"], ["y"], "relu"),
+    ]
+    ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, (2, WIDTH))] for n in "xy"]
+    graph = helper.make_graph(nodes, "net", *ends, [dense("weight")])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    tinyai.quantize_file(tmp_path / "net.onnx", SAMPLES).save(tmp_path / "int8.onnx")
+    proto = onnx.load(tmp_path / "int8.onnx")
+    (scale,) = (each for each in proto.graph.initializer if each.name == "x_scale")
+    value = float(numpy_helper.to_array(scale))
+    proto.graph.initializer.remove(scale)
+    proto.graph.input.append(helper.make_tensor_value_info("x_scale", TensorProto.FLOAT, ()))
+    onnx.save(proto, tmp_path / "open.onnx")
+    assert tinyai.check(tmp_path / "open.onnx", input_shapes=f"x_scale={value}").equal
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ("which=2", "a number of its type, bool"),
+        ("witch=1", "inputs of the model: x, which"),
+        ("which=1 which=0", "each name once"),
+        ("x:2x8 which=yes", "name=16000 for an input that always has one value"),
+    ],
+)
+def test_values_that_no_input_takes_are_errors(given: str, allowed: str, tmp_path: Path) -> None:
+    onnx.save(asked(), tmp_path / "net.onnx")
+    with pytest.raises(OptionError) as error:
+        tinyai.explain(tmp_path / "net.onnx", input_shapes=given)
+    assert allowed in str(error.value)
+
+
+def test_a_condition_of_run_time_is_refused_with_the_reason(tmp_path: Path) -> None:
+    onnx.save(asked(), tmp_path / "net.onnx")
+    samples = [{**each, "which": np.array(True)} for each in SAMPLES]
     with pytest.raises(BoundaryError) as error:
-        tinyai.quantize_file(
-            tmp_path / "net.onnx", [{**s, "which": np.array(True)} for s in SAMPLES], whole=True
-        )
+        tinyai.quantize_file(tmp_path / "net.onnx", samples, whole=True)
     assert error.value.found == "If 'first': operator: If with a condition of run time"
-    assert error.value.allowed == "a condition that is known from the file and its shapes"
+    assert "--input-shapes NAME=VALUE" in error.value.allowed

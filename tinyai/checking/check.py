@@ -234,7 +234,9 @@ def _opponent(
 
         return LiteRTOracle(content_of(Path(model).read_bytes(), options.signature))
     if against == "onnxruntime":
-        return OnnxRuntimeOracle(Path(model), names, options.state, list(states.values()))
+        initial = list(states.values())
+        shapes = options.input_shapes
+        return OnnxRuntimeOracle(Path(model), names, options.state, initial, shapes)
     if against == RELAX:
         options.require_only((), "TVM's Relax")
         need("tvm_ffi", "apache-tvm", "TVM with Relax", "relax")

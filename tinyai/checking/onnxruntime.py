@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from tinyai.checking.opponents import Sample, need
+from tinyai.frontends.onnx.facts import set_shapes, set_values
+from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
 
 # What makes integers of anything, in QDQ and in QOperator form, and what hands integers on.
@@ -21,7 +23,8 @@ _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Concat", "Squeeze", "Un
 class OnnxRuntimeOracle:
     """A file. int8 activations stay int8: by default ONNX Runtime makes them uint8, and computes in
     float what it cannot compute so. ``names`` are those of its inputs; the last ones are
-    ``initial`` in a first call, then the outputs that ``state`` has by name."""
+    ``initial`` in a first call, then the outputs that ``state`` has by name. ``input_shapes`` are
+    those of ``tinyai.compile``."""
 
     def __init__(
         self,
@@ -29,11 +32,15 @@ class OnnxRuntimeOracle:
         names: Sequence[str],
         state: Mapping[str, str] = MappingProxyType({}),
         initial: Sequence[Array] = (),
+        input_shapes: str = "",
     ) -> None:
         self.name = need("onnxruntime", "onnxruntime", "ONNX Runtime")
         import onnx
 
         self._model = onnx.load(file)
+        shapes, values = parse_inputs(input_shapes)
+        set_shapes(self._model, shapes)
+        set_values(self._model, values)
         self._names = list(names)
         self._session = _session(self._model)
         self._shown = _quantized(self._model.graph)

@@ -159,9 +159,11 @@ def _print_beside(
 ) -> None:
     from tinyai.checking.beside import beside_table, time_beside
     from tinyai.frontends.files import is_read, network_of_file
+    from tinyai.frontends.shapes import parse_inputs
     from tinyai.own import own_of
 
-    shapes = reading.input_shapes and Path(file).suffix.lower() == ".tflite"
+    is_other_batch = reading.input_shapes and Path(file).suffix.lower() == ".tflite"
+    shapes = bool(is_other_batch or parse_inputs(reading.input_shapes)[1])
     if shapes or not is_read(file):
         raise OptionError(
             "--peers",

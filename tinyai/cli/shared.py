@@ -166,9 +166,11 @@ html_option = click.option(
     metavar="FILE",
     help="Write a page of HTML to look at, too.",
 )
-shapes_option = click.option(
-    "--input-shapes", default="", help="'data:1x3x32x32 other:1x8', or as tvmc's."
+_SHAPES = (
+    "'data:1x3x32x32 other:1x8', or as tvmc's; 'rate=16000' for an input of an .onnx file that "
+    "always has this value."
 )
+shapes_option = click.option("--input-shapes", default="", help=_SHAPES)
 
 
 # --- Options of the target -----------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinyai.frontends.whole import SourceModel, Unread, moves_floats, rows_once
+from tinyai.frontends.whole import SourceModel, moves_floats, rows_once
 from tinyai.partition.reasons import Whole
 from tinyai.partition.rows import float_row, host_row
 from tinyai.partition.told import DivisionReport
@@ -10,7 +10,7 @@ from tinyai.quantizer import QuantConfig
 from tinyai.quantizer.folding import Folding
 from tinyai.quantizer.points import Points
 from tinyai.report import Reason
-from tinyai.source import TVMS_OWN, Call, post_order
+from tinyai.source import TVMS_OWN, Call, Unread, post_order
 
 
 def report_of_floats(model: SourceModel) -> DivisionReport:

@@ -64,7 +64,8 @@ def compile(
     of a file's own framework, if it names no other ``rounding``. ``name``, a C identifier, is the
     entry's; without one it is made of the file's. ``ends="int8"`` leaves out the quantize and
     dequantize at the ends. ``input_shapes``, as in "x:1x3x32x32 y:1x8", are for a file that
-    leaves them open; ``signature`` is the name of one of a .tflite file that has several;
+    leaves them open, and "rate=16000" between them is for an input of an .onnx file that always has
+    this value; ``signature`` is the name of one of a .tflite file that has several;
     ``state`` names outputs of an .onnx file that are inputs of the next call, as in
     ``{"h_out": "h_in"}``, from zeros on. For another architecture its cross compiler is called, if
     ``toolchain`` names no other.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from tinyai.backend.pipeline import Compiled
-from tinyai.frontends.whole import Attempt, SourceModel, Unread, rows_once
+from tinyai.frontends.whole import Attempt, SourceModel, rows_once
 from tinyai.lowering import Composite
 from tinyai.network import State
 from tinyai.own import NO_BACKEND, OwnBackend
@@ -28,6 +28,7 @@ from tinyai.source import (
     Refusal,
     Rounding,
     Tuple,
+    Unread,
     children,
     post_order,
     tensors_of,

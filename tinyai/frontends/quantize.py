@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import written_whole
 from tinyai.frontends.files import is_read, read_file
-from tinyai.frontends.whole import DYNAMIC, SourceModel, Unread, require_all_read
+from tinyai.frontends.whole import DYNAMIC, SourceModel, require_all_read
 from tinyai.model_file import FileOptions, check_model
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration
@@ -22,7 +22,7 @@ from tinyai.quantizer.mixed import Mixed
 from tinyai.quantizer.quantize import Result, quantized
 from tinyai.quantizer.report import QuantReport
 from tinyai.report import safe
-from tinyai.source import Call, post_order
+from tinyai.source import Call, Unread, post_order
 
 if TYPE_CHECKING:
     from tinyai.frontends.onnx.float_model import FileModel

@@ -1,4 +1,4 @@
-"""The shapes that are asked for of a model file's inputs."""
+"""What is asked for of a model file's inputs: shapes, and values that never change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from tinyai.frontends.faults import shown
 
 # Shapes of inputs by name, -1 for an open dimension.
 Shapes = Mapping[str, Sequence[int]]
+# The one value of an input that is no input any more.
+Values = Mapping[str, float]
 
+_VALUE = re.compile(
+    r"(?P<name>[^][\s,=:]+)=(?P<value>true|false|[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)"
+    r"(?:\s*,\s*|\s+|$)",
+    re.IGNORECASE,
+)
+_NAMED = {"true": 1.0, "false": 0.0}
 
 _SHAPE = re.compile(
     r"(?P<name>[^][\s,][^][]*?)\s*:\s*(?:\[(?P<dims>[^][]*)\]|(?P<plain>-?\d+(?:x-?\d+)*))"
@@ -22,7 +30,21 @@ _SHAPE = re.compile(
 def parse_shapes(text: str) -> dict[str, list[int]]:
     """``"data:1x3x32x32 other:[-1,8]"``: -1 leaves a dimension open.
 
-    Raises ``OptionError`` for a text that is anything else.
+    Raises ``OptionError`` for a text that is anything else, and for a value.
+    """
+    shapes, values = parse_inputs(text)
+    if values:
+        raise OptionError(
+            "input shapes",
+            found=", ".join(f"{name}={value:g}" for name, value in values.items()),
+            allowed="shapes: values are for .onnx files that are read without TVM",
+        )
+    return shapes
+
+
+def parse_inputs(text: str) -> tuple[dict[str, list[int]], dict[str, float]]:
+    """Shapes as of ``parse_shapes``, and values between them, as in ``"data:1x512 rate=16000"``:
+    such an input always has this one. Raises ``OptionError`` for a text that is anything else.
     """
     from tinyai.report import safe
 
@@ -30,13 +52,21 @@ def parse_shapes(text: str) -> dict[str, list[int]]:
         return OptionError(
             "input shapes",
             found=safe(found),
-            allowed="name:1x3x32x32 other:[-1,8], each name once, -1 for an open dimension",
+            allowed="name:1x3x32x32 other:[-1,8], each name once, -1 for an open dimension; "
+            "name=16000 for an input that always has one value",
             hint="python -m tinyai explain FILE without shapes takes those of the file",
         )
 
     shapes: dict[str, list[int]] = {}
+    values: dict[str, float] = {}
     rest = text.strip()
     while rest:
+        if (one := _VALUE.match(rest)) is not None:
+            if one["name"] in values:
+                raise fail(one[0])
+            values[one["name"]] = float(_NAMED.get(one["value"].lower(), one["value"]))
+            rest = rest[one.end() :]
+            continue
         found = _SHAPE.match(rest)
         if found is None:
             raise fail(rest)
@@ -49,7 +79,7 @@ def parse_shapes(text: str) -> dict[str, list[int]]:
             raise fail(found[0])
         shapes[found["name"]] = dims
         rest = rest[found.end() :]
-    return shapes
+    return shapes, values
 
 
 def check_asked(shapes: Shapes, inputs: Mapping[str, Sequence[int] | None]) -> None:

@@ -40,6 +40,7 @@ from tinyai.source import (
     Rounding,
     SourceType,
     Tuple,
+    Unread,
     children,
     fixed_type,
     post_order,
@@ -90,13 +91,6 @@ class SourceModel:
 
 # The clause of a reader's refusal of scales that are computed at run time.
 DYNAMIC = "dynamic quantization"
-
-
-@dataclass(frozen=True)
-class Unread:
-    """The origin of a call that a reader did not read, with the reason."""
-
-    refusal: Refusal
 
 
 def unread(

@@ -20,7 +20,7 @@ from tinyai.qdq.rules import RULES
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import Constants, output_channels, users_of
 from tinyai.quantizer.nodes import parts_of_several
-from tinyai.source import Call, Expr, Field, Refusal, Tuple, children
+from tinyai.source import Call, Expr, Field, Refusal, Tuple, Unread, children
 
 _REORDERED = ("reshape", "transpose")
 
@@ -134,6 +134,8 @@ class Roles:
             self.roles[call] = Role.RULE  # in floats, between pairs
         elif is_call(call, *RULES) and not is_call(call, "divide", "bias_add"):
             self.roles[call] = Role.RULE
+        elif isinstance(call.origin, Unread):
+            raise call.origin.refusal
         elif not is_call(call, "split"):
             raise Refusal("operator", call.spelled, "one with a row in a table of tinyai/qdq")
 

@@ -17,7 +17,7 @@ def taken_branch(site: Site, names: Iterable[str]) -> list[Any]:
     from onnx import helper
 
     condition = site.known(0)
-    allowed = "a condition that is known from the file and its shapes"
+    allowed = "one that is known; --input-shapes NAME=VALUE gives an input one value"
     require(condition is not None, "operator", "If with a condition of run time", allowed)
     way = "then_branch" if condition is not None and condition.item() else "else_branch"
     (graph,) = (each.g for each in site.node.attribute if each.name == way)

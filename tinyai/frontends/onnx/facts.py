@@ -196,6 +196,34 @@ def set_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
+def set_values(model: Any, values: Mapping[str, float]) -> None:
+    """Inputs become constants that hold one value everywhere.
+
+    Raises ``OptionError`` for a name that no input has, and for a value that its dtype does not
+    hold or whose shape is open.
+    """
+    import onnx
+
+    known = {value.name: value for value in model.graph.input}
+    for name, value in values.items():
+        if name not in known:
+            raise _value_error(f"{name}={value:g}", f"inputs of the model: {', '.join(known)}")
+        of = known[name].type.tensor_type
+        shape, dtype = [dim.dim_value for dim in of.shape.dim], dtype_of(of.elem_type)
+        if not dtype or min(shape, default=1) < 1:
+            raise _value_error(f"{name}={value:g}", "a tensor of fixed dimensions, of numbers")
+        with np.errstate(all="ignore"):
+            made = np.full(shape, value).astype(dtype)
+        if dtype != "float32" and made.size and float(made.flat[0]) != value:
+            raise _value_error(f"{name}={value:g}", f"a number of its type, {dtype}")
+        model.graph.input.remove(known[name])
+        model.graph.initializer.append(onnx.numpy_helper.from_array(made, name))
+
+
+def _value_error(found: str, allowed: str) -> OptionError:
+    return OptionError("value of an input", found=found, allowed=allowed)
+
+
 SMALL = 4096  # elements: of axes, shapes, bounds, indices
 
 

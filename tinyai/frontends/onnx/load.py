@@ -17,14 +17,14 @@ from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.norms import norms_in
 from tinyai.frontends.onnx.branches import taken_branch
 from tinyai.frontends.onnx.checks import Inputs, check_external, check_model
-from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes
+from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes, set_values
 from tinyai.frontends.onnx.functions import inlined
 from tinyai.frontends.onnx.halves import in_float32
 from tinyai.frontends.onnx.operators import READERS
 from tinyai.frontends.onnx.reader import UNKNOWN, Reading
 from tinyai.frontends.onnx.recurrent import USUAL, spelled_out
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
-from tinyai.frontends.shapes import Shapes, check_asked, parse_shapes
+from tinyai.frontends.shapes import Shapes, check_asked, parse_inputs
 from tinyai.frontends.whole import End, SourceModel
 from tinyai.ir import Array
 from tinyai.lowering import graph_of
@@ -52,21 +52,22 @@ class OnnxFile:
     widened: UsageWarning | None
 
 
-def read_model(file: str | os.PathLike[str], input_shapes: str | Shapes = "") -> SourceModel:
+def read_model(file: str | os.PathLike[str], input_shapes: str = "") -> SourceModel:
     """``read_whole`` for who needs the model alone."""
     return read_whole(file, input_shapes).source
 
 
 def read_whole(
     file: str | os.PathLike[str],
-    input_shapes: str | Shapes = "",
+    input_shapes: str = "",
     oldest: int = 0,
     usual: Shapes = MappingProxyType({}),
 ) -> OnnxFile:
-    """The model of an .onnx file. ``input_shapes``, as in ``"data:1x3x32x32 other:1x8"``, are
-    those of inputs that it leaves open; ``usual`` ones, with a batch of 1 in front or without it,
-    are for those that neither tells of. With ``oldest``, a file of an older opset becomes one of
-    this, recurrent operators are spelled out, and softmaxes put together: such a file is quantized.
+    """The model of an .onnx file. ``input_shapes``, as in ``"data:1x3x32x32 rate=16000"``, are
+    those of inputs that it leaves open, and values of inputs that always have one; ``usual``
+    shapes, with a batch of 1 in front or without it, are for those that neither tells of. With
+    ``oldest``, a file of an older opset becomes one of this, recurrent operators are spelled out,
+    and softmaxes put together: such a file is quantized.
 
     Raises ``OptionError`` where there is no such file, and for shapes that are not of its inputs;
     ``ModelError`` for one that contradicts itself or cannot be read; ``EnvironmentProblem`` where
@@ -75,7 +76,7 @@ def read_whole(
     from tinyai.report import safe
 
     path = Path(file)
-    shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
+    shapes, values = parse_inputs(input_shapes)
     check_model_file(path, ".onnx")
     if find_spec("onnx") is None:
         raise missing("onnx")
@@ -92,6 +93,7 @@ def read_whole(
         inputs = check_model(model)
         check_asked(shapes, inputs)
         set_shapes(model, {**_told(inputs, usual), **shapes})
+        set_values(model, values)
         check_external(model, path.parent)
         onnx.load_external_data_for_model(model, str(path.parent))
         if opset < oldest:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tinyai.frontends.whole import Unread
+from tinyai.source import Unread
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from onnx import helper
 from tinyai.errors import OptionError
 from tinyai.frontends.onnx.reader import UNKNOWN, Spelled
 from tinyai.frontends.onnx.unread import UnreadNode, in_opset, names_read, renamed
-from tinyai.frontends.whole import Unread
 from tinyai.ir import Array
 from tinyai.ops.resize import nearest
 from tinyai.qdq.operands import operator_name, tuple_of
@@ -28,6 +27,7 @@ from tinyai.source import (
     Field,
     SourceType,
     Tuple,
+    Unread,
     children,
     ordered,
     post_order,

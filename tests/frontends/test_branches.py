@@ -167,6 +167,7 @@ def test_the_oracle_of_a_file_has_the_value_too(tmp_path: Path) -> None:
     ("given", "allowed"),
     [
         ("which=2", "a number of its type, bool"),
+        ("x=1e39", "a number of its type, float32"),
         ("witch=1", "inputs of the model: x, which"),
         ("which=1 which=0", "each name once"),
         ("x:2x8 which=yes", "name=16000 for an input that always has one value"),

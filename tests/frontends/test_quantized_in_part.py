@@ -120,3 +120,32 @@ def test_scales_of_run_time_are_refused_with_what_to_quantize_instead(tmp_path: 
         with pytest.raises(OptionError, match="dynamic quantization") as error:
             call(file, SAMPLES)
         assert error.value.hint == "the float model of which this one was made"
+
+
+def test_weights_that_alone_stayed_float_become_integers(tmp_path: Path) -> None:
+    file, made = tmp_path / "net.onnx", tmp_path / "int8.onnx"
+    pairs = [
+        helper.make_node(kind, [reads, f"{end}_scale", f"{end}_zero"], [makes], f"{end}_{kind}")
+        for end in "xy"
+        for kind, reads, makes in (
+            ("QuantizeLinear", "x" if end == "x" else "sums", f"{end}_steps"),
+            ("DequantizeLinear", f"{end}_steps", "y" if end == "y" else "data"),
+        )
+    ]
+    nodes = [*pairs[:2], helper.make_node("MatMul", ["data", "w"], ["sums"], "product"), *pairs[2:]]
+    constants = {
+        "w": RNG.normal(size=(WIDTH, WIDTH)).astype(np.float32),
+        **{f"{end}_scale": np.float32(scale) for end, scale in (("x", 0.03), ("y", 0.1))},
+        **{f"{end}_zero": np.int8(0) for end in "xy"},
+    }
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, X)] for name in "xy"]
+    known = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    graph = helper.make_graph(nodes, "net", *ends, known)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), file)
+    with pytest.raises(BoundaryError) as error:
+        tinyai.compile(file, tmp_path / "net.so")
+    assert error.value.hint == QUANTIZE_THE_REST
+    tinyai.quantize_file(file, SAMPLES).save(made)
+    assert len(integers_of(made)) == 1
+    assert tinyai.check(made).equal

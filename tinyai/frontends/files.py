@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from tinyai.backend import compile_once
+from tinyai.errors import ModelError
 from tinyai.frontends.closed import closed
 from tinyai.frontends.floats import report_of_floats
 from tinyai.frontends.parts import composites_in, report_of_parts, row_of_region
@@ -86,10 +87,14 @@ def explain_file(
 def _to_quantize(
     file: str | os.PathLike[str], options: FileOptions, model: SourceModel
 ) -> SourceModel:
-    """A float model as the quantizer reads it: recurrent operators of ONNX are spelled out."""
+    """A float model as the quantizer reads it: recurrent operators of ONNX are spelled out. As it
+    is where the quantizer refuses the file, of which it tells then."""
     if Path(file).suffix.lower() != ".onnx":
         return model
     from tinyai.frontends.onnx.load import read_whole
     from tinyai.frontends.onnx.quantized import OLDEST as OLDEST_WITH_PAIRS
 
-    return read_whole(file, options.input_shapes, OLDEST_WITH_PAIRS).source
+    try:
+        return read_whole(file, options.input_shapes, OLDEST_WITH_PAIRS).source
+    except ModelError:
+        return model

@@ -10,15 +10,13 @@ from tinyai.frontends.faults import shown
 
 # Shapes of inputs by name, -1 for an open dimension.
 Shapes = Mapping[str, Sequence[int]]
-# The one value of an input that is no input any more.
-Values = Mapping[str, float]
 
 _VALUE = re.compile(
     r"(?P<name>[^][\s,=:]+)=(?P<value>true|false|[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)"
     r"(?:\s*,\s*|\s+|$)",
     re.IGNORECASE,
 )
-_NAMED = {"true": 1.0, "false": 0.0}
+_NAMED = {"true": "1", "false": "0"}
 
 _SHAPE = re.compile(
     r"(?P<name>[^][\s,][^][]*?)\s*:\s*(?:\[(?P<dims>[^][]*)\]|(?P<plain>-?\d+(?:x-?\d+)*))"
@@ -44,7 +42,8 @@ def parse_shapes(text: str) -> dict[str, list[int]]:
 
 def parse_inputs(text: str) -> tuple[dict[str, list[int]], dict[str, float]]:
     """Shapes as of ``parse_shapes``, and values between them, as in ``"data:1x512 rate=16000"``:
-    such an input always has this one. Raises ``OptionError`` for a text that is anything else.
+    such an input always has this one; whole numbers are exact. Raises ``OptionError`` for a text
+    that is anything else.
     """
     from tinyai.report import safe
 
@@ -64,7 +63,9 @@ def parse_inputs(text: str) -> tuple[dict[str, list[int]], dict[str, float]]:
         if (one := _VALUE.match(rest)) is not None:
             if one["name"] in values:
                 raise fail(one[0])
-            values[one["name"]] = float(_NAMED.get(one["value"].lower(), one["value"]))
+            number = _NAMED.get(one["value"].lower(), one["value"])
+            whole = number.lstrip("+-").isdecimal()
+            values[one["name"]] = int(number) if whole else float(number)
             rest = rest[one.end() :]
             continue
         found = _SHAPE.match(rest)

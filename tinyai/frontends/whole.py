@@ -28,7 +28,7 @@ from tinyai.partition.own import idle
 from tinyai.partition.reasons import Language, Whole
 from tinyai.partition.rows import float_row, host_row
 from tinyai.partition.told import DivisionReport
-from tinyai.patterns import OPERATORS, PATTERNS
+from tinyai.patterns import OPERATORS, PATTERNS, computes
 from tinyai.qdq import Rewriting
 from tinyai.qdq.operands import Fold, is_call, operator_name, tuple_of
 from tinyai.report import HostRow, Reason, safe
@@ -181,8 +181,8 @@ def rows_once(rows: Iterable[HostRow]) -> tuple[HostRow, ...]:
     for first, *others in several.values():
         each = (first, *others)
         work = [row.macs for row in each if row.macs is not None]
-        computes = any(row.computes for row in each)
-        of = replace(first, type=each[-1].type, computes=computes, macs=sum(work) if work else None)
+        known = any(row.computes for row in each)
+        of = replace(first, type=each[-1].type, computes=known, macs=sum(work) if work else None)
         merged.append(of)
     return tuple(merged)
 
@@ -202,7 +202,7 @@ def attempt_of(
         if ends == "int8":
             model = _with_integer_ends(model)
         floats = _floats_alone(model)
-        walk = _Attempting(name, mode, model, _reasons_of_floats(rewriting))
+        walk = _Attempting(name, mode, model, _reasons_of_floats(rewriting), _in_pairs(result))
         refused = walk.rows(floats)
         if refused:
             return Attempt(None, model, refused, floats)
@@ -246,9 +246,15 @@ class _Attempting(Walk):
     """Lowers all of a model; what is refused becomes an input, so that the rest is tried too."""
 
     def __init__(
-        self, name: str, rounding: Rounding, model: SourceModel, reasons: Mapping[Expr, Refusal]
+        self,
+        name: str,
+        rounding: Rounding,
+        model: SourceModel,
+        reasons: Mapping[Expr, Refusal],
+        in_pairs: bool,
     ) -> None:
         super().__init__(name, rounding)
+        self._in_pairs = in_pairs
         self.refused: dict[Call, Refusal] = {}
         self._reasons = reasons
         self._rounding = rounding
@@ -285,7 +291,7 @@ class _Attempting(Walk):
     def _row(self, call: Call, refusal: Refusal) -> HostRow:
         row = self._row_with_reason(call, refusal)
         pair, unread = is_call(call, "quantize", "dequantize"), isinstance(call.origin, Unread)
-        if pair or unread or not _has_floats(call):
+        if pair or unread or not _has_floats(call) or not self._in_pairs:
             return row
         return replace(row, hint=QUANTIZE_THE_REST)
 
@@ -381,6 +387,17 @@ def _has_floats(call: Call) -> bool:
         for each in (call, *call.args)
         if not isinstance(each, Constant)
         for of in each.types
+    )
+
+
+def _in_pairs(result: Expr) -> bool:
+    """Whether all integers of a model are those of its pairs: no operator computes in them, so that
+    the quantizer takes it."""
+    calls = (each for each in post_order(result) if isinstance(each, Call))
+    return not any(
+        call.types[0].dtype in _COMPUTED and computes(call.op)
+        for call in calls
+        if not is_call(call, "quantize")
     )
 
 

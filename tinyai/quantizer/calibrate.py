@@ -33,7 +33,7 @@ def points_of(model: FloatModel, config: QuantConfig) -> Points:
         root, new = equalizer.result, equalizer.new
         sources = {source: new[expr] for source, expr in sources.items() if expr in new}
     points = Points(root, config, model.fold, sources=sources)
-    if not points.points:
+    if not points.points and not points.has_float_weights:
         inputs = "; ".join(f"{each.name}: {each}" for each in model.inputs)
         left = "".join(f"; {safe(str(each), 160)}" for each in points.left[:2])
         raise OptionError(

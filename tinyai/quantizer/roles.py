@@ -243,6 +243,17 @@ class Roles:
             if isinstance(call, Call)
         ]
 
+    @property
+    def has_float_weights(self) -> bool:
+        """Whether a layer between quantized values has weights that become integers."""
+        return any(
+            role is Role.PRODUCT
+            and is_call(call)
+            and self.view.is_constant(call["weight"])
+            and not is_call(call["weight"], "dequantize")
+            for call, role in self.roles.items()
+        )
+
     def kept(self) -> list[FloatOperator]:
         """The operators and weights that the model has in integers already, which are kept."""
         found = []

@@ -200,28 +200,47 @@ def set_values(model: Any, values: Mapping[str, float]) -> None:
     """Inputs become constants that hold one value everywhere.
 
     Raises ``OptionError`` for a name that no input has, and for a value that its dtype does not
-    hold or whose shape is open.
+    hold or whose shape is open; ``Fault`` where it is larger than allowed.
     """
     import onnx
 
     known = {value.name: value for value in model.graph.input}
     for name, value in values.items():
         if name not in known:
-            raise _value_error(f"{name}={value:g}", f"inputs of the model: {', '.join(known)}")
+            raise _value_error(name, value, f"inputs of the model: {', '.join(known)}")
         of = known[name].type.tensor_type
         shape, dtype = [dim.dim_value for dim in of.shape.dim], dtype_of(of.elem_type)
-        if not dtype or min(shape, default=1) < 1:
-            raise _value_error(f"{name}={value:g}", "a tensor of fixed dimensions, of numbers")
-        with np.errstate(all="ignore"):
-            made = np.full(shape, value).astype(dtype)
-        if dtype != "float32" and made.size and float(made.flat[0]) != value:
-            raise _value_error(f"{name}={value:g}", f"a number of its type, {dtype}")
+        if dtype not in _NUMBERS or min(shape, default=1) < 1:
+            raise _value_error(name, value, "a tensor of fixed dimensions, of numbers")
+        low, high = _NUMBERS[dtype]
+        if not low <= value <= high or (dtype[0] in "bui" and value != int(value)):
+            raise _value_error(name, value, f"a number of its type, {dtype}")
+        check_shape(f"input {name!r}", shape, bytes_of_dtype(dtype))
         model.graph.input.remove(known[name])
-        model.graph.initializer.append(onnx.numpy_helper.from_array(made, name))
+        constant = onnx.numpy_helper.from_array(np.full(shape, value, dtype), name)
+        model.graph.initializer.append(constant)
 
 
-def _value_error(found: str, allowed: str) -> OptionError:
-    return OptionError("value of an input", found=found, allowed=allowed)
+# The smallest and the largest number of each dtype that an input with one value may have.
+_NUMBERS = {
+    "bool": (0, 1),
+    **{
+        name: (float(np.finfo(name).min), float(np.finfo(name).max))
+        for name in ("float16", "float32", "float64")
+    },
+    **{
+        name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
+        for bits in (8, 16, 32, 64)
+        for name in (f"int{bits}", f"uint{bits}")
+    },
+}
+
+
+def _value_error(name: str, value: float, allowed: str) -> OptionError:
+    from tinyai.report import safe
+
+    found = safe(f"{name}={value}")
+    return OptionError("value of an input", found=found, allowed=safe(allowed, 240))
 
 
 SMALL = 4096  # elements: of axes, shapes, bounds, indices

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.machines import require_isa, runner
 from tinyai.codegen.quotient import Reciprocal, reciprocal_of
 from tinyai.ir import Array, Builder, DType, Graph, Operand, Step, Type
-from tinyai.ops import Elementwise
+from tinyai.ops import Elementwise, TableSoftmax
 from tinyai.ops.steps import Add, Cast, Clip, Divide, Round, Subtract
 from tinyai.reference import run_graph, run_steps
 from tinyai.target import Target
@@ -139,3 +139,40 @@ def test_vectors_compute_what_was_proved(to: DType, mode: str) -> None:
     with np.errstate(all="ignore"):
         (want,) = run_graph(graph, [values])
     np.testing.assert_array_equal(run(values)[0], want)
+
+
+def softmax(powers: Array, factor: float, shape: tuple[int, int]) -> Graph:
+    b = Builder("g")
+    op = TableSoftmax(1, tuple(map(float, powers)), factor)
+    return b.graph([b.add(op, [b.input(Type(shape, DType.UINT8))])])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_shares_by_the_inverse_of_a_sum_are_those_of_division(seed: int) -> None:
+    """Of powers with mantissas of all kinds, and exponents down to the least that is taken."""
+    require_isa("avx512vnni")
+    rng = np.random.default_rng(seed)
+    mantissas = rng.integers(0, 2**23, 256)
+    mantissas[::3] = rng.choice([0, 1, 2**22, 2**23 - 2, 2**23 - 1], mantissas[::3].size)
+    least, largest = ((-99, -20), (-30, 0), (0, 10), (60, 113), (-3, 3), (20, 110))[seed]
+    exponents = np.sort(rng.integers(least, largest + 1, 256))
+    powers = np.ldexp(1 + mantissas / 2.0**23, exponents).astype(np.float32)
+    graph = softmax(powers, 1.0, (300, 197))
+    run = runner(graph, Target(isa="avx512vnni"))
+    assert "tinyai_quotient_16(" in run.source.text
+    # Rows whose largest value is not the last of the table have other sums.
+    x = rng.integers(0, rng.integers(2, 257, (300, 1)), (300, 197)).astype(np.uint8)
+    (found,), (wanted,) = run(x), run_graph(graph, [x])
+    np.testing.assert_array_equal(found.view(np.int32), wanted.view(np.int32))
+
+
+@pytest.mark.parametrize(("least", "largest"), [(-101, 0), (-20, 120), (-90, 50)])
+def test_shares_near_the_ends_of_float32_are_divided(least: int, largest: int) -> None:
+    require_isa("avx512vnni")
+    powers = np.ldexp(1.0, np.linspace(least, largest, 256).astype(int)).astype(np.float32)
+    graph = softmax(powers, 1.0, (16, 197))
+    run = runner(graph, Target(isa="avx512vnni"))
+    assert "tinyai_quotient_16(" not in run.source.text
+    x = np.random.default_rng(0).integers(0, 256, (16, 197)).astype(np.uint8)
+    (found,), (wanted,) = run(x), run_graph(graph, [x])
+    np.testing.assert_array_equal(found, wanted)

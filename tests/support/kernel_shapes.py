@@ -276,7 +276,8 @@ def table_softmax(rng: Rng) -> Example:
     of = _row(rng, DType.INT8, DType.UINT8)
     if of.shape[1] == 1:  # of which ONNX Runtime's powers are infinite
         of = replace(of, shape=(of.shape[0], 2))
-    powers = onnx_powers(float(rng.uniform(0.004, 0.3)), of.shape[1])
+    # Of the steepest ones some powers are too small for quotients by inverses.
+    powers = onnx_powers(float(rng.uniform(0.004, 0.5)), of.shape[1])
     return TableSoftmax(1, powers, 256.0), (of,)
 
 

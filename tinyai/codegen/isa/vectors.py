@@ -76,6 +76,11 @@ class Vectors(Protocol):
         """Sums of 32 bits, divided by a number: cut towards zero, or ``rounded``."""
         ...
 
+    def quotient(self, epilogue: Epilogue, a: str, b: str, inverse: str) -> str:
+        """Floats ``a`` over ``b``, whose rounded ``inverse`` is known, as a division rounds them:
+        ``a`` is 0 or at least 2^-100, and inverse and quotient are normal numbers, or 0."""
+        ...
+
     def steps(
         self,
         epilogue: Epilogue,

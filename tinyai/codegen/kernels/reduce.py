@@ -230,6 +230,18 @@ class PowersSoftmax(Prepared):
         epilogue.need(MATH)
         return f"TINYAI_EXPF({value} - highest{row})"
 
+    @property
+    def _has_inverses(self) -> bool:
+        """Whether shares are right that are made of a sum's inverse: no power, quotient or inverse
+        is near the ends of float32."""
+        op = self.node.op
+        if not isinstance(op, TableSoftmax):
+            return False
+        least, largest = min(filter(None, op.powers), default=0.0), max(op.powers)
+        total = largest * self.rows.axis.count
+        below = least * op.factor >= 2.0**-100 and least * op.factor / total >= 2.0**-125
+        return below and total <= 2.0**125 and largest * op.factor < 2.0**127
+
     def _shares(self, epilogue: Epilogue, powers: str) -> Code:
         """Each power of a row, divided by their sum."""
         op, rows, v, of = self.node.op, self.rows, self.vectors, DType.FLOAT32
@@ -237,7 +249,14 @@ class PowersSoftmax(Prepared):
         if v:
             power = v.load(f"{powers} + i", of)
             power = v.apply("*", power, v.all_lanes(factor, of), of) if factor else power
-            return rows.in_lanes(epilogue, v, v.apply("/", power, v.all_lanes("total", of), of))
+            total = v.all_lanes("total", of)
+            if not self._has_inverses:
+                return rows.in_lanes(epilogue, v, v.apply("/", power, total, of))
+            quotient = v.quotient(epilogue, power, total, v.all_lanes("inverse", of))
+            return [
+                Declare("const float", "inverse", "1.0f / total"),
+                rows.in_lanes(epilogue, v, quotient),
+            ]
         power = f"({powers})[i]" + (f" * {factor}" if factor else "")
         share_of = Declare("const float", "acc", f"{power} / total")
         return rows.each(share_of, rows.write(epilogue, of))

@@ -47,6 +47,7 @@ ROUND_AWAY = _vector("tinyai_round_away_16")
 ROUND_CUT = _vector("tinyai_round_cut_16")
 DIVIDE = _vector("tinyai_divide_16")
 MEAN = _vector("tinyai_mean_16", DIVIDE)
+QUOTIENT = _vector("tinyai_quotient_16")
 
 
 def scale(*, twice: bool = False, floats: bool = False, words: str = "") -> Definition:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tinyai.codegen.ctree import CallStatement, Code, Declare
 from tinyai.codegen.index import Axis
-from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN
+from tinyai.codegen.isa.x86_64.avx512vnni.simd import MEAN, QUOTIENT
 from tinyai.codegen.isa.x86_64.avx512vnni.vector_steps import LANES, VectorSteps, lacks, load
 from tinyai.codegen.placed import Placed
 from tinyai.codegen.steps import Epilogue
@@ -80,6 +80,9 @@ class Vectors512:
 
     def mean(self, epilogue: Epilogue, total: str, count: str, *, rounded: bool) -> str:
         return f"{epilogue.need(MEAN)}({total}, {count}, {1 if rounded else 0})"
+
+    def quotient(self, epilogue: Epilogue, a: str, b: str, inverse: str) -> str:
+        return f"{epilogue.need(QUOTIENT)}({a}, {b}, {inverse})"
 
     def steps(
         self,

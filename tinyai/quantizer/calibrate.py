@@ -40,7 +40,7 @@ def points_of(model: FloatModel, config: QuantConfig) -> Points:
             "model to quantize",
             found=f"no float operator with integers, of inputs {inputs}{left}",
             allowed="a float model, some of whose operators are quantized",
-            hint="a model that is quantized already goes to tinyai.build as it is; QuantConfig's "
+            hint="a model that is quantized already is compiled as it is; QuantConfig's "
             "operators and float_... leave others in float",
         )
     return points

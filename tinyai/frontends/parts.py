@@ -105,13 +105,13 @@ def _host_rows(attempt: Attempt, division: Division[Expr]) -> tuple[HostRow, ...
     flows: dict[tuple[str, str], Flow] = {}
     for _, row in rows:
         flows[row.operator, row.name] = flows.get((row.operator, row.name), NO_FLOW) + row.flow
-    refused = {call: row.hint for call, row in attempt.refused.items()}
-    named = {(model.operator(call), call.name) for call in refused}
+    refused: dict[Expr, str] = {call: row.hint for call, row in attempt.refused.items()}
+    named = {(model.operator(call), call.name) for call in attempt.refused}
     return rows_once(
         replace(
             row,
             flow=flows[row.operator, row.name] if row.name else row.flow,
-            hint=refused.get(item, row.hint),  # type: ignore[call-overload]
+            hint=refused.get(item, row.hint),
         )
         for item, row in rows
         if item in refused or (row.operator, row.name) not in named

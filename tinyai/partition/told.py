@@ -51,6 +51,8 @@ def _is_refused(row: HostRow) -> bool:
 def _merged(rows: Sequence[HostRow]) -> HostRow:
     """Rows that differ in names, types, costs and in what was found as one."""
     first, *others = rows
+    if not others:
+        return first
     macs = [row.macs for row in rows if row.macs is not None]
     crossing = [row.boundary_bytes for row in rows if row.boundary_bytes is not None]
     kinds = Counter(row.operator for row in rows)
@@ -58,7 +60,7 @@ def _merged(rows: Sequence[HostRow]) -> HostRow:
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     return replace(
         first,
-        operator=f"{len(rows)} operators" if several else counted if others else first.operator,
+        operator=f"{len(rows)} operators" if several else counted,
         name=counted if several else _joined(row.name for row in rows),
         type=_joined(row.type for row in rows),
         reason=replace(first.reason, found=_joined(row.reason.found for row in rows)),

@@ -158,12 +158,20 @@ class Folding:
         chains = {chain[-1]: chain for chain in map(self._chain, self._view.order) if chain[1:]}
         self.new: dict[Expr, Expr] = {}
         for expr in self._view.order:
-            self.new[expr] = _of_integers(
-                rebuilt(expr, [self.new[each] for each in children(expr)])
-            )
+            new = rebuilt(expr, [self.new[each] for each in children(expr)])
+            self.new[expr] = _of_integers(self._stored(expr) or new)
             if expr in chains:
                 self.new[expr] = self._folded(chains[expr], self.new)
         self.result = self.new[root]
+
+    def _stored(self, expr: Expr) -> Expr | None:
+        """The integers of a constant that is quantized, as exporters write weights."""
+        if not is_call(expr, "quantize") or not self._view.is_constant(expr):
+            return None
+        try:
+            return constant(self._view.constant(expr), expr.type.dtype)
+        except Refusal:  # such as one with a scale for each channel
+            return None
 
     def _chain(self, base: Expr) -> list[Expr]:
         """``base`` and the steps after it that fold."""

@@ -121,9 +121,22 @@ class Points(Roles):
         if expr in self.roles:
             if self.roles[expr] is Role.SOURCE or self._goes_on(expr):
                 return False
-            users = self.users[expr]
-            return not (users and all(u is not None and is_call(u, "quantize") for u in users))
+            return not self._has_pair(expr)
         return expr in self._wanted and self._floats(expr) and not self._is_cut_up(expr)
+
+    def _has_pair(self, expr: Expr) -> bool:
+        """Whether all that read a value are quantizes that the model has, perhaps behind a reshape:
+        a product of matrices and its reshape are one node of a file."""
+        users = self.users[expr]
+        return (
+            bool(users)
+            and all(
+                is_call(user, "quantize") or (is_call(user, "reshape") and self._has_pair(user))
+                for user in users
+                if user is not None
+            )
+            and None not in users
+        )
 
     def _is_cut_up(self, expr: Expr) -> bool:
         """Whether an input is cut into parts at once, which may be of different size: each has a

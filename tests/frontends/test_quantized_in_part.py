@@ -50,7 +50,7 @@ class Samples(CalibrationDataReader):
     def __init__(self) -> None:
         self._rest = iter(SAMPLES)
 
-    def get_next(self) -> dict[str, Array] | None:  # type: ignore[override]
+    def get_next(self) -> dict[str, Array] | None:
         return next(self._rest, None)
 
 

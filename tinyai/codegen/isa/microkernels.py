@@ -154,6 +154,15 @@ class ByteProducts:
 
 
 @dataclass(frozen=True)
+class Lookups:
+    """A microkernel that reads the results of bytes in a table of 256 (``vectors.table_bytes``),
+    and the ``table`` as it wants it."""
+
+    write: Callable[[Epilogue], str]
+    table: Callable[[Array], Array] = lambda table: table
+
+
+@dataclass(frozen=True)
 class Microkernels:
     """The microkernels of one instruction set. Each writer puts one into the file and returns its
     name in C.
@@ -172,8 +181,7 @@ class Microkernels:
       one.
     - ``own``: another form of the weights of tiles, which goes first; None where there is none.
     - ``sums``, ``transpose``, ``lookup``, ``dot``: None where there is none. A transposition turns
-      squares of so many elements a ``side``, of ``size`` bytes each. A look-up reads the results of
-      bytes in a table (``vectors.table_bytes``). A dot takes a number of patches of int16, which
+      squares of so many elements a ``side``, of ``size`` bytes each. A dot takes a number of patches of int16, which
       meet int8 weights, to sums in int32, or in int64.
     - ``bytes``, ``pairs``: of two matrices that are computed at run time, of bytes or of int16;
       None of both where compilers make the dot products.
@@ -195,7 +203,7 @@ class Microkernels:
     sums: Sums | None = None
     transpose: Callable[[Epilogue, int, int], str] | None = None
     own: OwnWeights | None = None
-    lookup: Callable[[Epilogue], str] | None = None
+    lookup: Lookups | None = None
     dot: Callable[[Epilogue, int, bool], str] | None = None
     bytes: ByteProducts | None = None
     pairs: Pairs | None = None

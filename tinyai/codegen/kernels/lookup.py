@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinyai.codegen.ctree import CallStatement, Code
 from tinyai.codegen.isa import MICROKERNELS
-from tinyai.codegen.isa.microkernels import Microkernels
+from tinyai.codegen.isa.microkernels import Lookups, Microkernels
 from tinyai.codegen.isa.vectors import table_bytes
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import one_call
@@ -39,14 +38,14 @@ def _is_short(graph: Lowered, node: Node) -> bool:
 class TableOfBytes(Prepared):
     step: Lookup
     start: DType
-    microkernel: Callable[[Epilogue], str]
+    lookup: Lookups
 
     def takes(self, graph: Lowered, name: str) -> bool:
         return elementwise.takes(graph, self.node, name)
 
     def code(self, graph: Lowered, epilogue: Epilogue) -> Code:
-        table = epilogue.array(table_bytes(self.step, self.start))
-        name = self.microkernel(epilogue)
+        table = epilogue.array(self.lookup.table(table_bytes(self.step, self.start)))
+        name = self.lookup.write(epilogue)
         return one_call(
             graph,
             self.node,

@@ -14,6 +14,7 @@ from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, Sums, nam
 from tinyai.codegen.isa.variant import IsaVariant
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.dot import dot
+from tinyai.codegen.isa.x86_64.lookup import lookups
 from tinyai.codegen.isa.x86_64.pairs import pairs
 from tinyai.codegen.isa.x86_64.transpose import transpose
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
@@ -65,6 +66,7 @@ def microkernels(isa: str) -> Microkernels:
             fused=False,
         ),
         transpose=functools.partial(transpose, isa=isa),
+        lookup=lookups(isa),
         dot=functools.partial(dot, by="avx2"),
         pairs=pairs(isa),
     )

@@ -9,6 +9,7 @@ from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
+from tinyai.codegen.isa.aarch64.lookup import lookups
 from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, name_of
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
@@ -102,5 +103,7 @@ def depthwise(
 SET = InstructionSet(
     alone=VARIANT,
     among=VARIANT,
-    microkernels=(Microkernels(NAME, tile, depthwise, rounds=True, fewest=8),),
+    microkernels=(
+        Microkernels(NAME, tile, depthwise, rounds=True, fewest=8, lookup=lookups(NAME)),
+    ),
 )

@@ -10,6 +10,7 @@ from functools import partial
 
 from tinyai.codegen.definitions import Definition
 from tinyai.codegen.isa.aarch64 import AARCH64, dotprod
+from tinyai.codegen.isa.aarch64.lookup import lookups
 from tinyai.codegen.isa.microkernels import Microkernels
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.shapes.machine import VECTORS, Machine
@@ -25,6 +26,7 @@ _MICROKERNELS = Microkernels(
     machine=Machine(words=2),
     rounds=True,
     fewest=8,
+    lookup=lookups(NAME),
 )
 _SHARED = replace(
     _MICROKERNELS, name=SHARED, tile=partial(_TILE, template="tile_i8mm.c.j2"), machine=VECTORS

@@ -9,6 +9,7 @@ from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS, STRING_H, TILE_ARGS
 from tinyai.codegen.isa.aarch64 import AARCH64
 from tinyai.codegen.isa.aarch64.endings import endings
+from tinyai.codegen.isa.aarch64.lookup import lookups
 from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, name_of
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
@@ -82,5 +83,7 @@ def _pairs(epilogue: Epilogue) -> bool:
 SET = InstructionSet(
     alone=VARIANT,
     among=VARIANT,
-    microkernels=(Microkernels(NAME, _tile, _depthwise, rounds=True, fewest=16),),
+    microkernels=(
+        Microkernels(NAME, _tile, _depthwise, rounds=True, fewest=16, lookup=lookups(NAME)),
+    ),
 )

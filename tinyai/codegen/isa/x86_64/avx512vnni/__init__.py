@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from tinyai.codegen.isa.microkernels import Microkernels, Sums
+from tinyai.codegen.isa.microkernels import Lookups, Microkernels, Sums
 from tinyai.codegen.isa.variant import InstructionSet, IsaVariant, Peak
 from tinyai.codegen.isa.x86_64 import X86_64, sums
 from tinyai.codegen.isa.x86_64.avx512vnni.depthwise import depthwise
@@ -43,7 +43,7 @@ MICROKERNELS = Microkernels(
         fused=True,
     ),
     transpose=functools.partial(transpose, isa=NAME),
-    lookup=lookup,
+    lookup=Lookups(lookup),
     dot=functools.partial(dot, by=NAME),
     bytes=BYTES,
 )

@@ -59,16 +59,14 @@ class Conv2d(Contraction, ImageOp):
         # float64 holds every sum of products exactly.
         x = to_nhwc(data, self.layout).astype(np.float64) - self.zero_point
         x = self.window.pad(x, 0)
-        out_channels, kernel_height, kernel_width, in_channels = weight.shape
-        grouped = weight.reshape(self.groups, out_channels // self.groups, *weight.shape[1:])
+        outputs, kernel_height, kernel_width, _ = weight.shape
+        grouped = weight.reshape(self.groups, outputs // self.groups, *weight.shape[1:])
         total = np.zeros(())
         for row in range(kernel_height):
             for column in range(kernel_width):
                 tap = self.window.tap(x, row, column)
-                tap = tap.reshape(*tap.shape[:3], self.groups, in_channels)
-                products = np.einsum("nhwgi,goi->nhwgo", tap, grouped[:, :, row, column])
-                total = total + products
-        result = total.reshape(*total.shape[:3], out_channels).astype(self.accumulator.numpy)
+                total = total + _products(tap, grouped[:, :, row, column])
+        result = total.astype(self.accumulator.numpy)
         return result if self.layout == NHWC else result.transpose(0, 3, 1, 2)
 
     def macs(self, *inputs: Type) -> int:
@@ -165,6 +163,17 @@ class Conv2d(Contraction, ImageOp):
                 yield of_16((2, 5, 7, 9), 6, (3, 3), layout, padding=(1, 0, 1, 1))
                 yield of_16((1, 6, 5, 8), 8, (3, 3), layout, groups=8, strides=(2, 1))
                 yield of_16((1, 6, 5, 20), 7, (1, 1), layout)
+
+
+def _products(tap: Array, weights: Array) -> Array:
+    """[n, h, w, outputs] of ``tap`` [n, h, w, channels] and ``weights`` [groups, outputs of a
+    group, channels of a group], all in float64."""
+    groups, outputs, channels = weights.shape
+    if groups == 1:
+        sums = tap.reshape(-1, channels) @ weights[0].T.astype(tap.dtype)
+    else:
+        sums = np.einsum("rgi,goi->rgo", tap.reshape(-1, groups, channels), weights)
+    return np.asarray(sums.reshape(*tap.shape[:3], groups * outputs))
 
 
 def check_products(data: Type, weight: Type, products: int, op: Contraction) -> None:

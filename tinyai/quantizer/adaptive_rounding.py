@@ -33,7 +33,7 @@ def rounded(weights: Array, scales: Array, products: Array, damping: float = DAM
     sorted_ = np.take_along_axis(products, order[:, :, None], axis=1)
     sorted_ = np.take_along_axis(sorted_, order[:, None, :], axis=2)
     damped = sorted_ + damping * mean[:, :, None] * np.eye(terms)
-    upper = np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1)
+    upper = _upper_inverse(_upper_factor(damped))
     left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
     steps = np.zeros(weights.shape, np.int8)
     for start in range(0, terms, BLOCK):
@@ -48,3 +48,24 @@ def rounded(weights: Array, scales: Array, products: Array, damping: float = DAM
         left[:, :, end:] -= errors @ upper[:, start:end, end:]
     back = np.argsort(order, axis=1)
     return np.take_along_axis(steps, back[:, None, :], axis=2)
+
+
+def _upper_factor(matrices: Array) -> Array:
+    """Upper ``R`` with ``R @ R.T`` the matrix. Its inverse is ``U``, for ``U.T @ U`` is the
+    matrix's."""
+    turned = np.linalg.cholesky(matrices[:, ::-1, ::-1])
+    return np.ascontiguousarray(turned[:, ::-1, ::-1])
+
+
+def _upper_inverse(upper: Array) -> Array:
+    """Of upper triangular matrices, by halves: nearly all of it is products."""
+    size = upper.shape[1]
+    if size <= BLOCK:
+        return np.triu(np.linalg.inv(upper))
+    half = size // 2
+    inverse = np.zeros_like(upper)
+    inverse[:, :half, :half] = _upper_inverse(upper[:, :half, :half])
+    inverse[:, half:, half:] = _upper_inverse(upper[:, half:, half:])
+    across = inverse[:, :half, :half] @ upper[:, :half, half:] @ inverse[:, half:, half:]
+    inverse[:, :half, half:] = -across
+    return inverse

@@ -130,12 +130,10 @@ class Moments:
     products: Array | None
 
     @classmethod
-    def of(
-        cls, layer: WeightedLayer, floats: Array, quantized: Array, *, products: bool
-    ) -> Moments:
-        rows, others = (layer.rows(data.astype(np.float64)) for data in (floats, quantized))
-        pairs = rows.transpose(0, 2, 1) @ rows if products else None
-        return cls(rows.shape[1], rows.sum(axis=1), others.sum(axis=1), pairs)
+    def of(cls, floats: Array, quantized: Array, *, products: bool) -> Moments:
+        """Of rows as ``WeightedLayer.rows`` gives them, float64."""
+        pairs = floats.transpose(0, 2, 1) @ floats if products else None
+        return cls(floats.shape[1], floats.sum(axis=1), quantized.sum(axis=1), pairs)
 
     def merge(self, other: Moments) -> Moments:
         pairs = self.products

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from tinyai.source import Expr
 
 # Samples that are looked at.
 SAMPLES = 32
+# Of more terms a layer's matrices are worth threads. Those of smaller ones wait for each other
+# longer than they compute: beside a program that takes a CPU, a hundred times as long.
+_THREADED = 1024
 
 
 def reconstructs(config: QuantConfig) -> bool:
@@ -49,7 +55,8 @@ def reconstructed(
                 matrix = layer.matrix(layer.weights)
                 each = np.broadcast_to(scales.astype(np.float64), (layer.outputs,))
                 spread = seen.spread(centred=config.correct_bias)
-                near = layer.unmatrix(rounded(matrix, each.reshape(matrix.shape[:2]), spread))
+                with _threads_for(layer.terms):
+                    near = layer.unmatrix(rounded(matrix, each.reshape(matrix.shape[:2]), spread))
                 steps[layer.product] = near
             shape = [-1 if d == axis else 1 for d in range(near.ndim)]
             weights = near * scales.astype(np.float64).reshape(shape)
@@ -66,9 +73,27 @@ def _moments(
     all_layers = [*layers(points)]
     for sample in samples:
         for layer in all_layers:
-            floats, at = sample[layer.point], grids[points.points[layer.point].grid]
-            quantized = (at.quantize(floats).astype(np.float64) - at.zero_point) * at.scale
+            at = grids[points.points[layer.point].grid]
+            rows = layer.rows(sample[layer.point]).astype(np.float64)
+            quantized = (at.quantize(rows).astype(np.float64) - at.zero_point) * at.scale
             products = adaptive and not layer.is_integer and layer.terms <= MOST_TERMS
-            seen = Moments.of(layer, floats, quantized, products=products)
+            with _threads_for(layer.terms):
+                seen = Moments.of(rows, quantized, products=products)
             found[layer] = found[layer].merge(seen) if layer in found else seen
     return found
+
+
+@functools.cache
+def _blas() -> Any:
+    """What numpy's library for matrices is told its threads by; None without the package."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ModuleNotFoundError:
+        return None
+    return ThreadpoolController()
+
+
+def _threads_for(terms: int) -> AbstractContextManager[object]:
+    """In this, matrices of so many terms have the threads that they are worth."""
+    limited = terms <= _THREADED and _blas()
+    return limited.limit(limits=1, user_api="blas") if limited else nullcontext()

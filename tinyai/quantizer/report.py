@@ -43,14 +43,17 @@ class NoiseSums:
     outside: int = 0
 
     def and_sample(self, values: Array, quantized: Array, grid: Grid | None) -> NoiseSums:
-        wide, other = values.astype(np.float64), quantized.astype(np.float64)
+        wide = values.astype(np.float64).reshape(-1)
+        noise = wide - quantized.reshape(-1)
         outside = self.outside
         if grid is not None:
-            limits, steps = np.iinfo(grid.dtype), wide / grid.scale + grid.zero_point
-            outside += int(((steps < limits.min - 0.5) | (steps > limits.max + 0.5)).sum())
+            limits = np.iinfo(grid.dtype)
+            ends = np.array([limits.min - 0.5, limits.max + 0.5]) - grid.zero_point
+            low, high = ends * grid.scale
+            outside += np.count_nonzero(wide < low) + np.count_nonzero(wide > high)
         return NoiseSums(
-            (*self.signal, float((wide**2).sum())),
-            (*self.noise, float(((wide - other) ** 2).sum())),
+            (*self.signal, float(wide @ wide)),
+            (*self.noise, float(noise @ noise)),
             self.count + wide.size,
             outside,
         )

@@ -13,8 +13,9 @@ from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
 from tinyai.source import Expr
 
-# Pairs that are kept of a function; so many of each sample.
+# Pairs that are kept of a function; so many of each sample, of so many elements.
 _PAIRS = 1024
+_ELEMENTS = 1 << 17
 # The share of a range over which the slope beyond it is measured.
 _END = 0.02
 
@@ -31,7 +32,10 @@ class ValueFunction:
     def of(cls, values: Array, results: Array) -> ValueFunction:
         """Of a tensor and what a function made of each element: evenly spread ones, and both
         ends."""
-        values, results = (each.reshape(-1).astype(np.float64) for each in (values, results))
+        values, results = values.reshape(-1), results.reshape(-1)
+        every = -(-values.size // _ELEMENTS)
+        some = np.append(np.arange(0, values.size, every), (values.argmin(), values.argmax()))
+        values, results = (each[some].astype(np.float64) for each in (values, results))
         order = np.argsort(values, kind="stable")
         chosen = order[np.linspace(0, len(order) - 1, min(len(order), _PAIRS)).astype(np.int64)]
         return cls(*_once(values[chosen], results[chosen]))

@@ -181,8 +181,8 @@ class Microkernels:
       one.
     - ``own``: another form of the weights of tiles, which goes first; None where there is none.
     - ``sums``, ``transpose``, ``lookup``, ``dot``: None where there is none. A transposition turns
-      squares of so many elements a ``side``, of ``size`` bytes each. A dot takes a number of patches of int16, which
-      meet int8 weights, to sums in int32, or in int64.
+      squares of so many elements a ``side``, of ``size`` bytes each. A dot takes a number of
+      patches of int16, which meet int8 weights, to sums in int32, or in int64.
     - ``bytes``, ``pairs``: of two matrices that are computed at run time, of bytes or of int16;
       None of both where compilers make the dot products.
     - ``base``: another set's microkernels, which serve all but tiles, and layers of fewer

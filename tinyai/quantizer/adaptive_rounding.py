@@ -32,8 +32,8 @@ def rounded(weights: Array, scales: Array, products: Array, damping: float = DAM
     order = np.argsort(-diagonal, axis=1, kind="stable")
     sorted_ = np.take_along_axis(products, order[:, :, None], axis=1)
     sorted_ = np.take_along_axis(sorted_, order[:, None, :], axis=2)
-    damped = sorted_ + damping * mean[:, :, None] * np.eye(terms)
-    upper = _upper_inverse(_upper_factor(damped))
+    np.einsum("gii->gi", sorted_)[:] += damping * mean
+    upper = _upper_inverse(_upper_factor(sorted_))
     left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
     steps = np.zeros(weights.shape, np.int8)
     for start in range(0, terms, BLOCK):

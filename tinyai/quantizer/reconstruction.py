@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,7 +15,7 @@ from tinyai.quantizer.adaptive_rounding import MOST_TERMS, rounded
 from tinyai.quantizer.bias_correction import correction, correction_of_weights
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import weight_channels
-from tinyai.quantizer.layers import Moments, WeightedLayer, layers
+from tinyai.quantizer.layers import PLACES, Moments, WeightedLayer, layers
 from tinyai.quantizer.params import Array, quantized_weights
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import Changes, scales_of
@@ -70,16 +71,29 @@ def _moments(
     points: Points, grids: Mapping[int, Grid], samples: Iterable[Mapping[int, Array]]
 ) -> dict[WeightedLayer, Moments]:
     adaptive, found = points.config.rounding == "adaptive", dict[WeightedLayer, Moments]()
+    waiting = defaultdict[WeightedLayer, list[tuple[Array, Array]]](list)
+
+    def take(layer: WeightedLayer) -> None:
+        rows, quantized = (
+            np.concatenate(each, axis=1) for each in zip(*waiting.pop(layer), strict=True)
+        )
+        products = adaptive and not layer.is_integer and layer.terms <= MOST_TERMS
+        with _threads_for(layer.terms):
+            seen = Moments.of(rows, quantized, products=products)
+        found[layer] = found[layer].merge(seen) if layer in found else seen
+
     all_layers = [*layers(points)]
     for sample in samples:
         for layer in all_layers:
             at = grids[points.points[layer.point].grid]
             rows = layer.rows(sample[layer.point]).astype(np.float64)
             quantized = (at.quantize(rows).astype(np.float64) - at.zero_point) * at.scale
-            products = adaptive and not layer.is_integer and layer.terms <= MOST_TERMS
-            with _threads_for(layer.terms):
-                seen = Moments.of(rows, quantized, products=products)
-            found[layer] = found[layer].merge(seen) if layer in found else seen
+            waiting[layer].append((rows, quantized))
+            # Few rows would cost as much as many: the matrix of all products is written anew.
+            if sum(floats.shape[1] for floats, _ in waiting[layer]) >= PLACES:
+                take(layer)
+    for layer in [*waiting]:
+        take(layer)
     return found
 
 

@@ -342,3 +342,32 @@ def test_commands_need_no_tvm(words: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("length", "zero_point"), [(1, 7), (2, -128), (10, 127), (33025, 127)])
+def test_l2_norms_of_few_and_many_values_are_litert_s(
+    length: int, zero_point: int, tmp_path: Path
+) -> None:
+    rows = np.random.default_rng(length).integers(-128, 128, (9, length), np.int8)
+    rows[0], rows[1], rows[2] = zero_point, -128, 127
+    rows[3:5] = zero_point
+    rows[3, 0] += 1 if zero_point < 127 else -1
+    rows[4, :2] = -1
+    of = Tensor(rows.shape, 0.03, zero_point)
+    content = one_operator(
+        "L2_NORMALIZATION", [of], Tensor(rows.shape, 1 / 128), schema.L2NormOptionsT()
+    )
+    (expected,) = LiteRTOracle(content).results([(rows,)])[0]
+    network = network_of_file(written(tmp_path, content), OURS)
+    for found in (Runner(network.graph, NATIVE)(rows), run_graph(network.graph, [rows])):
+        np.testing.assert_array_equal(found[0], expected)
+
+
+def test_an_l2_norm_of_another_scale_is_refused(tmp_path: Path) -> None:
+    shape = Tensor((4, 3), 0.5, 3)
+    content = one_operator(
+        "L2_NORMALIZATION", [shape], Tensor((4, 3), 0.5), schema.L2NormOptionsT()
+    )
+    error = refused(written(tmp_path, content))
+    assert "quantization of a norm: (0.5, 0)" in str(error)
+    assert error.hint.startswith("--rounding upward")

@@ -707,6 +707,15 @@ def softmax(w: Writer, x: Value) -> Value | None:
 
 
 @makes
+def l2_norm(w: Writer, x: Value) -> Value | None:
+    if not x.rank:
+        return None
+    out = w.value(x.shape, *TANH)
+    w.add("L2_NORMALIZATION", [x.index], [out.index], "L2Norm")
+    return out
+
+
+@makes
 def log_softmax(w: Writer, x: Value) -> Value | None:
     if not x.rank:
         return None

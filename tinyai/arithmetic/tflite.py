@@ -19,6 +19,7 @@ from tinyai.ir import NARROW, Array, Builder, DType, Operand, Step
 from tinyai.ops import steps
 from tinyai.ops.elementwise import apply, given_function
 from tinyai.ops.functions import FUNCTIONS
+from tinyai.ops.normalize import add_tflite_l2_norm
 from tinyai.ops.scales import (
     FixedPoint,
     centred_product,
@@ -153,7 +154,7 @@ class TfliteArithmetic(Arithmetic):
                 found = f"{each.spelled} of float32"
                 require(each.op in EXACT, "TFLite's arithmetic of", found, ", ".join(EXACT))
             return None
-        known = ", ".join((*TFLITE_FUNCTIONS, "leaky_relu", "softmax, hard-swish"))
+        known = ", ".join((*TFLITE_FUNCTIONS, "leaky_relu", "softmax, hard-swish, L2 norm"))
         require(to is DType.INT8, "dtype of the result", to, "int8")
         dequantized = _dequantize_below(functions)
         data = dequantized["data"]
@@ -170,6 +171,8 @@ class TfliteArithmetic(Arithmetic):
             allowed = 1 / 256, -128
             require(quantization == allowed, "quantization of a softmax", quantization, allowed)
             return add_tflite_softmax(last, lowering, data, float(source.scale))
+        if last.op == "rms_norm":
+            return add_tflite_l2_norm(last, lowering, source, target)
         function: Step
         if last.op == "function":  # the front end's, which knows what the kernel tabulates
             function = given_function(last)
@@ -200,7 +203,7 @@ OF_VALUES = frozenset(
     {
         *FUNCTIONS,
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "round"),
-        *("relu", "leaky_relu", "prelu", "softmax", "log_softmax", "function"),
+        *("relu", "leaky_relu", "prelu", "softmax", "log_softmax", "rms_norm", "function"),
     }
 )
 # Functions of floats that all compute alike, and that are defined for all of them.

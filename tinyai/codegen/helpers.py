@@ -41,6 +41,7 @@ DEPTHWISE_ARGS = _helper("tinyai_depthwise_args")
 TILE_ARGS = _helper("tinyai_tile_args")
 COVER = _helper("tinyai_cover")
 SOFTMAX = _helper("tinyai_softmax")
+INVERSE_ROOT = _helper("tinyai_inverse_root", SOFTMAX)
 DOUBLE = _helper("tinyai_double", STRING_H)
 ROUND = {mode: _helper(f"tinyai_round_{mode}") for mode in ("away", "even", "floor", "cut")}
 REAL = {mode: _helper(f"tinyai_real_{mode}") for mode in ("floor", "cut", "away")}

@@ -25,7 +25,7 @@ from tinyai.ops.interleave import Interleave
 from tinyai.ops.interpolate import FloatInterpolate, Interpolate
 from tinyai.ops.layout import Concatenate, Pad, Reshape, Slice, Transpose
 from tinyai.ops.matmul import BatchMatmul
-from tinyai.ops.normalize import Normalize
+from tinyai.ops.normalize import IntegerL2Norm, Normalize
 from tinyai.ops.pool2d import AdaptivePool2d, AvgPool2d, FloatAvgPool2d, MaxPool2d
 from tinyai.ops.reduce import Sum
 from tinyai.ops.resize import Resize
@@ -46,6 +46,7 @@ __all__ = [
     "FloatAvgPool2d",
     "FloatInterpolate",
     "Gather",
+    "IntegerL2Norm",
     "IntegerSoftmax",
     "Interleave",
     "Interpolate",

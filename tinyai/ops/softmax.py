@@ -20,7 +20,7 @@ from tinyai.source import Call, Expr, require, sources
 from tinyai.traits import Dims
 
 
-class _AlongAxis(Op):
+class AlongAxisOp(Op):
     """An operator that works on each line of elements along ``axis``, from the first element to the
     last."""
 
@@ -36,7 +36,7 @@ class _AlongAxis(Op):
 
 
 @dataclass(frozen=True)
-class Softmax(_AlongAxis):
+class Softmax(AlongAxisOp):
     """exp(x - max) / sum of exp(x - max) along ``axis``, summed from the first element on; where
     ``log``, x - max - log(sum).
 
@@ -72,7 +72,7 @@ class Softmax(_AlongAxis):
 
 
 @dataclass(frozen=True)
-class IntegerSoftmax(_AlongAxis):
+class IntegerSoftmax(AlongAxisOp):
     """Softmax of int8 in fixed point, as TFLite's reference kernel computes it (the exponential and
     the reciprocal are gemmlowp's): scale 1/256, zero point -128.
 
@@ -97,11 +97,11 @@ class IntegerSoftmax(_AlongAxis):
     def reference(self, *inputs: Array) -> Array:
         x = np.moveaxis(inputs[0], self.axis, -1).astype(np.int64)
         powers = np.array(self.powers, np.int64)[255 + x - x.max(axis=-1, keepdims=True)]
-        total = _shift_rounded(powers, 12).sum(axis=-1, keepdims=True)
+        total = shift_rounded(powers, 12).sum(axis=-1, keepdims=True)
         zeros = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
         inverse = _reciprocal((total << zeros) - 2**31)
         places = 12 - zeros + 31 - 8
-        result = _shift_rounded(_high_product(inverse, powers), places) - 128
+        result = shift_rounded(high_product(inverse, powers), places) - 128
         return np.moveaxis(np.clip(result, -128, 127).astype(np.int8), -1, self.axis)
 
     @staticmethod
@@ -116,7 +116,7 @@ class IntegerSoftmax(_AlongAxis):
 
 
 @dataclass(frozen=True)
-class TableSoftmax(_AlongAxis):
+class TableSoftmax(AlongAxisOp):
     """Softmax of 8 bits in float32, times ``factor``, as ONNX Runtime's QLinearSoftmax computes it:
     ``powers[255 + x - max] * factor / total``, summed from the first element on.
 
@@ -159,12 +159,12 @@ class TableSoftmax(_AlongAxis):
 MOST_POWERS = 2**12
 
 
-def _high_product(a: Array | int, b: Array | int) -> Array:
+def high_product(a: Array | int, b: Array | int) -> Array:
     """a * b / 2**31, rounded half up (for numbers of 32 bits that are not both the lowest)."""
     return np.asarray((np.asarray(a, np.int64) * np.asarray(b, np.int64) + (1 << 30)) >> 31)
 
 
-def _shift_rounded(x: Array, places: Array | int) -> Array:
+def shift_rounded(x: Array, places: Array | int) -> Array:
     """x / 2**places, halves away from zero."""
     places = np.asarray(places, np.int64)
     mask = np.left_shift(np.int64(1), places) - 1
@@ -175,9 +175,9 @@ def _reciprocal(a: Array) -> Array:
     """1 / (1 + a), both in Q0.31: three steps of Newton's method from 48/17 - 32/17 d, with
     d = (1 + a) / 2, in Q2.29."""
     half = (a + 2**31) >> 1
-    x = 1515870810 + _high_product(half, -1010580540)
+    x = 1515870810 + high_product(half, -1010580540)
     for _ in range(3):
-        x = x + (_high_product(x, 2**29 - _high_product(half, x)) << 2)
+        x = x + (high_product(x, 2**29 - high_product(half, x)) << 2)
     return np.asarray(np.minimum(x << 1, 2**31 - 1))
 
 
@@ -190,13 +190,13 @@ def _exponential(a: Array) -> Array:
     each binary digit above."""
     rest = (a & (2**24 - 1)) - 2**24
     x = (rest << 5) + 2**28
-    square = _high_product(x, x)
-    cube, fourth = _high_product(square, x), _high_product(square, square)
-    tail = _high_product(_shift_rounded(fourth, 2) + cube, 715827883) + square
-    result = 1895147668 + _high_product(1895147668, x + _shift_rounded(tail, 1))
+    square = high_product(x, x)
+    cube, fourth = high_product(square, x), high_product(square, square)
+    tail = high_product(shift_rounded(fourth, 2) + cube, 715827883) + square
+    result = 1895147668 + high_product(1895147668, x + shift_rounded(tail, 1))
     for digit, factor in enumerate(_POWERS_OF_E):
         has = ((rest - a) >> (24 + digit)) & 1
-        result = np.where(has == 1, _high_product(result, factor), result)
+        result = np.where(has == 1, high_product(result, factor), result)
     return np.where(a == 0, 2**31 - 1, result)
 
 

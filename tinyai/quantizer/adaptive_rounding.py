@@ -33,7 +33,9 @@ def rounded(weights: Array, scales: Array, products: Array, damping: float = DAM
     sorted_ = np.take_along_axis(products, order[:, :, None], axis=1)
     sorted_ = np.take_along_axis(sorted_, order[:, None, :], axis=2)
     np.einsum("gii->gi", sorted_)[:] += damping * mean
-    upper = _upper_inverse(_upper_factor(sorted_))
+    # Upper R with R R' the matrix; the inverse of R is the factor of the matrix's inverse.
+    factor = np.linalg.cholesky(sorted_[:, ::-1, ::-1])[:, ::-1, ::-1]
+    upper = _upper_inverse(np.ascontiguousarray(factor))
     left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
     steps = np.zeros(weights.shape, np.int8)
     for start in range(0, terms, BLOCK):
@@ -48,13 +50,6 @@ def rounded(weights: Array, scales: Array, products: Array, damping: float = DAM
         left[:, :, end:] -= errors @ upper[:, start:end, end:]
     back = np.argsort(order, axis=1)
     return np.take_along_axis(steps, back[:, None, :], axis=2)
-
-
-def _upper_factor(matrices: Array) -> Array:
-    """Upper ``R`` with ``R @ R.T`` the matrix. Its inverse is ``U``, for ``U.T @ U`` is the
-    matrix's."""
-    turned = np.linalg.cholesky(matrices[:, ::-1, ::-1])
-    return np.ascontiguousarray(turned[:, ::-1, ::-1])
 
 
 def _upper_inverse(upper: Array) -> Array:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +19,12 @@ from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import Changes, scales_of
 from tinyai.source import Expr
 
+try:
+    from threadpoolctl import ThreadpoolController
+except ModuleNotFoundError:  # of the extra "check"
+    _BLAS = None
+else:
+    _BLAS = ThreadpoolController()
 # Samples that are looked at.
 SAMPLES = 32
 # Of more terms a layer's matrices are worth threads. Those of smaller ones wait for each other
@@ -97,17 +101,8 @@ def _moments(
     return found
 
 
-@functools.cache
-def _blas() -> Any:
-    """What numpy's library for matrices is told its threads by; None without the package."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ModuleNotFoundError:
-        return None
-    return ThreadpoolController()
-
-
 def _threads_for(terms: int) -> AbstractContextManager[object]:
     """In this, matrices of so many terms have the threads that they are worth."""
-    limited = terms <= _THREADED and _blas()
-    return limited.limit(limits=1, user_api="blas") if limited else nullcontext()
+    if _BLAS is None or terms > _THREADED:
+        return nullcontext()
+    return _BLAS.limit(limits=1, user_api="blas")  # type: ignore[no-any-return]

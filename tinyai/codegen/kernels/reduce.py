@@ -8,14 +8,14 @@ import numpy as np
 
 from tinyai.codegen.c import C_TYPES, less, literal
 from tinyai.codegen.ctree import Assign, Code, Comment, Declare, For, While, let, nest
-from tinyai.codegen.helpers import MATH, SOFTMAX
+from tinyai.codegen.helpers import INVERSE_ROOT, MATH, SOFTMAX
 from tinyai.codegen.index import Axis
 from tinyai.codegen.isa.vectors import Vectors, no_vector
 from tinyai.codegen.kernels.work_stealing import own_scratch, share
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared, aligned, at_strides, written
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
-from tinyai.ops import IntegerSoftmax, Normalize, Softmax, Sum, TableSoftmax
+from tinyai.ops import IntegerL2Norm, IntegerSoftmax, Normalize, Softmax, Sum, TableSoftmax
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ def _sum_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     )
 
 
+_ALONG_AXIS = Softmax | IntegerSoftmax | TableSoftmax | Normalize | IntegerL2Norm
+
+
 @dataclass(frozen=True)
 class AlongAxis:
     """Three loops, before, along and after the axis of an operator that works on rows."""
@@ -77,7 +80,7 @@ class AlongAxis:
 
     @classmethod
     def of(cls, graph: Lowered, node: Node) -> AlongAxis:
-        assert isinstance(node.op, Softmax | IntegerSoftmax | TableSoftmax | Normalize)
+        assert isinstance(node.op, _ALONG_AXIS)
         (data,), axis = graph.types(node.inputs), node.op.axis
         outer, inner = Axis("o", data.shape[:axis]), Axis("n", data.shape[axis + 1 :])
         return cls(data.dtype, outer, Axis("i", (data.shape[axis],)), inner)
@@ -311,6 +314,32 @@ def _integer_softmax_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Cod
     )
 
 
+def _integer_l2_norm_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
+    op = node.op
+    assert isinstance(op, IntegerL2Norm)
+    rows = AlongAxis.of(graph, node)
+    epilogue.need(INVERSE_ROOT)
+    value = Declare("const int32_t", "value", f"(int32_t){rows.at()}{less(op.zero_point)}")
+    product = "tinyai_high_product((int64_t)value * (1 << left), root)"
+    return rows.nest(
+        epilogue,
+        Declare("int32_t", "squares", 0),
+        rows.each(value, Assign("squares", "value * value", "+=")),
+        Declare("int", "places", 0),
+        Declare("const int64_t", "root", "tinyai_inverse_root(squares, &places)"),
+        Comment("The result has seven binary digits."),
+        Declare("const int", "left", "places < 7 ? 7 - places : 0"),
+        Declare("const int", "right", "places > 7 ? places - 7 : 0"),
+        rows.each(
+            value,
+            Declare("const int64_t", "share", f"tinyai_shift_rounded({product}, right)"),
+            Declare("const int64_t", "low", "share < -128 ? -128 : share"),
+            Declare("const int8_t", "acc", "(int8_t)(low > 127 ? 127 : low)"),
+            rows.write(epilogue, DType.INT8),
+        ),
+    )
+
+
 def normalize_code(
     graph: Lowered, node: Node, epilogue: Epilogue, vectors: Vectors | None = None
 ) -> Code:
@@ -368,6 +397,12 @@ KERNELS = (
         name="integer_softmax_scalar",
         op=IntegerSoftmax,
         prepare=written(_integer_softmax_code),
+        split=True,
+    ),
+    Kernel(
+        name="integer_l2_norm_scalar",
+        op=IntegerL2Norm,
+        prepare=written(_integer_l2_norm_code),
         split=True,
     ),
     Kernel(name="table_softmax_scalar", op=TableSoftmax, prepare=PowersSoftmax.of, split=True),

@@ -16,10 +16,10 @@ def lookups(isa: str) -> Lookups:
     def write(epilogue: Epilogue) -> str:
         return epilogue.need(Definition(name_of("lookup", isa), "lookup_avx2.c.j2", (STRING_H,)))
 
-    return Lookups(write, _differences)
+    return Lookups(write, differences)
 
 
-def _differences(table: Array) -> Array:
+def differences(table: Array) -> Array:
     """The table's rows of 16, each one's bits beside those of the row in front, in both halves.
 
     The bits of rows 0 to i, added without carry, are then those of the table's row i.

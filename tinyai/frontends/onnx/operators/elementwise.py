@@ -13,6 +13,7 @@ from tinyai.frontends.onnx.facts import dtype_of
 from tinyai.frontends.onnx.operators.rows import reads, reads_contrib
 from tinyai.frontends.onnx.reader import Site, Spelled, broadcast, evaluated, fixed_sizes
 from tinyai.ir import Array
+from tinyai.ops.normalize import l2_factor
 from tinyai.source import Expr, SourceType, require
 from tinyai.vocabulary import constant
 
@@ -243,7 +244,7 @@ def _lp_norm(site: Site) -> Expr:
     require(power == 2, "p", power, 2)
     sizes = fixed_sizes(value)
     axis = _axis(site, len(sizes))
-    numbers = constant(1 / np.sqrt(sizes[axis]), "float32"), constant(0, "float32")
+    numbers = constant(l2_factor(sizes[axis])), constant(0, "float32")
     return site.call("rms_norm", value, *numbers, of=value.type, axis=axis, epsilon=0.0)
 
 

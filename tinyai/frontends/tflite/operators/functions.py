@@ -8,6 +8,7 @@ import numpy as np
 
 from tinyai.frontends.tflite.operators.rows import reads
 from tinyai.frontends.tflite.operators.scaled import (
+    NONE,
     by_element,
     float_type,
     of_floats,
@@ -16,6 +17,7 @@ from tinyai.frontends.tflite.operators.scaled import (
 from tinyai.frontends.tflite.reader import Site
 from tinyai.ir import Array
 from tinyai.ops.functions import FRAMEWORK_FUNCTIONS, FUNCTIONS
+from tinyai.ops.normalize import LEAST_SQUARES, l2_factor
 from tinyai.ops.scales import fixed_point
 from tinyai.ops.steps import FixedPointMultiply
 from tinyai.source import Expr, require
@@ -66,6 +68,21 @@ def _softmax(site: Site) -> Expr:
 def _log_softmax(site: Site) -> Expr:
     axis = len(site.shape) - 1
     return of_floats(site, lambda x: site.call("log_softmax", x, of=float_type(site), axis=axis))
+
+
+@reads("L2_NORMALIZATION", options="L2NormOptions")
+@by_element
+def _l2_norm(site: Site) -> Expr:
+    """Along the last dimension. With an epsilon zeros stay zeros."""
+    activation, axis = site.options("FusedActivationFunction"), len(site.shape) - 1
+    require(activation == NONE, "fused activation", activation, "none, as TFLite's kernel")
+    count = site.shape[axis]
+    numbers, epsilon = (constant(l2_factor(count)), constant(0, "float32")), LEAST_SQUARES / count
+
+    def function(x: Expr) -> Expr:
+        return site.call("rms_norm", x, *numbers, of=float_type(site), axis=axis, epsilon=epsilon)
+
+    return of_floats(site, function)
 
 
 @reads("HARD_SWISH", options="HardSwishOptions")

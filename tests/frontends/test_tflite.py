@@ -363,11 +363,19 @@ def test_l2_norms_of_few_and_many_values_are_litert_s(
         np.testing.assert_array_equal(found[0], expected)
 
 
-def test_an_l2_norm_of_another_scale_is_refused(tmp_path: Path) -> None:
-    shape = Tensor((4, 3), 0.5, 3)
-    content = one_operator(
-        "L2_NORMALIZATION", [shape], Tensor((4, 3), 0.5), schema.L2NormOptionsT()
-    )
+@pytest.mark.parametrize(
+    ("shape", "scale", "words", "upward"),
+    [
+        ((4, 3), 0.5, "quantization of a norm: (0.5, 0)", True),
+        ((1, 33026), 1 / 128, "length of a norm: 33026", True),
+        ((), 1 / 128, "dimensions: 0", False),
+    ],
+)
+def test_another_l2_norm_is_refused(
+    shape: tuple[int, ...], scale: float, words: str, upward: bool, tmp_path: Path
+) -> None:
+    of, to = Tensor(shape, 0.5, 3), Tensor(shape, scale)
+    content = one_operator("L2_NORMALIZATION", [of], to, schema.L2NormOptionsT())
     error = refused(written(tmp_path, content))
-    assert "quantization of a norm: (0.5, 0)" in str(error)
-    assert error.hint.startswith("--rounding upward")
+    assert words in str(error)
+    assert error.hint.startswith("--rounding upward") == upward

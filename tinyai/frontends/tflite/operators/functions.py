@@ -76,6 +76,7 @@ def _l2_norm(site: Site) -> Expr:
     """Along the last dimension. With an epsilon zeros stay zeros."""
     activation, axis = site.options("FusedActivationFunction"), len(site.shape) - 1
     require(activation == NONE, "fused activation", activation, "none, as TFLite's kernel")
+    require(len(site.shape) > 0, "dimensions", len(site.shape), "one or more")
     count = site.shape[axis]
     numbers, epsilon = (constant(l2_factor(count)), constant(0, "float32")), LEAST_SQUARES / count
 

@@ -37,8 +37,8 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 
 
 def random_floats(seed: int) -> Writer:
-    """Norms by the root of a sum of squares are left out: of what is nothing but for rounding
-    LiteRT divides by 1e-6, and we by nearly as little."""
+    """L2 norms are left out: LiteRT divides by no less than 1e-6, and we by a little more, which
+    shows in a row that is zero but for rounding."""
     return of_floats(random_file(seed, most=MOST, without=(*LEFT_OUT, "l2_norm")))
 
 

@@ -9,19 +9,18 @@ both sides of the fraction, so the integers are normalized, with epsilon in step
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tinyai.builders import Lowering, OperatorRow, Scale, Steps
-from tinyai.ir import Array, DType, Example, Op, Type
+from tinyai.ir import Array, DType, Example, Type
 from tinyai.ops import steps
 from tinyai.ops.scales import dequantize_below, number, require_compared
 from tinyai.ops.softmax import AlongAxisOp, high_product, shift_rounded
 from tinyai.source import IN_FLOATS, Call, Constant, constant_of, require, sources
-from tinyai.traits import Dims
 
 # Operators of the vocabulary: around the mean, and around 0.
 NORMS = ("layer_norm", "rms_norm")
@@ -37,7 +36,7 @@ MOST_SQUARES = (2**31 - 1) // 255**2
 
 
 @dataclass(frozen=True)
-class Normalize(Op):
+class Normalize(AlongAxisOp):
     """(x - mean) / sqrt(variance + ``epsilon``) of the n values along ``axis``, where the variance
     is the mean of (x - mean)**2. With a ``zero_point`` that is in place of the mean.
 
@@ -49,8 +48,6 @@ class Normalize(Op):
     """
 
     name: ClassVar[str] = "normalize"
-    takes_epilogue: ClassVar[bool] = True
-    dims: ClassVar[Dims] = Dims.ALIGNED
     axis: int
     epsilon: float
     zero_point: int | None = None
@@ -82,12 +79,6 @@ class Normalize(Op):
         spread = (count * squares - total * total).astype(np.float64) + self.added(count)
         inverse = (1 / np.sqrt(spread)).astype(np.float32)
         return np.asarray((count * x - total).astype(np.float32) * inverse)
-
-    def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
-        return replace(self, axis=dims.index(self.axis))
-
-    def bound_dims(self) -> tuple[int, ...]:
-        return (self.axis,)
 
     @staticmethod
     def examples() -> Iterator[Example]:

@@ -105,4 +105,5 @@ def _threads_for(terms: int) -> AbstractContextManager[object]:
     """In this, matrices of so many terms have the threads that they are worth."""
     if _BLAS is None or terms > _THREADED:
         return nullcontext()
-    return _BLAS.limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+    one: AbstractContextManager[object] = _BLAS.limit(limits=1, user_api="blas")
+    return one

@@ -16,6 +16,7 @@ from tinyai.codegen.lowered import Kernel, Lowered, Prepared, aligned, at_stride
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node
 from tinyai.ops import IntegerL2Norm, IntegerSoftmax, Normalize, Softmax, Sum, TableSoftmax
+from tinyai.ops.softmax import AlongAxisOp
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,6 @@ def _sum_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     )
 
 
-_ALONG_AXIS = Softmax | IntegerSoftmax | TableSoftmax | Normalize | IntegerL2Norm
-
-
 @dataclass(frozen=True)
 class AlongAxis:
     """Three loops, before, along and after the axis of an operator that works on rows."""
@@ -80,7 +78,7 @@ class AlongAxis:
 
     @classmethod
     def of(cls, graph: Lowered, node: Node) -> AlongAxis:
-        assert isinstance(node.op, _ALONG_AXIS)
+        assert isinstance(node.op, AlongAxisOp)
         (data,), axis = graph.types(node.inputs), node.op.axis
         outer, inner = Axis("o", data.shape[:axis]), Axis("n", data.shape[axis + 1 :])
         return cls(data.dtype, outer, Axis("i", (data.shape[axis],)), inner)

@@ -20,10 +20,8 @@ def lookups(isa: str) -> Lookups:
 
 
 def differences(table: Array) -> Array:
-    """The table's rows of 16, each one's bits beside those of the row in front, in both halves.
-
-    The bits of rows 0 to i, added without carry, are then those of the table's row i.
-    """
+    """The table's rows of 16 bytes as differences (exclusive or) to the row before, in each half:
+    those of rows 0 to i together are row i."""
     rows = table.reshape(2, 8, 16).copy()
     rows[:, 1:] ^= rows[:, :-1].copy()
     return rows.reshape(256)

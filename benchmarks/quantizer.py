@@ -43,6 +43,7 @@ from benchmarks.float_networks import CALIBRATED, NETWORKS, Array, FloatNetwork,
 from benchmarks.kind_networks import KINDS
 from benchmarks.onnx_networks import INPUT
 from tinyai import Mixed, QuantConfig
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.frontends.onnx.float_model import FileModel
 
 # The outputs of each sample.
@@ -117,9 +118,7 @@ def by_file(network: FloatNetwork, config: QuantConfig, mixed: Mixed | None) -> 
 
 def by_kernels(model: onnx.ModelProto, network: FloatNetwork) -> Results:
     """ONNX Runtime's results, with int8 activations as they are."""
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    session = exact_session(model.SerializeToString())
     return [session.run(None, each) for each in network.unseen]
 
 

@@ -19,13 +19,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file
 
 import numpy as np
-import onnxruntime
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 from benchmarks import onnx_networks
 from tinyai import relax as tinyai
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.runtime.timing import in_turn, loop
 
 NETWORKS: dict[str, Callable[[], Any]] = {
@@ -65,7 +65,7 @@ def main() -> None:
     )
     theirs = step("built without", lambda: tvm.compile(mod, "llvm"))
 
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = exact_session(model.SerializeToString(), keeps_int8=False)
     shape = [int(dim) for dim in mod["main"].params[0].ty.shape.values]
     drawn = np.random.default_rng(0)
     images = [drawn.standard_normal(shape).astype(np.float32) for _ in range(SAMPLES)]

@@ -8,13 +8,13 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 import pytest
 import tvm
 from tvm import relay
 
 from benchmarks import onnx_networks
 from benchmarks.onnx_networks import FORMS, INPUT, NETWORKS, Cost, Network
+from tinyai.checking.onnxruntime import exact_session
 
 # TVM's importer reads onnx.mapping, which onnx deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -73,7 +73,7 @@ def quantized(network: Network, form: Any) -> onnx.ModelProto:
 
 def run(model: onnx.ModelProto, seed: int) -> list[npt.NDArray[np.float32]]:
     """All outputs, each as one row of numbers."""
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = exact_session(model.SerializeToString(), keeps_int8=False)
     (image,) = onnx_networks.images(onnx_networks.image_size(model), 1, seed=seed)
     return [y.reshape(-1) for y in session.run(None, {INPUT: image})]
 

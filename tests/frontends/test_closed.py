@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
 from tests.support.oracle import Array
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.cli import main
 from tinyai.errors import OptionError, UnsupportedError
 from tinyai.target import Target
@@ -90,7 +90,7 @@ def calls() -> list[Array]:
 
 
 def by_onnx_runtime(file: Path, calls: list[Array]) -> list[Array]:
-    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+    session = exact_session(file, keeps_int8=False)
     h, last, found = np.zeros((1, 8), np.float32), np.full((1, 8), ZERO), []
     for x in calls:
         h, y, last = session.run(["h_out", "y", "delayed"], {"h": h, "x": x, "last": last})

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import tinyai
@@ -23,6 +22,7 @@ from tests.support.onnx_backend_tests import (
     cases,
     paired,
 )
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.errors import BoundaryError, OptionError, TinyAIError
 from tinyai.frontends.files import network_of_file, read_file
 from tinyai.ir import Array
@@ -97,9 +97,7 @@ def integers_of(case: Case, folder: Path, dtype: str) -> Counter[str]:
 
 
 def by_onnx_runtime(made: Paired) -> list[Array]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(made.model.SerializeToString(), options)
+    session = exact_session(made.model.SerializeToString(), keeps_int8=False)
     return [np.asarray(each) for each in session.run(None, dict(made.inputs))]
 
 
@@ -160,10 +158,8 @@ def noise_of(case: Case, folder: Path) -> str:
 
 
 def results_of(file: Path, inputs: Mapping[str, Array]) -> list[Array]:
-    """As users run it, with ONNX Runtime's own settings."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(file, options)
+    """As users run it, with ONNX Runtime's own settings but for exact sums."""
+    session = exact_session(file, keeps_int8=False)
     return [np.asarray(each) for each in session.run(None, dict(inputs))]
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.version_converter
-import onnxruntime
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import tinyai
 from tests.support.random_onnx import run
-from tinyai.checking.onnxruntime import OnnxRuntimeOracle
+from tinyai.checking.onnxruntime import OnnxRuntimeOracle, exact_session
 from tinyai.errors import BoundaryError, ModelError
 from tinyai.frontends.onnx.unread import in_opset, names_around, names_read, renamed
 from tinyai.ir import Array
@@ -112,7 +111,8 @@ CASES = {"powers": powers, "recurrent": recurrent, "norms": norms, "branches": b
 
 
 def results(file: Path, inputs: Mapping[str, Array]) -> list[Array]:
-    return [np.asarray(each) for each in onnxruntime.InferenceSession(file).run(None, dict(inputs))]
+    session = exact_session(file, keeps_int8=False)
+    return [np.asarray(each) for each in session.run(None, dict(inputs))]
 
 
 @pytest.mark.parametrize("name", CASES)

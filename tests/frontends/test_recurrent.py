@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
 from tinyai.checking.check import check
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.codegen import steps
 from tinyai.errors import BoundaryError, TinyAIError
 from tinyai.frontends.onnx import reader
@@ -93,9 +93,7 @@ def recurrent(
 
 
 def run(model: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return list(onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feed))
+    return list(exact_session(model.SerializeToString(), keeps_int8=False).run(None, feed))
 
 
 def random_case(seed: int) -> Case:

@@ -6,7 +6,6 @@ The graph runs by its numpy references here; that compiled C equals them is prov
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 import tvm
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -15,6 +14,7 @@ from tvm import relay
 import tinyai
 from tests.support.onnx_models import Array, quantized
 from tests.support.qdq_cases import BRANCHES, INTEGERS, TABLES
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.source import graph_from_region
 from tinyai.passes import optimize
@@ -32,12 +32,7 @@ NOT_ONE_REGION = {
 
 
 def onnx_runtime(proto, inputs: dict[str, Array]) -> list[Array]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return list(session.run(None, inputs))
+    return list(exact_session(proto.SerializeToString()).run(None, inputs))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", pytest.param("int8", marks=pytest.mark.slow)])

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 from benchmarks import onnx_networks
 from tests.support.structure import structure
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.frontends.files import network_of_file
 from tinyai.frontends.relax.built import flat
 from tinyai.frontends.relax.division import regions_of
@@ -82,7 +82,7 @@ def by_tvm(mod: tvm.IRModule, inputs: Sequence[Array]) -> list[Array]:
 
 def onnx_runtime(model: onnx.ModelProto | Path) -> Callable[[Sequence[Array]], list[Array]]:
     content = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    session = exact_session(content, keeps_int8=False)
     names = [each.name for each in session.get_inputs()]
     return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from tinyai.checking.onnxruntime import exact_session
 
 Array = npt.NDArray[Any]
 TYPES = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "float32": TensorProto.FLOAT}
@@ -153,10 +154,5 @@ def _info(name: str, dtype: str, shape: tuple[int, ...] | None) -> onnx.ValueInf
 
 def run_onnx(proto: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
     """Outputs of a model on ONNX Runtime's CPU."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = exact_session(proto.SerializeToString(), keeps_int8=False)
     return list(session.run(None, dict(inputs)))

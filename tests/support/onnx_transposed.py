@@ -18,19 +18,14 @@ import onnx
 import onnxruntime
 from onnx import NodeProto, helper, numpy_helper
 
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.ir import Array
 
 
 def session(model: onnx.ModelProto, optimized: Path | None = None) -> onnxruntime.InferenceSession:
     """ONNX Runtime on one thread; int8 activations stay int8 (by default it makes them uint8, and
     runs what it cannot in float). ``optimized``: where to write the graph that it runs."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    if optimized is not None:
-        options.optimized_model_filepath = str(optimized)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return exact_session(model.SerializeToString(), optimized=optimized)
 
 
 def executed(model: onnx.ModelProto, folder: Path) -> set[str]:

@@ -18,6 +18,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from tests.support.random_stretches import is_telling
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.ir import Array
 
 OPSETS = (10, 11, 12, 13, 14, 16, 17, 18, 19)
@@ -206,13 +207,14 @@ class Site:
 
 def run(proto: ModelProto, inputs: dict[str, Array], *, plain: bool = True) -> list[Array]:
     """ONNX Runtime's results, with or without its own changes to the graph."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_DISABLE_ALL if plain else level.ORT_ENABLE_ALL
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    content = proto.SerializeToString()
+    if plain:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    else:
+        session = exact_session(content, keeps_int8=False)
     return [np.asarray(each) for each in session.run(None, inputs)]
 
 

@@ -110,6 +110,8 @@ def check(
     opponent = _opponent(whose.name, model, network, params, options)
     comparing = _Comparing(EndsOfCode(network, code_network), code, opponent)
     comparing.run(first, samples)
+    if isinstance(opponent, OnnxRuntimeOracle):
+        comparing.notes += opponent.saturation()
     return Comparison(
         model=str(model) if file else network.name,
         checked=code.name,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.checking.opponents import Sample, need
+from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
@@ -22,7 +23,9 @@ _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Concat", "Squeeze", "Un
 
 class OnnxRuntimeOracle:
     """A file. int8 activations stay int8: by default ONNX Runtime makes them uint8, and computes in
-    float what it cannot compute so. ``names`` are those of its inputs; the last ones are
+    float what it cannot compute so. Sums of products are exact: on a CPU without VNNI ONNX Runtime
+    adds two products of uint8 by int8 in 16 bits, which saturate, unless it is told otherwise.
+    ``names`` are those of its inputs; the last ones are
     ``initial`` in a first call, then the outputs that ``state`` has by name. ``input_shapes`` are
     those of ``tinyai.compile``."""
 
@@ -42,7 +45,8 @@ class OnnxRuntimeOracle:
         set_shapes(self._model, shapes)
         set_values(self._model, values)
         self._names = list(names)
-        self._session = _session(self._model)
+        self._session = exact_session(self._model.SerializeToString())
+        self._usual = None if _has_vnni() else _Usual(self._model)
         self._shown = _quantized(self._model.graph)
         outputs = [each.name for each in self._model.graph.output if each.name not in state]
         self._outputs, self._initial = [*outputs, *state], list(initial)
@@ -50,7 +54,10 @@ class OnnxRuntimeOracle:
     def results(self, samples: Sequence[Sample]) -> list[list[Array]]:
         found, values = [], self._initial
         for sample in samples:
-            results = self._run(self._session, self._outputs, (*sample, *values))
+            given = (*sample, *values)
+            results = self._run(self._session, self._outputs, given)
+            if self._usual is not None:
+                self._usual.count(self._outputs, dict(zip(self._names, given, strict=True)))
             own = len(results) - len(values)
             found.append(results[:own])
             values = results[own:]
@@ -66,7 +73,8 @@ class OnnxRuntimeOracle:
         known = {each.name for each in shown.graph.output}
         more = [onnx.ValueInfoProto(name=name) for name in names if name not in known]
         shown.graph.output.extend(more)
-        return dict(zip(names, self._run(_session(shown), names, sample), strict=True))
+        session = exact_session(shown.SerializeToString())
+        return dict(zip(names, self._run(session, names, sample), strict=True))
 
     def tensor_of(self, source: str) -> str | None:
         return self._shown.get(source)
@@ -78,7 +86,7 @@ class OnnxRuntimeOracle:
 
         with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
             file = Path(folder) / "optimized.onnx"
-            _session(self._model, file)
+            exact_session(self._model.SerializeToString(), optimized=file)
             nodes = onnx.load(file, load_external_data=False).graph.node
         pairs = ("QuantizeLinear", "DequantizeLinear")
         makers = (pairs[1], "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
@@ -86,23 +94,76 @@ class OnnxRuntimeOracle:
         others = (node for node in nodes if node.op_type not in pairs)
         return [each.name or each.op_type for each in others if not floats.isdisjoint(each.input)]
 
+    def saturation(self) -> list[str]:
+        """What is to be said of ONNX Runtime as programs start it, which saturates on this CPU."""
+        return [] if self._usual is None else self._usual.told()
+
     def _run(self, session: Any, names: list[str] | None, sample: Sample) -> list[Array]:
         found = session.run(names, dict(zip(self._names, sample, strict=True)))
         return [np.asarray(value) for value in found]
 
 
-def _session(model: Any, optimized: Path | None = None) -> Any:
-    """``optimized`` is a file to write the graph to that is run."""
+class _Usual:
+    """A model in ONNX Runtime as programs start it, on a CPU without VNNI, beside the same with
+    exact sums: how many values of the results were others."""
+
+    def __init__(self, model: Any) -> None:
+        content = model.SerializeToString()
+        self._sessions = [_session(content, keeps_int8=False, exact=on) for on in (False, True)]
+        self._different = self._all = 0
+
+    def count(self, names: list[str], given: Mapping[str, Array]) -> None:
+        usual, exact = (session.run(names, dict(given)) for session in self._sessions)
+        for one, other in zip(usual, exact, strict=True):
+            self._different += int(np.count_nonzero(np.asarray(one) != np.asarray(other)))
+            self._all += np.size(one)
+
+    def told(self) -> list[str]:
+        if not self._different:
+            return []
+        return [
+            f"ONNX Runtime as programs start it gives {self._different:,} of {self._all:,} other "
+            "values on this CPU: without VNNI it adds two products in 16 bits, which saturate; "
+            f'exact with the session option "{_EXACT}" of 1, as here, or weights of 7 bits'
+        ]
+
+
+_EXACT = "session.x64quantprecision"
+
+
+def _has_vnni() -> bool:
+    return any(name.endswith("vnni") for name in instruction_sets(cpu_description()))
+
+
+def exact_session(
+    model: bytes | str | Path, *, keeps_int8: bool = True, optimized: Path | None = None
+) -> Any:
+    """A session on one thread of a model's bytes or file, with exact sums of products;
+    ``keeps_int8`` of activations, and ``optimized`` is a file to write the graph to that is run.
+
+    ONNX Runtime's option for exact sums makes uint8 of weights. For those it has no kernels beside
+    int8 activations, and needs none: its sums of int8 by int8 are exact.
+    """
+    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
+
+    try:
+        return _session(model, keeps_int8=keeps_int8, exact=True, optimized=optimized)
+    except NoKernel:
+        return _session(model, keeps_int8=keeps_int8, exact=False, optimized=optimized)
+
+
+def _session(
+    model: bytes | str | Path, *, keeps_int8: bool, exact: bool, optimized: Path | None = None
+) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    options.log_severity_level = 4  # what it fails at is in the error
+    options.add_session_config_entry("session.qdqisint8allowed", str(int(keeps_int8)))
+    options.add_session_config_entry(_EXACT, str(int(exact)))
     options.optimized_model_filepath = str(optimized or "")
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _quantized(graph: Any) -> dict[str, str]:

@@ -259,10 +259,11 @@ def _in_onnx_runtime(file: Path, quantized: QuantizedFile, samples: Sequence[Sam
     oracle = OnnxRuntimeOracle(file, names)
     found = oracle.results([tuple(sample[name] for name in names) for sample in samples])
     columns = zip(zip(*wanted, strict=True), zip(*found, strict=True), strict=True)
-    return "\n".join(
+    rows = [
         f"result {n} in ONNX Runtime: {output_row('', *both).of_samples(len(samples))}"
         for n, both in enumerate(columns)
-    )
+    ]
+    return "\n".join([*rows, *oracle.saturation()])
 
 
 _STAGE = "ranges, pairs and the report"

@@ -84,9 +84,10 @@ def quantize_file(
     The arguments are those of ``tinyai.quantize`` (``compared``, ``progress``, ``rank`` and
     ``mixed`` too), a calibration is that of ``tinyai.calibrate_file``; ``input_shapes`` and
     ``signature`` are those of ``tinyai.compile``; inputs of an .onnx file that are open have the
-    shapes of the samples. ONNX Runtime runs the floats, a sample at a time,
-    and the integers of the report are tinyai's own. With ``whole``, for a model to compile, an
-    operator that tinyai does not read is a ``BoundaryError`` before any sample runs.
+    shapes of the samples. For an .onnx file of opset 21 or later int8 activations become uint8,
+    with the same steps, as ``QuantizedFile.save`` writes them. ONNX Runtime runs the floats, a
+    sample at a time, and the integers of the report are tinyai's own. With ``whole``, for a model
+    to compile, an operator that tinyai does not read is a ``BoundaryError`` before any sample runs.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad argument, or a model with
     an operator that tinyai does not read; what the reader of the file raises; and
     ``EnvironmentProblem`` where a package is missing: onnx, onnxruntime, or the reader's.
@@ -95,7 +96,12 @@ def quantize_file(
     if whole:
         require_all_read(model.model)
     _require_static(model.model)
-    result = quantized(model, calibration, config or QuantConfig(), **asked)
+    config = config or QuantConfig()
+    if onnx_file is not None:
+        from tinyai.frontends.onnx.quantized import as_stored
+
+        config = as_stored(config, onnx_file)
+    result = quantized(model, calibration, config, **asked)
     return QuantizedFile(model.quantized(result.root), result.report, model, result, onnx_file)
 
 

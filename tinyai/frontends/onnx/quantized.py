@@ -8,6 +8,7 @@ its constants: the layer makes the value of the last node that was folded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -24,6 +25,7 @@ from tinyai.frontends.onnx.sums import LAYERS, Sums
 from tinyai.frontends.onnx.unread import names_around, names_made, names_read, renamed
 from tinyai.ir import Array
 from tinyai.qdq.operands import Grid, is_call, operator_name
+from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import output_channels
 from tinyai.quantizer.quantize import Result
 from tinyai.report import safe
@@ -36,6 +38,16 @@ OLDEST, WITH_16_BITS = 13, 21
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.
 _STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sum", "Sub", "HardSigmoid")
+
+
+def as_stored(config: QuantConfig, file: OnnxFile) -> QuantConfig:
+    """What is asked for, with the dtype that the pairs of ``file`` have: so halves are rounded in
+    memory as they are by the file."""
+    return replace(config, dtype=_stored_dtype(config.dtype, opset_of(file.proto)))
+
+
+def _stored_dtype(dtype: str, opset: int) -> str:
+    return "uint8" if dtype == "int8" and opset >= WITH_16_BITS else dtype
 
 
 def with_pairs(file: OnnxFile, result: Result) -> onnx.ModelProto:
@@ -172,9 +184,9 @@ class _Pairs:
         ]
 
     def _stored(self, at: Grid) -> Grid:
-        if self._opset < WITH_16_BITS or at.dtype != "int8":
-            return at
-        return Grid("uint8", at.scale, at.zero_point + 128)
+        """That of a value of the file, which may have int8 pairs of its own."""
+        dtype = _stored_dtype(at.dtype, self._opset)
+        return at if dtype == at.dtype else Grid(dtype, at.scale, at.zero_point + 128)
 
     def _names_of(self, expr: Expr) -> tuple[str, str, str]:
         """What a pair reads, hands on and makes; an output keeps its name."""
@@ -244,7 +256,7 @@ class _Pairs:
                 copied.input[place] = (
                     self._read(name, quantized=quantized)
                     if found is None
-                    else self._dequantized(name, found, beside=True)
+                    else self._dequantized(name, found)
                 )
         self._make_acceptable(copied, node)
         return copied
@@ -400,13 +412,9 @@ class _Pairs:
         *,
         turned: bool = False,
         shape: tuple[int, ...] | None = None,
-        beside: bool = False,
     ) -> str:
-        """The result of a DequantizeLinear of constants, which is put in front; ``beside`` values,
-        whose type they have."""
+        """The result of a DequantizeLinear of constants, which is put in front."""
         steps, scale, zero = (arg.value for arg in call.args if isinstance(arg, Constant))
-        if beside and self._opset >= WITH_16_BITS and steps.dtype == np.int8:
-            steps, zero = (steps.astype(np.int16) + 128).astype(np.uint8), zero + 128
         axis, values = int(call.attrs["axis"]), _turned(steps, turned)
         along = scale.size > 1
         if turned:

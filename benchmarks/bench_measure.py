@@ -17,6 +17,7 @@ from benchmarks import workloads
 from benchmarks.bench_networks import Array, Case, Network, Values, alive_part, load
 from benchmarks.peers import ReferenceKernels, TvmPeer
 from benchmarks.timing import c_calls
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, Peer, PeerTime, apart
 from tinyai.frontends.relay import partition_for_tinyai, regions
 from tinyai.frontends.relay.functions import region_target
@@ -374,7 +375,8 @@ def _oracle(network: Network, ours: Ours, peers: Sequence[Peer], settings: Setti
         reference = ReferenceKernels(network.content)
         return Oracle(reference.name, reference.results(network.inputs), 0.0)
     if rounding == "onnx" and network.case.kind == "onnx":
-        return of(peers[0], PEER_LIMIT if _has_float_layers(network) else 0.0)
+        limit = PEER_LIMIT if _has_float_layers(network) else 0.0
+        return Oracle(OnnxRuntime.name, _exact_results(network), limit)
     own = _integers(network)
     arguments: Mapping[str, str] = ORACLE_REQUANTIZE
     path = workloads.tvm_library_path(own, ORACLE_TARGET, settings.cache, **arguments)
@@ -383,6 +385,12 @@ def _oracle(network: Network, ours: Ours, peers: Sequence[Peer], settings: Setti
         library = workloads.tvm_library(own, ORACLE_TARGET, settings.cache, **arguments)
         return of(TvmPeer(library), 0.0)
     return of(peers[0], PEER_LIMIT)
+
+
+def _exact_results(network: Network) -> list[list[Array]]:
+    """ONNX Runtime's, by sums that do not saturate as those that are timed may."""
+    session = exact_session(network.content, keeps_int8=False)
+    return [session.run(None, dict(values)) for values in network.inputs]
 
 
 def _has_float_layers(network: Network) -> bool:

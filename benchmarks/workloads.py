@@ -37,6 +37,10 @@ SAMPLING_SECONDS = 0.02
 # The pass multiplies the scale that ends a region into the weights of a float layer after it, and
 # that rounds differently; without it TVM computes the floats as the module is written.
 DISABLED_PASSES = ("FoldScaleAxis",)
+# For AVX2 without VNNI this pass chooses products of bytes that are added in 16 bits, two at a
+# time, and saturate.
+AVX2 = "llvm -mcpu=haswell"
+SATURATING_PASS = "Legalize"
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,31 +211,43 @@ def integer_part(mod: tvm.IRModule) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(function))
 
 
-def build_with_tvm(mod: tvm.IRModule, target: str) -> Any:
-    """The factory of ``relay.build`` at opt_level 3 without ``DISABLED_PASSES``."""
-    with tvm.transform.PassContext(opt_level=3, disabled_pass=list(DISABLED_PASSES)):
+def disabled_passes(target: str, *, exact: bool) -> tuple[str, ...]:
+    """Those that change floats, and for ``exact`` sums of products that which saturates."""
+    saturates = exact and target == AVX2
+    return (*DISABLED_PASSES, SATURATING_PASS) if saturates else DISABLED_PASSES
+
+
+def build_with_tvm(mod: tvm.IRModule, target: str, *, exact: bool = False) -> Any:
+    """The factory of ``relay.build`` at opt_level 3 without ``disabled_passes``."""
+    disabled = list(disabled_passes(target, exact=exact))
+    with tvm.transform.PassContext(opt_level=3, disabled_pass=disabled):
         return relay.build(mod, target=target)
 
 
 def tvm_library(
-    mod: tvm.IRModule, target: str, cache: Path, **requantize: str
+    mod: tvm.IRModule, target: str, cache: Path, *, exact: bool = False, **requantize: str
 ) -> tvm.runtime.Module:
     """TVM's own library of ``mod``, loaded; kept in ``cache`` under the hash of what it is made of.
 
-    ``requantize`` goes to TVM's ``requantize_config``. LLVM needs two minutes to turn MobileNetV1
-    into machine code, whether it is run or exported.
+    ``exact`` sums of products need a pass less for AVX2. ``requantize`` goes to TVM's
+    ``requantize_config``. LLVM needs two minutes to turn MobileNetV1 into machine code, whether
+    it is run or exported.
     """
-    path = tvm_library_path(mod, target, cache, **requantize)
+    path = tvm_library_path(mod, target, cache, exact=exact, **requantize)
     if not path.exists():
         with relay.qnn.op.qnn.requantize_config(**requantize):
-            export_whole(build_with_tvm(mod, target), path)
+            export_whole(build_with_tvm(mod, target, exact=exact), path)
     return tvm.runtime.load_module(str(path))
 
 
-def tvm_library_path(mod: tvm.IRModule, target: str, cache: Path, **requantize: str) -> Path:
+def tvm_library_path(
+    mod: tvm.IRModule, target: str, cache: Path, *, exact: bool = False, **requantize: str
+) -> Path:
     """Where ``tvm_library`` keeps it."""
     options = sorted(requantize.items())
-    key = repr((tvm.__version__, target, DISABLED_PASSES, options)) + tvm.ir.save_json(mod)
+    key = repr(
+        (tvm.__version__, target, disabled_passes(target, exact=exact), options)
+    ) + tvm.ir.save_json(mod)
     return cache / f"tvm-{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
 
 
@@ -253,7 +269,7 @@ def host_target() -> str:
     for isa, cpu in (("avx512vnni", "cascadelake"), ("avx512", "skylake-avx512")):
         if isa in isas:
             return f"llvm -mcpu={cpu}"
-    return "llvm -mcpu=haswell" if "avx2" in isas else "llvm"
+    return AVX2 if "avx2" in isas else "llvm"
 
 
 def executor_of(factory: Any) -> graph_executor.GraphModule:

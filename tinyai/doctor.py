@@ -222,6 +222,13 @@ def instruction_sets(cpuinfo: str) -> tuple[str, ...]:
     return tuple(isa for isa, needed in ISA_FLAGS.items() if needed <= flags)
 
 
+def others_saturate() -> bool:
+    """Whether other programs add two products of bytes in 16 bits on this CPU, which saturate: on
+    x86 without VNNI."""
+    known = instruction_sets(cpu_description())
+    return platform.machine() == "x86_64" and not any(name.endswith("vnni") for name in known)
+
+
 def advise(findings: Findings) -> tuple[Advice, ...]:
     """What to do about the gaps in ``findings``: errors first, notes last."""
     advice = [*_tvm_advice(findings), *_compiler_advice(findings), *_package_advice(findings)]

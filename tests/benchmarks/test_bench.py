@@ -36,6 +36,7 @@ from tests.support.machines import require_isa
 from tinyai.backend import pipeline
 from tinyai.checking.beside import time_beside
 from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, apart
+from tinyai.doctor import others_saturate
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.frontends.files import network_of_file
 from tinyai.runtime import peak, timing
@@ -184,11 +185,12 @@ def small_onnx() -> tuple[bytes, np.ndarray]:
 def test_a_peer_says_by_which_kernels_it_computes() -> None:
     content, image = small_onnx()
     framework, openvino = OnnxRuntime(content, 1), OpenVino(content, 1, ".onnx")
-    assert re.fullmatch(r"QLinearConv \d+, QGemm 1", framework.runs)
+    saturating = "; sums that saturate" if others_saturate() else ""
+    assert re.fullmatch(rf"QLinearConv \d+, QGemm 1{saturating}", framework.runs)
     assert "_I8 " in openvino.runs
     inputs = {onnx_networks.INPUT: image}
     (expected,), (found,) = framework.outputs(inputs), openvino.outputs(inputs)
-    assert 0 <= apart([[found]], [[expected]]) < 0.1
+    assert 0 <= apart([[found]], [[expected]]) < (0.3 if saturating else 0.1)
     assert len(np.unique(found)) > 2
 
 
@@ -203,7 +205,8 @@ def test_openvino_is_held_to_an_instruction_set(tmp_path: Path) -> None:
     assert not isinstance(row, str)
     assert row.figures is not None, row.problem
     framework, openvino = row.figures.peers
-    assert (framework.name, framework.differs) == ("ONNX Runtime", 0)
+    assert framework.name == "ONNX Runtime"
+    assert (framework.differs == 0) is not others_saturate()
     assert "avx2" in openvino.runs
     assert "avx512" not in openvino.runs
     assert "ONEDNN_MAX_CPU_ISA" not in os.environ
@@ -227,7 +230,7 @@ def test_the_command_times_a_file_beside_the_programs_that_are_there(
     network = network_of_file(str(file), target)
     found = time_beside(network, file, target, seconds=SECONDS)
     assert [each.name for each in found.peers] == ["ONNX Runtime", "OpenVINO"]
-    assert found.peers[0].differs == 0
+    assert (found.peers[0].differs == 0) is not others_saturate()
     assert all(each.ratio == pytest.approx(each.ms / found.ms) for each in found.peers)
     monkeypatch.setattr(OpenVino, "outputs", lambda *_: [][0])
     found = time_beside(network, file, target, seconds=SECONDS)
@@ -468,11 +471,24 @@ def test_the_geometric_mean_of_a_ratio_and_its_inverse_is_one() -> None:
     assert timing.geometric_mean([]) is None
 
 
-def test_without_vnni_the_peak_is_not_known_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peak, "instruction_sets", lambda _: ("scalar", "avx2"))
+def test_without_avx2_the_peak_is_not_known_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "instruction_sets", lambda _: ("scalar",))
     peak.product_peak.cache_clear()
-    assert peak.product_peak(1) == (None, "this CPU has no AMX or AVX512-VNNI")
-    assert peak.product_peak(1, "avx512vnni") == (None, "this CPU has no AVX512-VNNI")
+    none = "this CPU has no AMX or AVX512-VNNI or AVX-VNNI or AVX2"
+    assert peak.product_peak(1) == (None, none)
+    assert peak.product_peak(1, "avx2") == (None, "this CPU has no AVX2")
+    peak.product_peak.cache_clear()
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avxvnni", "avx512vnni", "amx"])
+def test_each_set_has_a_peak_of_its_own(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_isa(isa)
+    monkeypatch.setattr(peak, "SECONDS", 0.001)
+    monkeypatch.setattr(peak, "instruction_sets", lambda _: (isa,))
+    peak.product_peak.cache_clear()
+    found, _ = peak.product_peak(1)
+    assert found
+    assert 1 < found < 10_000
     peak.product_peak.cache_clear()
 
 

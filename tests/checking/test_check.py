@@ -30,6 +30,7 @@ from tinyai.checking.check import ROUNDINGS, first_other_layer
 from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.checking.result import ArithmeticLine, Comparison, FirstDifference
 from tinyai.cli import main
+from tinyai.doctor import others_saturate
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError
 from tinyai.frontends.relay.whole import network_of
 from tinyai.ir import Array, Builder, DType, Graph, Type
@@ -153,6 +154,17 @@ def test_what_onnx_runtime_computes_in_floats_is_told_where_values_differ(
     found = tinyai.check(file, samples=1)
     assert not found.equal
     assert any(note.endswith("computes in floats: mean") for note in found.notes)
+
+
+def test_products_that_onnx_runtime_saturates_on_this_cpu_are_told(tmp_path: Path) -> None:
+    """Weights of 127 beside inputs of up to 255."""
+    product = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
+    model = Model((product,), {"x": (4, 64)}, weights={"w": (np.ones((64, 8), np.float32), None)})
+    onnx.save(quantized(model, "uint8")[0], tmp_path / "product.onnx")
+    found = tinyai.check(tmp_path / "product.onnx", samples=4)
+    assert found.equal
+    told = [note for note in found.notes if "ONNX Runtime as programs start it gives" in note]
+    assert bool(told) is others_saturate()
 
 
 @pytest.mark.parametrize(("isa", "ports_in_arena"), [("scalar", True), ("native", False)])

@@ -31,6 +31,7 @@ from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx import float_model
 from tinyai.frontends.onnx.float_model import FileModel
 from tinyai.frontends.quantize import QuantizedFile
+from tinyai.frontends.whole import network_of
 from tinyai.quantizer.calibrate import points_of
 
 RESNET8 = MODELS / "pretrainedResnet"
@@ -155,7 +156,10 @@ def test_another_process_makes_the_same_runner(monkeypatch: pytest.MonkeyPatch) 
 
 
 def written(
-    folder: Path, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str] = ("y",)
+    folder: Path,
+    nodes: Sequence[onnx.NodeProto],
+    outputs: Sequence[str] = ("y",),
+    opset: int = 17,
 ) -> tuple[Path, onnx.ModelProto]:
     """A file of nodes that read the image "x" and the weights "w"."""
     weight = onnx.numpy_helper.from_array(RNG.normal(size=(4, 3, 3, 3)).astype("float32"), "w")
@@ -166,7 +170,7 @@ def written(
     graph = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info("x", *shape)], ends, [weight]
     )
-    opsets = [helper.make_opsetid("", 17)]
+    opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     onnx.save(model, folder / "model.onnx")
     return folder / "model.onnx", model
@@ -200,6 +204,25 @@ def test_a_model_has_several_results_and_one_that_is_its_input(tmp_path: Path) -
     assert [each.name for each in built.outputs] == ["y", "c", "x"]
     for made, wanted in zip(built(shown[0]), run(model, shown[0]), strict=True):
         np.testing.assert_allclose(made, wanted, atol=0.2)
+
+
+@pytest.mark.parametrize(("opset", "dtype"), [(20, "int8"), (21, "uint8")])
+def test_memory_has_the_dtype_of_the_file(opset: int, dtype: str, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("AveragePool", ["x"], ["a"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Add", ["a", "a"], ["s"]),
+        helper.make_node("Conv", ["s", "w"], ["y"]),
+    ]
+    file, _ = written(tmp_path, nodes, opset=opset)
+    quantized = tinyai.quantize_file(file, images())
+    quantized.save(tmp_path / "int8.onnx")
+    both = quantized.model, read_file(tmp_path / "int8.onnx")
+    in_memory, in_file = (network_of(each, "net", "onnx") for each in both)
+    made = {in_memory.graph.type(node.output).dtype.value for node in in_memory.graph.nodes[:-1]}
+    assert made & {"int8", "uint8"} == {dtype}
+    for image in images(20):
+        (ours,), (theirs,) = (each.run([(image["x"],)])[0] for each in (in_memory, in_file))
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_states_and_names_that_two_inputs_have_are_refused() -> None:

@@ -7,7 +7,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from onnx import NodeProto, numpy_helper
 
 from tests.support.random_onnx import OnnxModel, run
 from tests.support.stretches import FLOAT32, ONE, ROUNDINGS
-from tinyai.doctor import cpu_description, instruction_sets
+from tinyai.doctor import others_saturate
 from tinyai.ir import Array
 
 _VOCABULARY = {
@@ -127,17 +126,12 @@ def _is_of_a_scale(graph: onnx.GraphProto, source: NodeProto, quantize: NodeProt
     return one is not None and other is not None and np.array_equal(one, other)
 
 
-@cache
-def _has_vnni() -> bool:
-    return any(name.endswith("vnni") for name in instruction_sets(cpu_description()))
-
-
 def differences(model: OnnxModel, results: Sequence[Array]) -> tuple[list[str], Counter[str]]:
     """What is beyond ONNX Runtime's results with its changes to the graph, in words, and how many
     results were held to be equal or within bounds, up to the first that differs."""
     faults, held = [], Counter[str]()
     has_int8 = any(array.dtype == np.int8 for array in (*model.inputs.values(), *results))
-    for keeps_int8 in (True, False) if has_int8 and _has_vnni() else (False,):
+    for keeps_int8 in (True, False) if has_int8 and not others_saturate() else (False,):
         try:
             wanted = optimized(model, keeps_int8=keeps_int8)
         except Exception as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tinyai.checking.opponents import Sample, need
-from tinyai.doctor import cpu_description, instruction_sets
+from tinyai.doctor import others_saturate
 from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
@@ -46,7 +46,7 @@ class OnnxRuntimeOracle:
         set_values(self._model, values)
         self._names = list(names)
         self._session = exact_session(self._model.SerializeToString())
-        self._usual = None if _has_vnni() else _Usual(self._model)
+        self._usual = _Usual(self._model) if others_saturate() else None
         self._shown = _quantized(self._model.graph)
         outputs = [each.name for each in self._model.graph.output if each.name not in state]
         self._outputs, self._initial = [*outputs, *state], list(initial)
@@ -129,10 +129,6 @@ class _Usual:
 
 
 _EXACT = "session.x64quantprecision"
-
-
-def _has_vnni() -> bool:
-    return any(name.endswith("vnni") for name in instruction_sets(cpu_description()))
 
 
 def exact_session(

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinyai.checking.opponents import need
+from tinyai.doctor import others_saturate
 from tinyai.ir import Array
 from tinyai.runtime.timing import loop
 
@@ -101,6 +102,8 @@ class OnnxRuntime:
             optimized = onnx.load(options.optimized_model_filepath, load_external_data=False)
         kinds = (node.op_type for node in optimized.graph.node)
         self.runs = _counted(kind for kind in kinds if kind in _PRODUCTS)
+        if others_saturate():
+            self.runs += "; sums that saturate"
         self._binding = self._session.io_binding()
         self.run = functools.partial(self._session.run_with_iobinding, self._binding)
         self.seconds = loop(self.run)

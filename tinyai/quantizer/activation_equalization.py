@@ -19,7 +19,7 @@ import numpy as np
 
 from tinyai.quantizer.channels import Channels, along
 from tinyai.quantizer.folding import input_channels, is_depthwise, weight_channels
-from tinyai.quantizer.params import LARGEST_WEIGHT, Array
+from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Expr, children, rebuilt
@@ -129,13 +129,13 @@ def _limits(points: Points, ranges: Mapping[int, Ranges]) -> dict[int, tuple[flo
 @dataclass(frozen=True, eq=False)
 class _Reader:
     """A layer that reads a value whose channels have ``numbers``: of its weights the sum of squares
-    by each channel (``squares``), and the largest by output and channel (``largest``, [outputs,
+    by each channel (``squares``), and the scale by output and channel (``scales``, [outputs,
     channels]; None of a depthwise layer), ``taps`` by channel and output; the ``step`` of the
     value's grid, and the mean square of each channel (``power``)."""
 
     numbers: Array
     squares: Array
-    largest: Array | None
+    scales: Array | None
     taps: int
     step: float
     power: Array
@@ -143,8 +143,8 @@ class _Reader:
     def noise(self, factors: Array) -> float:
         """The noise of the results as a share of their power, with these factors."""
         rounding = (self.squares * (self.step * factors) ** 2).sum()
-        if self.largest is not None:
-            steps = (self.largest * factors).max(axis=1) / LARGEST_WEIGHT
+        if self.scales is not None:
+            steps = (self.scales * factors).max(axis=1)
             terms = self.taps * (self.power / factors**2).sum()
             rounding += (steps**2).sum() * terms
         signal = (self.squares * self.power).sum()
@@ -191,9 +191,9 @@ def _reader(points: Points, layer: Call, numbers: Array, step: float, seen: Rang
     if is_depthwise(layer):
         return _Reader(numbers, squares, None, 1, step, power)
     taps = tuple(d for d in range(weights.ndim) if d not in (inner, outer))
-    largest = np.abs(weights).max(axis=taps)
-    largest = largest if outer < inner else largest.T
-    return _Reader(numbers, squares, largest, weights.size // largest.size, step, power)
+    scales = np.abs(weights).max(axis=taps) / points.config.largest_weight
+    scales = scales if outer < inner else scales.T
+    return _Reader(numbers, squares, scales, weights.size // scales.size, step, power)
 
 
 def _rebuilt(points: Points, channels: Channels, factors: Array) -> dict[Expr, Expr]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinyai.quantizer.params import LARGEST_WEIGHT, Array
+from tinyai.quantizer.params import Array
 
 # Of the mean diagonal, added to it: what few samples show of rare terms is not believed wholly.
 DAMPING = 0.05
@@ -21,9 +21,16 @@ BLOCK = 128
 MOST_TERMS = 5000
 
 
-def rounded(weights: Array, scales: Array, products: Array, damping: float = DAMPING) -> Array:
-    """The steps, int8, of ``weights`` [groups, outputs, terms] that have ``scales`` [groups,
-    outputs], for terms with the mean ``products`` [groups, terms, terms]."""
+def rounded(
+    weights: Array,
+    scales: Array,
+    products: Array,
+    damping: float = DAMPING,
+    *,
+    largest: int = 127,
+) -> Array:
+    """The steps, int8 up to the ``largest``, of ``weights`` [groups, outputs, terms] that have
+    ``scales`` [groups, outputs], for terms with the mean ``products`` [groups, terms, terms]."""
     terms = weights.shape[2]
     diagonal = np.einsum("gii->gi", products)
     mean = diagonal.mean(axis=1, keepdims=True)
@@ -43,7 +50,7 @@ def rounded(weights: Array, scales: Array, products: Array, damping: float = DAM
         errors = np.zeros((*weights.shape[:2], end - start))
         for at in range(start, end):
             wanted = np.rint(left[:, :, at] / scales)
-            steps[:, :, at] = np.clip(wanted, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+            steps[:, :, at] = np.clip(wanted, -largest, largest)
             error = (left[:, :, at] - steps[:, :, at] * scales) / upper[:, at, at, None]
             left[:, :, at:end] -= error[:, :, None] * upper[:, None, at, at:end]
             errors[:, :, at - start] = error

@@ -27,7 +27,9 @@ class QuantConfig:
     ``percentile`` all but the ends (that share in per cent stays within),
     ``mse`` the range of the least squared error, of what a function makes of a value where it alone
     reads that (``value_functions.py``), ``entropy`` that of the least divergence.
-    Weights are symmetric int8: ``per_channel``, or with one scale a tensor. ``power_of_two`` rounds
+    Weights are symmetric int8: ``per_channel``, or with one scale a tensor; with ``reduce_range``
+    of 7 bits (-63 to 63), so that two products fit into 16 bits: programs that add them there, on
+    x86 CPUs without VNNI, then do not saturate. ``power_of_two`` rounds
     scales up to powers of two. ``residual`` gives the operands and the result of a sum scales of
     their own, or one in common; ``shared_averages`` gives an average the scale of its input.
     ``operators`` chooses rows, all if it is empty: others stay in float. So do ``float_operators``,
@@ -51,6 +53,7 @@ class QuantConfig:
     momentum: float = 0.9
     percentile: float = 99.99
     per_channel: bool = True
+    reduce_range: bool = False
     power_of_two: bool = False
     residual: str = "own"
     shared_averages: bool = False
@@ -85,6 +88,11 @@ class QuantConfig:
                 object.__setattr__(self, field.name, self._names(field.name, value))
         if self.dtype == "int16":
             object.__setattr__(self, "symmetric", True)
+
+    @property
+    def largest_weight(self) -> int:
+        """Steps of the largest weight: 255 * (63 + 63) < 2^15."""
+        return 63 if self.reduce_range else 127
 
     def of_dtype(self, dtype: str) -> QuantConfig:
         """The configuration with another ``dtype``."""

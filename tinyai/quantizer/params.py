@@ -13,7 +13,6 @@ from tinyai.quantizer.config import QuantConfig
 
 Array = npt.NDArray[Any]
 
-LARGEST_WEIGHT = 127
 # A bias in steps of the sums stays below this, so that sums have room beside it.
 LARGEST_BIAS = 2.0**30
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
@@ -54,18 +53,20 @@ def weight_scales(
     weights: Array,
     axis: int | None,
     *,
+    largest: int = 127,
     bias: Array | None = None,
     input_scale: float = 1.0,
     power_of_two: bool = False,
 ) -> Array:
-    """The scale of symmetric int8 weights, or one for each index along ``axis``, as float32.
+    """The scale of symmetric int8 weights, or one for each index along ``axis``, as float32; the
+    ``largest`` is so many steps.
 
     Where a ``bias`` (one number, or one a channel) would not fit into int32 at the sums' scale, the
     scale is larger. A channel without weights has the largest scale of the others.
     """
     along = tuple(d for d in range(weights.ndim) if d != axis)
-    largest = np.abs(weights.astype(np.float64)).max(axis=along, initial=0.0).reshape(-1)
-    scales = largest / LARGEST_WEIGHT
+    most = np.abs(weights.astype(np.float64)).max(axis=along, initial=0.0).reshape(-1)
+    scales = most / largest
     scales[scales == 0] = scales.max(initial=0.0) or 1.0
     if bias is not None:
         least = np.abs(bias.astype(np.float64)).reshape(-1) / (input_scale * LARGEST_BIAS)
@@ -74,12 +75,12 @@ def weight_scales(
     return np.array([_scale(each, power_of_two) for each in scales.tolist()], np.float32)
 
 
-def quantized_weights(weights: Array, scales: Array, axis: int | None) -> Array:
-    """Weights in steps of their scales, int8."""
+def quantized_weights(weights: Array, scales: Array, axis: int | None, largest: int = 127) -> Array:
+    """Weights in steps of their scales, int8, up to the ``largest``."""
     shape = [-1 if d == axis else 1 for d in range(weights.ndim)]
     along = scales.astype(np.float64).reshape(shape if axis is not None else ())
     steps = np.rint(weights.astype(np.float64) / along)
-    return np.asarray(np.clip(steps, -LARGEST_WEIGHT, LARGEST_WEIGHT), np.int8)
+    return np.asarray(np.clip(steps, -largest, largest), np.int8)
 
 
 def _scale(scale: float, power_of_two: bool) -> float:

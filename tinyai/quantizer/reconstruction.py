@@ -55,14 +55,15 @@ def reconstructed(
         if not layer.is_integer:
             axis = weight_channels(layer.product) if config.per_channel else None
             scales = scales_of(points, layer.product, grids)
-            near = quantized_weights(layer.weights, scales, axis)
+            near = quantized_weights(layer.weights, scales, axis, config.largest_weight)
             if seen.products is not None:
                 matrix = layer.matrix(layer.weights)
                 each = np.broadcast_to(scales.astype(np.float64), (layer.outputs,))
                 spread = seen.spread(centred=config.correct_bias)
+                scales_of_rows = each.reshape(matrix.shape[:2])
                 with _threads_for(layer.terms):
-                    near = layer.unmatrix(rounded(matrix, each.reshape(matrix.shape[:2]), spread))
-                steps[layer.product] = near
+                    made = rounded(matrix, scales_of_rows, spread, largest=config.largest_weight)
+                near = steps[layer.product] = layer.unmatrix(made)
             shape = [-1 if d == axis else 1 for d in range(near.ndim)]
             weights = near * scales.astype(np.float64).reshape(shape)
         if config.correct_bias:

@@ -122,7 +122,8 @@ class Written:
         axis = weight_channels(call) if points.config.per_channel else None
         scales = scales_of(points, call, self.grids)
         steps = self._changes.steps.get(call)
-        steps = quantized_weights(weights, scales, axis) if steps is None else steps
+        if steps is None:
+            steps = quantized_weights(weights, scales, axis, points.config.largest_weight)
         return made(
             "dequantize",
             call["weight"].type,
@@ -191,6 +192,7 @@ def scales_of(points: Points, product: Call, grids: Mapping[int, Grid]) -> Array
     return weight_scales(
         points.view.constant(product["weight"]),
         weight_channels(product) if config.per_channel else None,
+        largest=config.largest_weight,
         bias=_bias(points, product),
         input_scale=_input_scale(points, product["data"], grids),
         power_of_two=config.power_of_two,

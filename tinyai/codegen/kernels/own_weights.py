@@ -54,7 +54,10 @@ class OwnTiled(Tiled):
         widths = split(-(-self.g.group_out // lanes), widest)
         panels = tuple(Tile(1, lanes * blocks) for blocks in widths)
         wide = (replace(each, panels=panels, unrolled=False) for each in super().candidates(graph))
-        yield from dict.fromkeys(wide)
+        for schedule in dict.fromkeys(wide):
+            # Threads that share narrow panels may have too few of these.
+            if self.schedule_rejection(graph, schedule) is None:
+                yield schedule
 
     def weights(self, graph: Lowered) -> Array:
         """The panels of each group, each block in as many bytes as the longest takes."""

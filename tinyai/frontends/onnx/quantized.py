@@ -8,7 +8,6 @@ its constants: the layer makes the value of the last node that was folded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -43,7 +42,7 @@ _STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sum", "Sub", "HardSigmoid"
 def as_stored(config: QuantConfig, file: OnnxFile) -> QuantConfig:
     """What is asked for, with the dtype that the pairs of ``file`` have: so halves are rounded in
     memory as they are by the file."""
-    return replace(config, dtype=_stored_dtype(config.dtype, opset_of(file.proto)))
+    return config.of_dtype(_stored_dtype(config.dtype, opset_of(file.proto)))
 
 
 def _stored_dtype(dtype: str, opset: int) -> str:

@@ -4,9 +4,10 @@ and the CPU says which run. In a file for AVX2 alone weights are in groups."""
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from tinyai.codegen.isa.microkernels import OwnWeights
-from tinyai.codegen.isa.variant import InstructionSet
+from tinyai.codegen.isa.variant import InstructionSet, Peak
 from tinyai.codegen.isa.x86_64.avx2.tile import packed
 from tinyai.codegen.isa.x86_64.bits256 import isa_of, microkernels
 
@@ -18,4 +19,5 @@ SET = InstructionSet(
         replace(microkernels("avx2"), own=OwnWeights("groups", packed)),
         microkernels("either"),
     ),
+    peak=Peak("AVX2", Path(__file__).with_name("peak.c")),
 )

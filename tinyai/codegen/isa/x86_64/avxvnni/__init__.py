@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tinyai.codegen.isa.variant import InstructionSet
+from pathlib import Path
+
+from tinyai.codegen.isa.variant import InstructionSet, Peak
 from tinyai.codegen.isa.x86_64.bits256 import ASK, isa_of, microkernels
 
 SET = InstructionSet(
     alone=isa_of("avxvnni", "avxvnni", "avxvnni", question=ASK),
     microkernels=(microkernels("avxvnni"),),
+    peak=Peak("AVX-VNNI", Path(__file__).with_name("peak.c")),
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from onnx import helper
@@ -25,6 +26,7 @@ from tests.support import two_quantizers
 from tests.support.paths import DIGITS, MODELS, ROOT
 from tests.support.random_onnx import run
 from tinyai import Mixed, QuantConfig
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.errors import BoundaryError, EnvironmentProblem, OptionError
 from tinyai.frontends import quantize
 from tinyai.frontends.files import read_file
@@ -221,8 +223,23 @@ def test_memory_has_the_dtype_of_the_file(opset: int, dtype: str, tmp_path: Path
     made = {in_memory.graph.type(node.output).dtype.value for node in in_memory.graph.nodes[:-1]}
     assert made & {"int8", "uint8"} == {dtype}
     for image in images(20):
-        (ours,), (theirs,) = (each.run([(image["x"],)])[0] for each in (in_memory, in_file))
+        ours, theirs = (next(each.run([(image["x"],)]))[0] for each in (in_memory, in_file))
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "adaptive"])
+def test_weights_of_a_reduced_range_saturate_in_no_program(rounding: str, tmp_path: Path) -> None:
+    config = QuantConfig(reduce_range=True, rounding=rounding)
+    quantized = tinyai.quantize_file(DIGITS, samples(), config)
+    quantized.save(tmp_path / "int8.onnx")
+    tensors = map(onnx.numpy_helper.to_array, onnx.load(tmp_path / "int8.onnx").graph.initializer)
+    weights = [each for each in tensors if each.dtype == np.int8 and each.ndim > 1]
+    assert max(np.abs(each).max() for each in weights) == 63
+    usual = onnxruntime.InferenceSession(tmp_path / "int8.onnx")
+    exact = exact_session(tmp_path / "int8.onnx", keeps_int8=False)
+    for image in load_split().held_out.images[:20]:
+        found, wanted = (each.run(None, {"image": image[None]})[0] for each in (usual, exact))
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_states_and_names_that_two_inputs_have_are_refused() -> None:

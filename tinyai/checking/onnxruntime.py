@@ -124,7 +124,8 @@ class _Usual:
         return [
             f"ONNX Runtime as programs start it gives {self._different:,} of {self._all:,} other "
             "values on this CPU: without VNNI it adds two products in 16 bits, which saturate; "
-            f'exact with the session option "{_EXACT}" of 1, as here, or weights of 7 bits'
+            f'exact with the session option "{_EXACT}" of 1, as here, or with weights of 7 bits '
+            "(tinyai quantize --reduce-range)"
         ]
 
 

@@ -16,11 +16,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import psutil
 import pytest
 import tvm
 from click.testing import CliRunner
+from onnx import helper
 from rich.console import Console
 from tvm import relay
 
@@ -33,9 +35,11 @@ from benchmarks.workloads import host_target
 from tests.support.c_checks import generate_wrong_weights
 from tests.support.disk import cache_folder
 from tests.support.machines import require_isa
+from tests.support.onnx_models import Model, quantized
 from tinyai.backend import pipeline
 from tinyai.checking.beside import time_beside
 from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, apart
+from tinyai.cli import main
 from tinyai.doctor import others_saturate
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.frontends.files import network_of_file
@@ -210,6 +214,28 @@ def test_openvino_is_held_to_an_instruction_set(tmp_path: Path) -> None:
     assert "avx2" in openvino.runs
     assert "avx512" not in openvino.runs
     assert "ONEDNN_MAX_CPU_ISA" not in os.environ
+
+
+def test_peers_have_the_shapes_and_values_that_are_asked_for(tmp_path: Path) -> None:
+    """Of "x" with an open batch, and of "k", which says where the columns are cut."""
+    product = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
+    model = Model((product,), {"x": (4, 8)}, weights={"w": (np.eye(8, dtype=np.float32), None)})
+    proto, _ = quantized(model, "uint8")
+    file, output = tmp_path / "cut.onnx", proto.graph.output[0]
+    proto.graph.node.append(helper.make_node("Slice", [output.name, "k", "end", "axis"], ["cut"]))
+    for name, value in (("end", 8), ("axis", 1)):
+        number = np.array([value], np.int64)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(number, name))
+    proto.graph.input.append(helper.make_tensor_value_info("k", onnx.TensorProto.INT64, [1]))
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+    output.CopyFrom(helper.make_tensor_value_info("cut", onnx.TensorProto.UINT8, None))
+    onnx.save(proto, file)
+    result = CliRunner().invoke(
+        main, ["bench", str(file), "--peers", "--seconds", "0.01", "--input-shapes", "x:4x8 k=3"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "ONNX Runtime" in result.output
+    assert "does not run" not in result.output
 
 
 def test_a_peer_that_is_missing_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

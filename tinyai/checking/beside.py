@@ -38,10 +38,16 @@ class Beside:
 
 
 def time_beside(
-    network: Network, file: Path, target: Target, *, seconds: float, signature: str = ""
+    network: Network,
+    file: Path,
+    target: Target,
+    *,
+    seconds: float,
+    signature: str = "",
+    input_shapes: str = "",
 ) -> Beside:
     """Compiled code of a network beside the framework of its file, or of a ``signature`` in it, and
-    OpenVINO.
+    OpenVINO. Those that read an .onnx file get it with the same ``input_shapes``.
 
     They take turns in one process, on the target's number of threads, for about ``seconds`` each.
     Raises ``OptionError`` for a model with state, ``EnvironmentProblem`` where no peer is there.
@@ -58,7 +64,9 @@ def time_beside(
     samples = list(drawn(network, INPUTS))[::-1]
     values = [dict(zip(names, sample, strict=True)) for sample in samples]
     ours = [runner(*sample) for sample in samples]
-    peers, absent = _peers(file, signature, target.threads, values, ours)
+    peers, absent = _peers(
+        file, _content(file, signature, input_shapes), target.threads, values, ours
+    )
     contenders = [loop(runner.bound(*samples[-1])), *(peer.seconds for peer, _ in peers)]
     times = in_turn(contenders, seconds, settle=SETTLE_SECONDS if target.threads > 1 else 0.0)
     own, *others = times
@@ -98,20 +106,28 @@ def beside_table(found: Beside) -> Table:
     return table
 
 
+def _content(file: Path, signature: str, input_shapes: str) -> bytes:
+    """What peers read."""
+    if file.suffix.lower() == ".tflite":
+        from tinyai.frontends.tflite.signatures import content_of
+
+        return content_of(file.read_bytes(), signature)
+    from tinyai.checking.onnxruntime import model_with
+
+    content: bytes = model_with(file, input_shapes).SerializeToString()
+    return content
+
+
 def _peers(
     file: Path,
-    signature: str,
+    content: bytes,
     threads: int,
     values: Sequence[Values],
     ours: Sequence[Sequence[Array]],
 ) -> tuple[list[tuple[Peer, float]], list[str]]:
     """The peers that run a file, with how far their results are from ours, and why others do not.
     Raises ``EnvironmentProblem`` where none does."""
-    content, suffix = file.read_bytes(), file.suffix.lower()
-    if suffix == ".tflite":
-        from tinyai.frontends.tflite.signatures import content_of
-
-        content = content_of(content, signature)
+    suffix = file.suffix.lower()
     framework: type[OnnxRuntime] | type[LiteRT] = OnnxRuntime if suffix == ".onnx" else LiteRT
     peers: list[tuple[Peer, float]] = []
     absent: list[EnvironmentProblem] = []

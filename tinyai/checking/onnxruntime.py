@@ -38,12 +38,7 @@ class OnnxRuntimeOracle:
         input_shapes: str = "",
     ) -> None:
         self.name = need("onnxruntime", "onnxruntime", "ONNX Runtime")
-        import onnx
-
-        self._model = onnx.load(file)
-        shapes, values = parse_inputs(input_shapes)
-        set_shapes(self._model, shapes)
-        set_values(self._model, values)
+        self._model = model_with(file, input_shapes)
         self._names = list(names)
         self._session = exact_session(self._model.SerializeToString())
         self._usual = _Usual(self._model) if others_saturate() else None
@@ -101,6 +96,17 @@ class OnnxRuntimeOracle:
     def _run(self, session: Any, names: list[str] | None, sample: Sample) -> list[Array]:
         found = session.run(names, dict(zip(self._names, sample, strict=True)))
         return [np.asarray(value) for value in found]
+
+
+def model_with(file: Path, input_shapes: str) -> Any:
+    """The model of an .onnx file whose inputs have the shapes and values of ``tinyai.compile``."""
+    import onnx
+
+    model = onnx.load(file)
+    shapes, values = parse_inputs(input_shapes)
+    set_shapes(model, shapes)
+    set_values(model, values)
+    return model
 
 
 class _Usual:

@@ -159,11 +159,9 @@ def _print_beside(
 ) -> None:
     from tinyai.checking.beside import beside_table, time_beside
     from tinyai.frontends.files import is_read, network_of_file
-    from tinyai.frontends.shapes import parse_inputs
     from tinyai.own import own_of
 
-    is_other_batch = reading.input_shapes and Path(file).suffix.lower() == ".tflite"
-    shapes = bool(is_other_batch or parse_inputs(reading.input_shapes)[1])
+    shapes = reading.input_shapes and Path(file).suffix.lower() == ".tflite"
     if shapes or not is_read(file):
         raise OptionError(
             "--peers",
@@ -173,7 +171,12 @@ def _print_beside(
     network = network_of_file(file, asked.target, options=reading, own=own_of(backend))
     with stage("compile and measure"):
         found = time_beside(
-            network, Path(file), asked.target, seconds=seconds, signature=reading.signature
+            network,
+            Path(file),
+            asked.target,
+            seconds=seconds,
+            signature=reading.signature,
+            input_shapes=reading.input_shapes,
         )
     tell_rounding(file, asked, aside=as_json)
     if as_json:

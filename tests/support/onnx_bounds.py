@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import NodeProto, numpy_helper
 
 from tests.support.random_onnx import OnnxModel, run
 from tests.support.stretches import FLOAT32, ONE, ROUNDINGS
-from tinyai.doctor import others_saturate
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.ir import Array
 
 _VOCABULARY = {
@@ -75,20 +74,13 @@ class Computed:
 def optimized(model: OnnxModel, *, keeps_int8: bool) -> dict[str, Computed]:
     """By ONNX Runtime with all that it does to a graph, results by name in order.
 
-    By default it makes uint8 of int8 activations. Its sums of uint8 by int8 are exact on a CPU
-    without VNNI only where it is asked for that (``x64quantprecision``), which has no kernels for
-    the int8 that ``keeps_int8`` leaves.
+    By default it makes uint8 of int8 activations.
     """
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    options.add_session_config_entry("session.x64quantprecision", str(int(not keeps_int8)))
-    options.add_session_config_entry("session.qdqisint8allowed", str(int(keeps_int8)))
+    content = model.integers.SerializeToString()
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
-        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
-        session = onnxruntime.InferenceSession(
-            model.integers.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        graph = onnx.load(options.optimized_model_filepath).graph
+        file = Path(folder) / "optimized.onnx"
+        session = exact_session(content, keeps_int8=keeps_int8, optimized=file)
+        graph = onnx.load(file).graph
     names = [value.name for value in session.get_outputs()]
     has_int8 = any(array.dtype == np.int8 for array in model.inputs.values())
     results = {}
@@ -131,7 +123,7 @@ def differences(model: OnnxModel, results: Sequence[Array]) -> tuple[list[str], 
     results were held to be equal or within bounds, up to the first that differs."""
     faults, held = [], Counter[str]()
     has_int8 = any(array.dtype == np.int8 for array in (*model.inputs.values(), *results))
-    for keeps_int8 in (True, False) if has_int8 and not others_saturate() else (False,):
+    for keeps_int8 in (True, False) if has_int8 else (False,):
         try:
             wanted = optimized(model, keeps_int8=keeps_int8)
         except Exception as error:

@@ -531,12 +531,13 @@ def quantize(
     form: Literal["qdq", "qoperator"] = "qdq",
     activation: Literal["uint8", "int8"] = "uint8",
     per_channel: bool = True,
+    reduce_range: bool = False,
     calibration: Sequence[Image] | None = None,
 ) -> onnx.ModelProto:
     """The model with int8 weights, quantized by ``onnxruntime.quantization.quantize_static``.
 
     ``calibration`` are the images whose minima and maxima set the ranges of activations; None
-    takes ``CALIBRATION_IMAGES`` seeded ones.
+    takes ``CALIBRATION_IMAGES`` seeded ones. With ``reduce_range`` weights have 7 bits.
 
     Relu and Clip vanish: the ranges of the layers before them do their work. In QOperator form
     ONNX Runtime leaves ConvTranspose in float, between DequantizeLinear and QuantizeLinear; in QDQ
@@ -557,6 +558,7 @@ def quantize(
             activation_type=TYPES[activation],
             weight_type=quantization.QuantType.QInt8,
             per_channel=per_channel,
+            reduce_range=reduce_range,
         )
         return onnx.load(target)
 

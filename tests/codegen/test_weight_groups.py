@@ -12,6 +12,7 @@ from tests.support.c_checks import QUICK_COMPILERS, SANITIZERS, assert_warning_f
 from tests.support.example_graphs import random_inputs
 from tests.support.machines import require_isa, runner
 from tinyai.backend import compile_graph
+from tinyai.codegen.isa.x86_64.avx2 import tile
 from tinyai.codegen.isa.x86_64.avx2.groups import COPY, ORDERS, PIECE, grouped
 from tinyai.ir import Array, Builder, DType, Graph, Type
 from tinyai.ops import Conv2d, Dense
@@ -132,6 +133,12 @@ def test_small_weights_make_groups_of_four_and_equal_weights_equal_groups() -> N
     assert grouped(taps * 4).streams == grouped(taps * 4).streams
 
 
+@pytest.fixture
+def every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups also where most words are widened."""
+    monkeypatch.setattr(tile, "TOO_MANY", 1)
+
+
 def planted(kinds: Sequence[str] = tuple(WEIGHTS)) -> Graph:
     """Convolutions and dense layers of every kind of weights, in one piece of a window and in
     several, with whole blocks of channels and without, of signed and unsigned images."""
@@ -162,6 +169,7 @@ def hard_inputs(graph: Graph) -> list[list[Array]]:
     return [*ends, random_inputs(graph, 0)]
 
 
+@pytest.mark.usefixtures("every_layer")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_code_of_planted_weights_equals_the_reference(threads: int) -> None:
     require_isa("avx2")
@@ -172,6 +180,7 @@ def test_code_of_planted_weights_equals_the_reference(threads: int) -> None:
             np.testing.assert_array_equal(*pair, err_msg=str(graph.types(node.inputs)))
 
 
+@pytest.mark.usefixtures("every_layer")
 @pytest.mark.parametrize("sanitizer", SANITIZERS, indirect=True)
 def test_code_of_planted_weights_is_clean_under_the_sanitizers(sanitizer: str) -> None:
     """Intrinsics stand for instructions there."""
@@ -184,12 +193,14 @@ def test_code_of_planted_weights_is_clean_under_the_sanitizers(sanitizer: str) -
             np.testing.assert_array_equal(*pair)
 
 
+@pytest.mark.usefixtures("every_layer")
 @pytest.mark.parametrize("compiler", QUICK_COMPILERS, indirect=True)
 def test_code_of_planted_weights_compiles_without_a_warning(compiler: str) -> None:
     graph = planted(("small", "middle", "at the ends"))
     assert_warning_free(compile_graph(graph, Target(isa="avx2"), abi="plain").source.text, compiler)
 
 
+@pytest.mark.usefixtures("every_layer")
 def test_a_file_for_avx2_alone_has_groups_and_tells_of_them_and_others_have_none() -> None:
     graph = planted()
     alone = compile_graph(graph, Target(isa="avx2"), abi="plain").source.text
@@ -198,3 +209,13 @@ def test_a_file_for_avx2_alone_has_groups_and_tells_of_them_and_others_have_none
     for isa in ("auto", "avxvnni", "avx512vnni"):
         other = compile_graph(graph, Target(isa=isa), abi="plain").source.text
         assert "in groups" not in other
+
+
+def test_layers_of_which_most_words_would_be_widened_have_none() -> None:
+    graph = planted(("small", "at the ends"))
+    found = compile_graph(graph, Target(isa="avx2"), abi="plain")
+    assert found.source.text.count("words of weights in groups: ") == len(graph.nodes) / 2
+    for inputs in hard_inputs(graph):
+        results = runner(graph, Target(isa="avx2"))(*inputs)
+        for pair in zip(results, run_graph(graph, inputs), strict=True):
+            np.testing.assert_array_equal(*pair)

@@ -96,10 +96,10 @@ class Packed:
 class OwnWeights:
     """A form of packed weights that one set reads, in files that are for it alone: a ``name`` for
     its row of the kernel table, and how [channels, bytes of the window] are ``packed``, where the
-    channels are whole blocks."""
+    channels are whole blocks; or why other tiles are as fast."""
 
     name: str
-    packed: Callable[[Array], Packed]
+    packed: Callable[[Array], Packed | str]
 
 
 class DepthwiseMicrokernel(Protocol):

@@ -40,6 +40,8 @@ class OwnTiled(Tiled):
         assert micro.own
         taps = base.taps(graph, base.cut(Schedule((), 1, unrolled=False), (1,)))
         packed = micro.own.packed(taps.reshape(-1, taps[0, 0].size))
+        if isinstance(packed, str):
+            return packed
         own = replace(micro, tile=packed.tile)
         return cls(node, own, base.g, base.channels, packed)
 

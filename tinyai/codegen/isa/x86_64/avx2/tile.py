@@ -16,8 +16,9 @@ from tinyai.ir import Array
 
 # Outputs of a tile, at most: with four vectors of weights their sums fill the registers.
 OUTPUTS = 8
-# The share of words that are widened from which on copies of widened bytes save time.
-MANY = 1 / 6
+# The share of words that are widened from which on copies of widened bytes save time, and that
+# from which on other tiles do: these read the bytes of an output once for 16 channels, not for 8.
+MANY, TOO_MANY = 1 / 6, 1 / 2
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,11 @@ GROUPS = Definition(
 )
 
 
-def packed(taps: Array) -> Packed:
+def packed(taps: Array) -> Packed | str:
     """[channels, bytes of the window] in groups."""
     found = grouped(taps)
+    if found.wide > TOO_MANY:
+        return f"{found.wide:.0%} of the words would be widened"
     microkernel = functools.partial(tile, copied=found.wide > MANY)
     return Packed(found.streams, microkernel, str(found))
 

@@ -35,6 +35,8 @@ PICTURE_BYTES = 60_000
 COLORS = 128  # of a picture, which has a third of the bytes then
 # A kernel asks programs for colours and progress bars, which a page does not show.
 PLAIN = "import os; os.environ.pop('FORCE_COLOR', None); os.environ.pop('CLICOLOR_FORCE', None)"
+# A line that tells of one CPU.
+OF_THIS_CPU = re.compile(r"\n  note: +ONNX Runtime as programs start it [^\n]*")
 # What tells of one machine or of a fault: where its files lie, a user at a host, an address in
 # memory, a warning.
 LEAK = re.compile(r"(?<![\w.])/(?:home|root|tmp|usr|var|work)/|\w@\w|\b0x[0-9a-f]{8,}|(?i:warning)")
@@ -132,7 +134,7 @@ def texts(cell: NotebookNode) -> list[str]:
         output.text if output.output_type == "stream" else output.data.get("text/plain")
         for output in cell.outputs
     ]
-    return [text for text in shown if text is not None]
+    return [OF_THIS_CPU.sub("", text) for text in shown if text is not None]
 
 
 def pictures(notebook: NotebookNode) -> list[bytes]:

@@ -23,11 +23,10 @@ _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Concat", "Squeeze", "Un
 
 class OnnxRuntimeOracle:
     """A file. int8 activations stay int8: by default ONNX Runtime makes them uint8, and computes in
-    float what it cannot compute so. Sums of products are exact: on a CPU without VNNI ONNX Runtime
-    adds two products of uint8 by int8 in 16 bits, which saturate, unless it is told otherwise.
-    ``names`` are those of its inputs; the last ones are
-    ``initial`` in a first call, then the outputs that ``state`` has by name. ``input_shapes`` are
-    those of ``tinyai.compile``."""
+    float what it cannot compute so. Sums of products are exact: on some CPUs ONNX Runtime adds two
+    products of uint8 by int8 in 16 bits, which saturate, unless it is told otherwise. ``names`` are
+    those of its inputs; the last ones are ``initial`` in a first call, then the outputs that
+    ``state`` has by name. ``input_shapes`` are those of ``tinyai.compile``."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class OnnxRuntimeOracle:
             given = (*sample, *values)
             results = self._run(self._session, self._outputs, given)
             if self._usual is not None:
-                self._usual.count(self._outputs, dict(zip(self._names, given, strict=True)))
+                self._usual.take(self._outputs, dict(zip(self._names, given, strict=True)))
             own = len(results) - len(values)
             found.append(results[:own])
             values = results[own:]
@@ -110,15 +109,15 @@ def model_with(file: Path, input_shapes: str) -> Any:
 
 
 class _Usual:
-    """A model in ONNX Runtime as programs start it, on a CPU without VNNI, beside the same with
-    exact sums: how many values of the results were others."""
+    """A model in ONNX Runtime as programs start it, on a CPU where its sums saturate, beside the
+    same with exact ones: how many values of the results were others."""
 
     def __init__(self, model: Any) -> None:
         content = model.SerializeToString()
         self._sessions = [_session(content, keeps_int8=False, exact=on) for on in (False, True)]
         self._different = self._all = 0
 
-    def count(self, names: list[str], given: Mapping[str, Array]) -> None:
+    def take(self, names: list[str], given: Mapping[str, Array]) -> None:
         usual, exact = (session.run(names, dict(given)) for session in self._sessions)
         for one, other in zip(usual, exact, strict=True):
             self._different += int(np.count_nonzero(np.asarray(one) != np.asarray(other)))
@@ -129,8 +128,8 @@ class _Usual:
             return []
         return [
             f"ONNX Runtime as programs start it gives {self._different:,} of {self._all:,} other "
-            "values on this CPU: without VNNI it adds two products in 16 bits, which saturate; "
-            f'exact with the session option "{_EXACT}" of 1, as here, or with weights of 7 bits '
+            "values on this CPU, where it adds two products in 16 bits, which saturate; exact with "
+            f'the session option "{_EXACT}" of 1, as here, or with weights of 7 bits '
             "(tinyai quantize --reduce-range)"
         ]
 

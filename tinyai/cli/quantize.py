@@ -46,7 +46,7 @@ _HELP = {
     "momentum": "Of observer average: what stays at a sample.",
     "percentile": "Of observer percentile: what stays within, in per cent.",
     "per_channel": "A scale for each channel of weights.",
-    "reduce_range": "Weights of 7 bits: exact sums where others saturate, without VNNI.",
+    "reduce_range": "Weights of 7 bits: two products fit into 16, where some programs saturate.",
     "power_of_two": "Scales that are powers of two.",
     "residual": "own or common: scales of a sum's operands and result.",
     "shared_averages": "An average has its input's scale.",

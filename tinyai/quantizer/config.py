@@ -28,10 +28,10 @@ class QuantConfig:
     ``mse`` the range of the least squared error, of what a function makes of a value where it alone
     reads that (``value_functions.py``), ``entropy`` that of the least divergence.
     Weights are symmetric int8: ``per_channel``, or with one scale a tensor; with ``reduce_range``
-    of 7 bits (-63 to 63), so that two products fit into 16 bits: programs that add them there, on
-    x86 CPUs without VNNI, then do not saturate. ``power_of_two`` rounds
-    scales up to powers of two. ``residual`` gives the operands and the result of a sum scales of
-    their own, or one in common; ``shared_averages`` gives an average the scale of its input.
+    of 7 bits (-63 to 63), so that two products fit into 16 bits: programs that add them there, as
+    others do on some CPUs, then do not saturate. ``power_of_two`` rounds scales up to powers of
+    two. ``residual`` gives the operands and the result of a sum scales of their own, or one in
+    common; ``shared_averages`` gives an average the scale of its input.
     ``operators`` chooses rows, all if it is empty: others stay in float. So do ``float_operators``,
     the layers with the names ``float_layers``, and the first and the last with weights.
 

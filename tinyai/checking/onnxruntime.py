@@ -16,6 +16,7 @@ from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
 
+_EXACT = "session.x64quantprecision"
 # What makes integers of anything, in QDQ and in QOperator form, and what hands integers on.
 _MAKES_INTEGERS = ("QuantizeLinear", "QLinear")
 _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Concat", "Squeeze", "Unsqueeze", "Slice")
@@ -132,9 +133,6 @@ class _Usual:
             f'the session option "{_EXACT}" of 1, as here, or with weights of 7 bits '
             "(tinyai quantize --reduce-range)"
         ]
-
-
-_EXACT = "session.x64quantprecision"
 
 
 def exact_session(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tinyai.quantizer.config import LARGEST_WEIGHT
 from tinyai.quantizer.params import Array
 
 # Of the mean diagonal, added to it: what few samples show of rare terms is not believed wholly.
@@ -27,7 +28,7 @@ def rounded(
     products: Array,
     damping: float = DAMPING,
     *,
-    largest: int = 127,
+    largest: int = LARGEST_WEIGHT,
 ) -> Array:
     """The steps, int8 up to the ``largest``, of ``weights`` [groups, outputs, terms] that have
     ``scales`` [groups, outputs], for terms with the mean ``products`` [groups, terms, terms]."""

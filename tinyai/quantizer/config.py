@@ -12,6 +12,8 @@ from tinyai.errors import OptionError
 OBSERVERS = ("minmax", "average", "percentile", "mse", "entropy")
 DTYPES = ("int8", "uint8", "int16")
 RESIDUALS = ("own", "common")
+# Steps of the largest weight of 8 bits, and of 7: 255 * (63 + 63) < 2^15.
+LARGEST_WEIGHT, LARGEST_OF_7_BITS = 127, 63
 ROUNDINGS = ("nearest", "adaptive")
 
 
@@ -29,9 +31,10 @@ class QuantConfig:
     reads that (``value_functions.py``), ``entropy`` that of the least divergence.
     Weights are symmetric int8: ``per_channel``, or with one scale a tensor; with ``reduce_range``
     of 7 bits (-63 to 63), so that two products fit into 16 bits: programs that add them there, as
-    others do on some CPUs, then do not saturate. ``power_of_two`` rounds scales up to powers of
-    two. ``residual`` gives the operands and the result of a sum scales of their own, or one in
-    common; ``shared_averages`` gives an average the scale of its input.
+    others do on some CPUs, then do not saturate; weights that a model has as integers stay.
+    ``power_of_two`` rounds scales up to powers of two. ``residual`` gives the operands and the
+    result of a sum scales of their own, or one in common; ``shared_averages`` gives an average the
+    scale of its input.
     ``operators`` chooses rows, all if it is empty: others stay in float. So do ``float_operators``,
     the layers with the names ``float_layers``, and the first and the last with weights.
 
@@ -91,8 +94,8 @@ class QuantConfig:
 
     @property
     def largest_weight(self) -> int:
-        """Steps of the largest weight: 255 * (63 + 63) < 2^15."""
-        return 63 if self.reduce_range else 127
+        """Steps of the largest weight."""
+        return LARGEST_OF_7_BITS if self.reduce_range else LARGEST_WEIGHT
 
     def of_dtype(self, dtype: str) -> QuantConfig:
         """The configuration with another ``dtype``."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinyai.qdq.operands import Grid
-from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.config import LARGEST_WEIGHT, QuantConfig
 
 Array = npt.NDArray[Any]
 
@@ -53,7 +53,7 @@ def weight_scales(
     weights: Array,
     axis: int | None,
     *,
-    largest: int = 127,
+    largest: int = LARGEST_WEIGHT,
     bias: Array | None = None,
     input_scale: float = 1.0,
     power_of_two: bool = False,
@@ -75,7 +75,9 @@ def weight_scales(
     return np.array([_scale(each, power_of_two) for each in scales.tolist()], np.float32)
 
 
-def quantized_weights(weights: Array, scales: Array, axis: int | None, largest: int = 127) -> Array:
+def quantized_weights(
+    weights: Array, scales: Array, axis: int | None, largest: int = LARGEST_WEIGHT
+) -> Array:
     """Weights in steps of their scales, int8, up to the ``largest``."""
     shape = [-1 if d == axis else 1 for d in range(weights.ndim)]
     along = scales.astype(np.float64).reshape(shape if axis is not None else ())

@@ -179,6 +179,17 @@ def test_weights_have_a_scale_a_channel_or_one(per_channel: bool, kind: str) -> 
     assert str(weights.target).startswith(f"quantized_decomposed.dequantize_per_{kind}")
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_weights_of_7_bits_end_at_63(per_channel: bool) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 1))
+    using = quantizer(per_channel=per_channel, reduce_range=True)
+
+    converted = quantized(module, [(torch.rand(1, 3, 6, 6),)], using)
+
+    weights = [value for value in converted.state_dict.values() if value.dtype is torch.int8]
+    assert [int(each.abs().max()) for each in weights] == [63, 63]
+
+
 @pytest.mark.parametrize(("groups", "axis"), [(1, 1), (2, None)])
 def test_a_transposed_convolution_has_the_scales_of_its_output_channels(
     groups: int, axis: int | None
@@ -279,7 +290,14 @@ def test_a_configuration_that_no_integers_are_made_of_is_refused(config: object,
 
 
 @pytest.mark.parametrize(
-    "options", [{"per_channel": 1}, {"symmetric": None}, {"observer": "best"}, {"is_qat": "yes"}]
+    "options",
+    [
+        {"per_channel": 1},
+        {"symmetric": None},
+        {"observer": "best"},
+        {"is_qat": "yes"},
+        {"reduce_range": 7},
+    ],
 )
 def test_an_option_without_sense_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(OptionError, match=f"(?s){next(iter(options))}.*allowed"):

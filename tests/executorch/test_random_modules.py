@@ -32,6 +32,7 @@ def by_tinyai(number: int) -> Quantizer:
         per_channel=number % 2 == 0,
         symmetric=number % 3 == 2,
         observer="minmax" if number % 4 == 3 else "histogram",
+        reduce_range=number % 5 == 4,
     )
     return TinyAIQuantizer().set_global(config)
 

@@ -60,33 +60,45 @@ def quantization_config(
     symmetric: bool = False,
     observer: str = "histogram",
     is_qat: bool = False,
+    reduce_range: bool = False,
 ) -> QuantizationConfig:
     """How activations and weights become int8.
 
-    Weights are symmetric: a scale for each output channel (``per_channel``) or one a tensor.
+    Weights are symmetric: a scale for each output channel (``per_channel``) or one a tensor; with
+    ``reduce_range`` they have 7 bits (-63 to 63), of which two products fit into 16 bits, and CPUs
+    with AVX2 alone multiply more of them at once.
     Activations have one scale a tensor and a zero point, which is 0 if they are ``symmetric``.
     ``observer`` chooses their ranges from what it saw: ``histogram`` with the least squared error,
     or ``minmax`` all. With ``is_qat`` the quantization is simulated in training.
     """
-    for name, value in (("per_channel", per_channel), ("symmetric", symmetric), ("is_qat", is_qat)):
+    switches = {
+        "per_channel": per_channel,
+        "symmetric": symmetric,
+        "is_qat": is_qat,
+        "reduce_range": reduce_range,
+    }
+    for name, value in switches.items():
         if not isinstance(value, bool):
             raise OptionError(name, found=repr(value), allowed="True or False")
     if observer not in OBSERVERS:
         raise OptionError("observer", found=repr(observer), allowed=" or ".join(OBSERVERS))
     scheme = torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine
     kind = FusedMovingAvgObsFakeQuantize if is_qat else OBSERVERS[observer]
-    activation = _int8(-128, kind.with_args(eps=SMALLEST_SCALE), scheme)
+    activation = _int8(-128, 127, kind.with_args(eps=SMALLEST_SCALE), scheme)
     scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
-    weight = _int8(-127, _weight_observer(per_channel, is_qat), scheme, axis=0)
+    largest = QuantConfig(reduce_range=reduce_range).largest_weight
+    weight = _int8(-largest, largest, _weight_observer(per_channel, is_qat), scheme, axis=0)
     return QuantizationConfig(activation, activation, weight, None, is_qat)
 
 
-def _int8(least: int, observer: Any, scheme: Any, axis: int | None = None) -> QuantizationSpec:
+def _int8(
+    least: int, largest: int, observer: Any, scheme: Any, axis: int | None = None
+) -> QuantizationSpec:
     return QuantizationSpec(
         dtype=torch.int8,
         observer_or_fake_quant_ctr=observer,
         quant_min=least,
-        quant_max=127,
+        quant_max=largest,
         qscheme=scheme,
         ch_axis=axis,
     )

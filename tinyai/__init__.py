@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tinyai.checking.check import check
     from tinyai.checking.result import Comparison
     from tinyai.frontends.bundle import lower
+    from tinyai.frontends.cut import cut_file
     from tinyai.frontends.explain import explain
     from tinyai.frontends.model import Model, compile, network_of
     from tinyai.frontends.quantize import calibrate_file, quantize_file
@@ -101,6 +102,7 @@ __all__ = [
     "check",
     "compile",
     "compile_graph",
+    "cut_file",
     "emit_c",
     "explain",
     "graph_of",
@@ -134,6 +136,7 @@ _NEUTRAL = {
     "package_of": "tinyai.package",
     "network_of": "tinyai.frontends.model",
     "calibrate_file": "tinyai.frontends.quantize",
+    "cut_file": "tinyai.frontends.cut",
     "quantize_file": "tinyai.frontends.quantize",
     "Graph": "tinyai.ir",
     "Calibration": "tinyai.quantizer.calibration",

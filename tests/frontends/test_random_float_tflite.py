@@ -31,7 +31,13 @@ SAMPLES = 4
 ALIKE, TELLING = 1.0, 60.0
 LEFT_OUT = ("requantized", "floats")
 CONFIGS: tuple[dict[str, Any], ...] = (
-    *({}, {}, {"equalize": True}, {"observer": "minmax"}, {"per_channel": False}),
+    *(
+        {},
+        {"reduce_range": True},
+        {"equalize": True},
+        {"observer": "minmax"},
+        {"per_channel": False},
+    ),
     *({"dtype": "uint8"}, {"dtype": "int16"}, {"symmetric": True}, {"residual": "common"}),
 )
 

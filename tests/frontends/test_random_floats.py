@@ -35,7 +35,14 @@ PARTS = 10
 # from where on both are a step of the result's grid.
 ALIKE, TELLING = 3.0, 40.0
 CONFIGS: tuple[dict[str, Any], ...] = (
-    *({}, {}, {}, {"per_channel": False}, {"equalize": True}, {"observer": "minmax"}),
+    *(
+        {},
+        {},
+        {"reduce_range": True},
+        {"per_channel": False},
+        {"equalize": True},
+        {"observer": "minmax"},
+    ),
     {"rounding": "nearest", "correct_bias": False, "equalize_activations": False},
     {"residual": "common", "shared_averages": True, "observer": "average"},
     *({"dtype": "uint8"}, {"dtype": "int16"}, {"symmetric": True}, {"power_of_two": True}),

@@ -91,18 +91,15 @@ class LiteRTOracle:
 
 def _without_last(content: bytes) -> tuple[bytes, str]:
     """The file without its last operator, and the name of the tensor that this one reads first."""
-    import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
-    model = schema.ModelT.InitFromPackedBuf(content, 0)
-    graph = model.subgraphs[0]
-    last = graph.operators.pop()
-    graph.outputs = [last.inputs[0]]
-    model.signatureDefs = []
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), b"TFL3")
-    name = graph.tensors[last.inputs[0]].name
-    return bytes(builder.Output()), name.decode(errors="replace")
+    from tinyai.frontends.tflite.cut import part_of
+
+    graph = schema.Model.GetRootAs(content, 0).Subgraphs(0)
+    before = range(graph.OperatorsLength() - 1)
+    number = graph.Operators(len(before)).Inputs(0)
+    part = part_of(content, before, graph.InputsAsNumpy(), [number])
+    return part, graph.Tensors(number).Name().decode(errors="replace")
 
 
 def _work(folder: Path, samples: int, *, tensors: bool) -> None:

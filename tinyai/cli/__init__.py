@@ -15,6 +15,7 @@ from tinyai._version import __version__
 from tinyai.cli.bench import bench
 from tinyai.cli.check import check
 from tinyai.cli.compile import compile
+from tinyai.cli.cut import cut
 from tinyai.cli.doctor import doctor
 from tinyai.cli.explain import explain
 from tinyai.cli.install_tvm import install_tvm
@@ -38,7 +39,7 @@ With a float model and samples of its input:
 "tinyai --help" lists the commands, "tinyai COMMAND --help" has examples.\
 """
 _GROUPS = {
-    "From a model file": (compile, run, check, quantize),
+    "From a model file": (compile, run, check, quantize, cut),
     "To look closer": (explain, bench, tune, ops),
     "Environment and TVM": (doctor, tvmc, install_tvm),
 }

@@ -119,8 +119,7 @@ def file_options(function: F) -> F:
             raise OptionError("--state", found=found, allowed="OUTPUT=INPUT, each output once")
         return function(*args, reading=FileOptions(input_shapes, signature, pairs), **kwargs)
 
-    told = "Of a .tflite file that has several."
-    decorated: Any = click.option("--signature", default="", metavar="NAME", help=told)(run)
+    decorated: Any = signature_option(run)
     told = "An output of an .onnx file that is an input of the next call. Once for each."
     decorated = click.option("--state", multiple=True, metavar="OUTPUT=INPUT", help=told)(decorated)
     return shapes_option(decorated)  # type: ignore[no-any-return]
@@ -171,6 +170,9 @@ _SHAPES = (
     "always has this value."
 )
 shapes_option = click.option("--input-shapes", default="", help=_SHAPES)
+signature_option = click.option(
+    "--signature", default="", metavar="NAME", help="Of a .tflite file that has several."
+)
 
 
 # --- Options of the target -----------------------------------------------------------------------

@@ -446,7 +446,7 @@ def _boundary(
         )
     first = attempt.rows[0]
     name = f" {safe(first.name, 60)!r}" if first.name else ""
-    hint = "what the report says of each operator"
+    hint = "what the report says of each operator; tinyai cut leaves those at the ends out"
     if all(row.hint == QUANTIZE_THE_REST for row in attempt.rows):
         hint = QUANTIZE_THE_REST
     upward = replace(mode, mode="upward")

@@ -65,8 +65,8 @@ def quantization_config(
     """How activations and weights become int8.
 
     Weights are symmetric: a scale for each output channel (``per_channel``) or one a tensor; with
-    ``reduce_range`` they have 7 bits (-63 to 63), of which two products fit into 16 bits, and CPUs
-    with AVX2 alone multiply more of them at once.
+    ``reduce_range`` they have 7 bits (-63 to 63), of which two products fit into 16 bits: some CPUs
+    multiply more of them at once.
     Activations have one scale a tensor and a zero point, which is 0 if they are ``symmetric``.
     ``observer`` chooses their ranges from what it saw: ``histogram`` with the least squared error,
     or ``minmax`` all. With ``is_qat`` the quantization is simulated in training.

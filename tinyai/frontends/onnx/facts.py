@@ -96,7 +96,7 @@ class Facts:
             results = onnx.shape_inference.infer_node_outputs(
                 schema,
                 copied,
-                {name: _proto_of(self.values[name]) for name in operands},
+                {name: proto_of(self.values[name]) for name in operands},
                 {
                     name: onnx.numpy_helper.from_array(value)
                     for name in operands
@@ -342,7 +342,7 @@ def dtype_of(kind: int) -> str:
     return _DTYPES.get(name, name)
 
 
-def _proto_of(known: Known) -> Any:
+def proto_of(known: Known) -> Any:
     import onnx
 
     return onnx.helper.make_tensor_type_proto(_kind_of(known.dtype), known.shape)

@@ -1,0 +1,205 @@
+"""``tinyai.cut_file``: a part of a model file as a file of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinyai.errors import OptionError
+from tinyai.files import check_place, written_whole
+from tinyai.frontends.files import is_read, read_file, to_quantize
+from tinyai.frontends.steps import Step, Whole
+from tinyai.frontends.whole import SourceModel, attempt_of
+from tinyai.model_file import FileOptions
+from tinyai.partition.macs import macs
+from tinyai.partition.reasons import such_as
+from tinyai.report import safe
+from tinyai.source import Call, Rounding, Unread, post_order
+
+
+@dataclass(frozen=True)
+class Part:
+    """What became of ``cut_file``: the ``file`` that was written, its inputs and outputs by name
+    with their types, how many operators it has, and how many the model has."""
+
+    file: Path
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    operators: int
+    of: int
+
+
+def cut_file(
+    file: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    inputs: str | Sequence[str] = (),
+    outputs: str | Sequence[str] = (),
+    input_shapes: str = "",
+    signature: str = "",
+) -> Part:
+    """Write the part of an .onnx or .tflite file between some of its values as a file of the same
+    format, with the operators, weights and names as they are: whatever takes the whole takes it.
+
+    ``inputs`` are names of values that become inputs, ``outputs`` of those that become outputs.
+    Inputs of the model that are needed beside those that are named stay; without ``outputs`` the
+    model's are those of the part, as far as they are computed of ``inputs``. With neither, the part
+    is the largest (by multiply-accumulates, then operators) that lies
+    between operators of which tinyai makes no integers, such as spectrograms at the beginning and
+    the choice of boxes at the end. ``input_shapes`` and ``signature`` are those of
+    ``tinyai.compile``.
+
+    Raises ``OptionError`` for a name that the file does not have, an input that no output needs, an
+    output file that ends otherwise than ``file``, and where there is nothing to cut off; what the
+    reader of the file raises; ``EnvironmentProblem`` where a package is missing, which is
+    ai-edge-litert for .tflite.
+    """
+    source, place = Path(file), Path(output)
+    if not is_read(file) or place.suffix.lower() != source.suffix.lower():
+        raise OptionError(
+            "files to cut",
+            found=safe(f"{source.name}, to {place.name}"),
+            allowed=".onnx to .onnx, .tflite to .tflite",
+        )
+    check_place(place)
+    whole = _whole_of(source, input_shapes, signature)
+    begins, ends = ([names] if isinstance(names, str) else [*names] for names in (inputs, outputs))
+    if begins or ends:
+        _require_known(whole, begins, "inputs")
+        _require_known(whole, ends, "outputs")
+    else:
+        options = FileOptions(input_shapes, signature)
+        model = to_quantize(source, options, read_file(source, options))
+        begins, ends = _largest(whole, model, source)
+    if not ends:
+        following = _following(whole.steps, begins)
+        ends = [name for name in whole.outputs if name in following]
+    ends = [*dict.fromkeys(ends)]
+    kept, read = _needed(whole.steps, {*begins}, ends)
+    _require_needed(begins, ends, read)
+    begins = [*dict.fromkeys([*begins, *(name for name in whole.inputs if name in read)])]
+    content = whole.part(kept, begins, ends)
+    with written_whole(place) as beside:
+        beside.write_bytes(content)
+    types = {name: whole.type_of(name) for name in (*begins, *ends)}
+    return Part(
+        place,
+        {name: types[name] for name in begins},
+        {name: types[name] for name in ends},
+        len(kept),
+        len(whole.steps),
+    )
+
+
+def _whole_of(file: Path, input_shapes: str, signature: str) -> Whole:
+    if file.suffix.lower() == ".onnx":
+        from tinyai.frontends.onnx.cut import OnnxWhole
+
+        FileOptions(signature=signature).require_only((), "an .onnx file")
+        return OnnxWhole(file, input_shapes)
+    from tinyai.frontends.tflite.cut import TFLiteWhole
+
+    return TFLiteWhole(file, signature, input_shapes)
+
+
+def _require_known(whole: Whole, names: Iterable[str], what: str) -> None:
+    made = [name for step in whole.steps for name in step.makes]
+    known = [*whole.inputs, *made] if what == "inputs" else made
+    for name in names:
+        if name not in known:
+            raise OptionError(
+                f"{what} of a part",
+                found=safe(name),
+                allowed=f"a value that an operator of the file makes{safe(such_as(name, known))}",
+                hint="tinyai explain FILE, or Netron, shows the names",
+            )
+
+
+def _require_needed(begins: Iterable[str], ends: Sequence[str], read: Collection[str]) -> None:
+    unneeded = [name for name in begins if name not in read or name in ends]
+    if unneeded:
+        raise OptionError(
+            "inputs of a part",
+            found=safe(", ".join(unneeded)),
+            allowed=safe(f"values that {', '.join(ends) or 'outputs'} are computed of", 240),
+        )
+
+
+def _following(steps: Sequence[Step], begins: Iterable[str]) -> set[str]:
+    """What is computed of ``begins``."""
+    found = {*begins}
+    for step in steps:
+        if not found.isdisjoint(step.reads):
+            found.update(step.makes)
+    return found.difference(begins)
+
+
+def _needed(
+    steps: Sequence[Step], begins: Collection[str], ends: Iterable[str]
+) -> tuple[list[int], set[str]]:
+    """The places of the operators that ``ends`` are computed by where ``begins`` are given, and
+    the names of what is read, the ends among them."""
+    read, kept = {*ends}, []
+    for place in reversed(range(len(steps))):
+        if not read.difference(begins).isdisjoint(steps[place].makes):
+            kept.append(place)
+            read.update(steps[place].reads)
+    return kept[::-1], read
+
+
+def _largest(whole: Whole, model: SourceModel, file: Path) -> tuple[list[str], list[str]]:
+    """Between which values the largest part lies that has no operator that stays out."""
+    barred, work = _barred_and_work(model)
+    live = [whole.steps[place] for place in _needed(whole.steps, (), whole.outputs)[0]]
+    known, parts = _parts_between(live, barred, whole.inputs)
+    if not barred or not parts:
+        raise OptionError(
+            "model to cut",
+            found=safe(f"{file.name}: {'no' if barred else 'every'} operator becomes integers"),
+            allowed="some that do and some that do not, or names of inputs and outputs",
+            hint="--inputs and --outputs, in Python inputs= and outputs=",
+        )
+    part = max(parts, key=lambda part: (sum(work.get(step.name, 0) for step in part), len(part)))
+    made = {name for step in part for name in step.makes}
+    inside = {*map(id, part)}
+    used = {name for step in live if id(step) not in inside for name in step.reads}
+    read = dict.fromkeys(name for step in part for name in step.reads)
+    return (
+        [name for name in read if name in known and name not in made],
+        [name for step in part for name in step.makes if name in {*used, *whole.outputs}],
+    )
+
+
+def _barred_and_work(model: SourceModel) -> tuple[set[str], dict[str, int]]:
+    """The names of the operators that stay out where the others become integers, and how many
+    multiply-accumulates operators have, by name."""
+    calls = [each for each in post_order(model.result) if isinstance(each, Call)]
+    work: dict[str, int] = {}
+    for call in calls:
+        work[call.name] = work.get(call.name, 0) + (macs(call) or 0)
+    attempt = attempt_of(model, "network", Rounding("upward"))
+    refused = () if attempt.floats else attempt.refused  # of a float model all are
+    unread = (call for call in calls if isinstance(call.origin, Unread))
+    return {call.name for call in (*refused, *unread)}, work
+
+
+def _parts_between(
+    steps: Sequence[Step], barred: Collection[str], inputs: Iterable[str]
+) -> tuple[Collection[str], Collection[list[Step]]]:
+    """The values that depend on inputs, and the parts that have no barred operator.
+
+    An operator's depth is the largest number of barred ones on a way to it. What has one depth is a
+    part: whatever lies between two operators of it has the same.
+    """
+    depths = dict.fromkeys(inputs, 0)
+    parts: dict[int, list[Step]] = {}
+    for step in steps:
+        before = [depths[name] for name in step.reads if name in depths]
+        if before:
+            depth, is_barred = max(before), step.name in barred
+            depths.update(dict.fromkeys(step.makes, depth + is_barred))
+            if not is_barred:
+                parts.setdefault(depth, []).append(step)
+    return depths, parts.values()

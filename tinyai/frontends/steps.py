@@ -1,0 +1,33 @@
+"""The operators of a model file by what they read and make: what is asked of a format where a file
+is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator of a file: the names of the values that it ``reads`` and ``makes``; its own
+    ``name`` is that of the calls that its reader makes of it."""
+
+    name: str
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+class Whole(Protocol):
+    """A file that can be cut: its operators in the order of computation, and the names of its
+    inputs and outputs."""
+
+    steps: Sequence[Step]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+    def part(self, kept: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+        """The content of a file of the operators at the places ``kept`` alone."""
+
+    def type_of(self, name: str) -> str:
+        """The type of a value, as it is shown: ``float32[1,8,?]``."""

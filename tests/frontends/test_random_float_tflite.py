@@ -104,7 +104,7 @@ def fault_of(written: Writer, seed: int, file: Path) -> tuple[str, str]:
     return "quantized", "" if alike else f"{noise:.1f} dB, in the report {told:.1f}"
 
 
-@pytest.mark.parametrize("seed", [48, 101, 128, 159])
+@pytest.mark.parametrize("seed", [5, 7, 35, 48])
 def test_l2_norms_are_litert_s_and_their_noise_is_that_of_the_report(
     seed: int, tmp_path: Path
 ) -> None:

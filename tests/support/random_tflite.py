@@ -142,7 +142,10 @@ def _extent(size: int, taps: int, stride: int, padding: int) -> int:
 
 
 # Of which nothing was compared with LiteRT's integers: they are refused.
-RARE = ("log_softmax",)
+RARE = (
+    "sum_of_several",
+    "log_softmax",
+)
 ENDS = ("places",)  # of which the results are no values: nothing reads them
 Make = Callable[[Writer, Value], Value | None]
 OPERATORS: dict[str, Make] = {}
@@ -335,6 +338,14 @@ def arithmetic(w: Writer, x: Value) -> Value | None:
         table,
         fusedActivationFunction=w.activation(),
     )
+    return out
+
+
+@makes
+def sum_of_several(w: Writer, x: Value) -> Value | None:
+    others = [w.constant(x.shape).index, x.index][: int(w.rng.integers(1, 3))]
+    out = w.value(x.shape)
+    w.add("ADD_N", [x.index, *others], [out.index])
     return out
 
 
@@ -731,7 +742,7 @@ def function(w: Writer, x: Value) -> Value | None:
             [
                 *("LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU", "ELU", "GELU", "EXP", "ABS"),
                 *("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "NEG", "SQUARE", "SQRT", "RSQRT"),
-                *("LOG", "FLOOR", "CEIL"),
+                *("LOG", "FLOOR", "CEIL", "SIN", "COS", "SIGN", "ROUND"),
             ]
         )
     )
@@ -834,11 +845,43 @@ def shape_chain(w: Writer, x: Value) -> Value | None:
     first = w.tensor([], "INT32")
     ends = [w.numbers([0]), w.numbers([1]), w.numbers([1])]
     w.add("STRIDED_SLICE", [shape, *ends], [first], "StridedSlice", shrinkAxisMask=1)
-    rest = math.prod(x.shape[1:])
+    count, rest = math.prod(x.shape[1:]), w.numbers(math.prod(x.shape[1:]))
+    if w.rng.integers(2):  # as a dense layer of several dimensions asks for it
+        product, rest = w.tensor([], "INT32"), w.tensor([], "INT32")
+        w.add("REDUCE_PROD", [shape, w.numbers([0])], [product], "Reducer", keepDims=False)
+        w.add("FLOOR_DIV", [product, first], [rest])
     asked = w.tensor([2], "INT32")
-    w.add("PACK", [first, w.numbers(rest)], [asked], "Pack", axis=0, valuesCount=2)
-    out = w.like(x, (x.shape[0], rest))
+    w.add("PACK", [first, rest], [asked], "Pack", axis=0, valuesCount=2)
+    out = w.like(x, (x.shape[0], count))
     w.add("RESHAPE", [x.index, asked], [out.index])
+    return out
+
+
+@makes
+def numbered(w: Writer, x: Value) -> Value | None:
+    """Every other row, by numbers that are computed."""
+    rank, numbers = w.tensor([], "INT32"), w.tensor([(x.shape[0] + 1) // 2], "INT32")
+    step = w.tensor([], "INT32")
+    w.add("RANK", [x.index], [rank], "Rank")
+    w.add("FLOOR_MOD", [w.numbers(2 * x.rank + 2), w.numbers(x.rank)], [step])
+    if x.rank < 3:  # of which the remainder of two is none
+        step = w.numbers(2)
+    w.add("RANGE", [w.numbers(0), w.numbers(x.shape[0]), step], [numbers], "Range")
+    out = w.like(x, ((x.shape[0] + 1) // 2, *x.shape[1:]))
+    w.add("GATHER", [x.index, numbers], [out.index], "Gather", axis=0, batchDims=0)
+    return out
+
+
+@makes
+def filled(w: Writer, x: Value) -> Value | None:
+    """A sum with one number, or with zeros, that is spread to the value's shape."""
+    spread, out = w.like(x, x.shape), w.value(x.shape)
+    if w.rng.integers(4):
+        one = w.constant((), x.scale, x.zero)
+        w.add("FILL", [w.numbers(x.shape), one.index], [spread.index], "Fill")
+    else:
+        w.add("ZEROS_LIKE", [x.index], [spread.index], "ZerosLike")
+    w.add("ADD", [x.index, spread.index], [out.index], "Add")
     return out
 
 

@@ -11,7 +11,7 @@ from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
 from tinyai.frontends.files import is_read, read_file, to_quantize
 from tinyai.frontends.steps import Step, Whole
-from tinyai.frontends.whole import SourceModel, attempt_of
+from tinyai.frontends.whole import QUANTIZE_THE_REST, SourceModel, attempt_of
 from tinyai.model_file import FileOptions
 from tinyai.partition.macs import macs
 from tinyai.partition.reasons import such_as
@@ -179,10 +179,12 @@ def _barred_and_work(model: SourceModel) -> tuple[set[str], dict[str, int]]:
     work: dict[str, int] = {}
     for call in calls:
         work[call.name] = work.get(call.name, 0) + (macs(call) or 0)
+    barred = {call.name for call in calls if isinstance(call.origin, Unread)}
     attempt = attempt_of(model, "network", Rounding("upward"))
-    refused = () if attempt.floats else attempt.refused  # of a float model all are
-    unread = (call for call in calls if isinstance(call.origin, Unread))
-    return {call.name for call in (*refused, *unread)}, work
+    if not attempt.floats:  # of a float model, as of floats beside pairs, all are refused
+        kept = attempt.refused.items()
+        barred |= {call.name for call, row in kept if row.hint != QUANTIZE_THE_REST}
+    return barred, work
 
 
 def _parts_between(

@@ -425,6 +425,7 @@ _LABELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gelu_by_tanh(x)": ("Gelu", {"approximate": "tanh"}),
     "exp(x)": ("Exp", {}),
     "log(x)": ("Log", {}),
+    **{f"{kind.lower()}(x)": (kind, {}) for kind in ("Cos", "Round", "Sign", "Sin")},
 }
 
 

@@ -15,6 +15,8 @@ from tinyai.source import require
 # Operators along the axes that their second input names.
 _ALONG_AXES = {"REVERSE_V2", "CUMSUM", "ARG_MAX", "ARG_MIN", "MEAN", "SUM"}
 _ALONG_AXES |= {"REDUCE_MAX", "REDUCE_MIN"}
+# Operators of which the shape of a value is all that counts.
+_OF_SHAPES = {"SHAPE", "RANK"}
 
 
 def set_shapes(file: File, shapes: Shapes) -> None:
@@ -46,8 +48,11 @@ def set_shapes(file: File, shapes: Shapes) -> None:
 
 def require_own_images(file: File, operator: FileOperator) -> None:
     """Refuse an operator along the images of a batch that the file does not have: it would mix
-    them, where it worked on one."""
+    them, or pick some, where it worked on one."""
     data, axes, *_ = (*operator.inputs, -1, -1)
+    if operator.kind not in _OF_SHAPES and not file.batched.isdisjoint(operator.inputs):
+        alone = [file.tensors[n].shape for n in operator.outputs if n not in file.batched]
+        require(not alone, "result", alone, "one for each image: the batch is not the file's")
     if operator.kind in _ALONG_AXES and data in file.batched and axes >= 0:
         rank, known = len(file.tensors[data].shape), file.tensors[axes].value
         named = [] if known is None else [int(axis) % rank for axis in known.reshape(-1)]
@@ -71,6 +76,6 @@ def _computed_from(inputs: Iterable[int], operators: Iterable[FileOperator]) -> 
     """The tensors whose values come from ``inputs``, and not from their shapes alone."""
     found = {*inputs}
     for operator in operators:
-        if operator.kind != "SHAPE" and not found.isdisjoint(operator.inputs):
+        if operator.kind not in _OF_SHAPES and not found.isdisjoint(operator.inputs):
             found.update(operator.outputs)
     return found

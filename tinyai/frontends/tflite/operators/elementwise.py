@@ -39,6 +39,21 @@ def _binary(site: Site) -> Expr:
     return activated(site, site.call(f"quantized_{operator}", *operands, *scales))
 
 
+@reads("ADD_N", options="AddNOptions", inputs=range(2, 1000))
+def _sum(site: Site) -> Expr:
+    """From the first on."""
+    places = range(len(site.inputs))
+    shapes = [site.tensor(place).shape for place in places]
+    require({*shapes} == {site.shape}, "shapes of the operands", shapes, [*site.shape])
+    require(
+        not site.is_quantized(*places), "type", site.output.dtype, "float32, as TFLite's kernel"
+    )
+    value = site.value(0)
+    for place in places[1:]:
+        value = site.call("add", value, site.value(place))
+    return value
+
+
 @reads("SQUARED_DIFFERENCE", options="SquaredDifferenceOptions", inputs=2)
 def _squared_difference(site: Site) -> Expr:
     """Of integers both sides, 7 places up, at twice the larger scale; their squared difference at

@@ -147,6 +147,29 @@ def _tabulated(site: Site, label: str, compute: Callable[[Array], Array]) -> Exp
     return of_floats(site, lambda x: site.call("function", x, of=of, label=label, compute=compute))
 
 
+def _in_float64(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A function whose results are those of float64, rounded to float32."""
+    return lambda x: np.asarray(function(x.astype(np.float64)), np.float32)
+
+
+_OF_FLOATS: dict[str, Callable[[Array], Array]] = {
+    "cos": _in_float64(np.cos),
+    "round": _in_float64(np.rint),  # halves to even
+    "sign": _in_float64(np.sign),
+    "sin": _in_float64(np.sin),
+}
+
+
+@reads("ROUND", "SIN")
+@reads("COS", options="CosOptions")
+@reads("SIGN", options="SignOptions")
+@by_element
+def _function_of_floats(site: Site) -> Expr:
+    require(not site.is_quantized(), "type", site.output.dtype, "float32, as TFLite's kernel")
+    name = site.kind.lower()
+    return _tabulated(site, f"{name}(x)", _OF_FLOATS[name])
+
+
 _TABLES: dict[str, Callable[[Array], Array]] = {
     "elu": _elu,
     "gelu": _gelu,

@@ -161,7 +161,9 @@ def test_what_no_reader_takes_is_told_with_what_to_do(tmp_path: Path) -> None:
     product = Operator("BATCH_MATMUL", (0, 1), 2, schema.BatchMatMulOptionsT())
     file = tmp_path / "net.tflite"
     file.write_bytes(file_of(tensors, [product, Operator("SEGMENT_SUM", (2,), 3)]))
-    with pytest.raises(OptionError, match=r"SEGMENT_SUM(.|\n)*quantize an \.onnx file of the model"):
+    with pytest.raises(
+        OptionError, match=r"SEGMENT_SUM(.|\n)*quantize an \.onnx file of the model"
+    ):
         tinyai.quantize_file(file, [{"t0": np.ones((2, 3, 5), np.float32)}])
 
 

@@ -71,7 +71,7 @@ def run(*arguments: object) -> Result:
 # --- Help ----------------------------------------------------------------------------------------
 
 # A download, and what has tests of its own.
-NOT_RUN = ("install-tvm", "check", "quantize")
+NOT_RUN = ("install-tvm", "check", "quantize", "cut")
 EXAMPLES = [
     (name, example)
     for name, command in sorted(main.commands.items())

@@ -23,7 +23,7 @@ from tests.support.random_onnx import (
 from tests.support.random_stretches import is_telling
 from tinyai.ir import Array
 
-OPSETS = (9, 11, 12, 13, 14, 17, 18, 19, 20, 21, 22)
+OPSETS = (9, 11, 12, 13, 14, 17, 18, 19, 20, 21, 22, 23)
 SAMPLES = 6
 HALVES = 0.15  # of the models are in float16
 UNREAD_TOO = 0.35  # of the models have an operator that is not read
@@ -108,7 +108,59 @@ def layer_norm(site: Site, x: Value) -> Value:
 
 
 @unread
-def recurrent(site: Site, x: Value) -> Value:
+def einsum(site: Site, x: Value) -> Value:
+    need(x.rank >= 2)
+    letters = "abcdefgh"[: x.rank]
+    rest, last, columns = letters[:-1], letters[-1], site.one(2, 3, 5)
+    weights = site.weights((x.shape[-1], columns), 1)
+    match site.one("rows", "heads", "places", "elements", "sum", "values", "three"):
+        case "rows":
+            end = site.one(f"{rest}z", f"z{rest}", f"{rest[::-1]}z")
+            return site.call("Einsum", x, weights, equation=f"{letters}, {last}z -> {end}")
+        case "heads":
+            heads = site.weights((x.shape[-1], 2, columns), None)
+            return site.call("Einsum", x, heads, equation=f"{letters},{last}yz->{rest}yz")
+        case "places":
+            other = site.floats(x.shape)
+            end = site.one(rest, letters[: x.rank - 2])
+            return site.call("Einsum", x, other, equation=f"{letters},{letters}->{end}")
+        case "elements":
+            scale = site.weights(x.shape[-1:], None)
+            return site.call("Einsum", x, scale, equation=f"{letters},{last}->{letters}")
+        case "sum":
+            return site.call("Einsum", x, equation=f"{letters}->{last}")
+        case "values":
+            other = site.floats((*x.shape[:-2], x.shape[-1], columns))
+            return site.call("Einsum", x, other, equation="...ij,...jk->...ik")
+    third = site.weights((columns, 4), 1)
+    return site.call("Einsum", x, weights, third, equation=f"{letters},{last}y,yz->{rest}z")
+
+
+@unread
+def mean_of_several(site: Site, x: Value) -> Value:
+    others = [site.floats(x.shape), x, site.weights(x.shape[-1:], None)][: site.one(0, 1, 2, 3)]
+    return site.call("Mean", x, *others)
+
+
+@unread
+def defined(site: Site, x: Value) -> Value:
+    """What ONNX defines by other operators."""
+    op = site.one("ReduceL1", "ReduceSumSquare", "ReduceLogSumExp", "CastLike", "Normalized")
+    if op == "CastLike":
+        need(site.opset >= 15)
+        return site.call("CastLike", x, site.floats((1,)))
+    axes = site.axes(x.rank)
+    if op == "Normalized":
+        need(site.opset >= 13)
+        return site.call("MeanVarianceNormalization", x, axes=axes)
+    need(site.opset >= 18)
+    return site.call(op, x, site.constant(axes, np.int64), keepdims=site.one(0, 1))
+
+    need(site.opset >= 23 and x.rank == 3)
+    heads = {"q_num_heads": 2, "kv_num_heads": 2, "is_causal": site.one(0, 1)}
+    parts = [site.call("MatMul", x, site.weights((x.shape[-1], size), 1)) for size in (8, 8, 6)]
+    return site.add("Attention", *parts, **heads)[0]
+
     need(x.rank == 3)
     kind, count = site.one(("GRU", 3), ("LSTM", 4), ("RNN", 1))
     size = site.one(2, 3)

@@ -113,7 +113,10 @@ def read_of(form: str) -> dict[str, list[str]]:
             rows = {kind: row.read.__module__ for kind, row in tflite.READERS.items()}
         else:
             from tinyai.frontends.onnx import operators as onnx
+            from tinyai.frontends.onnx.load import SPELLINGS
+            from tinyai.frontends.onnx.recurrent import USUAL
 
+            families["by others"] = [*SPELLINGS, *USUAL]
             rows = {
                 f"{domain}.{name}".lstrip("."): row.read.__module__
                 for (domain, name), row in onnx.READERS.items()

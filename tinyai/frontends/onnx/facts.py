@@ -44,7 +44,7 @@ QOPERATORS: Mapping[tuple[str, str], QOperator] = {
     (CONTRIB, "QLinearGlobalAveragePool"): QOperator("GlobalAveragePool", (0,), 3, dropped=_LAST),
     (CONTRIB, "QLinearConcat"): QOperator("Concat", (), 0),
 }
-_NO_RULE = "tinyai.unknown"
+NO_RULE = "tinyai.unknown"
 # The operators of floats whose attributes say something of shapes.
 _KEPT = {"AveragePool", "Concat", "Gemm"}
 # The first opset whose rule counts axes below 0 from the end, as ONNX Runtime does in every opset:
@@ -86,8 +86,9 @@ class Facts:
         the operands are not known."""
         import onnx
 
-        copied = onnx.NodeProto()
-        copied.CopyFrom(node)
+        graph = onnx.GraphProto(node=[node])
+        move_einsum(graph, "", NO_RULE)
+        (copied,) = graph.node
         _understand(copied)
         operands = [name for name in copied.input if name]
         opset = max(self.opset, _COUNT_AXES.get(copied.op_type, 0))
@@ -286,12 +287,25 @@ def _understood(model: Any) -> Any:
 
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
-    copied.opset_import.append(onnx.helper.make_opsetid(_NO_RULE, 1))
+    copied.opset_import.append(onnx.helper.make_opsetid(NO_RULE, 1))
+    move_einsum(copied.graph, "", NO_RULE)
     for node in copied.graph.node:
         if opset_of(model) < _COUNT_AXES.get(node.op_type, 0) and _has_axis_from_the_end(node):
-            node.domain = _NO_RULE
+            node.domain = NO_RULE
         _understand(node)
     return copied
+
+
+def move_einsum(graph: Any, of: str, to: str) -> None:
+    """Each Einsum of a graph, and of those inside of it, goes from a domain to another: onnx's
+    inference reads beyond an equation that its operands do not fit to, and takes the process
+    along, so none is shown to it."""
+    for node in graph.node:
+        if node.op_type == "Einsum" and node.domain in (of, of or "ai.onnx"):
+            node.domain = to
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                move_einsum(inner, of, to)
 
 
 def _has_axis_from_the_end(node: Any) -> bool:
@@ -307,7 +321,7 @@ def _understand(node: Any) -> None:
     auto = "dilations" in attributes and "auto_pad" in attributes
     last = "channels_last" in attributes and attributes["channels_last"].i
     if ceil or auto or last or "output_shape" in attributes:
-        node.domain = _NO_RULE
+        node.domain = NO_RULE
     elif node.domain == CONTRIB and (row := qoperator_of(node)) is not None:
         inputs = [name for place, name in enumerate(node.input) if place in row.operands]
         kept = [a for a in node.attribute if row.operator in _KEPT and a.name != "channels_last"]

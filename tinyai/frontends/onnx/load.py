@@ -17,7 +17,16 @@ from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.norms import norms_in
 from tinyai.frontends.onnx.branches import taken_branch
 from tinyai.frontends.onnx.checks import Inputs, check_external, check_model
-from tinyai.frontends.onnx.facts import dtype_of, opset_of, set_shapes, set_values
+from tinyai.frontends.onnx.definitions import DEFINED, by_definition
+from tinyai.frontends.onnx.einsum import as_products, as_sum
+from tinyai.frontends.onnx.facts import (
+    NO_RULE,
+    dtype_of,
+    move_einsum,
+    opset_of,
+    set_shapes,
+    set_values,
+)
 from tinyai.frontends.onnx.functions import inlined
 from tinyai.frontends.onnx.halves import in_float32
 from tinyai.frontends.onnx.operators import READERS
@@ -37,6 +46,13 @@ from tinyai.stages import stage
 
 # The first that has operators of quantized values.
 OLDEST = 10
+# What becomes other nodes wherever it stands; what has recurrent values does in float files.
+SPELLINGS = {
+    "If": taken_branch,
+    "Einsum": as_products,
+    "Mean": as_sum,
+    **dict.fromkeys(DEFINED, by_definition),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +115,7 @@ def read_whole(
         if opset < oldest:
             model, opset = _converted(model, opset, oldest), oldest
         widened = in_float32(model)
-        recurrent = dict.fromkeys(USUAL, spelled_out) if oldest else {}
-        spellings = {"If": taken_branch, **recurrent}
+        spellings = {**SPELLINGS, **(dict.fromkeys(USUAL, spelled_out) if oldest else {})}
         reading = Reading(model, READERS, opset, spellings)
         _spell(model.graph, reading.spelled)
         read = {value.name: _output(reading, value) for value in model.graph.output}
@@ -152,10 +167,18 @@ def _parts_of(node: Any, spelled: Mapping[str, list[Any]]) -> Iterator[Any]:
 
 
 def _converted(model: Any, opset: int, wanted: int) -> Any:
+    import onnx
     from onnx.version_converter import convert_version
 
+    move_einsum(model.graph, "", NO_RULE)
+    model.opset_import.append(onnx.helper.make_opsetid(NO_RULE, 1))
     try:
-        return convert_version(model, wanted)
+        converted = convert_version(model, wanted)
+        move_einsum(converted.graph, NO_RULE, "")
+        kept = [each for each in converted.opset_import if each.domain != NO_RULE]
+        del converted.opset_import[:]
+        converted.opset_import.extend(kept)
+        return converted
     except Exception as error:  # onnx raises errors of many kinds
         found = f"opset {opset}, which onnx does not convert to {wanted}: {error}"
         raise Fault(found, f"{wanted} and later", "export the model with a newer opset") from None
@@ -171,7 +194,7 @@ def _output(reading: Reading, value: Any) -> Expr:
 
 def language() -> Language:
     """ONNX's names of the operators that are read."""
-    return Language(supported=tuple(sorted({name for _, name in READERS})))
+    return Language(supported=tuple(sorted({*SPELLINGS, *(name for _, name in READERS)})))
 
 
 def _folded(expr: Expr) -> Array:

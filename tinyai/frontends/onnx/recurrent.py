@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyai.frontends.onnx.nodes import Nodes
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
 from tinyai.ir import Array
 from tinyai.source import require
@@ -36,10 +37,7 @@ def spelled_out(site: Site, names: Iterable[str]) -> list[Any]:
     if site.has(4):
         lengths = {*site.value(4, "lengths of sequences").tolist()}
         require(lengths == {steps}, "lengths of sequences", lengths, steps)
-    name = site.name
-    while any(each.startswith(f"{name}/") for each in names):
-        name += "_"
-    nodes = _Nodes(name)
+    nodes = Nodes.inside_of(site.name, names)
     rows = nodes.reshaped("rows", site.operand(0), (steps * batch, features))
     backwards = _BACKWARDS[str(site.attr("direction"))]
     ways = [_way(site, nodes, rows, number, batch) for number, _ in enumerate(backwards)]
@@ -57,39 +55,7 @@ def spelled_out(site: Site, names: Iterable[str]) -> list[Any]:
     return nodes.made
 
 
-@dataclass
-class _Nodes:
-    """What is ``made`` of the operator ``name``; each node has the name of its result."""
-
-    name: str
-    made: list[Any] = field(default_factory=list)
-
-    def add(self, op: str, result: str, *operands: str, **attrs: Any) -> str:
-        import onnx
-
-        self.made.append(onnx.helper.make_node(op, operands, [result], result, **attrs))
-        return result
-
-    def value(self, op: str, name: str, *operands: str, **attrs: Any) -> str:
-        """The result of an operator inside of this one."""
-        return self.add(op, f"{self.name}/{name}", *operands, **attrs)
-
-    def constant(self, name: str, values: Any, dtype: Any = np.float32) -> str:
-        import onnx
-
-        tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(values, dtype))
-        return self.value("Constant", name, value=tensor)
-
-    def reshaped(self, name: str, value: str, sizes: Sequence[int]) -> str:
-        return self.value("Reshape", name, value, self.constant(f"{name}/shape", sizes, np.int64))
-
-    def part(self, name: str, value: str, start: int, end: int, axis: int) -> str:
-        places = {"start": start, "end": end, "axis": axis}
-        ends = [self.constant(f"{name}/{n}", [at], np.int64) for n, at in places.items()]
-        return self.value("Slice", name, value, *ends)
-
-
-def _way(site: Site, nodes: _Nodes, rows: str, number: int, batch: int) -> _Way:
+def _way(site: Site, nodes: Nodes, rows: str, number: int, batch: int) -> _Way:
     """The direction ``number`` of a node that reads ``rows``."""
     kind, name = site.node.op_type, f"way{number}"
     weights, recurrent = (site.value(place, "weights")[number] for place in (1, 2))
@@ -134,7 +100,7 @@ class _Way:
     """One direction. ``inputs`` are by their weights, [steps * batch, gates * units]; ``state`` has
     the hidden values and, of an LSTM, those of the cell, [batch, units], "" for zeros."""
 
-    nodes: _Nodes
+    nodes: Nodes
     name: str
     kind: str
     functions: Sequence[str]

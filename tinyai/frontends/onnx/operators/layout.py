@@ -14,6 +14,7 @@ from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
 from tinyai.qdq.operands import tuple_of
 from tinyai.source import Expr, require
+from tinyai.vocabulary import constant
 
 
 @reads("Identity")
@@ -115,14 +116,16 @@ def _split(site: Site) -> Expr:
         parts = [part] * (count - 1) + [size - part * (count - 1)]
         even = site.facts.opset >= 18 or len(set(parts)) == 1
         require(even, "size of a split", size, f"a multiple of {count}")
-    fits = len(parts) == count and min(parts) > 0
+    fits = len(parts) == count and min(parts) >= 0 and sum(parts) == size
     require(fits, "sizes of a split", parts, f"{count} that are {size} together")
-    return tuple_of(*split(site.call, value, axis, parts))
+    some = iter(split(site.call, value, axis, [part for part in parts if part]))
+    nothing = np.zeros((*shape[:axis], 0, *shape[axis + 1 :]), value.type.dtype)
+    return tuple_of(*(next(some) if part else constant(nothing) for part in parts))
 
 
 @reads("Concat")
 def _concat(site: Site) -> Expr:
-    parts = site.exprs()
+    parts = [each for each in site.exprs() if 0 not in each.type.shape] or site.exprs()
     sizes = [fixed_sizes(part) for part in parts]
     axis = _axis(site, len(sizes[0]))
     rest = {(*each[:axis], *each[axis + 1 :]) for each in sizes}

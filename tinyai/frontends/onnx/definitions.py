@@ -1,0 +1,97 @@
+"""Operators that ONNX defines by others: each becomes the nodes of its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import Any
+
+from tinyai.frontends.onnx.facts import Known, proto_of, schema_of
+from tinyai.frontends.onnx.reader import Site
+from tinyai.frontends.onnx.unread import renamed
+from tinyai.source import require
+
+DEFINED = (
+    *("Attention", "CastLike", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding"),
+    *("ReduceL1", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"),
+)
+
+
+# Before, heads were split wrongly, where operands have three dimensions or there are fewer keys.
+_RIGHT_ATTENTION = (1, 19)
+
+
+def by_definition(site: Site, names: Iterable[str]) -> list[Any]:
+    """The nodes that ONNX's schema defines an operator by; ``names`` are those of the file's
+    values. Raises ``Refusal`` where it has no definition in this opset, or for such operands."""
+    body = _definition(site)
+    node, inner = site.node, f"{site.name}/"
+    while any(each.startswith(inner) for each in names):
+        inner = f"{inner[:-1]}_/"
+    new = {name: inner + name for each in body.node for name in each.output if name}
+    for formal, actual in (*_bound(body.input, node.input), *_bound(body.output, node.output)):
+        new[formal] = actual or (inner + formal if formal in body.output else "")
+    given = {each.name: each for each in (*body.attribute_proto, *node.attribute)}
+    schema = schema_of(node.op_type, site.facts.opset)
+    usual = {name: each.default_value for name, each in schema.attributes.items()}
+    return [_with_attributes(renamed(each, new, inner), {**usual, **given}) for each in body.node]
+
+
+def _bound(formal: Any, actual: Any) -> Iterator[tuple[str, str]]:
+    """Names of a definition with those of the node; what the node leaves out has none."""
+    for place, name in enumerate(formal):
+        yield name, actual[place] if place < len(actual) else ""
+
+
+def _definition(site: Site) -> Any:
+    import onnx
+
+    if site.node.op_type == "Attention":
+        found = version("onnx")
+        right = tuple(map(int, found.split(".")[:2])) >= _RIGHT_ATTENTION
+        allowed = "onnx 1.19 and newer, whose definition is right: pip install -U onnx"
+        require(right, "definition of Attention", f"onnx {found}", allowed)
+        products = [*filter(None, site.node.output[3:])]
+        require(not products, "result 3", products, "none: others than ONNX Runtime's")
+    schema, facts = schema_of(site.node.op_type, site.facts.opset), site.facts.values
+    body, content = onnx.FunctionProto(), b""
+    if schema is not None and schema.has_function:
+        since = _newest(schema.function_opset_versions, site.facts.opset)
+        made = schema.get_function_with_opset_version(since)
+        content = made if isinstance(made, bytes) else made.SerializeToString()
+    elif schema is not None and schema.has_context_dependent_function:
+        since = _newest(schema.context_dependent_function_opset_versions, site.facts.opset)
+        operands = [facts.get(name, Known(None, "")) for name in site.node.input]
+        types = [proto_of(each).SerializeToString() if each.dtype else b"" for each in operands]
+        node = site.node.SerializeToString()
+        content = schema.get_context_dependent_function_with_opset_version(since, node, types)
+    require(
+        bool(content), "operator", f"{site.node.op_type} in opset {site.facts.opset}", "one read"
+    )
+    body.ParseFromString(content)
+    return body
+
+
+def _newest(versions: Iterable[int], opset: int) -> int:
+    """The version of a definition that holds in an opset."""
+    return max((each for each in versions if each <= opset), default=opset)
+
+
+def _with_attributes(node: Any, given: dict[str, Any]) -> Any:
+    """A node of a definition, with the attributes that it takes from the operator's own."""
+    kept = []
+    for attribute in node.attribute:
+        asked = attribute.ref_attr_name
+        if not asked:
+            kept.append(attribute)
+        elif asked in given and given[asked].type:
+            of = type(attribute)()
+            of.CopyFrom(given[asked])
+            of.name = attribute.name
+            kept.append(of)
+    made = type(node)()
+    made.CopyFrom(node)
+    made.name = next(filter(None, node.output), "")
+    del made.attribute[:]
+    made.attribute.extend(kept)
+    return made

@@ -8,9 +8,10 @@ from benchmarks.depthwise import FORMS, WANTED, depthwise, main, rates
 from tinyai.ops import Conv2d
 
 
-def test_every_form_is_a_depthwise_layer_of_as_many_channels() -> None:
-    graph = depthwise(24)
-    ops = [node.op for node in graph.nodes]
+@pytest.mark.parametrize("alone", [False, True])
+def test_every_form_is_a_depthwise_layer_of_as_many_channels(alone: bool) -> None:
+    graph = depthwise(24, alone=alone)
+    ops = [node.op for node in graph.nodes if alone or node.inputs[0] not in graph.inputs]
     assert all(isinstance(op, Conv2d) and op.groups == 24 for op in ops)
     windows = [op.window for op in ops if isinstance(op, Conv2d)]
     assert [(each.kernel[0], each.strides[1]) for each in windows] == list(FORMS)

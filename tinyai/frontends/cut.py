@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
-from tinyai.frontends.files import is_read, read_file, to_quantize
+from tinyai.frontends.files import is_read
 from tinyai.frontends.steps import Step, Whole
 from tinyai.frontends.whole import QUANTIZE_THE_REST, SourceModel, attempt_of
 from tinyai.model_file import FileOptions
@@ -46,10 +46,10 @@ def cut_file(
     ``inputs`` are names of values that become inputs, ``outputs`` of those that become outputs.
     Inputs of the model that are needed beside those that are named stay; without ``outputs`` the
     model's are those of the part, as far as they are computed of ``inputs``. With neither, the part
-    is the largest (by multiply-accumulates, then operators) that lies
-    between operators of which tinyai makes no integers, such as spectrograms at the beginning and
-    the choice of boxes at the end. ``input_shapes`` and ``signature`` are those of
-    ``tinyai.compile``.
+    is the largest (by multiply-accumulates, then operators) that lies between operators of which
+    tinyai makes no integers, such as spectrograms at the beginning and the choice of boxes at the
+    end. ``signature`` is that of ``tinyai.compile``, as are ``input_shapes``, which may name all
+    sizes of a .tflite file too: with these and nothing to cut off, the whole has them.
 
     Raises ``OptionError`` for a name that the file does not have, an input that no output needs, an
     output file that ends otherwise than ``file``, and where there is nothing to cut off; what the
@@ -70,9 +70,7 @@ def cut_file(
         _require_known(whole, begins, "inputs")
         _require_known(whole, ends, "outputs")
     else:
-        options = FileOptions(input_shapes, signature)
-        model = to_quantize(source, options, read_file(source, options))
-        begins, ends = _largest(whole, model, source)
+        begins, ends = _largest(whole, source, fixed=bool(input_shapes))
     if not ends:
         following = _following(whole.steps, begins)
         ends = [name for name in whole.outputs if name in following]
@@ -149,11 +147,14 @@ def _needed(
     return kept[::-1], read
 
 
-def _largest(whole: Whole, model: SourceModel, file: Path) -> tuple[list[str], list[str]]:
-    """Between which values the largest part lies that has no operator that stays out."""
-    barred, work = _barred_and_work(model)
+def _largest(whole: Whole, file: Path, *, fixed: bool) -> tuple[list[str], list[str]]:
+    """Between which values the largest part lies that has no operator that stays out: the whole
+    where none does, and its shapes became ``fixed``."""
+    barred, work = _barred_and_work(whole.read())
     live = [whole.steps[place] for place in _needed(whole.steps, (), whole.outputs)[0]]
     known, parts = _parts_between(live, barred, whole.inputs)
+    if fixed and not barred:
+        return [*whole.inputs], [*whole.outputs]
     if not barred or not parts:
         raise OptionError(
             "model to cut",

@@ -72,7 +72,7 @@ def explain_file(
     attempt = attempt_of(model, name, mode, own=own)
     tell_idle(attempt, model, mode, own)
     if attempt.floats:
-        return report_of_floats(to_quantize(file, options, model))
+        return report_of_floats(_to_quantize(file, options, model))
     if attempt.network is None:
         return report_of_parts(attempt, model, name, target, own)
     with stage("the C"):
@@ -84,7 +84,7 @@ def explain_file(
     return DivisionReport((), (region,))
 
 
-def to_quantize(
+def _to_quantize(
     file: str | os.PathLike[str], options: FileOptions, model: SourceModel
 ) -> SourceModel:
     """A float model as the quantizer reads it: recurrent operators of ONNX are spelled out. As it

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tinyai.frontends.whole import SourceModel
+
 
 @dataclass(frozen=True)
 class Step:
@@ -28,6 +30,9 @@ class Whole(Protocol):
 
     def part(self, kept: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
         """The content of a file of the operators at the places ``kept`` alone."""
+
+    def read(self) -> SourceModel:
+        """The whole as the quantizer reads it, with the shapes that were asked for."""
 
     def type_of(self, name: str) -> str:
         """The type of a value, as it is shown: ``float32[1,8,?]``."""

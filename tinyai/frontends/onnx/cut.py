@@ -7,13 +7,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tinyai.errors import ModelError
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.onnx.checks import check_external, check_model
 from tinyai.frontends.onnx.facts import Known, facts_of, proto_of, set_shapes, set_values
 from tinyai.frontends.onnx.functions import inlined
+from tinyai.frontends.onnx.load import read_whole
+from tinyai.frontends.onnx.quantized import OLDEST as OLDEST_WITH_PAIRS
 from tinyai.frontends.onnx.unread import names_read
 from tinyai.frontends.shapes import check_asked, parse_inputs
 from tinyai.frontends.steps import Step, Whole
+from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import check_model as check_model_file
 
 
@@ -45,7 +49,7 @@ class OnnxWhole(Whole):
             for node in graph.node
             for makes in [tuple(filter(None, node.output))]
         ]
-        self._file = file
+        self._file, self._shapes = file, input_shapes
 
     def part(self, kept: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
         part = type(self._model)()
@@ -63,6 +67,13 @@ class OnnxWhole(Whole):
             _keep(graph.input, ends[0])
             _keep(graph.output, ends[1])
             return bytes(part.SerializeToString())
+
+    def read(self) -> SourceModel:
+        """Recurrent operators are their steps."""
+        try:
+            return read_whole(self._file, self._shapes, OLDEST_WITH_PAIRS).source
+        except ModelError:  # of an opset that onnx does not convert
+            return read_whole(self._file, self._shapes).source
 
     def type_of(self, name: str) -> str:
         known = self._facts.values.get(name, Known(None, ""))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
-from tinyai.errors import OptionError
+from tinyai.errors import OptionError, UsageWarning
 from tinyai.frontends.faults import check_shape, shown
 from tinyai.frontends.shapes import Shapes, check_asked
 from tinyai.frontends.tflite.file import File, FileOperator
 from tinyai.frontends.tflite.tensors import FileTensor
+from tinyai.report import safe
 from tinyai.source import require
 
 # Operators along the axes that their second input names.
@@ -46,6 +49,30 @@ def set_shapes(file: File, shapes: Shapes) -> None:
                 file.batched.add(index)
 
 
+def tell_open_shapes(model: Any, file: File) -> None:
+    """Warn of an input that has a size of 1 in the place of one that the file leaves open, behind
+    the batch: images of one pixel, or sequences of one word, are not what anybody means."""
+    for index in file.inputs:
+        signature = model.Subgraphs(0).Tensors(index).ShapeSignatureAsNumpy()
+        of = file.tensors[index]
+        named = [] if isinstance(signature, int) else [int(size) for size in signature]
+        if len(named) != len(of.shape) or not any(
+            said < 0 and size == 1 for said, size in zip(named[1:], of.shape[1:], strict=True)
+        ):
+            continue
+        sizes = ["?" if size < 0 else str(size) for size in named]
+        warnings.warn(
+            UsageWarning(
+                f"shape of input {safe(of.name)}",
+                found=f"[{', '.join(sizes)}], taken as {shown(of.shape)}",
+                allowed="fixed dimensions",
+                hint=f"tinyai cut FILE -o FIXED.tflite --input-shapes {safe(of.name)}:"
+                f"{'x'.join(map(str, of.shape))}, with your sizes",
+            ),
+            stacklevel=4,
+        )
+
+
 def require_own_images(file: File, operator: FileOperator) -> None:
     """Refuse an operator along the images of a batch that the file does not have: it would mix
     them, or pick some, where it worked on one."""
@@ -68,7 +95,7 @@ def _whole(of: FileTensor, sizes: Iterable[int]) -> tuple[int, ...]:
         "input shapes",
         found=f"{of.name}:{shown(to)}",
         allowed=f"{shown(of.shape)} of the file, with another batch where that is 1",
-        hint="convert the model again, for inputs of this size",
+        hint="tinyai cut FILE -o FIXED.tflite --input-shapes ..., which writes it for this size",
     )
 
 

@@ -19,7 +19,9 @@ from tinyai.frontends.shapes import check_asked, parse_shapes
 from tinyai.frontends.steps import Step, Whole
 from tinyai.frontends.tflite import checks
 from tinyai.frontends.tflite.file import File
+from tinyai.frontends.tflite.load import model_of
 from tinyai.frontends.tflite.signatures import content_of
+from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import check_model
 
 Shape: TypeAlias = tuple[int, ...]
@@ -79,6 +81,10 @@ class TFLiteWhole(Whole):
         ends = [self._numbers[name] for name in outputs]
         with faults_of(self._file, ".tflite"):
             return part_of(self._content, kept, begins, ends, self._shapes)
+
+    def read(self) -> SourceModel:
+        whole = self.part(range(len(self.steps)), self.inputs, self.outputs)
+        return model_of(whole, self._file)
 
     def type_of(self, name: str) -> str:
         number = self._numbers[name]

@@ -389,6 +389,17 @@ def test_a_part_has_the_format_of_the_whole(tmp_path: Path) -> None:
         tinyai.cut_file(saved(detector(), tmp_path), tmp_path / "part.tflite")
 
 
+def test_explain_names_the_command_where_some_operators_stay_out(tmp_path: Path) -> None:
+    file = saved(detector(), tmp_path)
+    part = tinyai.cut_file(file, tmp_path / "part.onnx")
+
+    told = CliRunner().invoke(main, ["explain", str(file)], catch_exceptions=False).output
+    whole = CliRunner().invoke(main, ["explain", str(part.file)], catch_exceptions=False).output
+
+    assert f"tinyai cut {file} -o whole_part.onnx" in told
+    assert "tinyai cut" not in whole
+
+
 def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
     file, part = saved(detector(), tmp_path), tmp_path / "part.onnx"
     words = ["cut", str(file), "-o", str(part)]

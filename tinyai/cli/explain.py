@@ -16,6 +16,7 @@ from tinyai.cli.shared import (
     file_options,
     html_option,
     json_option,
+    next_steps,
     relay_for,
     require_no_backend,
     target_options,
@@ -23,6 +24,7 @@ from tinyai.cli.shared import (
 )
 from tinyai.errors import BoundaryError
 from tinyai.files import check_place
+from tinyai.model_file import IMPORTED
 from tinyai.stages import stage
 
 if TYPE_CHECKING:
@@ -83,6 +85,10 @@ def explain(
     tell_rounding(file, asked, aside=as_json or style == "json")
     if style == "table" and not as_json:
         console().print(report.table())
+        unread = [row for row in report.host if row.reason.clause == "operator"]
+        path, others = Path(file), report.regions or len(unread) < len(report.host)
+        if unread and others and path.suffix.lower() in IMPORTED:
+            next_steps(("tinyai", "cut", file, "-o", f"{path.stem}_part{path.suffix}"))
     else:
         click.echo(str(report) if style == "text" and not as_json else report.json())
     context.exit(MODEL if report.exceeding or (strict and report.computing) else 0)

@@ -61,7 +61,11 @@ class OnnxWhole(Whole):
         made = {name for node in nodes for name in node.output}
         with faults_of(self._file, ".onnx"):
             ends = [[self._value(name, values) for name in names] for names in (inputs, outputs)]
-            _keep(graph.node, (_without(node, inputs) for node in nodes))
+            for node in nodes:  # what one makes in the place of an input has another name
+                node.output[:] = [
+                    each + " before the cut" * (each in inputs) for each in node.output
+                ]
+            _keep(graph.node, nodes)
             _keep(graph.initializer, (each for each in graph.initializer if each.name in read))
             _keep(graph.value_info, (each for each in graph.value_info if each.name in made))
             _keep(graph.input, ends[0])
@@ -90,14 +94,6 @@ class OnnxWhole(Whole):
         if name in values:
             return values[name]
         raise Fault(f"value {name!r} of an unknown type", "one whose type is known")
-
-
-def _without(node: Any, names: Sequence[str]) -> Any:
-    """A node that makes none of ``names``: what it makes in their places goes by other names."""
-    made = type(node)()
-    made.CopyFrom(node)
-    made.output[:] = [f"{each} before the cut" if each in names else each for each in made.output]
-    return made
 
 
 def _keep(field: Any, values: Any) -> None:

@@ -100,7 +100,9 @@ def fault_of(seed: int, folder: Path, *, of_part: bool = False) -> tuple[str, st
         quantized = tinyai.quantize_file(source, model.samples, config)
         quantized.save(file)
     except OptionError as error:
-        return "refused", "" if "no float operator" in str(error) else str(error)
+        # A Gemm that is quantized already keeps its alpha, which no value of the file comes before.
+        known = "no float operator" in str(error) or (of_part and "with alpha 1" in str(error))
+        return "refused", "" if known else str(error)
     samples, written = in_float32(model), onnx.load(file)
     # Halves are calibrated and compared as what they are widened to: their own sums are less exact.
     floats = [run(read_whole(source, "", OLDEST).proto, each)[0] for each in samples]

@@ -860,6 +860,8 @@ def shape_chain(w: Writer, x: Value) -> Value | None:
 @makes
 def numbered(w: Writer, x: Value) -> Value | None:
     """Every other row, by numbers that are computed."""
+    if not x.rank:
+        return None
     rank, numbers = w.tensor([], "INT32"), w.tensor([(x.shape[0] + 1) // 2], "INT32")
     step = w.tensor([], "INT32")
     w.add("RANK", [x.index], [rank], "Rank")

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
 from tests.support.float_meaning import evaluated
+from tests.support.random_onnx import run
 from tinyai.errors import TinyAIError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.load import SPELLINGS
@@ -123,6 +124,54 @@ def test_a_bad_einsum_of_an_old_opset_does_not_end_the_process(
     with pytest.raises(TinyAIError):
         tinyai.compile(file, tmp_path / "net.so")
     read_file(file)
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands", "attributes", "opset"),
+    [
+        ("CenterCropPad", [[4, 9]], {"axes": [2, 3]}, 18),
+        ("CenterCropPad", [[3, 2, 8, 5]], {}, 18),
+        ("ReduceLogSum", [[1, -1]], {"keepdims": 0}, 18),
+        ("ReduceLogSum", [], {}, 18),
+        ("ReduceLogSumExp", [[2]], {}, 19),
+        ("ReduceL1", [[0, 3]], {}, 20),
+        ("ReduceSumSquare", [[]], {"noop_with_empty_axes": 0}, 18),
+        ("MeanVarianceNormalization", [], {"axes": [0, 2]}, 13),
+        ("MeanVarianceNormalization", [], {}, 18),
+    ],
+)
+def test_what_onnx_defines_by_others_is_read_as_onnx_runtime_computes_it(
+    operator: str,
+    operands: list[list[int]],
+    attributes: dict[str, object],
+    opset: int,
+    tmp_path: Path,
+) -> None:
+    numbers = [numpy_helper.from_array(np.array(each, np.int64)) for each in operands]
+    constants = [helper.make_node("Constant", [], ["c"], "c", value=each) for each in numbers]
+    names = ["x", *("c" for _ in operands)]
+    node = helper.make_node(operator, names, ["y"], "defined", **attributes)
+    file = saved(tmp_path, [*constants, node], {"x": (2, 3, 6, 7)}, opset)
+    x = np.random.default_rng(0).uniform(0.1, 2, (2, 3, 6, 7)).astype(np.float32)
+
+    model = read_file(file)
+
+    values = evaluated(model.result, {model.inputs[0].expr: x.astype(np.float64)})
+    (wanted,) = run(onnx.load(file), {"x": x})
+    np.testing.assert_allclose(values[model.outputs[0].expr], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_an_attribute_that_a_definition_forgets_is_right_or_refused(tmp_path: Path) -> None:
+    """As those of onnx 1.18 do."""
+    axes = numpy_helper.from_array(np.array([], np.int64))
+    node = helper.make_node("ReduceL1", ["x", "c"], ["y"], "defined", noop_with_empty_axes=1)
+    constant = helper.make_node("Constant", [], ["c"], "c", value=axes)
+
+    model = read_file(saved(tmp_path, [constant, node], {"x": (2, 3)}, 18))
+
+    (call,) = (each for each in post_order(model.result) if isinstance(each, Call))
+    refused = isinstance(call.origin, Unread) and "noop_with_empty_axes" in str(call.origin)
+    assert refused or call.op == "abs"
 
 
 def test_attention_is_refused_where_onnx_defines_it_wrongly(tmp_path: Path) -> None:

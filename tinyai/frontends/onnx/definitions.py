@@ -59,6 +59,11 @@ def _definition(site: Site) -> Any:
         since = _newest(schema.function_opset_versions, site.facts.opset)
         made = schema.get_function_with_opset_version(since)
         content = made if isinstance(made, bytes) else made.SerializeToString()
+        body.ParseFromString(content)
+        used = {each.ref_attr_name for node in body.node for each in node.attribute}
+        for name in schema.attributes.keys() - used:  # old definitions forget some
+            given = site.attr(name)
+            require(given == site.defaults.get(name), f"attribute {name}", given, "its default")
     elif schema is not None and schema.has_context_dependent_function:
         since = _newest(schema.context_dependent_function_opset_versions, site.facts.opset)
         operands = [facts.get(name, Known(None, "")) for name in site.node.input]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
+from tinyai.frontends.cuttable import CuttableFile, NamedOperator
+from tinyai.frontends.faults import missing
 from tinyai.frontends.files import is_read
-from tinyai.frontends.steps import Step, Whole
 from tinyai.frontends.whole import QUANTIZE_THE_REST, SourceModel, attempt_of
 from tinyai.model_file import FileOptions
 from tinyai.partition.macs import macs
@@ -20,7 +22,7 @@ from tinyai.source import Call, Rounding, Unread, post_order
 
 
 @dataclass(frozen=True)
-class Part:
+class CutFile:
     """What became of ``cut_file``: the ``file`` that was written, its inputs and outputs by name
     with their types, how many operators it has, and how many the model has."""
 
@@ -39,7 +41,7 @@ def cut_file(
     outputs: str | Sequence[str] = (),
     input_shapes: str = "",
     signature: str = "",
-) -> Part:
+) -> CutFile:
     """Write the part of an .onnx or .tflite file between some of its values as a file of the same
     format, with the operators, weights and names as they are: whatever takes the whole takes it.
 
@@ -72,38 +74,40 @@ def cut_file(
     else:
         begins, ends = _largest(whole, source, fixed=bool(input_shapes))
     if not ends:
-        following = _following(whole.steps, begins)
+        following = _following(whole.operators, begins)
         ends = [name for name in whole.outputs if name in following]
     ends = [*dict.fromkeys(ends)]
-    kept, read = _needed(whole.steps, {*begins}, ends)
+    kept, read = _needed(whole.operators, {*begins}, ends)
     _require_needed(begins, ends, read)
     begins = [*dict.fromkeys([*begins, *(name for name in whole.inputs if name in read)])]
     content = whole.part(kept, begins, ends)
     with written_whole(place) as beside:
         beside.write_bytes(content)
     types = {name: whole.type_of(name) for name in (*begins, *ends)}
-    return Part(
+    return CutFile(
         place,
         {name: types[name] for name in begins},
         {name: types[name] for name in ends},
         len(kept),
-        len(whole.steps),
+        len(whole.operators),
     )
 
 
-def _whole_of(file: Path, input_shapes: str, signature: str) -> Whole:
+def _whole_of(file: Path, input_shapes: str, signature: str) -> CuttableFile:
     if file.suffix.lower() == ".onnx":
         from tinyai.frontends.onnx.cut import OnnxWhole
 
         FileOptions(signature=signature).require_only((), "an .onnx file")
         return OnnxWhole(file, input_shapes)
+    if find_spec("tflite") is None:
+        raise missing("tflite")
     from tinyai.frontends.tflite.cut import TFLiteWhole
 
     return TFLiteWhole(file, signature, input_shapes)
 
 
-def _require_known(whole: Whole, names: Iterable[str], what: str) -> None:
-    made = [name for step in whole.steps for name in step.makes]
+def _require_known(whole: CuttableFile, names: Iterable[str], what: str) -> None:
+    made = [name for operator in whole.operators for name in operator.makes]
     known = [*whole.inputs, *made] if what == "inputs" else made
     for name in names:
         if name not in known:
@@ -125,33 +129,33 @@ def _require_needed(begins: Iterable[str], ends: Sequence[str], read: Collection
         )
 
 
-def _following(steps: Sequence[Step], begins: Iterable[str]) -> set[str]:
+def _following(operators: Sequence[NamedOperator], begins: Iterable[str]) -> set[str]:
     """What is computed of ``begins``."""
     found = {*begins}
-    for step in steps:
-        if not found.isdisjoint(step.reads):
-            found.update(step.makes)
+    for operator in operators:
+        if not found.isdisjoint(operator.reads):
+            found.update(operator.makes)
     return found.difference(begins)
 
 
 def _needed(
-    steps: Sequence[Step], begins: Collection[str], ends: Iterable[str]
+    operators: Sequence[NamedOperator], begins: Collection[str], ends: Iterable[str]
 ) -> tuple[list[int], set[str]]:
     """The places of the operators that ``ends`` are computed by where ``begins`` are given, and
     the names of what is read, the ends among them."""
     read, kept = {*ends}, []
-    for place in reversed(range(len(steps))):
-        if not read.difference(begins).isdisjoint(steps[place].makes):
+    for place in reversed(range(len(operators))):
+        if not read.difference(begins).isdisjoint(operators[place].makes):
             kept.append(place)
-            read.update(steps[place].reads)
+            read.update(operators[place].reads)
     return kept[::-1], read
 
 
-def _largest(whole: Whole, file: Path, *, fixed: bool) -> tuple[list[str], list[str]]:
+def _largest(whole: CuttableFile, file: Path, *, fixed: bool) -> tuple[list[str], list[str]]:
     """Between which values the largest part lies that has no operator that stays out: the whole
     where none does, and its shapes became ``fixed``."""
     barred, work = _barred_and_work(whole.read())
-    live = [whole.steps[place] for place in _needed(whole.steps, (), whole.outputs)[0]]
+    live = [whole.operators[place] for place in _needed(whole.operators, (), whole.outputs)[0]]
     known, parts = _parts_between(live, barred, whole.inputs)
     if fixed and not barred:
         return [*whole.inputs], [*whole.outputs]
@@ -162,14 +166,16 @@ def _largest(whole: Whole, file: Path, *, fixed: bool) -> tuple[list[str], list[
             allowed="some that do and some that do not, or names of inputs and outputs",
             hint="--inputs and --outputs, in Python inputs= and outputs=",
         )
-    part = max(parts, key=lambda part: (sum(work.get(step.name, 0) for step in part), len(part)))
-    made = {name for step in part for name in step.makes}
+    part = max(
+        parts, key=lambda part: (sum(work.get(operator.name, 0) for operator in part), len(part))
+    )
+    made = {name for operator in part for name in operator.makes}
     inside = {*map(id, part)}
-    used = {name for step in live if id(step) not in inside for name in step.reads}
-    read = dict.fromkeys(name for step in part for name in step.reads)
+    used = {name for operator in live if id(operator) not in inside for name in operator.reads}
+    read = dict.fromkeys(name for operator in part for name in operator.reads)
     return (
         [name for name in read if name in known and name not in made],
-        [name for step in part for name in step.makes if name in {*used, *whole.outputs}],
+        [name for operator in part for name in operator.makes if name in {*used, *whole.outputs}],
     )
 
 
@@ -189,20 +195,20 @@ def _barred_and_work(model: SourceModel) -> tuple[set[str], dict[str, int]]:
 
 
 def _parts_between(
-    steps: Sequence[Step], barred: Collection[str], inputs: Iterable[str]
-) -> tuple[Collection[str], Collection[list[Step]]]:
+    operators: Sequence[NamedOperator], barred: Collection[str], inputs: Iterable[str]
+) -> tuple[Collection[str], Collection[list[NamedOperator]]]:
     """The values that depend on inputs, and the parts that have no barred operator.
 
     An operator's depth is the largest number of barred ones on a way to it. What has one depth is a
     part: whatever lies between two operators of it has the same.
     """
     depths = dict.fromkeys(inputs, 0)
-    parts: dict[int, list[Step]] = {}
-    for step in steps:
-        before = [depths[name] for name in step.reads if name in depths]
+    parts: dict[int, list[NamedOperator]] = {}
+    for operator in operators:
+        before = [depths[name] for name in operator.reads if name in depths]
         if before:
-            depth, is_barred = max(before), step.name in barred
-            depths.update(dict.fromkeys(step.makes, depth + is_barred))
+            depth, is_barred = max(before), operator.name in barred
+            depths.update(dict.fromkeys(operator.makes, depth + is_barred))
             if not is_barred:
-                parts.setdefault(depth, []).append(step)
+                parts.setdefault(depth, []).append(operator)
     return depths, parts.values()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyai.errors import ModelError
+from tinyai.frontends.cuttable import CuttableFile, NamedOperator
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.onnx.checks import check_external, check_model
 from tinyai.frontends.onnx.facts import Known, facts_of, proto_of, set_shapes, set_values
@@ -16,12 +17,11 @@ from tinyai.frontends.onnx.load import read_whole
 from tinyai.frontends.onnx.quantized import OLDEST as OLDEST_WITH_PAIRS
 from tinyai.frontends.onnx.unread import names_read
 from tinyai.frontends.shapes import check_asked, parse_inputs
-from tinyai.frontends.steps import Step, Whole
 from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import check_model as check_model_file
 
 
-class OnnxWhole(Whole):
+class OnnxWhole(CuttableFile):
     """A file with its weights, wherever they lie; inputs have the shapes and values of
     ``input_shapes``. Raises what ``load.read_whole`` raises."""
 
@@ -44,8 +44,10 @@ class OnnxWhole(Whole):
         constants = {tensor.name for tensor in graph.initializer}
         self.inputs = [value.name for value in graph.input if value.name not in constants]
         self.outputs = [value.name for value in graph.output]
-        self.steps = [
-            Step(node.name or next(filter(None, node.output), ""), tuple(names_read(node)), makes)
+        self.operators = [
+            NamedOperator(
+                node.name or next(filter(None, node.output), ""), tuple(names_read(node)), makes
+            )
             for node in graph.node
             for makes in [tuple(filter(None, node.output))]
         ]
@@ -73,7 +75,7 @@ class OnnxWhole(Whole):
             return bytes(part.SerializeToString())
 
     def read(self) -> SourceModel:
-        """Recurrent operators are their steps."""
+        """Recurrent operators are their operators."""
         try:
             return read_whole(self._file, self._shapes, OLDEST_WITH_PAIRS).source
         except ModelError:  # of an opset that onnx does not convert

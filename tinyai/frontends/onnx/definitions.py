@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tinyai.frontends.onnx.facts import Known, proto_of, schema_of
+from tinyai.frontends.onnx.nodes import Nodes
 from tinyai.frontends.onnx.reader import Site
 from tinyai.frontends.onnx.unread import renamed
 from tinyai.source import require
@@ -15,8 +16,6 @@ DEFINED = (
     *("Attention", "CastLike", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding"),
     *("ReduceL1", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"),
 )
-
-
 # Before, heads were split wrongly, where operands have three dimensions or there are fewer keys.
 _RIGHT_ATTENTION = (1, 19)
 
@@ -25,9 +24,7 @@ def by_definition(site: Site, names: Iterable[str]) -> list[Any]:
     """The nodes that ONNX's schema defines an operator by; ``names`` are those of the file's
     values. Raises ``Refusal`` where it has no definition in this opset, or for such operands."""
     body = _definition(site)
-    node, inner = site.node, f"{site.name}/"
-    while any(each.startswith(inner) for each in names):
-        inner = f"{inner[:-1]}_/"
+    node, inner = site.node, f"{Nodes.inside_of(site.name, names).name}/"
     new = {name: inner + name for each in body.node for name in each.output if name}
     for formal, actual in (*_bound(body.input, node.input), *_bound(body.output, node.output)):
         new[formal] = actual or (inner + formal if formal in body.output else "")
@@ -54,16 +51,12 @@ def _definition(site: Site) -> Any:
         products = [*filter(None, site.node.output[3:])]
         require(not products, "result 3", products, "none: others than ONNX Runtime's")
     schema, facts = schema_of(site.node.op_type, site.facts.opset), site.facts.values
-    body, content = onnx.FunctionProto(), b""
+    body, content, forgotten = onnx.FunctionProto(), b"", set[str]()
     if schema is not None and schema.has_function:
         since = _newest(schema.function_opset_versions, site.facts.opset)
         made = schema.get_function_with_opset_version(since)
         content = made if isinstance(made, bytes) else made.SerializeToString()
-        body.ParseFromString(content)
-        used = {each.ref_attr_name for node in body.node for each in node.attribute}
-        for name in schema.attributes.keys() - used:  # old definitions forget some
-            given = site.attr(name)
-            require(given == site.defaults.get(name), f"attribute {name}", given, "its default")
+        forgotten = {*schema.attributes}
     elif schema is not None and schema.has_context_dependent_function:
         since = _newest(schema.context_dependent_function_opset_versions, site.facts.opset)
         operands = [facts.get(name, Known(None, "")) for name in site.node.input]
@@ -74,6 +67,11 @@ def _definition(site: Site) -> Any:
         bool(content), "operator", f"{site.node.op_type} in opset {site.facts.opset}", "one read"
     )
     body.ParseFromString(content)
+    # Old definitions forget some attributes; those that depend on the node have them inside.
+    forgotten -= {each.ref_attr_name for node in body.node for each in node.attribute}
+    for name in sorted(forgotten):
+        given, usual = site.attr(name), site.defaults.get(name)
+        require(given == usual, f"attribute {name}", given, f"{usual}: ONNX's definition has none")
     return body
 
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,21 +18,22 @@ from typing import Any, TypeAlias
 import numpy as np
 import tflite
 
-from tinyai.errors import EnvironmentProblem, UsageWarning
-from tinyai.frontends.faults import Fault, faults_of, last_line
+from tinyai.errors import EnvironmentProblem, OptionError, UsageWarning
+from tinyai.frontends.cuttable import CuttableFile, NamedOperator
+from tinyai.frontends.faults import Fault, faults_of
 from tinyai.frontends.shapes import check_asked, parse_shapes
-from tinyai.frontends.steps import Step, Whole
 from tinyai.frontends.tflite import checks
 from tinyai.frontends.tflite.file import File
 from tinyai.frontends.tflite.load import model_of
 from tinyai.frontends.tflite.signatures import content_of
 from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import check_model
+from tinyai.report import safe
 
 Shape: TypeAlias = tuple[int, ...]
 
 
-class TFLiteWhole(Whole):
+class TFLiteWhole(CuttableFile):
     """A file, or that of one ``signature``; a tensor whose name is not its own has its number
     behind it. Inputs have the shapes ``input_shapes``, if any are named; where a file leaves shapes
     open, those of all tensors are what LiteRT makes of them. Raises what ``load.read_model``
@@ -67,8 +73,8 @@ class TFLiteWhole(Whole):
             self._shapes = shapes_by_litert(self._content, given, self._shapes)
         self.inputs = [self._names[number] for number in whole.inputs]
         self.outputs = [self._names[number] for number in whole.outputs]
-        self.steps = [
-            Step(
+        self.operators = [
+            NamedOperator(
                 ", ".join(whole.tensors[number].name for number in each.outputs),
                 tuple(self._names[number] for number in each.inputs if number >= 0),
                 tuple(self._names[number] for number in each.outputs),
@@ -83,7 +89,7 @@ class TFLiteWhole(Whole):
             return part_of(self._content, kept, begins, ends, self._shapes)
 
     def read(self) -> SourceModel:
-        whole = self.part(range(len(self.steps)), self.inputs, self.outputs)
+        whole = self.part(range(len(self.operators)), self.inputs, self.outputs)
         return model_of(whole, self._file)
 
     def type_of(self, name: str) -> str:
@@ -115,35 +121,41 @@ def _is_open(model: Any) -> bool:
 def shapes_by_litert(
     content: bytes, given: Mapping[int, Sequence[int]], declared: Sequence[Shape]
 ) -> list[Shape]:
-    """The shapes of all tensors once the file has run on zeros; ``given`` are those of inputs.
-    Where LiteRT does not run it they are as ``declared``, and a ``UsageWarning`` says so."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    try:
-        interpreter = Interpreter(
-            model_content=content,
-            experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-            experimental_preserve_all_tensors=True,
+    """The shapes of all tensors once the file has run on zeros, in a process of its own, which a
+    damaged file may end; ``given`` are those of inputs. Where LiteRT does not run it they are as
+    ``declared``, and a ``UsageWarning`` says so, but for ``given`` ones, which raise
+    ``OptionError``."""
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
+        file = Path(folder) / "model.tflite"
+        file.write_bytes(content)
+        words = [str(file), json.dumps({number: [*shape] for number, shape in given.items()})]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        ran = subprocess.run(
+            [sys.executable, "-m", "tinyai.frontends.tflite.litert_shapes", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        for number, shape in given.items():
-            interpreter.resize_tensor_input(number, shape)
-        interpreter.allocate_tensors()
-        for each in interpreter.get_input_details():
-            interpreter.set_tensor(each["index"], np.zeros(each["shape"], each["dtype"]))
-        interpreter.invoke()
-    except (RuntimeError, ValueError) as error:
-        warnings.warn(
-            UsageWarning(
-                "shapes of the part",
-                found=f"open ones in a file that LiteRT does not run: {last_line(error)}",
-                allowed="those that the file declares, which were taken",
-                hint="names of values in front of the operator that LiteRT does not have",
-            ),
-            stacklevel=4,
-        )
-        return [*declared]
-    found = {each["index"]: each["shape"] for each in interpreter.get_tensor_details()}
-    return [tuple(map(int, found.get(number, shape))) for number, shape in enumerate(declared)]
+    if ran.returncode == 0:
+        found = {int(number): shape for number, shape in json.loads(ran.stdout).items()}
+        return [tuple(found.get(number, shape)) for number, shape in enumerate(declared)]
+    said = [line for line in ran.stderr.splitlines() if line.strip()]
+    why = safe(said[-1] if said else f"its process ended by {-ran.returncode}", 240)
+    if given:
+        asked = ", ".join(map(str, given.values()))
+        allowed = "sizes with which LiteRT runs the file"
+        raise OptionError("input shapes", found=f"{asked}: {why}", allowed=allowed)
+    warnings.warn(
+        UsageWarning(
+            "shapes of the part",
+            found=f"open ones in a file that LiteRT does not run: {why}",
+            allowed="those that the file declares, which were taken",
+            hint="names of values in front of the operator that LiteRT does not have",
+        ),
+        stacklevel=4,
+    )
+    return [*declared]
 
 
 def part_of(

@@ -11,7 +11,7 @@ from tinyai.frontends.whole import SourceModel
 
 
 @dataclass(frozen=True)
-class Step:
+class NamedOperator:
     """An operator of a file: the names of the values that it ``reads`` and ``makes``; its own
     ``name`` is that of the calls that its reader makes of it."""
 
@@ -20,11 +20,11 @@ class Step:
     makes: tuple[str, ...]
 
 
-class Whole(Protocol):
+class CuttableFile(Protocol):
     """A file that can be cut: its operators in the order of computation, and the names of its
     inputs and outputs."""
 
-    steps: Sequence[Step]
+    operators: Sequence[NamedOperator]
     inputs: Sequence[str]
     outputs: Sequence[str]
 

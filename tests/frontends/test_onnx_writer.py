@@ -15,8 +15,9 @@ from tests.support.random_onnx import run
 from tests.support.random_stretches import OPERATORS, Model, random_model
 from tests.support.stretches import compared
 from tinyai.errors import OptionError
+from tinyai.frontends.onnx.float_nodes import WRITTEN
 from tinyai.frontends.onnx.load import read_model
-from tinyai.frontends.onnx.writer import IR_VERSION, WRITTEN, written
+from tinyai.frontends.onnx.writer import IR_VERSION, written
 from tinyai.ir import Array
 from tinyai.source import Expr, SourceType
 from tinyai.vocabulary import call, constant

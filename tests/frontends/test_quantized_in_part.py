@@ -13,8 +13,9 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 import tinyai
 from tests.support.onnx_models import run_onnx
 from tinyai.errors import BoundaryError, OptionError
+from tinyai.frontends.attempt import QUANTIZE_THE_REST
 from tinyai.frontends.files import read_file
-from tinyai.frontends.whole import QUANTIZE_THE_REST, network_of
+from tinyai.frontends.whole import network_of
 from tinyai.ir import Array
 from tinyai.reference import run_graph
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tinyai.errors import BoundaryError, OptionError
-from tinyai.frontends.whole import End, SourceModel, network_of, unread
+from tinyai.frontends.source_model import End, SourceModel, unread
+from tinyai.frontends.whole import network_of
 from tinyai.ir import DType, QParams
 from tinyai.partition.reasons import Language
 from tinyai.reference import run_graph

@@ -30,7 +30,7 @@ from tinyai.stages import OWN_IMPORTS, stage
 from tinyai.target import this_architecture
 
 if TYPE_CHECKING:
-    from tinyai.frontends.whole import SourceModel
+    from tinyai.frontends.source_model import SourceModel
     from tinyai.ir import Array
     from tinyai.model_file import FileOptions
     from tinyai.network import Network

@@ -30,7 +30,7 @@ from tinyai.stages import OWN_IMPORTS, stage
 if TYPE_CHECKING:
     from tinyai.frontends.quantize import QuantizedFile, QuantizeKeywords
     from tinyai.frontends.relay.quantize import Quantized
-    from tinyai.frontends.whole import SourceModel
+    from tinyai.frontends.source_model import SourceModel
     from tinyai.quantizer.config import QuantConfig
     from tinyai.quantizer.data import Sample
     from tinyai.quantizer.mixed import Mixed

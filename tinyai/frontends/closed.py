@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tinyai.errors import OptionError
-from tinyai.frontends.whole import End, SourceModel
+from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
 from tinyai.report import safe
 

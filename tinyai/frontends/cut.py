@@ -10,10 +10,11 @@ from pathlib import Path
 
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
+from tinyai.frontends.attempt import QUANTIZE_THE_REST, attempt_of
 from tinyai.frontends.cuttable import CuttableFile, NamedOperator
 from tinyai.frontends.faults import missing
 from tinyai.frontends.files import is_read
-from tinyai.frontends.whole import QUANTIZE_THE_REST, SourceModel, attempt_of
+from tinyai.frontends.source_model import SourceModel
 from tinyai.model_file import FileOptions
 from tinyai.partition.macs import macs
 from tinyai.partition.reasons import such_as

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tinyai.frontends.whole import SourceModel
+from tinyai.frontends.source_model import SourceModel
 
 
 @dataclass(frozen=True)

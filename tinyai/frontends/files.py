@@ -7,10 +7,12 @@ from pathlib import Path
 
 from tinyai.backend import compile_once
 from tinyai.errors import ModelError
+from tinyai.frontends.attempt import attempt_of
 from tinyai.frontends.closed import closed
 from tinyai.frontends.floats import report_of_floats
 from tinyai.frontends.parts import composites_in, report_of_parts, row_of_region
-from tinyai.frontends.whole import SourceModel, attempt_of, network_of, tell_idle
+from tinyai.frontends.source_model import SourceModel
+from tinyai.frontends.whole import network_of, tell_idle
 from tinyai.model_file import AS_IT_IS, FileOptions
 from tinyai.network import Network, c_name, entry_name
 from tinyai.own import NO_BACKEND, OwnBackend

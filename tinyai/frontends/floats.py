@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tinyai.frontends.whole import SourceModel, moves_floats, rows_once
+from tinyai.frontends.attempt import moves_floats, rows_once
+from tinyai.frontends.source_model import SourceModel
 from tinyai.partition.reasons import Whole
 from tinyai.partition.rows import float_row, host_row
 from tinyai.partition.told import DivisionReport

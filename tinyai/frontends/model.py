@@ -139,7 +139,7 @@ def network_of(
 
 def read_network(model: Source, target: str | Target | None, asked: ModelOptions) -> Network:
     """``network_of`` with its options as a value."""
-    from tinyai.frontends.whole import SourceModel
+    from tinyai.frontends.source_model import SourceModel
     from tinyai.frontends.whole import network_of as network_of_source
     from tinyai.ir import Graph
     from tinyai.network import Network, network_of_graph

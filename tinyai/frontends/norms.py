@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tinyai.frontends.whole import SourceModel
+from tinyai.frontends.source_model import SourceModel
 from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
 from tinyai.source import Call, Constant, Expr, children, post_order, rebuilt

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import NoReturn
 
 from tinyai.backend.pipeline import Compiled
-from tinyai.frontends.whole import Attempt, SourceModel, rows_once
+from tinyai.frontends.attempt import Attempt, rows_once
+from tinyai.frontends.source_model import SourceModel
 from tinyai.lowering import Composite
 from tinyai.network import State
 from tinyai.own import NO_BACKEND, OwnBackend

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import written_whole
 from tinyai.frontends.files import is_read, read_file
-from tinyai.frontends.whole import DYNAMIC, SourceModel, require_all_read
+from tinyai.frontends.source_model import DYNAMIC, SourceModel
+from tinyai.frontends.whole import require_all_read
 from tinyai.model_file import FileOptions, check_model
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration

@@ -17,7 +17,7 @@ from tinyai.frontends.onnx.load import read_whole
 from tinyai.frontends.onnx.quantized import OLDEST as OLDEST_WITH_PAIRS
 from tinyai.frontends.onnx.unread import names_read
 from tinyai.frontends.shapes import check_asked, parse_inputs
-from tinyai.frontends.whole import SourceModel
+from tinyai.frontends.source_model import SourceModel
 from tinyai.model_file import check_model as check_model_file
 
 

@@ -16,9 +16,10 @@ import onnx
 
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import EnvironmentProblem, OptionError, UnsupportedError
+from tinyai.frontends.attempt import attempt_of
 from tinyai.frontends.onnx.writer import written
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
-from tinyai.frontends.whole import End, SourceModel, attempt_of
+from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
 from tinyai.quantizer.data import Sample

@@ -34,7 +34,7 @@ from tinyai.frontends.onnx.reader import UNKNOWN, Reading
 from tinyai.frontends.onnx.recurrent import USUAL, spelled_out
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.shapes import Shapes, check_asked, parse_inputs
-from tinyai.frontends.whole import End, SourceModel
+from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
 from tinyai.lowering import graph_of
 from tinyai.model_file import check_model as check_model_file

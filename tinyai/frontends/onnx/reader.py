@@ -30,7 +30,7 @@ from tinyai.frontends.onnx.facts import (
 )
 from tinyai.frontends.onnx.site import NodeView
 from tinyai.frontends.onnx.unread import UnreadNode, names_read
-from tinyai.frontends.whole import unread
+from tinyai.frontends.source_model import unread
 from tinyai.ir import Array
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import View, is_call

@@ -20,8 +20,8 @@ from tinyai.frontends.relay.modules import module_of, with_constants
 from tinyai.frontends.relay.qdq import folding
 from tinyai.frontends.relay.source import Source, rounding_of
 from tinyai.frontends.shapes import Shapes
+from tinyai.frontends.source_model import End, SourceModel, unread
 from tinyai.frontends.tflite.checks import Ports, ports_of
-from tinyai.frontends.whole import End, SourceModel, unread
 from tinyai.ir import Graph
 from tinyai.network import ENDS, Network, c_name, entry_name, network_of_graph
 from tinyai.ops import operators_added

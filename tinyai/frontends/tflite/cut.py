@@ -22,11 +22,11 @@ from tinyai.errors import EnvironmentProblem, OptionError, UsageWarning
 from tinyai.frontends.cuttable import CuttableFile, NamedOperator
 from tinyai.frontends.faults import Fault, faults_of
 from tinyai.frontends.shapes import check_asked, parse_shapes
+from tinyai.frontends.source_model import SourceModel
 from tinyai.frontends.tflite import checks
 from tinyai.frontends.tflite.file import File
 from tinyai.frontends.tflite.load import model_of
 from tinyai.frontends.tflite.signatures import content_of
-from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import check_model
 from tinyai.report import safe
 

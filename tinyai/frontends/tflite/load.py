@@ -11,8 +11,8 @@ from tinyai.errors import owning_faults
 from tinyai.frontends.faults import faults_of, missing
 from tinyai.frontends.norms import with_norms
 from tinyai.frontends.shapes import Shapes, parse_shapes
+from tinyai.frontends.source_model import SourceModel
 from tinyai.frontends.tflite import checks
-from tinyai.frontends.whole import SourceModel
 from tinyai.model_file import check_model
 from tinyai.stages import READERS_IMPORTS, stage
 

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tinyai.frontends.moves import reshaped, transposed
+from tinyai.frontends.source_model import End, SourceModel, unread
 from tinyai.frontends.tflite.batch import require_own_images
 from tinyai.frontends.tflite.file import File, FileOperator
 from tinyai.frontends.tflite.tensors import FileTensor, OperatorOptions
 from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
-from tinyai.frontends.whole import End, SourceModel, unread
 from tinyai.ir import Array
 from tinyai.lowering import graph_of
 from tinyai.partition.reasons import Language, such_as

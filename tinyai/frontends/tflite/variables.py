@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tinyai.frontends.source_model import End, unread
 from tinyai.frontends.tflite.file import FileOperator
 from tinyai.frontends.tflite.tensors import FileTensor
-from tinyai.frontends.whole import End, unread
 from tinyai.ir import Array
 from tinyai.source import Constant, Expr, Refusal, require
 from tinyai.vocabulary import constant

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tinyai.frontends.onnx.facts import dtype_of
 from tinyai.frontends.onnx.operators.rows import pair_of, reads, reads_contrib
 from tinyai.frontends.onnx.reader import Site
-from tinyai.frontends.whole import DYNAMIC
+from tinyai.frontends.source_model import DYNAMIC
 from tinyai.source import Constant, Expr, Refusal, require
 
 

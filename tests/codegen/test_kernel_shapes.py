@@ -12,8 +12,11 @@ from tests.support.kernel_shapes import SIMD, assert_equal, force_kernel, served
 from tests.support.machines import CROSS, is_foreign, require_isa, runner
 from tinyai.backend import compile_graph
 from tinyai.codegen.kernels import Kernel
-from tinyai.ir import Builder, DType, Graph, Type
+from tinyai.codegen.kernels.depthwise import Depthwise
+from tinyai.codegen.lowered import Lowered
+from tinyai.ir import Builder, DType, Graph, Step, Type
 from tinyai.ops import Conv2d
+from tinyai.ops.steps import Cast, Clip, FixedPointMultiply
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
 from tinyai.target import Target
@@ -83,3 +86,46 @@ def test_products_of_the_largest_values_equal_the_reference(isa: str) -> None:
     for inputs in (*ends, random_inputs(graph, 0)):
         for node, *pair in zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True):
             assert_equal(pair[0], pair[1], graph.types(node.inputs))
+
+
+def every_other_pixel() -> Graph:
+    """Depthwise convolutions of few channels and of a stride of 2: images with and without a
+    border, some of whose last pixels no window sees."""
+    builder, rng = Builder("region"), np.random.default_rng(0)
+    results = []
+    windows = (
+        Window((3, 3), (2, 2), padding=(1, 1, 1, 1)),
+        Window((3, 3), (1, 2)),
+        Window((5, 4), (2, 2), padding=(2, 1, 2, 2)),
+        Window((1, 2), (3, 2), (1, 3)),
+        Window((3, 3), (2, 2), (2, 2), (2, 2, 2, 2)),
+    )
+    for channels in (2, 4, 8, 12, 16, 32):
+        for number, window in enumerate(windows):
+            dtype = (DType.INT8, DType.UINT8)[number % 2]
+            width = int(rng.integers(8, 80))
+            x = builder.input(Type((1 + number % 2, 9, width, channels), dtype))
+            weight = rng.integers(-128, 128, (channels, *window.kernel, 1), np.int8)
+            op = Conv2d(window, channels, zero_point=dtype.range[0] + 3)
+            results.append(builder.add(op, [x, builder.constant(weight)], requantized(channels)))
+    return builder.graph(results)
+
+
+def requantized(channels: int) -> tuple[Step, ...]:
+    multipliers = tuple(2**30 + 12345 * channel for channel in range(channels))
+    return FixedPointMultiply(multipliers, (-6,) * channels, 3), Clip(-128, 127), Cast(DType.INT8)
+
+
+@pytest.mark.parametrize("isa", sorted({k.isa for k in SIMD if "depthwise" in k.name}))
+def test_outputs_that_see_every_other_pixel_fill_the_lanes(isa: str) -> None:
+    require_isa(isa)
+    graph = every_other_pixel()
+    run = runner(graph, Target(isa=isa))
+    for seed in range(2):
+        inputs = random_inputs(graph, seed)
+        for node, *pair in zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True):
+            assert_equal(pair[0], pair[1], (node.op, graph.types(node.inputs)))
+    kernel = next(k for k in SIMD if k.isa == isa and "depthwise" in k.name)
+    prepared = [kernel.prepare(Lowered.of(graph), node) for node in graph.nodes]
+    found = {each.s.skipped for each in prepared if isinstance(each, Depthwise)}
+    assert found >= ({0} if isa == "generic" else {0, 4, 8})

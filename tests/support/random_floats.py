@@ -56,6 +56,8 @@ class FloatSite(Site):
 # --- Operators that no reader takes --------------------------------------------------------------
 
 UNREAD: dict[str, Operator] = {}
+# The first opset with such an operator.
+FIRST = {"attention": 23, "rotary": 23, "defined": 18}
 
 
 def unread(function: Operator) -> Operator:
@@ -102,12 +104,6 @@ def normed(site: Site, x: Value) -> Value:
 
 
 @unread
-def layer_norm(site: Site, x: Value) -> Value:
-    need(site.opset >= 17)
-    return site.call("LayerNormalization", x, site.constant(site.rng.uniform(1, 2, x.shape[-1])))
-
-
-@unread
 def einsum(site: Site, x: Value) -> Value:
     need(x.rank >= 2)
     letters = "abcdefgh"[: x.rank]
@@ -145,23 +141,57 @@ def mean_of_several(site: Site, x: Value) -> Value:
 @unread
 def defined(site: Site, x: Value) -> Value:
     """What ONNX defines by other operators."""
-    op = site.one("ReduceL1", "ReduceSumSquare", "ReduceLogSumExp", "CastLike", "Normalized")
-    if op == "CastLike":
-        need(site.opset >= 15)
-        return site.call("CastLike", x, site.floats((1,)))
+    reductions = "ReduceL1", "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum"
+    op = site.one(*reductions, "CastLike", "MeanVarianceNormalization", "CenterCropPad")
     axes = site.axes(x.rank)
-    if op == "Normalized":
-        need(site.opset >= 13)
-        return site.call("MeanVarianceNormalization", x, axes=axes)
-    need(site.opset >= 18)
+    if op == "CastLike":
+        return site.call(op, x, site.floats((1,)))
+    if op == "MeanVarianceNormalization":
+        return site.call(op, x, axes=axes)
+    if op == "CenterCropPad":
+        sizes = [max(x.shape[axis] + site.one(-3, -1, 0, 1, 2), 1) for axis in axes]
+        return site.call(op, x, site.constant(sizes, np.int64), axes=axes)
+    x = site.call("Exp", x) if op == "ReduceLogSum" else x
     return site.call(op, x, site.constant(axes, np.int64), keepdims=site.one(0, 1))
 
-    need(site.opset >= 23 and x.rank == 3)
-    heads = {"q_num_heads": 2, "kv_num_heads": 2, "is_causal": site.one(0, 1)}
-    parts = [site.call("MatMul", x, site.weights((x.shape[-1], size), 1)) for size in (8, 8, 6)]
-    return site.add("Attention", *parts, **heads)[0]
 
-    need(x.rank == 3)
+def sequence(site: Site, x: Value) -> Value:
+    """A value of three dimensions."""
+    need(x.rank > 1)
+    shape = [1 if x.rank == 2 else x.shape[0], -1, x.shape[-1]]
+    return x if x.rank == 3 else site.call("Reshape", x, site.constant(shape, np.int64))
+
+
+@unread
+def attention(site: Site, x: Value) -> Value:
+    x = sequence(site, x)
+    heads, size, of_values = site.one(1, 2), site.one(2, 4), site.one(2, 3)
+    groups = site.one(1, heads)
+    wide = site.call("MatMul", x, site.weights((x.shape[-1], heads * size), 1))
+    key, value = (
+        site.call("MatMul", x, site.weights((x.shape[-1], groups * width), 1))
+        for width in (size, of_values)
+    )
+    mask = [site.floats((x.shape[1], x.shape[1]))] if site.chance(0.3) else []
+    scale = {"scale": 0.25} if site.chance(0.3) else {}
+    counts = {"q_num_heads": heads, "kv_num_heads": groups, "is_causal": site.one(0, 1)}
+    return site.call("Attention", wide, key, value, *mask, **counts, **scale)
+
+
+@unread
+def rotary(site: Site, x: Value) -> Value:
+    x = sequence(site, x)
+    heads, size = site.one(1, 2), site.one(2, 4)
+    wide = site.call("MatMul", x, site.weights((x.shape[-1], heads * size), 1))
+    angles = site.rng.uniform(0, 6, (*x.shape[:2], size // 2))
+    tables = (site.constant(function(angles)) for function in (np.cos, np.sin))
+    near = site.one(0, 1)
+    return site.call("RotaryEmbedding", wide, *tables, interleaved=near, num_heads=heads)
+
+
+@unread
+def recurrent(site: Site, x: Value) -> Value:
+    x = sequence(site, x)
     kind, count = site.one(("GRU", 3), ("LSTM", 4), ("RNN", 1))
     size = site.one(2, 3)
     weights = [site.weights((1, count * size, n), None) for n in (x.shape[-1], size)]
@@ -183,14 +213,16 @@ def random_floats(seed: int) -> FloatModel:
     rng = np.random.default_rng([seed, 2])
     table = {**OPERATORS, **UNREAD}
     for _ in range(TRIES):
-        site = FloatSite(rng, int(rng.choice(OPSETS)), "int8")
+        unread = str(rng.choice([*UNREAD])) if rng.random() < UNREAD_TOO else ""
+        opset = int(rng.choice([each for each in OPSETS if each >= FIRST.get(unread, 0)]))
+        site = FloatSite(rng, opset, "int8")
         sizes = SIZES[int(rng.integers(len(SIZES)))]
         start = site.floats([int(rng.integers(least, most + 1)) for least, most in sizes])
         names = [
             [*OPERATORS][seed % len(OPERATORS)],
             site.one("conv", "matmul", "gemm", "conv_transpose"),
             *rng.choice([*OPERATORS], site.one(0, 1, 2, 3)),
-            *(rng.choice([*UNREAD], 1) if site.chance(UNREAD_TOO) else ()),
+            *filter(None, [unread]),
         ]
         chosen = [str(name) for name in rng.permutation(names)]
         end = grown(site, start, chosen, table)

@@ -176,6 +176,7 @@ class Microkernels:
     - ``rounds``: instructions round products and shifts.
     - ``fewest``: channels of which depthwise microkernels are worth their while; where there are
       fewer, neighbouring pixels fill the lanes.
+    - ``fewest_of_stride_2``: so where outputs see every other pixel; 0 where that is not written.
     - ``half``: depthwise microkernels for 32 channels save time where no more are left.
     - ``vectors``: for kernels that write vectors themselves; None where steps are written one by
       one.
@@ -198,6 +199,7 @@ class Microkernels:
     in_tiles: Callable[[Tiling], bool] = lambda t: False
     rounds: bool = False
     fewest: int = 64
+    fewest_of_stride_2: int = 0
     half: bool = False
     vectors: Vectors | None = None
     sums: Sums | None = None

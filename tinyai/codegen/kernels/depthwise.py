@@ -65,7 +65,8 @@ class Depthwise(Prepared):
         if max(g.window.kernel) > 16:
             return f"a window of {g.window.kernel}"
         channels = Channels.of(graph, node, g, rounds=micro.rounds)
-        return cls(node, micro, ChannelBlocks(g, micro.fewest), channels)
+        blocks = ChannelBlocks(g, micro.fewest, micro.fewest_of_stride_2)
+        return cls(node, micro, blocks, channels)
 
     def source(self, graph: Lowered) -> Image:
         """Where the input lies."""

@@ -12,27 +12,39 @@ from tinyai.ops.window import Window
 
 # Channels of a block, and rows of a window that are interleaved.
 LANES, ROWS = 64, 4
+# Channels that are moved as one where pixels are left out.
+WORD = 4
 # Lane l of register j holds channel ORDER[j, l] of its 64.
 ORDER = np.array([[16 * (lane // 4) + 4 * j + lane % 4 for lane in range(16)] for j in range(4)])
 
 
 @dataclass(frozen=True)
 class ChannelBlocks:
-    """How a depthwise convolution is cut up."""
+    """How a depthwise convolution is cut up, for microkernels that fill the lanes with neighbouring
+    outputs where the channels are fewer than ``fewest``, or than ``fewest_of_stride_2`` where these
+    see every other pixel."""
 
     g: Geometry
     fewest: int = LANES
+    fewest_of_stride_2: int = 0
 
     @property
     def repeats(self) -> bool:
         """Whether the numbers of the channels are stored as often as they fill the lanes."""
-        return self.g.window.strides[1] == 1 and self.g.c < LANES and LANES % self.g.c == 0
+        stride = self.g.window.strides[1]
+        near = stride == 1 or (stride == 2 and self.g.c % WORD == 0)
+        return near and self.g.c < LANES and LANES % self.g.c == 0
 
     @property
     def flat(self) -> bool:
-        """Whether neighbouring pixels fill the lanes: where the channels are fewer than
-        ``fewest``."""
-        return self.repeats and self.g.c < self.fewest
+        """Whether neighbouring outputs fill the lanes."""
+        stride = self.g.window.strides[1]
+        return self.repeats and self.g.c < (self.fewest, self.fewest_of_stride_2)[stride - 1]
+
+    @property
+    def skipped(self) -> int:
+        """The channels of a pixel where these see every other one; else 0."""
+        return self.g.c if self.flat and self.g.window.strides[1] == 2 else 0
 
     @property
     def blocks(self) -> int:
@@ -59,7 +71,8 @@ class ChannelBlocks:
         """The window, as parts of a microkernel's name."""
         window = self.g.window
         dilation = [f"d{window.dilation[1]}"] if window.dilation[1] > 1 else []
-        return ["x".join(map(str, window.kernel)), f"s{window.strides[1]}", *dilation]
+        skipped = [f"c{self.skipped}"] if self.skipped else []
+        return ["x".join(map(str, window.kernel)), f"s{window.strides[1]}", *dilation, *skipped]
 
     def by_blocks(self, threads: int, *, stepped: bool) -> bool:
         """Whether threads share the blocks of channels, because the rows would leave more to one

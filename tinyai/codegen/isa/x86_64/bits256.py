@@ -60,6 +60,7 @@ def microkernels(isa: str) -> Microkernels:
         isa,
         functools.partial(tile, isa=isa),
         functools.partial(depthwise, isa=isa),
+        fewest_of_stride_2=64,
         sums=Sums(
             functools.partial(sums.quantized_add, isa=isa, bits=256),
             functools.partial(sums.float_add, isa=isa),
@@ -92,8 +93,11 @@ class ProductsText:
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseText(ConvOptions):
+    """``skipped``: the channels of a pixel where neighbouring outputs see every other one."""
+
     window: Window
     groups: int
+    skipped: int
     vnni: bool = False
 
 
@@ -160,7 +164,7 @@ def depthwise(
     """Name of the depthwise microkernel: loops, which ask at run time whether the input is
     flipped."""
     options = replace(options, flipped=False)
-    text = DepthwiseText(**vars(options), window=s.window, groups=s.groups)
+    text = DepthwiseText(**vars(options), window=s.window, groups=s.groups, skipped=s.skipped)
     old = Definition(
         name_of("depthwise", *s.said(), *options.chosen, isa),
         "depthwise_256.c.j2",

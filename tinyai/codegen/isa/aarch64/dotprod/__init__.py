@@ -44,6 +44,7 @@ class DepthwiseText(ConvOptions):
     window: Window
     groups: int
     pixels: int
+    skipped: int = 0
 
 
 def tile(
@@ -95,7 +96,9 @@ def depthwise(
         return epilogue.need(Definition(name, "depthwise_rows_dotprod.c.j2", needs, arguments=text))
     pixels = 1 if s.flat or s.g.ow == 1 or s.window.dilation[1] > 1 else 2
     name = name_of("depthwise", *s.said(), f"by{pixels}", *options.chosen, isa)
-    text = DepthwiseText(**vars(options), isa=isa, window=s.window, groups=s.groups, pixels=pixels)
+    text = DepthwiseText(
+        **vars(options), isa=isa, window=s.window, groups=s.groups, pixels=pixels, skipped=s.skipped
+    )
     needs = (DEPTHWISE_ARGS, _DOT, *endings(options, isa))
     return epilogue.need(Definition(name, "depthwise_dotprod.c.j2", needs, arguments=text))
 
@@ -104,6 +107,14 @@ SET = InstructionSet(
     alone=VARIANT,
     among=VARIANT,
     microkernels=(
-        Microkernels(NAME, tile, depthwise, rounds=True, fewest=8, lookup=lookups(NAME)),
+        Microkernels(
+            NAME,
+            tile,
+            depthwise,
+            rounds=True,
+            fewest=8,
+            fewest_of_stride_2=16,
+            lookup=lookups(NAME),
+        ),
     ),
 )

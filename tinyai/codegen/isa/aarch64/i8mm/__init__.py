@@ -26,6 +26,7 @@ _MICROKERNELS = Microkernels(
     machine=Machine(words=2),
     rounds=True,
     fewest=8,
+    fewest_of_stride_2=16,
     lookup=lookups(NAME),
 )
 _SHARED = replace(

@@ -40,6 +40,7 @@ class TileText(ConvOptions):
 class DepthwiseText(ConvOptions):
     window: Window
     groups: int
+    skipped: int
     pixels: int
     pairs: bool
 
@@ -66,7 +67,12 @@ def _depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Con
     said = (*s.said(), f"by{pixels}", "pairs" if pairs else "")
     name = name_of("depthwise", *said, *options.chosen, NAME)
     text = DepthwiseText(
-        **vars(options), window=s.window, groups=s.groups, pixels=pixels, pairs=pairs
+        **vars(options),
+        window=s.window,
+        groups=s.groups,
+        skipped=s.skipped,
+        pixels=pixels,
+        pairs=pairs,
     )
     return epilogue.need(
         Definition(
@@ -84,6 +90,14 @@ SET = InstructionSet(
     alone=VARIANT,
     among=VARIANT,
     microkernels=(
-        Microkernels(NAME, _tile, _depthwise, rounds=True, fewest=16, lookup=lookups(NAME)),
+        Microkernels(
+            NAME,
+            _tile,
+            _depthwise,
+            rounds=True,
+            fewest=16,
+            fewest_of_stride_2=16,
+            lookup=lookups(NAME),
+        ),
     ),
 )

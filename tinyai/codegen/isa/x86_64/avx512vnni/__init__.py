@@ -35,6 +35,7 @@ MICROKERNELS = Microkernels(
     depthwise,
     tall=True,
     fetches=True,
+    fewest_of_stride_2=64,
     half=True,
     vectors=Vectors512(),
     sums=Sums(

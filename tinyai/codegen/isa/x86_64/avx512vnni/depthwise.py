@@ -8,7 +8,7 @@ from tinyai.codegen.definitions import Definition
 from tinyai.codegen.helpers import DEPTHWISE_ARGS
 from tinyai.codegen.isa.microkernels import ConvOptions, name_of
 from tinyai.codegen.isa.x86_64.avx512vnni.simd import SIMD, scale
-from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
+from tinyai.codegen.shapes.channel_blocks import WORD, ChannelBlocks
 from tinyai.codegen.steps import Epilogue
 from tinyai.ops.window import Window
 
@@ -40,12 +40,14 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseText(ConvOptions):
-    """Microkernels have straight ``lines`` for some outputs and the stretches that these see."""
+    """Microkernels have straight ``lines`` for some outputs and the stretches that these see. Where
+    pixels are left out, the words that are ``taken`` of two vectors are a column."""
 
     lines: tuple[tuple[int, tuple[Stretch, ...]], ...]
     lanes: int
     window: Window
     groups: int
+    taken: tuple[int, ...]
 
 
 def depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: ConvOptions) -> str:
@@ -55,7 +57,7 @@ def depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Conv
         "depthwise",
         *s.said(),
         f"{line}_{rest}",
-        f"c{s.g.c}" if s.flat else "",
+        f"c{s.g.c}" if s.flat and not s.skipped else "",
         f"{lanes}" if lanes < BYTES else "",
         *options.chosen,
         "avx512vnni",
@@ -71,11 +73,21 @@ def depthwise(epilogue: Epilogue, s: ChannelBlocks, *, lanes: int, options: Conv
         lanes=lanes,
         window=s.window,
         groups=s.groups,
+        taken=_words_taken(s) if s.skipped else (),
     )
     template = "depthwise_avx512vnni.c.j2"
     parameters = "const tinyai_depthwise_args *const p"
     return epilogue.need(
         Definition(name, template, tuple(needs), arguments=text, parameters=parameters)
+    )
+
+
+def _words_taken(s: ChannelBlocks) -> tuple[int, ...]:
+    """The words of 4 channels, of two vectors, whose pixels neighbouring outputs see."""
+    of_pixel = s.g.c // WORD
+    return tuple(
+        word // of_pixel * s.window.strides[1] * of_pixel + word % of_pixel
+        for word in range(BYTES // WORD)
     )
 
 
@@ -100,7 +112,7 @@ def _columns(s: ChannelBlocks, outputs: int) -> list[Column]:
         pair[1] for pair in (s.g.window.kernel, s.g.window.strides, s.g.window.dilation)
     )
     if s.flat:  # distances in bytes; else in pixels
-        stride, dilation = BYTES, dilation * s.g.c
+        stride, dilation = BYTES * stride, dilation * s.g.c
     seen: dict[int, list[tuple[int, int]]] = {}
     for o in range(outputs):
         for kx in range(kernel):

@@ -72,9 +72,17 @@ def _exact(value: Array) -> Array:
 INTEGERS_DIVIDED = {"test_div_uint8"}
 
 
+def is_wrong_itself(name: str) -> bool:
+    """onnx 1.18 split the heads of Attention in another way, where operands have three dimensions
+    or there are fewer heads of keys; 1.19 and 1.20 have the right numbers, which are ours."""
+    split = name.startswith("test_attention_3d") or "gqa" in name
+    return split and onnx.__version__.startswith("1.18.")
+
+
 def test_models_of_onnx_mean_what_onnx_says() -> None:
     found = {case.folder.name: read_as(case) for case in cases()}
-    assert {name for name, how in found.items() if how == "wrong"} == INTEGERS_DIVIDED
+    wrong = {name for name, how in found.items() if how == "wrong" and not is_wrong_itself(name)}
+    assert wrong == INTEGERS_DIVIDED
     assert Counter(found.values())["right"] > 290  # 302 of onnx 1.18
 
 

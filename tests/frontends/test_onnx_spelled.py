@@ -174,18 +174,5 @@ def test_an_attribute_that_a_definition_forgets_is_right_or_refused(tmp_path: Pa
     assert refused or call.op == "abs"
 
 
-def test_attention_is_refused_where_onnx_defines_it_wrongly(tmp_path: Path) -> None:
-    heads = {"q_num_heads": 2, "kv_num_heads": 2}
-    node = helper.make_node("Attention", ["x", "x", "x"], ["y"], "attend", **heads)
-    file = saved(tmp_path, [node], {"x": (2, 5, 4)}, 23)
-
-    model = read_file(file)
-
-    unread = [each for each in post_order(model.result) if isinstance(each.origin, Unread)]
-    right = tuple(map(int, onnx.__version__.split(".")[:2])) >= (1, 19)
-    assert len(unread) == (0 if right else 1)
-    assert right or "pip install -U onnx" in unread[0].origin.refusal.allowed
-
-
 def test_what_is_spelled_out_has_no_reader() -> None:
     assert {("", name) for name in SPELLINGS}.isdisjoint(READERS)

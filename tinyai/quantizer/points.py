@@ -89,7 +89,6 @@ class Points(Roles):
             reader.attrs["axis"] % len(reader.type.shape)
             for reader in readers
             if is_call(reader, "softmax", "fast_softmax")
-            and self.roles.get(reader) is Role.FUNCTION
         }
         alone = len(readers) == 1 and len(axes) == 1
         return int(axes.pop()) if alone else None

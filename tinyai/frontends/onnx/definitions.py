@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from typing import Any
 
 from tinyai.frontends.onnx.facts import Known, proto_of, schema_of
@@ -13,11 +12,9 @@ from tinyai.frontends.onnx.unread import renamed
 from tinyai.source import require
 
 DEFINED = (
-    *("Attention", "CastLike", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding"),
+    *("CastLike", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding"),
     *("ReduceL1", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"),
 )
-# Before, heads were split wrongly, where operands have three dimensions or there are fewer keys.
-_RIGHT_ATTENTION = (1, 19)
 
 
 def by_definition(site: Site, names: Iterable[str]) -> list[Any]:
@@ -43,13 +40,6 @@ def _bound(formal: Any, actual: Any) -> Iterator[tuple[str, str]]:
 def _definition(site: Site) -> Any:
     import onnx
 
-    if site.node.op_type == "Attention":
-        found = version("onnx")
-        right = tuple(map(int, found.split(".")[:2])) >= _RIGHT_ATTENTION
-        allowed = "onnx 1.19 and newer, whose definition is right: pip install -U onnx"
-        require(right, "definition of Attention", f"onnx {found}", allowed)
-        products = [*filter(None, site.node.output[3:])]
-        require(not products, "result 3", products, "none: others than ONNX Runtime's")
     schema, facts = schema_of(site.node.op_type, site.facts.opset), site.facts.values
     body, content, forgotten = onnx.FunctionProto(), b"", set[str]()
     if schema is not None and schema.has_function:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from tinyai.errors import OptionError
 from tinyai.frontends.faults import Fault, check_shape
+from tinyai.frontends.onnx.misfits import Operands, fits
 from tinyai.ir import Array
 
 CONTRIB = "com.microsoft"
@@ -86,9 +87,13 @@ class Facts:
         the operands are not known."""
         import onnx
 
-        graph = onnx.GraphProto(node=[node])
-        move_einsum(graph, "", NO_RULE)
-        (copied,) = graph.node
+        alone = onnx.GraphProto(node=[node])
+        (copied,) = alone.node
+        if [*graphs_in(copied)]:
+            found = self.hide_misfits(alone).values
+            return {name: found[name] for name in node.output if name in found}
+        if not self._is_shown(copied):
+            return {}
         _understand(copied)
         operands = [name for name in copied.input if name]
         opset = max(self.opset, _COUNT_AXES.get(copied.op_type, 0))
@@ -109,12 +114,61 @@ class Facts:
             return {}
         return {name: _known(kind.tensor_type) for name, kind in results.items()}
 
+    def hide_misfits(self, graph: Any, *, inside: bool = False) -> Facts:
+        """What is known after a graph. Nodes that onnx's rules must not see go to a domain that it
+        has none of; those ``inside`` of another node do so unless it is known that they fit."""
+        values, constants = dict(self.values), dict(self.constants)
+        here = replace(self, values=values, constants=constants)
+        for tensor in graph.initializer:
+            values[tensor.name] = Known(tuple(tensor.dims), dtype_of(tensor.data_type))
+        for value in graph.input:
+            values.setdefault(value.name, _known(value.type.tensor_type))
+        for node in graph.node:
+            inner = [(each, here.hide_misfits(each, inside=True)) for each in graphs_in(node)]
+            if not here._is_shown(node, inside=inside):
+                node.domain = NO_RULE
+            elif not inner:
+                values.update(here.results_of(node))
+            elif node.op_type == "If":
+                values.update(_of_branches(node, inner))
+        return here
+
+    def _is_shown(self, node: Any, *, inside: bool = False) -> bool:
+        """Whether onnx's rules may see a node, but for graphs inside of it."""
+        if node.domain not in ("", "ai.onnx"):
+            return True
+        shapes = {name: self.shape(name) for name in node.input}
+        found = fits(Operands(node, shapes, self.constants))
+        return found or (found is None and not inside)
+
     def dtype(self, name: str) -> str:
         return self.values[name].dtype if name in self.values else ""
 
     def rank(self, name: str) -> int | None:
         shape = self.shape(name)
         return None if shape is None else len(shape)
+
+
+def graphs_in(node: Any) -> Iterator[Any]:
+    """The graphs that a node has as attributes."""
+    for attribute in node.attribute:
+        yield from ([attribute.g] if attribute.HasField("g") else [])
+        yield from attribute.graphs
+
+
+def _of_branches(node: Any, branches: Sequence[tuple[Any, Facts]]) -> dict[str, Known]:
+    """The results of an If, as far as its branches agree."""
+    found = {}
+    for place, name in enumerate(node.output):
+        ends = [graph.output[place : place + 1] for graph, _ in branches]
+        known = [
+            facts.values.get(end.name)
+            for (_, facts), of in zip(branches, ends, strict=True)
+            for end in of
+        ]
+        if name and len(known) == len(branches) and known[0] and len({*known}) == 1:
+            found[name] = known[0]
+    return found
 
 
 def qoperator_of(node: Any) -> QOperator | None:
@@ -140,6 +194,14 @@ def schema_of(operator: str, opset: int) -> Any:
         return None
 
 
+def declared(model: Any) -> Facts:
+    """What is known before shapes are inferred."""
+    import onnx
+
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _small(model)}
+    return Facts(opset_of(model), {}, constants)
+
+
 def facts_of(model: Any) -> Facts:
     """By ONNX's own inference of shapes.
 
@@ -147,19 +209,19 @@ def facts_of(model: Any) -> Facts:
     """
     import onnx
 
-    opset = opset_of(model)
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _small(model)}
+    known, understood = declared(model), _understood(model)
+    known.hide_misfits(understood.graph)
     try:
-        inferred = onnx.shape_inference.infer_shapes(_understood(model), data_prop=True).graph
+        inferred = onnx.shape_inference.infer_shapes(understood, data_prop=True).graph
     except Exception:  # what it objects to is the importer's to judge; more than 2 GB it cannot
-        return Facts(opset, {}, constants)
+        return known
     values = {}
     for value in (*inferred.input, *inferred.value_info, *inferred.output):
         check_value(value, "result")
         values[value.name] = _known(value.type.tensor_type)
     for tensor in inferred.initializer:
         values[tensor.name] = Known(tuple(tensor.dims), dtype_of(tensor.data_type))
-    return Facts(opset, values, constants)
+    return replace(known, values=values)
 
 
 # What tools call dimensions that may differ.
@@ -288,7 +350,6 @@ def _understood(model: Any) -> Any:
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
     copied.opset_import.append(onnx.helper.make_opsetid(NO_RULE, 1))
-    move_einsum(copied.graph, "", NO_RULE)
     for node in copied.graph.node:
         if opset_of(model) < _COUNT_AXES.get(node.op_type, 0) and _has_axis_from_the_end(node):
             node.domain = NO_RULE
@@ -296,16 +357,13 @@ def _understood(model: Any) -> Any:
     return copied
 
 
-def move_einsum(graph: Any, of: str, to: str) -> None:
-    """Each Einsum of a graph, and of those inside of it, goes from a domain to another: onnx's
-    inference reads beyond an equation that its operands do not fit to, and takes the process
-    along, so none is shown to it."""
+def show(graph: Any) -> None:
+    """The nodes that were hidden from onnx's rules, as they were."""
     for node in graph.node:
-        if node.op_type == "Einsum" and node.domain in (of, of or "ai.onnx"):
-            node.domain = to
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                move_einsum(inner, of, to)
+        if node.domain == NO_RULE:
+            node.domain = ""
+        for inner in graphs_in(node):
+            show(inner)
 
 
 def _has_axis_from_the_end(node: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tinyai.frontends.faults import Fault
 from tinyai.frontends.onnx.checks import DOMAINS
+from tinyai.frontends.onnx.facts import graphs_in
 
 # Operators of a model with its functions in place: more are no model's.
 MOST_OPERATORS = 200_000
@@ -69,9 +70,8 @@ def graphs_of(body: Any) -> Iterator[Any]:
     """A graph or function, and the graphs inside of it."""
     yield body
     for node in body.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from graphs_of(inner)
+        for inner in graphs_in(node):
+            yield from graphs_of(inner)
 
 
 def nodes_of(body: Any) -> Iterator[Any]:

@@ -15,17 +15,19 @@ import numpy as np
 from tinyai.errors import UnsupportedError, UsageWarning
 from tinyai.frontends.faults import Fault, faults_of, missing
 from tinyai.frontends.norms import norms_in
+from tinyai.frontends.onnx.attention import as_attention
 from tinyai.frontends.onnx.branches import taken_branch
 from tinyai.frontends.onnx.checks import Inputs, check_external, check_model
 from tinyai.frontends.onnx.definitions import DEFINED, by_definition
 from tinyai.frontends.onnx.einsum import as_products, as_sum
 from tinyai.frontends.onnx.facts import (
     NO_RULE,
+    declared,
     dtype_of,
-    move_einsum,
     opset_of,
     set_shapes,
     set_values,
+    show,
 )
 from tinyai.frontends.onnx.functions import inlined
 from tinyai.frontends.onnx.halves import in_float32
@@ -51,6 +53,7 @@ SPELLINGS = {
     "If": taken_branch,
     "Einsum": as_products,
     "Mean": as_sum,
+    "Attention": as_attention,
     **dict.fromkeys(DEFINED, by_definition),
 }
 
@@ -170,11 +173,11 @@ def _converted(model: Any, opset: int, wanted: int) -> Any:
     import onnx
     from onnx.version_converter import convert_version
 
-    move_einsum(model.graph, "", NO_RULE)
+    declared(model).hide_misfits(model.graph)
     model.opset_import.append(onnx.helper.make_opsetid(NO_RULE, 1))
     try:
         converted = convert_version(model, wanted)
-        move_einsum(converted.graph, NO_RULE, "")
+        show(converted.graph)
         kept = [each for each in converted.opset_import if each.domain != NO_RULE]
         del converted.opset_import[:]
         converted.opset_import.extend(kept)

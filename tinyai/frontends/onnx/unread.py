@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tinyai.frontends.onnx.facts import NO_RULE, Facts, graphs_in
 from tinyai.source import Unread
 
 
@@ -26,17 +27,11 @@ def names_read(node: Any) -> list[str]:
 
 def names_around(node: Any) -> Iterator[str]:
     """What graphs inside of a node read of the values around them."""
-    for graph in _graphs(node):
+    for graph in graphs_in(node):
         made = names_made(graph)
         read = [name for inner in graph.node for name in names_read(inner)]
         read += [value.name for value in graph.output]
         yield from (name for name in read if name not in made)
-
-
-def _graphs(node: Any) -> Iterator[Any]:
-    for attribute in node.attribute:
-        yield from ([attribute.g] if attribute.HasField("g") else [])
-        yield from attribute.graphs
 
 
 def names_made(graph: Any) -> set[str]:
@@ -52,7 +47,7 @@ def renamed(node: Any, names: Mapping[str, str], inner: str = "") -> Any:
     made.CopyFrom(node)
     for field in (made.input, made.output):
         field[:] = [names.get(name, name) for name in field]
-    for graph in _graphs(made):
+    for graph in graphs_in(made):
         known = {**names, **{name: inner + name for name in names_made(graph)}}
         for value in (*graph.initializer, *graph.input, *graph.output):
             value.name = known.get(value.name, value.name)
@@ -71,7 +66,7 @@ def in_opset(node: Any, opset: int, wanted: int, values: list[Any]) -> Any:
     helper = onnx.helper
     results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = helper.make_graph([node], "node", values, results)
-    inside = [*_graphs(graph.node[0])]
+    inside = [*graphs_in(graph.node[0])]
     for each in inside:
         _convert(each, opset, wanted)
     if inside or node.domain not in ("", "ai.onnx"):
@@ -79,6 +74,9 @@ def in_opset(node: Any, opset: int, wanted: int, values: list[Any]) -> Any:
     since = {onnx.defs.get_schema(node.op_type, each).since_version for each in (opset, wanted)}
     if len(since) == 1:
         return graph
+    Facts(opset).hide_misfits(graph)
+    if graph.node[0].domain == NO_RULE:
+        raise ValueError("operands that do not fit")
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     return convert_version(model, wanted).graph
 

@@ -1,0 +1,148 @@
+"""What becomes of random float .onnx files that are quantized, and what is wrong, if anything is.
+
+ONNX Runtime runs what is written, with the noise that the report promises. Compiled from memory or
+from the file, the integers are the same, and those of ONNX Runtime but where ``tinyai.check`` names
+what it computes in floats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+import tinyai
+from tests.support.random_floats import FloatModel, random_floats
+from tests.support.random_onnx import run
+from tests.support.seeds import require_no_fault
+from tinyai.checking.onnxruntime import OnnxRuntimeOracle
+from tinyai.errors import BoundaryError, OptionError
+from tinyai.frontends.files import read_file
+from tinyai.frontends.onnx.load import read_whole
+from tinyai.frontends.onnx.quantized import OLDEST, WITH_16_BITS
+from tinyai.frontends.whole import network_of
+from tinyai.ir import Array
+from tinyai.quantizer.report import output_row
+from tinyai.reference import run_graph
+
+# dB: how far the noise in ONNX Runtime may be from the report's, whose pairs may be floats, and
+# from where on both are a step of the result's grid.
+ALIKE, TELLING = 3.0, 40.0
+CONFIGS: tuple[dict[str, Any], ...] = (
+    *(
+        {},
+        {},
+        {"reduce_range": True},
+        {"per_channel": False},
+        {"equalize": True},
+        {"observer": "minmax"},
+    ),
+    {"rounding": "nearest", "correct_bias": False, "equalize_activations": False},
+    {"residual": "common", "shared_averages": True, "observer": "average"},
+    *({"dtype": "uint8"}, {"dtype": "int16"}, {"symmetric": True}, {"power_of_two": True}),
+)
+
+
+def in_float32(model: FloatModel) -> list[dict[str, Array]]:
+    return [
+        {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in each.items()}
+        for each in model.samples
+    ]
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self, samples: list[dict[str, Array]]) -> None:
+        self._rest = iter(samples)
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._rest, None)
+
+
+def in_part(seed: int, model: FloatModel, source: Path) -> bool:
+    """Whether ONNX Runtime's quantizer made only the products of a file integers, in its place, in
+    a file that ONNX Runtime runs."""
+    if any(each.dtype == np.float16 for each in model.samples[0].values()):
+        return False
+    made = source.with_suffix(".part.onnx")
+    activation = (QuantType.QUInt8, QuantType.QInt8)[seed // 2 % 2]
+    products, samples = ["MatMul", "Conv", "Gemm"], Samples(model.samples)
+    per_channel = bool(seed % 2) and model.proto.opset_import[0].version >= OLDEST
+    quantize_static(
+        source, made, samples, QuantFormat.QDQ, products, per_channel, activation_type=activation
+    )
+    proto = onnx.load(made)
+    # With int8 activations ONNX Runtime does not load all files of newer opsets.
+    if proto.opset_import[0].version >= WITH_16_BITS and activation == QuantType.QInt8:
+        return False
+    try:
+        run(proto, model.samples[0], plain=False)
+    except Exception:  # of ONNX Runtime, at scales of the rows of a product of several matrices
+        return False
+    onnx.save(proto, source)
+    return any(node.op_type == "QuantizeLinear" for node in proto.graph.node)
+
+
+def fault_of(seed: int, folder: Path, *, of_part: bool = False) -> tuple[str, str]:
+    """What became of a model, and what is wrong, if anything is; with ``of_part``, of one whose
+    products are integers already."""
+    model, source, file = random_floats(seed), folder / "float.onnx", folder / "int8.onnx"
+    onnx.save(model.proto, source)
+    if of_part and not in_part(seed, model, source):
+        return "floats alone", ""
+    try:
+        config = tinyai.QuantConfig(**CONFIGS[seed % len(CONFIGS)])
+        quantized = tinyai.quantize_file(source, model.samples, config)
+        quantized.save(file)
+    except OptionError as error:
+        # A Gemm that is quantized already keeps its alpha, which no value of the file comes before.
+        known = "no float operator" in str(error) or (of_part and "with alpha 1" in str(error))
+        return "refused", "" if known else str(error)
+    samples, written = in_float32(model), onnx.load(file)
+    # Halves are calibrated and compared as what they are widened to: their own sums are less exact.
+    floats = [run(read_whole(source, "", OLDEST).proto, each)[0] for each in samples]
+    try:
+        found = [run(written, each, plain=False)[0] for each in samples]
+    except Exception as error:  # of ONNX Runtime, which has several kinds
+        return "wrong", f"does not run: {str(error)[:300]}"
+    noise, told = output_row("", floats, found).sqnr, quantized.report.outputs[0].sqnr
+    tell = noise is not None and told is not None and min(noise, told) < TELLING
+    if tell and not -ALIKE < noise - told < 2 * ALIKE:
+        return "wrong", f"{noise:.1f} dB, in the report {told:.1f}"
+    try:
+        network = network_of(read_file(file), "of_file", "onnx")
+    except BoundaryError:
+        return "partly", ""
+    in_memory = network_of(quantized.model, "in_memory", "onnx")
+    names = [port.name for port in network.inputs]
+    ours, kept = (
+        [run_graph(each.graph, [sample[name] for name in names])[0] for sample in samples]
+        for each in (network, in_memory)
+    )
+    if not np.array_equal(ours, kept):
+        return "wrong", "the file is not what is in memory"
+    in_int8 = OnnxRuntimeOracle(file, names)
+    given = [tuple(sample[name] for name in names) for sample in samples]
+    if np.array_equal(ours, [results[0] for results in in_int8.results(given)]):
+        return "equal", ""
+    return "floats", "" if is_told(file, samples, folder) else "differs, and nothing is told"
+
+
+def is_told(file: Path, samples: list[dict[str, Array]], folder: Path) -> bool:
+    """Whether check tells what ONNX Runtime computes in floats."""
+    files = [folder / f"{number}.npz" for number, _ in enumerate(samples)]
+    for each, sample in zip(files, samples, strict=True):
+        np.savez(each, **sample)
+    notes = tinyai.check(file, samples=0, inputs=files).notes
+    return any("computes in floats" in note for note in notes)
+
+
+def ends_of(seeds: range, folder: Path, *, of_part: bool = False) -> Counter[str]:
+    return require_no_fault(
+        seeds,
+        lambda seed: fault_of(seed, folder, of_part=of_part),
+        lambda seed: random_floats(seed).operators,
+    )

@@ -61,6 +61,7 @@ FIRST = {"attention": 23, "rotary": 23, "defined": 18}
 
 
 def unread(function: Operator) -> Operator:
+    assert function.__name__ not in OPERATORS, "it would hide the other"
     UNREAD[function.__name__] = function
     return function
 

@@ -150,3 +150,38 @@ def test_weights_that_alone_stayed_float_become_integers(tmp_path: Path) -> None
     tinyai.quantize_file(file, SAMPLES).save(made)
     assert len(integers_of(made)) == 1
     assert tinyai.check(made).equal
+
+
+def test_a_factor_of_a_gemm_that_is_quantized_already_is_refused(tmp_path: Path) -> None:
+    """In memory what it makes of the data has a grid, of which the node knows nothing."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.normal(size=(6, WIDTH)) / 4,
+        "b": rng.normal(size=6),
+        **{name: rng.uniform(0.5, 1.5, 6) for name in ("scale", "shift", "mean", "var")},
+    }
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["sums"], "sums", alpha=0.65, transB=1),
+        helper.make_node("BatchNormalization", ["sums", *[*constants][2:]], ["y"], "y"),
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [7, size])]
+        for name, size in (("x", WIDTH), ("y", 6))
+    ]
+    known = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in constants.items()]
+    graph = helper.make_graph(nodes, "g", *ends, known)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    floats, part = tmp_path / "floats.onnx", tmp_path / "part.onnx"
+    onnx.save(model, floats)
+    samples = [{"x": each["x"][0]} for each in SAMPLES]
+
+    class Rows(Samples):
+        def __init__(self) -> None:
+            self._rest = iter(samples)
+
+    kinds = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
+    quantize_static(floats, part, Rows(), QuantFormat.QDQ, ["Gemm"], True, **kinds)
+
+    quantized = tinyai.quantize_file(part, samples)
+    with pytest.raises(OptionError, match="alpha 1"):
+        quantized.save(tmp_path / "whole.onnx")

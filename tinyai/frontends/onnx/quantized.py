@@ -215,7 +215,8 @@ class _Pairs:
         made = self._layer(node, expr, sums) if sums else self._within_bounds(node, expr)
         if made is None:
             of_floats = sums is not None and not sums.is_quantized
-            if node.op_type in _PRODUCTS and not of_floats and self._has_integers(node, expr):
+            product = node.op_type in _PRODUCTS and not of_floats
+            if product and (self._has_integers(node, expr) or self._scales_inside(node)):
                 raise _refusal(node.op_type, node.name)
             made = [self._copied(node, expr)]
         outputs = made[-1].output
@@ -234,6 +235,11 @@ class _Pairs:
         """Whether the weights of a layer became integers."""
         known = isinstance(self._exprs[node.input[1]], Constant)
         return known and self._written.is_taken(expr)
+
+    def _scales_inside(self, node: onnx.NodeProto) -> bool:
+        """Whether the factor of a Gemm has a grid in memory, which its node has no place for."""
+        inner = (each for each in self._at if each not in self._first)
+        return any(is_call(each, "multiply") and each.name == node.name for each in inner)
 
     def _copied(self, node: onnx.NodeProto, expr: Expr) -> onnx.NodeProto:
         if is_call(expr, "softmax") and node.op_type == "Div":  # of powers that are spelled out

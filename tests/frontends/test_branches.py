@@ -187,3 +187,24 @@ def test_a_condition_of_run_time_is_refused_with_the_reason(tmp_path: Path) -> N
         tinyai.quantize_file(tmp_path / "net.onnx", samples, whole=True)
     assert error.value.found == "If 'first': operator: If with a condition of run time"
     assert "--input-shapes NAME=VALUE" in error.value.allowed
+
+
+def test_layers_behind_a_branch_that_nothing_decides_are_quantized(tmp_path: Path) -> None:
+    """Its results have the types that both branches make."""
+    proto, made = asked(), tmp_path / "int8.onnx"
+    proto.graph.node[-1].output[0] = "total"
+    proto.graph.node.append(helper.make_node("MatMul", ["total", "last"], ["y"], "last"))
+    proto.graph.initializer.append(dense("last"))
+    onnx.save(proto, tmp_path / "net.onnx")
+    samples = [{**each, "which": np.array(n % 2 > 0)} for n, each in enumerate(SAMPLES)]
+
+    quantized = tinyai.quantize_file(tmp_path / "net.onnx", samples)
+
+    quantized.save(made)
+    assert "last" not in {each.name for each in quantized.report.left}
+    weights = {each.name: each.data_type for each in onnx.load(made).graph.initializer}
+    assert weights["last_quantized"] == TensorProto.INT8
+    for sample in samples:
+        (wanted,) = run_onnx(proto, sample)
+        (found,) = run_onnx(onnx.load(made), sample)
+        assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()

@@ -87,13 +87,16 @@ class Facts:
         the operands are not known."""
         import onnx
 
-        alone = onnx.GraphProto(node=[node])
-        (copied,) = alone.node
-        if [*graphs_in(copied)]:
-            found = self.hide_misfits(alone).values
+        if [*graphs_in(node)]:
+            found = self.hide_misfits(onnx.GraphProto(node=[node])).values
             return {name: found[name] for name in node.output if name in found}
-        if not self._is_shown(copied):
-            return {}
+        return self._by_rule(node) if self._is_shown(node) else {}
+
+    def _by_rule(self, node: Any) -> dict[str, Known]:
+        """The same, of a node that onnx's rules may see."""
+        import onnx
+
+        (copied,) = onnx.GraphProto(node=[node]).node
         _understand(copied)
         operands = [name for name in copied.input if name]
         opset = max(self.opset, _COUNT_AXES.get(copied.op_type, 0))
@@ -127,10 +130,10 @@ class Facts:
             inner = [(each, here.hide_misfits(each, inside=True)) for each in graphs_in(node)]
             if not here._is_shown(node, inside=inside):
                 node.domain = NO_RULE
-            elif not inner:
-                values.update(here.results_of(node))
             elif node.op_type == "If":
                 values.update(_of_branches(node, inner))
+            else:
+                values.update(here._by_rule(node))
         return here
 
     def _is_shown(self, node: Any, *, inside: bool = False) -> bool:

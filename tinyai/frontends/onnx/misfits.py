@@ -73,14 +73,15 @@ def _images(data: int, *others: int) -> Callable[[Operands], Fits]:
 
 
 def _one_hot(of: Operands) -> Fits:
-    depth = of.constants.get(of.node.input[1]) if len(of.node.input) > 1 else None
-    return _all(
-        (None if of.rank(1) is None else (of.rank(1) or 0) < 2, depth is None or depth.size == 1)
-    )
+    """Its depth is one number."""
+    depth, rank = of.constants.get([*of.node.input, "", ""][1]), of.rank(1)
+    if depth is not None:
+        return depth.size == 1
+    return None if rank is None else rank < 2
 
 
 def _axis(of: Operands) -> Fits:
-    """Of all operators here the last axis exists where no axis is told, and the first one."""
+    """Where none is told, any will do: each default exists if there is a dimension."""
     rank, axis = of.rank(0), of.number("axis", -1)
     return None if rank is None else -rank <= axis < rank
 
@@ -122,8 +123,8 @@ _RULES: dict[str, Callable[[Operands], Fits]] = {
     "ConvTranspose": _images(0, 1),
     "DeformConv": _images(0, 1, 2),
     "Einsum": lambda of: False,  # its equation is read beyond its end
-    "GRU": _recurrent,
     "EyeLike": _is_known,
+    "GRU": _recurrent,
     "GatherND": _surely(_gather_nd),
     "Gemm": _of_ranks(2, 2),
     "LSTM": _recurrent,

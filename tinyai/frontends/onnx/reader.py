@@ -394,10 +394,14 @@ def _default(attribute: Any) -> Any:
     return given.decode() if isinstance(given, bytes) else given
 
 
+# What makes something else each time, and what onnx's reference counts through to any attribute.
+_HAS_OWN_WILL = ("Random", "Bernoulli", "Multinomial", "Dropout", "TfIdfVectorizer")
+
+
 def _has_own_will(node: Any) -> bool:
-    """Whether a node makes something else each time, or holds a graph."""
+    """Whether a node is of these, or holds a graph."""
     graphs = any(a.HasField("g") or a.graphs for a in node.attribute)
-    return graphs or node.op_type.startswith(("Random", "Bernoulli", "Multinomial", "Dropout"))
+    return graphs or node.op_type.startswith(_HAS_OWN_WILL)
 
 
 def needed_of(graph: Any) -> tuple[list[Any], set[str]]:

@@ -32,7 +32,7 @@ DTYPES = (np.float32, np.float32, np.float32, np.int64, np.int64, np.bool_, np.i
 ROOT = Path(__file__).resolve().parents[2]
 MOST = 6  # operands
 INSIDE = 0.25  # of the nodes are inside of an If
-MEMORY = 4 * 2**30  # bytes
+MEMORY, SECONDS = 4 * 2**30, 1800  # bytes, of any number of files
 
 
 def misfit(schema: Any, seed: int) -> onnx.ModelProto:
@@ -111,7 +111,10 @@ def read_misfits(folder: Path, seeds: range) -> None:
     """All such files, in a process of their own, which has to come to its end."""
     command = [sys.executable, "-m", "tests.support.misfit_nodes", str(folder)]
     ends = [str(seeds.start), str(seeds.stop)]
-    run = subprocess.run([*command, *ends], cwd=ROOT, capture_output=True, text=True, check=False)
+    # One that reads without an end raises TimeoutExpired.
+    run = subprocess.run(
+        [*command, *ends], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     last = run.stdout.strip().rpartition("\n")[2]
     assert run.returncode == 0, f"{last}: {run.stderr[-2000:]}"
     assert last.endswith(f"seed {seeds[-1]}")

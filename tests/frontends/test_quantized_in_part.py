@@ -152,7 +152,8 @@ def test_weights_that_alone_stayed_float_become_integers(tmp_path: Path) -> None
     assert tinyai.check(made).equal
 
 
-def test_a_factor_of_a_gemm_that_is_quantized_already_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["sums", ""])
+def test_a_factor_of_a_gemm_that_is_quantized_already_is_refused(name: str, tmp_path: Path) -> None:
     """In memory what it makes of the data has a grid, of which the node knows nothing."""
     rng = np.random.default_rng(0)
     constants = {
@@ -181,6 +182,11 @@ def test_a_factor_of_a_gemm_that_is_quantized_already_is_refused(tmp_path: Path)
 
     kinds = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
     quantize_static(floats, part, Rows(), QuantFormat.QDQ, ["Gemm"], True, **kinds)
+
+    proto = onnx.load(part)
+    (gemm,) = (node for node in proto.graph.node if node.op_type == "Gemm")
+    gemm.name = name
+    onnx.save(proto, part)
 
     quantized = tinyai.quantize_file(part, samples)
     with pytest.raises(OptionError, match="alpha 1"):

@@ -239,7 +239,8 @@ class _Pairs:
     def _scales_inside(self, node: onnx.NodeProto) -> bool:
         """Whether the factor of a Gemm has a grid in memory, which its node has no place for."""
         inner = (each for each in self._at if each not in self._first)
-        return any(is_call(each, "multiply") and each.name == node.name for each in inner)
+        name = node.name or node.output[0]
+        return any(is_call(each, "multiply") and each.name == name for each in inner)
 
     def _copied(self, node: onnx.NodeProto, expr: Expr) -> onnx.NodeProto:
         if is_call(expr, "softmax") and node.op_type == "Div":  # of powers that are spelled out

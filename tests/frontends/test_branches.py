@@ -208,3 +208,42 @@ def test_layers_behind_a_branch_that_nothing_decides_are_quantized(tmp_path: Pat
         (wanted,) = run_onnx(proto, sample)
         (found,) = run_onnx(onnx.load(made), sample)
         assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_a_recurrent_node_inside_of_one_stays_with_it(opset: int, tmp_path: Path) -> None:
+    """onnx's converter sees it with the types of what it reads."""
+    weights = {"w": (WIDTH, WIDTH), "r": (1, 4 * WIDTH, WIDTH), "last": (WIDTH, WIDTH)}
+    known = [
+        numpy_helper.from_array((RNG.normal(size=size) / 3).astype(np.float32), name)
+        for name, size in weights.items()
+    ]
+    known.append(numpy_helper.from_array(np.array([1]), "axis"))
+    lstm = helper.make_node("LSTM", ["h", "r", "r"], ["steps"], "lstm", hidden_size=WIDTH)
+    squeezed = helper.make_node("Squeeze", ["steps", "axis"], ["one"], "one")
+    other = helper.make_node("Neg", ["h"], ["two"], "two")
+    branches = {
+        "then_branch": branch([lstm, squeezed], ["one"]),
+        "else_branch": branch([other], ["two"]),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "first"),
+        helper.make_node("If", ["which"], ["made"], "choice", **branches),
+        helper.make_node("MatMul", ["made", "last"], ["y"], "last"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 1, WIDTH)) for name in "xy")
+    which = helper.make_tensor_value_info("which", TensorProto.BOOL, ())
+    graph = helper.make_graph(nodes, "net", [x, which], [y], known)
+    opsets = [helper.make_opsetid("", opset)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    samples = [
+        {"x": RNG.normal(size=(4, 1, WIDTH)).astype(np.float32), "which": np.array(n % 2 > 0)}
+        for n in range(6)
+    ]
+
+    quantized = tinyai.quantize_file(tmp_path / "net.onnx", samples)
+
+    quantized.save(tmp_path / "int8.onnx")
+    noise = quantized.report.outputs[0].sqnr
+    assert noise is not None
+    assert noise > 20

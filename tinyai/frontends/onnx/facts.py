@@ -144,6 +144,14 @@ class Facts:
         found = fits(Operands(node, shapes, self.constants))
         return found or (found is None and not inside)
 
+    def declaration(self, name: str) -> Any:
+        """A value as a graph declares it, with its type where it is known."""
+        import onnx
+
+        known = self.values.get(name, Known(None, ""))
+        kind = proto_of(known) if known.shape is not None and known.dtype else None
+        return onnx.ValueInfoProto(name=name, type=kind)
+
     def dtype(self, name: str) -> str:
         return self.values[name].dtype if name in self.values else ""
 

@@ -67,8 +67,9 @@ def in_opset(node: Any, opset: int, wanted: int, values: list[Any]) -> Any:
     results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = helper.make_graph([node], "node", values, results)
     inside = [*graphs_in(graph.node[0])]
+    around = Facts(opset).hide_misfits(helper.make_graph([], "values", values, []))
     for each in inside:
-        _convert(each, opset, wanted)
+        _convert(each, around, wanted)
     if inside or node.domain not in ("", "ai.onnx"):
         return graph
     since = {onnx.defs.get_schema(node.op_type, each).since_version for each in (opset, wanted)}
@@ -81,14 +82,18 @@ def in_opset(node: Any, opset: int, wanted: int, values: list[Any]) -> Any:
     return convert_version(model, wanted).graph
 
 
-def _convert(graph: Any, opset: int, wanted: int) -> None:
-    """Convert the nodes of a graph, one by one: new names get their number."""
+def _convert(graph: Any, around: Facts, wanted: int) -> None:
+    """Convert the nodes of a graph, one by one: new names get their number. ``around`` is what is
+    known of the values that it reads."""
     import onnx
 
     nodes = []
+    ends = onnx.GraphProto(input=graph.input, initializer=graph.initializer)
+    here = around.hide_misfits(ends)
     for number, node in enumerate(graph.node):
-        values = [onnx.ValueInfoProto(name=name) for name in names_read(node)]
-        made = in_opset(node, opset, wanted, values)
+        values = [here.declaration(name) for name in names_read(node)]
+        made = in_opset(node, here.opset, wanted, values)
+        here = here.after(node)
         new = names_made(made) - {*names_read(node), *node.output}
         names = {name: f"{name}.{number}" for name in new}
         for tensor in made.initializer:

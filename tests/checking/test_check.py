@@ -31,7 +31,7 @@ from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.checking.result import ArithmeticLine, Comparison, FirstDifference
 from tinyai.cli import main
 from tinyai.doctor import others_saturate
-from tinyai.errors import EnvironmentProblem, FormatError, OptionError
+from tinyai.errors import EnvironmentProblem, FormatError, OptionError, UnsupportedError
 from tinyai.frontends.relay.whole import network_of
 from tinyai.ir import Array, Builder, DType, Graph, Type
 from tinyai.network import Network
@@ -154,6 +154,16 @@ def test_what_onnx_runtime_computes_in_floats_is_told_where_values_differ(
     found = tinyai.check(file, samples=1)
     assert not found.equal
     assert any(note.endswith("computes in floats: mean") for note in found.notes)
+
+
+def test_a_file_that_onnx_runtime_does_not_load_is_no_fault_of_tinyais(tmp_path: Path) -> None:
+    file = onnx_file(tmp_path)
+    proto = onnx.load(file)
+    proto.ir_version = 99
+    onnx.save(proto, file)
+    with pytest.raises(UnsupportedError, match="the model in ONNX Runtime") as error:
+        tinyai.check(file)
+    assert "Unsupported model IR version: 99" in str(error.value.found)
 
 
 def test_products_that_onnx_runtime_saturates_on_this_cpu_are_told(tmp_path: Path) -> None:

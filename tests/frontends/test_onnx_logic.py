@@ -22,6 +22,14 @@ from tinyai.target import Target
 
 SHAPE = (2, 3, 4)
 PLACES = np.array([[[1, 0], [0, -1]], [[-2, 2], [1, 1]]])
+_ALL = np.random.default_rng(1).integers(-2, 2, SHAPE)
+MANY_PLACES = {
+    "all": _ALL,
+    "some": _ALL[:1, :2, :3],
+    "the first half": _ALL[:1],
+    "one for all of the first": np.repeat(_ALL[:1], 2, axis=0),  # as DeBERTa has them
+    "one for all but the last": np.broadcast_to(_ALL[:1, :1], SHAPE),
+}
 Made = tuple[list[onnx.NodeProto], dict[str, Any], dict[str, Any]]
 
 
@@ -68,6 +76,16 @@ CASES: dict[str, Made] = {
     ),
     "GatherElements of constant places": case(
         "GatherElements", {"n": "int64"}, {"a": np.array([[[3, -1]]])}, "n a", axis=2
+    ),
+    **{
+        f"GatherElements of {kind} along {axis}": case(
+            "GatherElements", {"a": "int64"}, {"n": places}, axis=axis
+        )
+        for axis in (0, 1, 2, -1)
+        for kind, places in MANY_PLACES.items()
+    },
+    "GatherElements of more places than there were": case(
+        "GatherElements", {"a": "int64"}, {"n": np.tile(MANY_PLACES["all"], (1, 1, 3))}, axis=2
     ),
     "Cast to bool": case("Cast", {"a": "int64"}, to=TensorProto.BOOL),
     "Cast from bool": case("Cast", {"a": "bool"}, to=TensorProto.INT32),
@@ -118,7 +136,7 @@ REFUSED: dict[str, tuple[Made, str]] = {
         "batch_dims",
     ),
     "GatherElements of several dimensions": (
-        case("GatherElements", {"a": "int64"}, {"n": np.zeros(SHAPE, np.int64)}),
+        case("GatherElements", {"a": "int64", "n": "int64"}),
         "shape of the data",
     ),
     "CumSum of floats": (case("CumSum", {"a": "float32"}, {"n": np.int64(0)}), "float"),

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
 from tests.support.onnx_models import run_onnx
+from tinyai.checking.onnxruntime import exact_session
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.load import read_whole
@@ -492,3 +493,41 @@ def test_norms_are_within_a_step_of_onnx_runtimes(case: str, tmp_path: Path) -> 
             (found,) = run_graph(network_of(each, "net", "onnx").graph, [sample["x"]])
             assert np.abs(found - wanted).max() < 1.01 * norm.scale
             assert (found == wanted).mean() > 0.95
+
+
+@pytest.mark.parametrize("bounds", ["Relu", "Clip"])
+@pytest.mark.parametrize("names", ["values", "gemm_input_shape"])
+def test_a_product_with_a_bias_and_bounds_has_integers_in_onnx_runtime(
+    bounds: str, names: str, tmp_path: Path
+) -> None:
+    """Of three dimensions, as in T5: the bias is that of the product, or of the quantizer. Names
+    of constants may be those that ONNX Runtime gave them."""
+    shape = (2, 5, WIDTH)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "first"),
+        helper.make_node("Add", ["h", "b"], ["s"], "added"),
+        helper.make_node(
+            bounds, ["s", *(["", "high"] if bounds == "Clip" else [])], ["r"], "bounds"
+        ),
+        helper.make_node("MatMul", ["r", "v"], ["f"], "second"),
+        helper.make_node("Reshape", ["f", names], ["m"], "moved"),
+        helper.make_node("Add", ["m", "x"], ["y"], "sum"),
+    ]
+    rng = np.random.default_rng(2)
+    constants: dict[str, Array] = {
+        **{name: rng.normal(size=(WIDTH, WIDTH)).astype(np.float32) for name in "wv"},
+        "b": rng.normal(size=WIDTH).astype(np.float32),
+        "high": np.float32(2),
+        names: np.array(shape),
+    }
+    source = ("x", TensorProto.FLOAT, shape)
+    onnx.save(model(nodes, constants, source, shape), tmp_path / "net.onnx")
+    samples = [{"x": rng.normal(size=shape).astype(np.float32)} for _ in range(6)]
+    tinyai.quantize_file(tmp_path / "net.onnx", samples).save(tmp_path / "int8.onnx")
+
+    result = tinyai.check(tmp_path / "int8.onnx", samples=5)
+    assert result.equal, result
+    exact_session(tmp_path / "int8.onnx", optimized=tmp_path / "run.onnx")
+    run = [node.op_type for node in onnx.load(tmp_path / "run.onnx").graph.node]
+    assert run.count("QGemm") == 2
+    assert "Gemm" not in run

@@ -23,7 +23,8 @@ from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.load import read_whole
-from tinyai.frontends.onnx.quantized import OLDEST, WITH_16_BITS
+from tinyai.frontends.onnx.new_nodes import WITH_16_BITS
+from tinyai.frontends.onnx.quantized import OLDEST
 from tinyai.frontends.whole import network_of
 from tinyai.ir import Array
 from tinyai.quantizer.report import output_row

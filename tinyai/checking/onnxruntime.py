@@ -12,9 +12,11 @@ import numpy as np
 
 from tinyai.checking.opponents import Sample, need
 from tinyai.doctor import others_saturate
+from tinyai.errors import UnsupportedError
 from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
+from tinyai.report import safe
 
 _EXACT = "session.x64quantprecision"
 # What makes integers of anything, in QDQ and in QOperator form, and what hands integers on.
@@ -145,13 +147,23 @@ def exact_session(
     ONNX Runtime's option for exact sums makes uint8 of weights. For those it has no kernels beside
     int8 activations, and needs none: its sums of int8 by int8 are exact. With the option ONNX
     Runtime 1.31 fails to load some files that it loads without.
+
+    Raises ``UnsupportedError`` where it does not load the model.
     """
     from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
     try:
         return _session(model, keeps_int8=keeps_int8, exact=True, optimized=optimized)
     except (errors.NotImplemented, errors.Fail):
-        return _session(model, keeps_int8=keeps_int8, exact=False, optimized=optimized)
+        try:
+            return _session(model, keeps_int8=keeps_int8, exact=False, optimized=optimized)
+        except Exception as error:  # of many kinds
+            raise UnsupportedError(
+                "the model in ONNX Runtime",
+                found=safe(str(error), 300),
+                allowed="a model that it loads",
+                hint="pip install -U onnxruntime, where the file is newer than it is",
+            ) from None
 
 
 def _session(

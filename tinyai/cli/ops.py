@@ -113,14 +113,16 @@ def read_of(form: str) -> dict[str, list[str]]:
             rows = {kind: row.read.__module__ for kind, row in tflite.READERS.items()}
         else:
             from tinyai.frontends.onnx import operators as onnx
+            from tinyai.frontends.onnx.fused import FUSED
             from tinyai.frontends.onnx.load import SPELLINGS
             from tinyai.frontends.onnx.recurrent import USUAL
 
+            def full(domain: str, name: str) -> str:
+                return f"{domain}.{name}".lstrip(".")
+
             families["by others"] = [*SPELLINGS, *USUAL]
-            rows = {
-                f"{domain}.{name}".lstrip("."): row.read.__module__
-                for (domain, name), row in onnx.READERS.items()
-            }
+            families["fused"] = [full(*key) for key in FUSED]
+            rows = {full(*key): row.read.__module__ for key, row in onnx.READERS.items()}
     except ImportError:
         raise missing(form) from None
     for name, module in rows.items():

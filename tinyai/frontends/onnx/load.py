@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +31,7 @@ from tinyai.frontends.onnx.facts import (
     show,
 )
 from tinyai.frontends.onnx.functions import inlined
+from tinyai.frontends.onnx.fused import FUSED, spellings_of
 from tinyai.frontends.onnx.halves import in_float32
 from tinyai.frontends.onnx.operators import READERS
 from tinyai.frontends.onnx.reader import UNKNOWN, Reading
@@ -118,7 +120,9 @@ def read_whole(
         if opset < oldest:
             model, opset = _converted(model, opset, oldest), oldest
         widened = in_float32(model)
-        spellings = {**SPELLINGS, **(dict.fromkeys(USUAL, spelled_out) if oldest else {})}
+        recurrent = dict.fromkeys(USUAL, spelled_out) if oldest else {}
+        own = {("", name): spelling for name, spelling in {**SPELLINGS, **recurrent}.items()}
+        spellings = {**own, **spellings_of(opset)}
         reading = Reading(model, READERS, opset, spellings)
         _spell(model.graph, reading.spelled)
         read = {value.name: _output(reading, value) for value in model.graph.output}
@@ -155,18 +159,11 @@ def _told(inputs: Inputs, usual: Shapes) -> dict[str, Sequence[int]]:
 def _spell(graph: Any, spelled: Mapping[str, list[Any]]) -> None:
     """Put nodes that were spelled out in the places of those that they spell."""
     if spelled:
-        nodes = [part for node in graph.node for part in _parts_of(node, spelled)]
-        made = type(graph)(node=nodes)
+        first = [next(filter(None, node.output), "") for node in graph.node]
+        nodes = [spelled.get(n, [node]) for n, node in zip(first, graph.node, strict=True)]
+        made = type(graph)(node=[*chain(*nodes)])
         del graph.node[:]
         graph.node.extend(made.node)
-
-
-def _parts_of(node: Any, spelled: Mapping[str, list[Any]]) -> Iterator[Any]:
-    first = next(filter(None, node.output), "")
-    for part in spelled.get(first, [node]):
-        # One of the parts makes what the node made.
-        is_last = next(filter(None, part.output), "") == first
-        yield from [part] if is_last else _parts_of(part, spelled)
 
 
 def _converted(model: Any, opset: int, wanted: int) -> Any:
@@ -197,7 +194,8 @@ def _output(reading: Reading, value: Any) -> Expr:
 
 def language() -> Language:
     """ONNX's names of the operators that are read."""
-    return Language(supported=tuple(sorted({*SPELLINGS, *(name for _, name in READERS)})))
+    names = {name for table in (READERS, FUSED) for _, name in table}
+    return Language(supported=tuple(sorted({*SPELLINGS, *names})))
 
 
 def _folded(expr: Expr) -> Array:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +19,7 @@ from tinyai.frontends.onnx.accepted import of_all_axes, without
 from tinyai.frontends.onnx.facts import CONTRIB, opset_of
 from tinyai.frontends.onnx.functions import graphs_of
 from tinyai.frontends.onnx.load import OnnxFile
+from tinyai.frontends.onnx.new_nodes import WITH_16_BITS, NewNodes
 from tinyai.frontends.onnx.sums import LAYERS, Sums
 from tinyai.frontends.onnx.unread import names_around, names_made, names_read, renamed
 from tinyai.ir import Array
@@ -30,10 +30,13 @@ from tinyai.quantizer.quantize import Result
 from tinyai.report import safe
 from tinyai.source import Call, Constant, Expr, post_order, tensors_of
 
-# The first opset whose pairs have an axis, and the first whose pairs have 16 bits. From that on a
-# pair may name its type. ONNX Runtime 1.31 makes pairs of int8 itself, whose zero points it turns
-# into uint8 and whose types it does not, and fails to load the file: values are uint8 there.
-OLDEST, WITH_16_BITS = 13, 21
+# The first opset whose pairs have an axis. From opset 21 on a pair may name its type. ONNX Runtime
+# 1.31 makes pairs of int8 itself, whose zero points it turns into uint8 and whose types it does
+# not, and fails to load the file: values are uint8 there.
+OLDEST = 13
+# What a file that ONNX Runtime wrote has of shapes. Of another product's ONNX Runtime 1.31 makes a
+# constant of the same name, and fails to load the file.
+_LIKE_THEIRS = ("gemm_input_shape", "gemm_output_shape")
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.
 _STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sum", "Sub", "HardSigmoid")
@@ -85,15 +88,13 @@ class _Pairs:
         self._makers = {name: node for node in graph.node for name in node.output}
         self._outputs = {each.name for each in graph.output}
         graphs = [*graphs_of(graph)]
-        self._taken = {*file.exprs, *(node.name for each in graphs for node in each.node)}
-        self._taken.update(name for each in graphs for name in names_made(each))
-        self._constants: dict[str, onnx.TensorProto] = {}
+        taken = {*file.exprs, *(node.name for each in graphs for node in each.node)}
+        taken.update(name for each in graphs for name in names_made(each))
+        self._new = NewNodes(taken, opset)
         self._ends: dict[Expr, tuple[str, str, str]] = {}
         self._needed = set(self._outputs)
         self._nodes: list[onnx.NodeProto] = []
-        self._of_constants: list[onnx.NodeProto] = []
         self._weights_written: set[Expr] = set()
-        self._has_16_bits = False
 
     def model(self) -> onnx.ModelProto:
         made = onnx.ModelProto()
@@ -104,22 +105,34 @@ class _Pairs:
                 self._nodes[:0] = [*self._rewritten(node), *self._pairs_of(node.output)]
         self._require_all_layers()
         own = [end.name for end in self._file.source.inputs]
-        self._nodes[:0] = [*self._of_constants, *self._pairs_of(own)]
+        self._nodes[:0] = [*self._new.of_constants, *self._pairs_of(own)]
         read = {name for node in self._nodes for name in names_read(node)} | self._outputs
         kept = [each for each in graph.initializer if each.name in read]
+        self._rename(kept)
         inputs = [each for each in graph.input if each.name in own]
         for field, values in (
             (graph.node, self._nodes),
-            (graph.initializer, [*kept, *self._constants.values()]),
+            (graph.initializer, [*kept, *self._new.constants.values()]),
             (graph.input, inputs),
             (graph.value_info, []),
         ):
             copied = [type(each).FromString(each.SerializeToString()) for each in values]
             del field[:]
             field.extend(copied)
-        if self._has_16_bits and CONTRIB not in {each.domain for each in made.opset_import}:
+        if self._new.has_16_bits and CONTRIB not in {each.domain for each in made.opset_import}:
             made.opset_import.append(helper.make_opsetid(CONTRIB, 1))
         return made
+
+    def _rename(self, constants: Sequence[onnx.TensorProto]) -> None:
+        """Other names for constants that ONNX Runtime could not tell from those it makes."""
+        new = {
+            each.name: self._new.name(f"{each.name}_kept")
+            for each in constants
+            if each.name.startswith(_LIKE_THEIRS)
+        }
+        for each in constants:
+            each.name = new.get(each.name, each.name)
+        self._nodes = [renamed(node, new) for node in self._nodes] if new else self._nodes
 
     def _require_all_layers(self) -> None:
         """Refuse a layer whose integers no node has: it would stay in float without a word."""
@@ -162,25 +175,8 @@ class _Pairs:
             expr = self._exprs.get(name)
             if expr is None or expr not in self._at or self._first[expr] != name:
                 continue
-            made += self._pair(name, self._at[expr], *self._names_of(expr))
+            made += self._new.pair(name, self._at[expr], *self._names_of(expr))
         return made
-
-    def _pair(
-        self, name: str, at: Grid, source: str, between: str, target: str
-    ) -> list[onnx.NodeProto]:
-        """What reads ``source`` and hands ``between`` on to what makes ``target``."""
-        pair = (
-            self._number(f"{name}_scale", at.scale, "float32"),
-            self._number(f"{name}_zero_point", at.zero_point, at.dtype),
-        )
-        domain = self._domain(at)
-        return [
-            helper.make_node(kind, [first, *pair], [last], f"{name}_{kind}", domain=domain)
-            for kind, first, last in (
-                ("QuantizeLinear", source, between),
-                ("DequantizeLinear", between, target),
-            )
-        ]
 
     def _stored(self, at: Grid) -> Grid:
         """That of a value of the file, which may have int8 pairs of its own."""
@@ -191,18 +187,13 @@ class _Pairs:
         """What a pair reads, hands on and makes; an output keeps its name."""
         if expr not in self._ends:
             name, middle = self._first[expr], "_QuantizeLinear_Output"
-            between = self._name(f"{name}{middle}")
+            between = self._new.name(f"{name}{middle}")
             if name in self._outputs and self._is_for_all(expr):
-                names = self._name(f"{name}_QuantizeLinear_Input"), between, name
+                names = self._new.name(f"{name}_QuantizeLinear_Input"), between, name
             else:
-                names = name, between, self._name(f"{name}_DequantizeLinear_Output")
+                names = name, between, self._new.name(f"{name}_DequantizeLinear_Output")
             self._ends[expr] = names
         return self._ends[expr]
-
-    def _domain(self, at: Grid) -> str:
-        wide = at.dtype == "int16" and self._opset < WITH_16_BITS
-        self._has_16_bits |= wide
-        return CONTRIB if wide else ""
 
     # --- Nodes ---
 
@@ -219,12 +210,34 @@ class _Pairs:
             if product and (self._has_integers(node, expr) or self._scales_inside(node)):
                 raise _refusal(node.op_type, node.name)
             made = [self._copied(node, expr)]
+        if node.op_type in ("Relu", "Clip") and made[0].input:
+            made = [*self._integers_before(node, expr, made[0]), *made]
         outputs = made[-1].output
         for place, name in enumerate(outputs):
             of = self._exprs.get(name)
             if of in self._at and self._first[of] == name:
                 outputs[place] = self._names_of(of)[0]
         return made
+
+    def _integers_before(
+        self, node: onnx.NodeProto, expr: Expr, bounded: onnx.NodeProto
+    ) -> list[onnx.NodeProto]:
+        """A pair between a product with an addition and its bounds, on the grid of the result.
+        Without one ONNX Runtime 1.31 computes the product in floats: it makes a Gemm between two
+        Reshapes of both, and looks for a pair next to them before it leaves out the bounds."""
+        data, at = self._exprs[node.input[0]], self._at.get(expr)
+        if at is None or data in self._at or data not in self._written.unpaired:
+            return []
+        sums = Sums.of(self._written.unpaired[data], self._view)
+        if sums is None or not sums.is_quantized or sums.bias is None:
+            return []
+        if not is_call(sums.product, "dense") or len(data.type.shape) == 2:
+            return []
+        name = self._new.name(f"{node.input[0]}_bounded")
+        result = self._new.name(f"{name}_DequantizeLinear_Output")
+        between = self._new.name(f"{name}_QuantizeLinear_Output")
+        source, bounded.input[0] = bounded.input[0], result
+        return self._new.pair(name, at, source, between, result)
 
     def _hands_on(self, node: onnx.NodeProto) -> bool:
         """Whether a node only gives its input another name, as an Identity does."""
@@ -276,7 +289,7 @@ class _Pairs:
         if (found := of_all_axes(node, known, shape)) is not None:
             place, numbers = found
             name = f"{node.output[0]}_of_all_axes"
-            copied.input[place] = self._number(name, numbers, numbers.dtype.name)
+            copied.input[place] = self._new.number(name, numbers, numbers.dtype.name)
             del copied.input[3 if node.op_type == "Pad" else 4 :]
             without(copied, "axes")
         dilations = [a.ints for a in node.attribute if a.name == "dilations"]
@@ -313,17 +326,18 @@ class _Pairs:
         if layer is None:
             return None
         (result,) = layer[-1].output
-        line = layer[-1].output[0] = self._name(f"{result}_without_bounds")
+        line = layer[-1].output[0] = self._new.name(f"{result}_without_bounds")
         if at is not None and value is not made["data"]:
             names = (
-                self._name(f"{line}_{kind}Linear_Output") for kind in ("Quantize", "Dequantize")
+                self._new.name(f"{line}_{kind}Linear_Output") for kind in ("Quantize", "Dequantize")
             )
-            layer += self._pair(line, at, line, *names)
+            layer += self._new.pair(line, at, line, *names)
             line = layer[-1].output[0]
-        ends = [
-            self._number(f"{result}_{end}", made.attrs[end], "float32") for end in ("low", "high")
-        ]
-        return [*layer, helper.make_node("Clip", [line, *ends], [result], node.name)]
+        low, high = (
+            self._new.number(f"{result}_{end}", made.attrs[end], "float32")
+            for end in ("low", "high")
+        )
+        return [*layer, helper.make_node("Clip", [line, low, high], [result], node.name)]
 
     def _layer(self, node: onnx.NodeProto, expr: Expr, sums: Sums) -> list[onnx.NodeProto] | None:
         """The layer that makes the value of ``node``: of the node, or of one before it that it was
@@ -382,8 +396,8 @@ class _Pairs:
     ) -> list[onnx.NodeProto]:
         """A product that has no bias, and its addition."""
         (result,) = product.output
-        product.output[0] = self._name(f"{result}_without_bias")
-        added = self._number(name, bias, "float32")
+        product.output[0] = self._new.name(f"{result}_without_bias")
+        added = self._new.number(name, bias, "float32")
         return [product, helper.make_node("Add", [product.output[0], added], [result])]
 
     def _depthwise(
@@ -406,7 +420,7 @@ class _Pairs:
     def _weights(self, name: str, sums: Sums, turned: bool, shape: tuple[int, ...]) -> str:
         weight = sums.product["weight"]
         if isinstance(weight, Constant):
-            return self._number(name, _turned(weight.value, turned).reshape(shape), "float32")
+            return self._new.number(name, _turned(weight.value, turned).reshape(shape), "float32")
         assert isinstance(weight, Call)
         self._weights_written.add(weight)
         return self._dequantized(name, weight, turned=turned, shape=shape)
@@ -426,7 +440,9 @@ class _Pairs:
         if turned:
             axis = values.ndim - 1 - axis % values.ndim
         values = values if shape is None else values.reshape(shape)
-        return self._behind(name, values, scale, zero.astype(steps.dtype), axis if along else None)
+        return self._new.dequantized(
+            name, values, scale, zero.astype(steps.dtype), axis if along else None
+        )
 
     def _bias(self, name: str, sums: Sums) -> str:
         """In the steps of the sums; a bias of floats beside floats."""
@@ -435,7 +451,7 @@ class _Pairs:
         channels = sums.product.type.shape[output_channels(sums.product)]
         bias = np.broadcast_to(sums.bias, (int(channels or 0),))
         if input_scale is None or not is_call(weight, "dequantize"):
-            return self._number(name, bias, "float32")
+            return self._new.number(name, bias, "float32")
         scales = weight["input_scale"]
         assert isinstance(scales, Constant)
         exact = float(np.float32(input_scale)) * scales.value.astype(np.float64)
@@ -444,39 +460,7 @@ class _Pairs:
         scale = exact.astype(np.float32)
         zero = np.zeros(scale.shape, np.int32)
         axis = 0 if scale.size > 1 else None
-        return self._behind(name, steps.astype(np.int32), scale, zero, axis)
-
-    def _behind(self, name: str, values: Array, scale: Array, zero: Array, axis: int | None) -> str:
-        shape, dtype = () if axis is None else (-1,), values.dtype.name
-        inputs = [
-            self._number(f"{name}_quantized", values, dtype),
-            self._number(f"{name}_scale", scale.reshape(shape), "float32"),
-            self._number(f"{name}_zero_point", zero.reshape(shape), dtype),
-        ]
-        node = self._name(f"{name}_DequantizeLinear")
-        result = self._name(f"{node}_Output")
-        more: dict[str, Any] = {} if axis is None else {"axis": axis}
-        domain = CONTRIB if values.dtype == np.int16 and self._opset < WITH_16_BITS else ""
-        self._has_16_bits |= bool(domain)
-        self._of_constants.append(
-            helper.make_node("DequantizeLinear", inputs, [result], node, domain=domain, **more)
-        )
-        return result
-
-    def _number(self, name: str, value: Any, dtype: str) -> str:
-        name = self._name(name)
-        array = np.array(value, dtype, order="C")
-        self._constants[name] = onnx.numpy_helper.from_array(array, name)
-        return name
-
-    def _name(self, wanted: str) -> str:
-        """A name that nothing else has."""
-        name, number = wanted, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}#{number}"
-        self._taken.add(name)
-        return name
+        return self._new.dequantized(name, steps.astype(np.int32), scale, zero, axis)
 
 
 def _is_turned(product: onnx.NodeProto) -> bool:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
@@ -187,7 +188,8 @@ class Row:
 Rows: TypeAlias = Mapping[tuple[str, str], Row]  # by domain and name
 # The nodes that do what one node does; the names are those of the file's values.
 Spelling: TypeAlias = "Callable[[Site, Iterable[str]], list[Any]]"
-NO_SPELLINGS: Mapping[str, Spelling] = MappingProxyType({})
+Spellings: TypeAlias = Mapping[tuple[str, str], Spelling]  # by domain and name
+NO_SPELLINGS: Spellings = MappingProxyType({})
 
 
 def fixed_sizes(expr: Expr) -> tuple[int, ...]:
@@ -209,12 +211,13 @@ class Reading:
     """Expressions of a file's values by name, each read once.
 
     ``inputs`` are the parameters. A node that no reader takes is a call that ``unread`` made.
-    ``spellings`` make several nodes of one, which ``spelled`` has by the first name that it makes.
+    ``spellings`` make several nodes of one, which ``spelled`` has by the first name
+    that it makes.
     Raises ``Fault`` where a value is larger than allowed.
     """
 
     def __init__(
-        self, model: Any, rows: Rows, opset: int, spellings: Mapping[str, Spelling] = NO_SPELLINGS
+        self, model: Any, rows: Rows, opset: int, spellings: Spellings = NO_SPELLINGS
     ) -> None:
         self.rows, self._spellings = rows, spellings
         self.spelled: dict[str, list[Any]] = {}
@@ -310,9 +313,8 @@ class Reading:
 
     def _read(self, node: Any) -> None:
         try:
-            if node.op_type in self._spellings and not node.domain:
-                names = [*self.exprs, *self.used]
-                parts = self._spellings[node.op_type](self._site(node), names)
+            if (spelling := self._spellings.get(_key_of(node))) is not None:
+                parts = spelling(self._site(node), [*self.exprs, *self.used])
                 self._parts += len(parts)
                 require(
                     self._parts <= MOST_PARTS, "spelled out", f"{self._parts} nodes", MOST_PARTS
@@ -320,7 +322,9 @@ class Reading:
                 self.used.update(name for part in parts for name in names_read(part))
                 for part in parts:
                     self._read(part)
-                self.spelled[next(filter(None, node.output))] = parts
+                first = [next(filter(None, part.output), "") for part in parts]
+                nested = [self.spelled.get(n, [p]) for n, p in zip(first, parts, strict=True)]
+                self.spelled[next(filter(None, node.output))] = [*chain(*nested)]
                 return
             folded = self._folded(node)
             results: list[Expr] = [*map(constant, folded)] if folded else self._results(node)
@@ -346,8 +350,7 @@ class Reading:
                 check_shape(f"result {name!r}", fixed, bytes_of_dtype(of.dtype))
 
     def _results(self, node: Any) -> list[Expr]:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        row = self.rows.get((domain, node.op_type))
+        row = self.rows.get(_key_of(node))
         if row is None:
             raise Refusal("operator", node.op_type, "one of those that tinyai ops lists")
         unknown = [name for name in node.input if name and self.exprs[name].types[0] == UNKNOWN]
@@ -364,9 +367,11 @@ class Reading:
 
     def _schema_of(self, node: Any) -> Mapping[str, Any]:
         """The attributes of an operator with their defaults, None where they have none."""
-        key = node.domain, node.op_type
+        key = _key_of(node)
         if key not in self._defaults:
-            schema = schema_of(node.op_type, self.facts.opset)
+            schema = None if key[0] else schema_of(node.op_type, self.facts.opset)
+            if schema is None and key in self._spellings:
+                return {}  # ONNX Runtime's own
             # That of opset 18 is called deprecated, for the one of 21 has other numbers.
             replaced = node.op_type == "GroupNormalization"
             if schema is None or (schema.deprecated and not replaced):
@@ -375,6 +380,11 @@ class Reading:
                 name: _default(attribute) for name, attribute in schema.attributes.items()
             }
         return self._defaults[key]
+
+
+def _key_of(node: Any) -> tuple[str, str]:
+    """Its domain and its name."""
+    return "" if node.domain == "ai.onnx" else str(node.domain), str(node.op_type)
 
 
 def _unused(site: Site, name: str) -> Expr:

@@ -12,6 +12,7 @@ from tinyai.frontends.moves import padded, sliced, split, taken
 from tinyai.frontends.onnx import resizing
 from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
+from tinyai.ir import Array
 from tinyai.qdq.operands import tuple_of
 from tinyai.source import Expr, require
 from tinyai.vocabulary import constant
@@ -149,20 +150,41 @@ def _picked(site: Site, value: Expr, axis: int) -> Expr:
     if indices is None:
         return site.call("take", value, site.expr(1), axis=axis, batch_dims=0, mode="raise")
     indices = indices.astype(np.int64)
+    _require_inside(indices, size)
+    return taken(site.call, value, np.where(indices < 0, indices + size, indices), axis)
+
+
+def _require_inside(indices: Array, size: int) -> None:
     inside = bool(((indices >= -size) & (indices < size)).all())
     require(inside, "indices", indices.reshape(-1)[:8], f"within {size} places")
-    return taken(site.call, value, np.where(indices < 0, indices + size, indices), axis)
 
 
 @reads("GatherElements")
 def _gather_elements(site: Site) -> Expr:
-    """Along the one dimension that has several places."""
-    value = site.expr(0)
+    """By constant indices, or along the one dimension that has several places."""
+    value, indices = site.expr(0), site.known(1)
     sizes = fixed_sizes(value)
     axis = _axis(site, len(sizes))
     rest = [size for dim, size in enumerate(sizes) if dim != axis]
-    require(set(rest) <= {1}, "shape of the data", value.type, f"1 but for the axis {axis}")
-    return _picked(site, site.reshaped(value, (sizes[axis],)), 0)
+    if indices is None or set(rest) <= {1}:
+        allowed = f"1 but for the axis {axis}, or constant indices"
+        require(set(rest) <= {1}, "shape of the data", value.type, allowed)
+        return _picked(site, site.reshaped(value, (sizes[axis],)), 0)
+    shape, size = indices.shape, sizes[axis]
+    most = [*sizes[:axis], shape[axis], *sizes[axis + 1 :]]
+    fits = all(count <= size for count, size in zip(shape, most, strict=True))
+    require(fits, "shape of the indices", shape, f"within {sizes} but for the axis {axis}")
+    _require_inside(indices, size)
+    # The first dimensions along which every place is the same are as one.
+    is_repeated = [bool((indices == indices.take([0], dim)).all()) for dim in range(axis)]
+    same = 0
+    while same < axis and shape[same] == sizes[same] and is_repeated[same]:
+        same += 1
+    at: list[Any] = [*np.indices(shape[same:], sparse=True)]
+    at[axis - same] = indices[(0,) * same] % size
+    numbers = np.ravel_multi_index(tuple(np.broadcast_arrays(*at)), sizes[same:])
+    flat = site.reshaped(value, (math.prod(sizes[:same]), math.prod(sizes[same:])))
+    return site.reshaped(taken(site.call, flat, numbers.reshape(-1), 1), shape)
 
 
 @reads("GatherND")

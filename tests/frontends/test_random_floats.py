@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.float_faults import ends_of
+from tests.support.float_faults import ends_of, fused, in_part
 
 pytestmark = pytest.mark.filterwarnings("ignore::tinyai.errors.UsageWarning")
 MODELS = 50
@@ -17,7 +17,14 @@ PARTS = 10
 
 
 def test_random_models_that_are_quantized_in_part_become_whole(tmp_path: Path) -> None:
-    ends = ends_of(range(MODELS), tmp_path, of_part=True)
+    ends = ends_of(range(MODELS), tmp_path, in_part)
+    assert ends["equal"] > MODELS / 8
+
+
+def test_random_models_that_onnx_runtime_has_fused_are_quantized_as_reported(
+    tmp_path: Path,
+) -> None:
+    ends = ends_of(range(2 * MODELS), tmp_path, fused)
     assert ends["equal"] > MODELS / 8
 
 

@@ -531,3 +531,50 @@ def test_a_product_with_a_bias_and_bounds_has_integers_in_onnx_runtime(
     run = [node.op_type for node in onnx.load(tmp_path / "run.onnx").graph.node]
     assert run.count("QGemm") == 2
     assert "Gemm" not in run
+
+
+@pytest.mark.parametrize("layer", ["Gemm", "MatMul", "Conv"])
+@pytest.mark.parametrize("shape", ["keeps channels", "changes them", "has as many others"])
+def test_a_bias_behind_another_shape_is_that_of_memory(
+    layer: str, shape: str, tmp_path: Path
+) -> None:
+    """A layer with a bias, a Reshape, and one more bias; the file has both in one."""
+    rng = np.random.default_rng(3)
+    if layer == "Conv":
+        source, weights, sizes = (1, 3, 4, 4), (4, 3, 1, 1), (4,)
+        moved, bias = {
+            "keeps channels": ((1, 4, 2, 8), (4, 1, 1)),
+            "changes them": ((1, 2, 8, 4), (2, 1, 1)),
+            "has as many others": ((4, 4, 4), (4, 1)),
+        }[shape]
+    else:
+        source, weights, sizes = (4, 3), (3, 4), (4,)
+        moved, bias = {
+            "keeps channels": ((1, 2, 2, 4), (4,)),
+            "changes them": ((2, 4, 2), (2,)),
+            "has as many others": ((4, 4, 1), (4, 1)),
+        }[shape]
+    constants: dict[str, Array] = {
+        "w": rng.normal(size=weights).astype(np.float32),
+        "b": rng.normal(size=sizes).astype(np.float32),
+        "c": rng.normal(size=bias).astype(np.float32),
+        "shape": np.array(moved),
+    }
+    nodes = [
+        helper.make_node(layer, ["x", "w", *(["b"] if layer != "MatMul" else [])], ["h"], "layer"),
+        helper.make_node("Reshape", ["h", "shape"], ["m"], "moved"),
+        helper.make_node("Add", ["m", "c"], ["y"], "added"),
+    ]
+    file = model(nodes, constants, ("x", TensorProto.FLOAT, source), moved)
+    onnx.save(file, tmp_path / "net.onnx")
+    samples = [{"x": rng.normal(size=source).astype(np.float32)} for _ in range(5)]
+    quantized = tinyai.quantize_file(tmp_path / "net.onnx", samples)
+    quantized.save(tmp_path / "int8.onnx")
+
+    of_file = network_of(read_file(tmp_path / "int8.onnx"), "net", "onnx").graph
+    in_memory = network_of(quantized.model, "net", "onnx").graph
+    for sample in samples:
+        (wanted,) = run_onnx(onnx.load(tmp_path / "int8.onnx"), sample)
+        for graph in (of_file, in_memory):
+            (found,) = run_graph(graph, [sample["x"]])
+            np.testing.assert_array_equal(found, wanted)

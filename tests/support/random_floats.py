@@ -10,6 +10,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from tests.support.random_onnx import (
+    CONTRIB,
     OPERATORS,
     SIZES,
     TRIES,
@@ -57,7 +58,7 @@ class FloatSite(Site):
 
 UNREAD: dict[str, Operator] = {}
 # The first opset with such an operator.
-FIRST = {"attention": 23, "rotary": 23, "defined": 18}
+FIRST = {"attention": 23, "rotary": 23, "defined": 18, "skip_norm": 13, "norm_of_any_opset": 13}
 
 
 def unread(function: Operator) -> Operator:
@@ -188,6 +189,51 @@ def rotary(site: Site, x: Value) -> Value:
     tables = (site.constant(function(angles)) for function in (np.cos, np.sin))
     near = site.one(0, 1)
     return site.call("RotaryEmbedding", wide, *tables, interleaved=near, num_heads=heads)
+
+
+def vector(site: Site, size: int) -> str:
+    return site.constant(site.rng.uniform(0.5, 1.5, size))
+
+
+@unread
+def gelu_of_sum(site: Site, x: Value) -> Value:
+    """ONNX Runtime's, as are those that follow."""
+    return site.call(site.one("BiasGelu", "FastGelu"), x, vector(site, x.shape[-1]), domain=CONTRIB)
+
+
+@unread
+def skip_norm(site: Site, x: Value) -> Value:
+    x = sequence(site, x)
+    other = x if site.chance(0.3) else site.floats(x.shape)
+    vectors = [vector(site, x.shape[-1]) for _ in range(3)]
+    kind = site.one("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+    operands = vectors[: 1 + site.one(0, 1, 2)] if kind == "SkipLayerNormalization" else vectors[:2]
+    epsilon = site.one(1e-5, 1e-2)
+    return site.call(kind, x, other, *operands, domain=CONTRIB, epsilon=epsilon)
+
+
+@unread
+def norm_of_any_opset(site: Site, x: Value) -> Value:
+    vectors = [vector(site, x.shape[-1]) for _ in range(2)]
+    if site.chance(0.5):
+        return site.call("SimplifiedLayerNormalization", x, vectors[0], epsilon=1e-3)
+    return site.call("LayerNormalization", x, *vectors[: site.one(1, 2)], axis=-1)
+
+
+@unread
+def fused_attention(site: Site, x: Value) -> Value:
+    x = sequence(site, x)
+    heads, size = site.one(1, 2), site.one(2, 4)
+    wide = heads * size
+    given = {"num_heads": heads, "unidirectional": site.one(0, 1), "domain": CONTRIB}
+    seen = np.ones(x.shape[:2], np.int32)
+    seen[:, site.one(1, 2) :] = 0
+    mask = site.constant(seen, np.int32) if site.chance(0.5) else ""
+    if site.chance(0.5):
+        weights = site.weights((x.shape[-1], 3 * wide), 1)
+        return site.call("Attention", x, weights, vector(site, 3 * wide), mask, **given)
+    rows = [site.call("MatMul", x, site.weights((x.shape[-1], wide), 1)) for _ in range(3)]
+    return site.call("MultiHeadAttention", *rows, vector(site, 3 * wide), mask, **given)
 
 
 @unread

@@ -40,6 +40,8 @@ _LIKE_THEIRS = ("gemm_input_shape", "gemm_output_shape")
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.
 _STEPS = ("BatchNormalization", "Mul", "Div", "Add", "Sum", "Sub", "HardSigmoid")
+_MOVES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+_BEFORE = (*_STEPS, *_MOVES)
 
 
 def as_stored(config: QuantConfig, file: OnnxFile) -> QuantConfig:
@@ -343,13 +345,14 @@ class _Pairs:
         """The layer that makes the value of ``node``: of the node, or of one before it that it was
         folded into."""
         source = Sums.of(expr, self._view)
-        base = node
-        while base.op_type in _STEPS or self._hands_on(base):
+        base, is_moved = node, False
+        while base.op_type in (_STEPS if base is node else _BEFORE) or self._hands_on(base):
             data = [n for n in base.input if not isinstance(self._exprs.get(n), Constant)]
             if source is None or len(data) != 1:
                 return None
+            is_moved |= base.op_type in _MOVES
             if source.reads(self._exprs[data[0]]):
-                return [self._depthwise(base, node, data[0], sums)]
+                return None if is_moved else [self._depthwise(base, node, data[0], sums)]
             if data[0] not in self._makers:
                 return None
             base = self._makers[data[0]]
@@ -359,7 +362,15 @@ class _Pairs:
             return None
         if not source.reads(self._exprs[base.input[0]]):
             return None
-        return self._product(base, node, sums)
+        made = self._product(base, node, sums)
+        return self._reshaped(made, expr) if is_moved else made
+
+    def _reshaped(self, layer: Sequence[onnx.NodeProto], expr: Expr) -> list[onnx.NodeProto]:
+        """A layer whose result has the shape of ``expr``."""
+        (result,) = layer[-1].output
+        shape = self._new.number(f"{result}_shape", expr.type.shape, "int64")
+        moved = layer[-1].output[0] = self._new.name(f"{result}_before_reshape")
+        return [*layer, helper.make_node("Reshape", [moved, shape], [result])]
 
     def _has_weights(self, base: onnx.NodeProto, sums: Sums) -> bool:
         """Whether floats of a layer are those of its node: equalization changes them."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tinyai.ir import Array
 from tinyai.qdq.operands import View, is_call, shape_of
-from tinyai.source import Call, Constant, Expr
+from tinyai.source import Call, Constant, Expr, SourceType
 
 LAYERS = ("conv1d", "conv2d", "conv2d_transpose", "dense", "batch_matmul")
 # What makes weights of constants that a file has as integers.
@@ -24,6 +24,7 @@ class Sums:
     def of(cls, expr: Expr, view: View) -> Sums | None:
         """None for any other value, and where weights are computed."""
         added: list[tuple[Call, Array]] = []
+        moves: list[tuple[SourceType, SourceType]] = []
         at, moved = expr, False
         while is_call(at, "bias_add", "add", "reshape") or (moved and is_call(at, "dequantize")):
             constants = [a for a in at.args if isinstance(a, Constant) or view.is_constant(a)]
@@ -33,8 +34,11 @@ class Sums:
                 (known,) = constants
                 value = known.value if isinstance(known, Constant) else view.constant(known)
                 added.append((at, value))
-            moved |= at.op == "reshape"  # whose pair is that of what it moves
+            is_move = at.op == "reshape"
+            moved |= is_move  # whose pair is that of what it moves
+            before = at.type
             at = next(arg for arg in at.args if arg not in constants)
+            moves += [(before, at.type)] if is_move and added else []
             at = at["data"] if is_call(at, "quantize") else at
         if not is_call(at, *LAYERS):
             return None
@@ -43,9 +47,12 @@ class Sums:
             stored = stored["data"]
         if not isinstance(stored, Constant):
             return None
-        bias: Array | None = None
+        last, bias = is_call(at, "dense", "batch_matmul"), None
+        kept = slice(-1, None) if last else slice(0, 2)
+        if any(old.shape[kept] != new.shape[kept] for old, new in moves):
+            return None  # channels are others
         for step, value in added:
-            numbers = _by_channel(step, value, is_call(at, "dense", "batch_matmul"))
+            numbers = _by_channel(step, value, last)
             if numbers is None:
                 return None
             bias = numbers if bias is None else bias + numbers

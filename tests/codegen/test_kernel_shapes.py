@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.c_checks import assert_warning_free, missing
 from tests.support.example_graphs import random_inputs
-from tests.support.kernel_shapes import SIMD, assert_equal, force_kernel, served_graph
+from tests.support.kernel_shapes import A_FILE, SIMD, assert_equal, force_kernel, served_graph
 from tests.support.machines import CROSS, is_foreign, require_isa, runner
 from tinyai.backend import compile_graph
 from tinyai.codegen.kernels import Kernel
@@ -21,6 +21,7 @@ from tinyai.ops.window import Window
 from tinyai.reference import run_graph
 from tinyai.target import Target
 
+QUICK = 30  # nodes in a file of the quick tests
 FILES = [pytest.param(0), *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
 
 
@@ -30,7 +31,7 @@ def test_a_simd_kernel_equals_the_reference_around_the_edges_of_its_tiles(
     kernel: Kernel, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_isa(kernel.isa)
-    graph = served_graph(kernel, number)
+    graph = served_graph(kernel, number, A_FILE if number else QUICK)
     target = Target(isa=kernel.isa)
     force_kernel(monkeypatch, kernel)
     run = runner(graph, target)
@@ -53,7 +54,7 @@ def test_the_c_of_a_simd_kernel_has_nothing_unused(
         pytest.skip(why)
     force_kernel(monkeypatch, kernel)
     for number in (3, 4):
-        compiled = compile_graph(served_graph(kernel, number), target, abi="plain")
+        compiled = compile_graph(served_graph(kernel, number, QUICK), target, abi="plain")
         assert_warning_free(compiled.source.text, compiler, parsed_alone=True)
 
 

@@ -102,7 +102,7 @@ def test_a_kernel_that_splits_equals_the_reference(
     kernel: Kernel, threads: int, cut: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_isa(kernel.isa)
-    graph = served_graph(kernel, 7, 20)
+    graph = served_graph(kernel, 7, 12)
     target = Target(isa=kernel.isa, threads=threads)
     force_kernel(monkeypatch, kernel)
     assert_equals_reference(graph, runner(graph, target, PATIENT))

@@ -60,7 +60,13 @@ def digits(name: str) -> Quantized:
     return tinyai.quantize(DIGITS, None, calibrated(QuantConfig(observer=observer)), CONFIGS[name])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+QUICK = ("mse", "symmetric uint8", "powers of two", "int16")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CONFIGS],
+)
 def test_the_digits_are_recognized_as_by_floats(name: str) -> None:
     held_out = load_split().held_out
     run = runner(tinyai.build(digits(name).module))

@@ -29,7 +29,7 @@ from tinyai.report import HostRow
 
 Run = Callable[[dict[str, Array]], list[Array]]
 
-QUICK, ALL, BATCH = 200, 5_000, 25
+QUICK, ALL, BATCH = 100, 5_000, 25
 # Without SSE4.1, LLVM 10 dies of products of 32-bit integers in some numbers of lanes (12 of them);
 # nothing that TVM decides depends on it but the arithmetic of requantize, which is given.
 QUICK_TARGET = "llvm -opt-level=0 -mattr=+sse4.1"

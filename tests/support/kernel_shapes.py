@@ -79,7 +79,7 @@ MIXED = (
 )
 OF_64_BITS = ("nothing", "requantize", "fixed point 64")
 # The one epilogue of rows that are for it.
-ONLY = {"add": "any sum", "lookup": "tables", "planes": "quotient"}
+ONLY = {"_add": "any sum", "pool2d_bytes": "nothing", "_lookup": "tables", "_planes": "quotient"}
 WRITTEN = EPILOGUES | {
     "branches": branches,
     "tflite relu": tflite_relu,
@@ -315,26 +315,32 @@ def served_graph(kernel: Kernel, seed: int, count: int = A_FILE) -> Graph:
     builder, outputs = Builder(f"shapes_{seed}"), []
     while len(outputs) < count:
         op, types = drawn(kernel, rng)
-        epilogue = ONLY.get(kernel.name.split("_")[1], MIXED[int(rng.integers(len(MIXED)))])
+        mixed = MIXED[int(rng.integers(len(MIXED)))]
+        epilogue = next((ONLY[part] for part in ONLY if part in kernel.name), mixed)
         try:
             op.infer(*types)
         except (ValueError, Refusal):
             continue
         # By the numbers that it will have: a few sums have no form in 16 bits.
         trial = Builder("trial")
-        add(trial, op, types, epilogue, copy.deepcopy(rng))
+        most = pick(rng, (1, 8, 16)) if "groups" in kernel.name else 1
+        add(trial, op, types, epilogue, copy.deepcopy(rng), most)
         graph = optimize(verify(trial.graph([trial.nodes[-1].output])))
         if len(graph.nodes) == 1 and serves(kernel, graph, graph.nodes[0]):
-            outputs.append(add(builder, op, types, epilogue, rng))
+            outputs.append(add(builder, op, types, epilogue, rng, most))
     return verify(builder.graph(outputs))
 
 
-def add(builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: Rng) -> str:
+def add(
+    builder: Builder, op: Op, types: tuple[Type, ...], epilogue: str, rng: Rng, parts: int = 1
+) -> str:
+    """A node with an epilogue; its weights are so many ``parts`` of what their type holds."""
     result = op.infer(*types)
     inputs = [builder.input(types[0])]
     fixed = not isinstance(op, BatchMatmul)  # of which both matrices are computed
     inputs += [
-        builder.constant(random_array(rng, of)) if fixed else builder.input(of) for of in types[1:]
+        builder.constant(random_array(rng, of) // parts) if fixed else builder.input(of)
+        for of in types[1:]
     ]
     if result.dtype.is_float and epilogue != "quotient":
         epilogue = "exit"

@@ -549,10 +549,25 @@ def by_compiler(names: Iterable[str], compilers: Sequence[str], quick: Sequence[
     ]
 
 
-@pytest.mark.parametrize("isa", ["scalar", "auto"])
+# gcc warns while it optimizes, which takes it long for the code of all instruction sets.
+OF_ALL_SETS = ("nothing", "broadcast", "residual", "onnx")
+
+
+def is_long(epilogue: str, compiler: str, isa: str) -> bool:
+    return isa == "auto" and "clang" not in compiler and epilogue not in OF_ALL_SETS
+
+
 @pytest.mark.parametrize(
-    ("epilogue", "compiler"),
-    by_compiler(EPILOGUES, COMPILERS, QUICK_COMPILERS),
+    ("epilogue", "compiler", "isa"),
+    [
+        pytest.param(
+            *(epilogue, compiler, isa),
+            marks=pytest.mark.slow if is_long(epilogue, compiler, isa) else each.marks,
+        )
+        for each in by_compiler(EPILOGUES, COMPILERS, QUICK_COMPILERS)
+        for epilogue, compiler in [each.values]
+        for isa in ("scalar", "auto")
+    ],
     indirect=["compiler"],
 )
 def test_examples_compile_without_a_warning(epilogue: str, isa: str, compiler: str) -> None:

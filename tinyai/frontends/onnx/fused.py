@@ -336,10 +336,17 @@ def _attend(
     given = [*operands, site.operand(mask.added), *past]
     attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": heads}
     if site.has(mask.seen):
-        seen = _seen(site, nodes, mask, is_causal=bool(causal))
-        numbers = site.operand(mask.added) or nodes.constant("mask/none", 0.0)
-        choice = numbers, nodes.constant("mask/hidden", hidden)
-        given[3] = nodes.value("Where", "mask", seen, *choice)
+        before = np.ones((1, 1), bool)
+        if causal:
+            order = np.arange(mask.keys[1]) + mask.rows - mask.keys[1]
+            before = order <= np.arange(mask.rows)[:, None]
+        shown, least = _seen(site, nodes, mask), float(np.finfo(np.float32).min)
+        choice = (
+            nodes.constant(f"mask/{name}", np.where(before, number, least))
+            for name, number in (("none", 0.0), ("hidden", hidden))
+        )
+        numbers = nodes.value("Where", "mask", shown, *choice)
+        given[3] = nodes.value("Add", "mask/added", numbers, given[3]) if given[3] else numbers
     else:
         attributes["is_causal"] = int(causal)
     if scale:
@@ -350,20 +357,15 @@ def _attend(
     nodes.made.append(onnx.helper.make_node(operator, given, results, domain=domain, **attributes))
 
 
-def _seen(site: Site, nodes: Nodes, mask: _Mask, *, is_causal: bool) -> str:
+def _seen(site: Site, nodes: Nodes, mask: _Mask) -> str:
     """What a mask leaves to be seen, as bools that broadcast to scores."""
     keys, shape, given = mask.keys, fixed_sizes(site.expr(mask.seen)), site.operand(mask.seen)
     if shape == keys[:1]:
         counts = nodes.reshaped("mask/counts", given, [keys[0], 1, 1, 1])
         dtype = site.expr(mask.seen).type.dtype
         order = nodes.constant("mask/places", np.arange(keys[1]), dtype)
-        seen = nodes.value("Less", "mask/seen", order, counts)
-    else:
-        fits = len(shape) in (2, 3) and (shape[0], shape[-1]) == keys
-        require(fits, "shape of the mask", shape, f"{keys[:1]}, {keys}, or one of each row")
-        whole = nodes.value("Cast", "mask/whole", given, to=_BOOL)
-        seen = nodes.reshaped("mask/seen", whole, [keys[0], 1, *(shape[1:-1] or [1]), keys[1]])
-    if not is_causal:
-        return seen
-    before = np.arange(keys[1]) <= np.arange(mask.rows)[:, None] + keys[1] - mask.rows
-    return nodes.value("And", "mask/both", seen, nodes.constant("mask/before", before, bool))
+        return nodes.value("Less", "mask/seen", order, counts)
+    fits = len(shape) in (2, 3) and (shape[0], shape[-1]) == keys
+    require(fits, "shape of the mask", shape, f"{keys[:1]}, {keys}, or one of each row")
+    whole = nodes.value("Cast", "mask/whole", given, to=_BOOL)
+    return nodes.reshaped("mask/seen", whole, [keys[0], 1, *(shape[1:-1] or [1]), keys[1]])

@@ -249,6 +249,10 @@ CASES: dict[str, Fused] = {
     "MultiHeadAttention": heads(),
     "MultiHeadAttention with a bias": heads("q k v b", scale=0.3),
     "MultiHeadAttention with a mask": heads("q k v b mask added", keys=4),
+    "MultiHeadAttention, causal with a mask": heads("q k v - mask", keys=4, unidirectional=1),
+    "MultiHeadAttention of the past with a mask": heads(
+        "q k v - counts - old old_v", unidirectional=1
+    ),
     "MultiHeadAttention of so many places": heads("q k v - counts"),
     "MultiHeadAttention of heads": heads("q cut cut_v", keys=3),
     "MultiHeadAttention of the past": heads("q k v - - - old old_v", unidirectional=1),

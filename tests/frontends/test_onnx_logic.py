@@ -139,6 +139,10 @@ REFUSED: dict[str, tuple[Made, str]] = {
         case("GatherElements", {"a": "int64", "n": "int64"}),
         "shape of the data",
     ),
+    "GatherElements of more places than data": (
+        case("GatherElements", {"a": "int64"}, {"n": np.zeros((2, 4, 4), np.int64)}, axis=2),
+        "shape of the indices",
+    ),
     "CumSum of floats": (case("CumSum", {"a": "float32"}, {"n": np.int64(0)}), "float"),
     "comparison of floats": (case("Less", {"a": "float32", "b": "float32"}), "dtype of Less"),
 }

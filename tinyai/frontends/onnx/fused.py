@@ -114,7 +114,7 @@ def _fused_matmul(site: Site, nodes: Nodes) -> None:
 @_fused("FusedConv")
 def _fused_conv(site: Site, nodes: Nodes) -> None:
     parameters = [float(each) for each in site.attr("activation_params", ())]
-    kept = _attributes(site, "activation")
+    kept = _attributes_of_layer(site)
     operands = [site.operand(place) for place in range(3)]
     value = nodes.value("Conv", "layer", *filter(None, operands), **kept)
     if site.has(3):
@@ -127,16 +127,16 @@ def _fused_gemm(site: Site, nodes: Nodes) -> None:
     asked = _ACTIVATIONS.get(site.attr("activation", ""), ())
     given = [site.attr(f"activation_{name}") for name in asked]
     parameters = [float(each) for each in given if each is not None]
-    kept = _attributes(site, "activation")
+    kept = _attributes_of_layer(site)
     operands = [site.operand(place) for place in range(3)]
     value = nodes.value("Gemm", "layer", *filter(None, operands), **kept)
     _activate(site, nodes, value, parameters)
 
 
-def _attributes(site: Site, without: str) -> dict[str, Any]:
-    """Those of the operator that this one has more than, which that one's reader looks at."""
-    names = [each.name for each in site.node.attribute if not each.name.startswith(without)]
-    return {name: site.attr(name) for name in names}
+def _attributes_of_layer(site: Site) -> dict[str, Any]:
+    """All but those of the activation; the layer's own reader looks at them."""
+    given = [attribute.name for attribute in site.node.attribute]
+    return {name: site.attr(name) for name in given if not name.startswith("activation")}
 
 
 def _activate(site: Site, nodes: Nodes, value: str, parameters: Sequence[float]) -> None:
@@ -266,7 +266,7 @@ def _embed_norm(site: Site, nodes: Nodes) -> None:
 def _attention(site: Site, nodes: Nodes) -> None:
     """Of one operand that three products read: their weights, and their biases, stand side by
     side."""
-    batch, rows, _ = _three_sizes(site, 0)
+    batch, rows, _ = _sizes_of_rows(site)
     wide = fixed_sizes(site.expr(1))[-1]
     sizes = [int(size) for size in site.attr("qkv_hidden_sizes", ()) or [wide // 3] * 3]
     fits = len(sizes) == 3 and min(sizes) > 0 and sum(sizes) == wide
@@ -285,7 +285,7 @@ def _attention(site: Site, nodes: Nodes) -> None:
 @_fused("MultiHeadAttention")
 def _multi_head_attention(site: Site, nodes: Nodes) -> None:
     """Of queries, keys and values; keys and values may have been cut into heads before."""
-    batch, rows, wide = _three_sizes(site, 0)
+    batch, rows, wide = _sizes_of_rows(site)
     shapes = [fixed_sizes(site.expr(place)) for place in (1, 2)]
     operands = [site.operand(place) for place in range(3)]
     if site.has(3):
@@ -297,16 +297,17 @@ def _multi_head_attention(site: Site, nodes: Nodes) -> None:
             bias = nodes.part(f"{name}/bias", site.operand(3), begin, end, 0)
             operands[place] = nodes.value("Add", f"{name}/added", operands[place], bias)
     past = [site.operand(place) for place in (6, 7)]
-    places = shapes[0][-2] + (fixed_sizes(site.expr(6))[2] if past[0] else 0)
-    _attend(site, nodes, operands, _Mask(4, 5, rows, (batch, places)), past)
+    before = fixed_sizes(site.expr(6))[2] if past[0] else 0
+    mask = _Mask(4, 5, rows, (batch, before + shapes[0][-2]), before)
+    _attend(site, nodes, operands, mask, past)
 
 
 _NAMES = ("query", "key", "value")
 
 
-def _three_sizes(site: Site, place: int) -> tuple[int, int, int]:
-    sizes = fixed_sizes(site.expr(place))
-    require(len(sizes) == 3, f"dimensions of operand {place}", sizes, "batch, rows, channels")
+def _sizes_of_rows(site: Site) -> tuple[int, int, int]:
+    sizes = fixed_sizes(site.expr(0))
+    require(len(sizes) == 3, "dimensions of operand 0", sizes, "batch, rows, channels")
     return sizes[0], sizes[1], sizes[2]
 
 
@@ -318,12 +319,14 @@ def _ranges(sizes: Sequence[int]) -> Iterable[tuple[int, int]]:
 @dataclass(frozen=True)
 class _Mask:
     """Of the places that each of ``rows`` sees: the operand ``seen`` says which of the ``keys`` of
-    a batch, or how many of them, and ``added`` has numbers for scores."""
+    a batch, or how many of them, and ``added`` has numbers for scores. So many keys are ``past``:
+    before the first row."""
 
     seen: int
     added: int
     rows: int
     keys: tuple[int, int]
+    past: int = 0
 
 
 def _attend(
@@ -338,8 +341,7 @@ def _attend(
     if site.has(mask.seen):
         before = np.ones((1, 1), bool)
         if causal:
-            order = np.arange(mask.keys[1]) + mask.rows - mask.keys[1]
-            before = order <= np.arange(mask.rows)[:, None]
+            before = np.arange(mask.keys[1]) <= np.arange(mask.rows)[:, None] + mask.past
         shown, least = _seen(site, nodes, mask), float(np.finfo(np.float32).min)
         choice = (
             nodes.constant(f"mask/{name}", np.where(before, number, least))

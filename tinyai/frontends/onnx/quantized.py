@@ -34,8 +34,8 @@ from tinyai.source import Call, Constant, Expr, post_order, tensors_of
 # 1.31 makes pairs of int8 itself, whose zero points it turns into uint8 and whose types it does
 # not, and fails to load the file: values are uint8 there.
 OLDEST = 13
-# What a file that ONNX Runtime wrote has of shapes. Of another product's ONNX Runtime 1.31 makes a
-# constant of the same name, and fails to load the file.
+# Names that ONNX Runtime's optimizer gives to shapes. Version 1.31 gives them again where a file
+# has them already, and fails to load it.
 _LIKE_THEIRS = ("gemm_input_shape", "gemm_output_shape")
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # What may be folded into the layer before it; the line of a HardSigmoid may.

@@ -171,8 +171,8 @@ def _gather_elements(site: Site) -> Expr:
         require(set(rest) <= {1}, "shape of the data", value.type, allowed)
         return _picked(site, site.reshaped(value, (sizes[axis],)), 0)
     shape, size = indices.shape, sizes[axis]
-    most = [*sizes[:axis], shape[axis], *sizes[axis + 1 :]]
-    fits = all(count <= size for count, size in zip(shape, most, strict=True))
+    fits = len(shape) == len(sizes) and indices.size > 0
+    fits = fits and all(n <= sizes[dim] for dim, n in enumerate(shape) if dim != axis)
     require(fits, "shape of the indices", shape, f"within {sizes} but for the axis {axis}")
     _require_inside(indices, size)
     # The first dimensions along which every place is the same are as one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,22 @@ def test_the_pattern_table_is_tvms_to_find():
     """But for what Relay has no name for."""
     names = [name for name, *_ in get_pattern_table("tinyai")]
     assert names == [f"tinyai.{row.name}" for row in PATTERNS if row.name != "layer_norm"]
+
+
+def test_importing_tinyai_makes_no_pattern():
+    """They take seconds, and are those of ``pattern_table`` for whoever asks TVM for them."""
+    script = """
+        import tvm, tinyai
+        from tvm.relay.op.contrib.register import get_pattern_table
+        from tinyai.frontends.relay.composites import compile_pattern, pattern_table
+        assert compile_pattern.cache_info().misses == 0
+        found = get_pattern_table("tinyai")
+        assert [name for name, *_ in found] == [name for name, *_ in pattern_table()]
+        mine = [("mine.add", compile_pattern, None)]
+        assert [*(found + mine)] == [*found, *mine] and [*(mine + found)] == [*mine, *found]
+        assert len(found[1:3]) == 2
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
 
 
 def test_annotate_target_takes_tinyai_in_a_list():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections import UserList
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,8 @@ from tinyai.match import (
 from tinyai.patterns import PATTERNS, PatternRow
 from tinyai.source import TVMS_OWN, Rounding
 from tinyai.target import COMPILER
+
+Composite = tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]
 
 CONVOLUTIONS = {"conv2d", "quantized_conv2d", "quantized_conv2d_transpose"}
 
@@ -100,7 +103,7 @@ def pattern_table(
     rows: tuple[PatternRow, ...] = PATTERNS,
     rounding: Rounding = TVMS_OWN,
     compiler: str = COMPILER,
-) -> list[tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]]:
+) -> list[Composite]:
     """The composites as TVM's MergeComposite takes them: name, pattern, check. Those of an operator
     that Relay has no name for are not in them."""
 
@@ -112,6 +115,19 @@ def pattern_table(
         for row in rows
         if narrowed(row.pattern, _has_name)
     ]
+
+
+class RegisteredTable(UserList[Composite]):
+    """The composites as TVM's registry keeps them: made when they are first asked for, for that
+    takes seconds, and most who import tinyai never ask."""
+
+    def __init__(self, composites: Iterable[Composite] | None = None) -> None:
+        if composites is not None:
+            self.data = list(composites)
+
+    @functools.cached_property
+    def data(self) -> list[Composite]:  # type: ignore[override]
+        return pattern_table()
 
 
 def _has_name(operator: Operator) -> bool:

@@ -17,7 +17,7 @@ import tvm
 from tvm.relay.op.contrib.register import register_pattern_table
 
 from tinyai.errors import OptionError, TinyAIError, ToolchainError
-from tinyai.frontends.relay.composites import pattern_table
+from tinyai.frontends.relay.composites import RegisteredTable
 from tinyai.frontends.relay.load import importers_refusal, importers_shapes, load_model
 from tinyai.frontends.relay.options import check_options
 from tinyai.frontends.relay.partition import partition_for_tinyai
@@ -39,7 +39,7 @@ def register_drivers() -> None:
     """Make ``get_pattern_table("tinyai")`` and ``tvmc`` targets such as
     ``"tinyai -isa=scalar, llvm"`` work, the latter once the driver is imported. Again changes
     nothing."""
-    register_pattern_table(COMPILER, pattern_table)
+    register_pattern_table(COMPILER, RegisteredTable)
     partition = functools.partial(partition_for_tinyai, sealed=True)
 
     def register_target(composite_target: Any) -> None:

@@ -69,6 +69,10 @@ class FloatModel(Protocol):
     def integers(self, root: Expr, values: Sequence[Expr]) -> FloatRunner:
         """A quantized model, compiled by tinyai."""
 
+    def attempt(self, root: Expr) -> FloatRunner:
+        """A quantized model that is one of several: its integers, or its pairs as floats, which
+        round as these do but for the last bit; whichever is made sooner."""
+
 
 @dataclass(frozen=True, eq=False)
 class Observed:

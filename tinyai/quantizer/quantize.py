@@ -260,14 +260,13 @@ class _Quantizing:
             return other.decibels(samples) - self.decibels(samples)
 
     def decibels(self, samples: Iterable[int]) -> float:
-        """The mean SQNR of each result on each of the samples that were kept, of the pairs as
-        floats."""
+        """The mean SQNR of each result on each of the samples that were kept."""
         written = Written(self.points, self.ranges.grids(self.points), self.own_changes)
-        pairs = self.model.runner(written.result)
+        attempt = self.model.attempt(written.result)
         found = []
         for number in samples:
             sample = self.kept[number]
-            ends = zip(self.floats.runner.run(sample), pairs.run(sample), strict=True)
+            ends = zip(self.floats.runner.run(sample), attempt.run(sample), strict=True)
             found += [output_row("", [value], [other]) for value, other in ends]
         return fmean(min(decibels_of(row), _EXACT) for row in found)
 

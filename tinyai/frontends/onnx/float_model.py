@@ -84,6 +84,9 @@ class FileModel:
             library = Library(file)  # what is loaded stays, when its file goes
         return FunctionRunner(library.run, len(self.results))
 
+    def attempt(self, root: Expr) -> FunctionRunner:
+        return self.runner(root)
+
     def quantized(self, root: Expr, values: Sequence[Expr] = ()) -> SourceModel:
         """The model with the root ``root``, and ``values`` as further outputs. Floats between
         dequantize and quantize stand for integers in it."""

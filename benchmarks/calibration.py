@@ -86,7 +86,7 @@ def seconds(workers: int, folder: Path, model: Any) -> float:
 
     import tinyai
 
-    settings = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    settings = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"}
     with LocalCluster(**settings) as cluster, Client(cluster) as client:
         few = samples(6 * 2 * workers)
         tinyai.calibrate(*model, few, client=client)

@@ -130,7 +130,7 @@ def test_a_file_that_is_no_calibration_is_told(cut: float, tmp_path: Path) -> No
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(**settings) as made, distributed.Client(made) as client:
         yield client
 

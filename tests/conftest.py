@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from tvm.relay.backend import te_compiler
 
-from tests.support import compilers
+from tests.support import compilers, kernels_of_constants
 from tests.support.c_checks import (
     COMPILERS,
     QUICK_COMPILERS,
@@ -41,6 +41,12 @@ def _one_look_at_tvms_build_flags() -> Iterator[None]:
     """TVM asks for all of them at every operator that it lowers: a third of a small build."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(te_compiler, "libinfo", functools.cache(te_compiler.libinfo))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _tvm_compiles_no_kernel_of_constants_twice() -> Iterator[None]:
+    with kernels_of_constants.kept():
         yield
 
 

@@ -81,7 +81,14 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 # --- Results -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize(
+    ("threads", "cut"),
+    [
+        *[(2, "shares"), (3, "pieces")],
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, "pieces"), (3, "shares")]),
+    ],
+    indirect=["cut"],
+)
 @pytest.mark.parametrize("isa", SPLIT_ISAS)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_network_equals_the_reference_on_any_number_of_threads(

@@ -166,7 +166,7 @@ NETWORKS = (
     Network("mobilenet_nhwc", mobilenet_nhwc, WHOLE, slow=True),
     # The batch norm of the input stays in float: the first "add".
     Network("resnet18", resnet18, WHOLE, host=("add", *HOST_CLASSIFIER)),
-    Network("squeezenet", squeezenet, WHOLE, host=("nn.softmax",)),
+    Network("squeezenet", squeezenet, WHOLE, host=("nn.softmax",), slow=True),
     Network(
         "squeezenet_float_ends",
         squeezenet,

@@ -146,6 +146,21 @@ def heads(operands: str = "q k v", keys: int = ROWS, **more: Any) -> Fused:
     return Fused("MultiHeadAttention", operands, given, known, {"num_heads": 2, **more}, results)
 
 
+def rotary(shape: Sequence[int] = (BATCH, ROWS, WIDE), half: int = 2, **more: Any) -> Fused:
+    """Of heads of four channels: the places are an operand, or that of the first row is known."""
+    x = {"x": numbers(*shape)}
+    at = {"at": lambda rng: rng.integers(0, WORDS, (BATCH, ROWS))}
+    first = {"first_at": lambda rng: np.array([3])}
+    angles = np.arange(WORDS)[:, None] / 3.0 ** np.arange(half)
+    tables = {
+        "cosine": lambda rng: np.cos(angles).astype(np.float32),
+        "sine": lambda rng: np.sin(angles).astype(np.float32),
+    }
+    if more.pop("first", False):
+        return Fused("RotaryEmbedding", "x first_at cosine sine", x, {**first, **tables}, more)
+    return Fused("RotaryEmbedding", "x at cosine sine", {**x, **at}, tables, more)
+
+
 NORM = {"scale": numbers(WIDE), "bias": numbers(WIDE), "more": numbers(WIDE)}
 SCALE = {"scale": NORM["scale"]}
 TWO = {"x": ROW, "skip": ROW}
@@ -235,6 +250,15 @@ CASES: dict[str, Fused] = {
         {name: made for name, made in TABLES.items() if name != "kinds"},
         *({"epsilon": 1e-3}, ("y", "", "sum")),
     ),
+    "RotaryEmbedding": rotary(),
+    "RotaryEmbedding of neighbours": rotary(interleaved=1),
+    "RotaryEmbedding from a place on": rotary(first=True),
+    "RotaryEmbedding of heads": rotary((BATCH, 3, ROWS, 4), first=True, interleaved=1),
+    "RotaryEmbedding of heads of one row's size": rotary((BATCH, ROWS, ROWS, 4)),
+    "RotaryEmbedding of some channels": rotary(half=1, num_heads=2, rotary_embedding_dim=2),
+    "RotaryEmbedding of some neighbours": rotary(
+        (BATCH, 2, ROWS, 9), 2, num_heads=2, rotary_embedding_dim=4, interleaved=1
+    ),
     "Attention": attention(),
     "Attention with a scale": attention("x w b mask", scale=0.3),
     "Attention with a mask": attention("x w b mask", mask_filter_value=-300.0),
@@ -266,6 +290,7 @@ QUANTIZED = (
     *("SimplifiedLayerNormalization of opset 18", "SkipLayerNormalization of opset 14"),
     *("EmbedLayerNormalization", "Attention with a mask and numbers"),
     *("Attention of so many places", "MultiHeadAttention with a mask"),
+    *("RotaryEmbedding", "RotaryEmbedding of some neighbours"),
 )
 
 
@@ -292,6 +317,7 @@ def test_what_is_fused_is_spelled_out(name: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(found, wanted, atol=most)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_what_is_fused_is_quantized(name: str, tmp_path: Path) -> None:
     case, file, made = CASES[name], tmp_path / "float.onnx", tmp_path / "int8.onnx"
@@ -315,6 +341,8 @@ REFUSED = {
     "Attention": ({"qkv_hidden_sizes": [8, 8, 9]}, "qkv_hidden_sizes: \\[8, 8, 9\\]"),
     "Attention with a scale": ({"num_heads": 3}, "q_num_heads: 3"),
     "Attention with a mask": ({"do_rotary": 1}, "attribute do_rotary: 1"),
+    "RotaryEmbedding": ({"is_packed_batching": 1}, "is_packed_batching: 1"),
+    "RotaryEmbedding of some channels": ({"rotary_embedding_dim": 6}, "rotary_embedding_dim: 6"),
     "LayerNormalization of opset 13": ({"stash_type": 10}, "stash_type: 10"),
 }
 

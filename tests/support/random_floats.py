@@ -58,7 +58,7 @@ class FloatSite(Site):
 
 UNREAD: dict[str, Operator] = {}
 # The first opset with such an operator.
-FIRST = {"attention": 23, "rotary": 23, "defined": 18, "skip_norm": 13, "norm_of_any_opset": 13}
+FIRST = {"attention": 23, "rotary": 13, "defined": 18, "skip_norm": 13, "norm_of_any_opset": 13}
 
 
 def unread(function: Operator) -> Operator:
@@ -185,10 +185,15 @@ def rotary(site: Site, x: Value) -> Value:
     x = sequence(site, x)
     heads, size = site.one(1, 2), site.one(2, 4)
     wide = site.call("MatMul", x, site.weights((x.shape[-1], heads * size), 1))
-    angles = site.rng.uniform(0, 6, (*x.shape[:2], size // 2))
-    tables = (site.constant(function(angles)) for function in (np.cos, np.sin))
-    near = site.one(0, 1)
-    return site.call("RotaryEmbedding", wide, *tables, interleaved=near, num_heads=heads)
+    is_onnx = site.opset >= 23 and site.chance(0.5)
+    angles = site.rng.uniform(0, 6, (*(x.shape[:2] if is_onnx else x.shape[1:2]), size // 2))
+    tables = [site.constant(function(angles)) for function in (np.cos, np.sin)]
+    turned = {"interleaved": site.one(0, 1), "num_heads": heads}
+    if is_onnx:
+        return site.call("RotaryEmbedding", wide, *tables, **turned)
+    places = [0] if site.chance(0.5) else site.rng.integers(0, x.shape[1], x.shape[:2])
+    at = site.constant(places, np.int64)
+    return site.call("RotaryEmbedding", wide, at, *tables, domain=CONTRIB, **turned)
 
 
 def vector(site: Site, size: int) -> str:

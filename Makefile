@@ -22,7 +22,7 @@ DOCS := .venv-docs
 export TOPHUB_LOCATION := NONE
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full bench test test-all lint format mcu wheel clean pytest pytest-all
+.PHONY: help env demo demo-full bench test test-long test-all lint format mcu wheel clean pytest pytest-all
 .PHONY: executorch executorch-env relax relax-env docs docs-env docs-pictures pages page-pictures notebooks
 
 help: ## list the targets
@@ -94,9 +94,12 @@ notebooks: env executorch-env relax-env ## run the notebooks of tutorials/, and 
 	$(NOTEBOOKS) --python $(CURDIR)/$(EXECUTORCH)/bin/python $(wildcard tutorials/*executorch*.ipynb)
 	$(NOTEBOOKS) --python $(CURDIR)/$(RELAX)/bin/python $(wildcard tutorials/*relax*.ipynb)
 
-test: lint pytest ## format, lint, types and the tests that are not slow
+test: lint pytest ## format, lint, types and the quick tests
 
-test-all: lint pytest-all ## the same with the slow tests
+test-long: env ## the tests that take seconds each, as continuous integration runs them too
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow"
+
+test-all: lint pytest-all ## format, lint, types and all tests
 
 lint: env ## format, lint and types, without changing a file
 	$(BIN)/ruff format --check
@@ -104,7 +107,7 @@ lint: env ## format, lint and types, without changing a file
 	$(BIN)/mypy
 
 pytest: env
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long"
 
 pytest-all: env
 	$(BIN)/python -m pytest -n 2 --dist worksteal

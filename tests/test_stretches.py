@@ -26,7 +26,7 @@ from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
-GRAPHS = 1500  # of each arithmetic, by the references
+GRAPHS = 800  # of each arithmetic, by the references
 COMPILED = 50
 MANY = 2000  # in C, in the slow tests
 ISAS = ("scalar", "generic", "native")
@@ -97,6 +97,7 @@ def test_the_integers_of_a_stretch_mean_its_floats(mode: str) -> None:
     assert sorted(rare) == sorted(REFUSED.get(mode, ()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ARITHMETICS)
 def test_so_does_its_c(mode: str) -> None:
     survey = surveyed(mode, 10**6, COMPILED, run_in_c)

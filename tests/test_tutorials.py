@@ -36,6 +36,7 @@ def test_first_tutorial_is_there() -> None:
     assert "01_why_stop_fusion_cuts.ipynb" in [path.name for path in NOTEBOOKS]
 
 
+@pytest.mark.long
 # Jupyter's kernel manager and Python's event loop warn of each other's manners.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize(
@@ -68,6 +69,7 @@ def test_notebook_without_tvm_explains_by_pictures_in_short_cells(path: Path) ->
     assert "At the end you" in notebook.cells[0].source
 
 
+@pytest.mark.long
 def test_the_guides_ten_lines_run_and_the_report_of_their_network_is_the_guides(
     tmp_path: Path,
 ) -> None:

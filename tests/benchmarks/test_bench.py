@@ -80,6 +80,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, dict[str,
     return run([kws()], tmp_path_factory.mktemp("bench"))
 
 
+@pytest.mark.long
 def test_a_network_is_equal_to_tvm_before_it_is_timed_against_litert(shown) -> None:
     code, text, report = shown
     (row,) = report["networks"]
@@ -97,6 +98,7 @@ def test_a_network_is_equal_to_tvm_before_it_is_timed_against_litert(shown) -> N
     assert "TVM: equal, 4 inputs" in text
 
 
+@pytest.mark.long
 def test_the_peers_integers_are_compared_with_its_reference_kernels(tmp_path: Path) -> None:
     row = bench_measure.measured(kws(), 1, settings(tmp_path, rounding="peer"))
     assert (row.problem, row.rounding) == (None, "tflite")
@@ -198,6 +200,7 @@ def test_a_peer_says_by_which_kernels_it_computes() -> None:
     assert len(np.unique(found)) > 2
 
 
+@pytest.mark.long
 def test_openvino_is_held_to_an_instruction_set(tmp_path: Path) -> None:
     content, _ = small_onnx()
     file = tmp_path / "small.onnx"
@@ -324,6 +327,7 @@ def test_busy_processes_run_where_they_are_asked_to_and_end() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.long
 def test_a_network_is_timed_in_turns_with_other_runtimes_call_by_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +353,7 @@ def test_a_network_is_timed_in_turns_with_other_runtimes_call_by_call(
         bench.others_of(["tensorflow"])
 
 
+@pytest.mark.long
 def test_runtimes_that_cannot_run_a_network_are_a_problem_of_it(tmp_path: Path) -> None:
     found = bench_beside.measured_beside(kws(), 2, settings(tmp_path), ("onnxruntime",))
     assert found.problem is not None

@@ -51,6 +51,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str, dic
     return folder, *run_demo(folder)
 
 
+@pytest.mark.long
 def test_demo_succeeds_where_every_result_is_equal_to_tvms(shown) -> None:
     _, code, text, report = shown
     (network,) = report["networks"]
@@ -109,6 +110,7 @@ def test_demo_leaves_a_library_that_computes_the_same_and_nothing_half_written(s
     )
 
 
+@pytest.mark.long
 def test_demo_fails_where_the_generated_code_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def faulty_library(network: Network, target: Target, number: int, path: Path) ->
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("against", ["tvm", "litert", "onnxruntime"])
 def test_a_library_is_checked_and_its_fault_found(against: str, tmp_path: Path) -> None:
     model = models(tmp_path)[against]

@@ -90,6 +90,7 @@ def test_every_command_has_an_example_in_its_help_and_a_place_in_the_list() -> N
             assert all(f"\n  {example}\n" in text for example in command.examples)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # TVM's own, of its driver
 @pytest.mark.parametrize(
     ("name", "example"), [each for each in EXAMPLES if each[0] not in NOT_RUN], ids=lambda e: e
@@ -105,6 +106,7 @@ def test_examples_run(inside: Path, name: str, example: str) -> None:
             assert (inside / words[words.index(flag) + 1]).exists()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # TVM's importers'
 def test_the_examples_of_quantize_run_one_after_the_other(inside: Path) -> None:
     """On float models, with samples."""
@@ -176,6 +178,7 @@ def test_compile_tells_sizes_ends_and_whose_integers_they_are(inside: Path) -> N
     assert "\nrounding: upward (TVM's integers; --rounding tflite gives TFLite's)\n" in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [
@@ -498,6 +501,7 @@ WRONG: list[tuple[str, int, str, Callable[[], None]]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # TVM's importers'
 @pytest.mark.parametrize(
     ("command", "code", "told", "begin"), WRONG, ids=[f"{row[0]}: {row[2]}"[:90] for row in WRONG]
@@ -567,6 +571,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command", ["explain model.tflite", "compile model.tflite -o a.so --isa scalar", "doctor"]
 )

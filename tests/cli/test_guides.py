@@ -40,6 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "place", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in HERE]
 )

@@ -41,6 +41,7 @@ def run(command: str) -> Result:
 BOTH = ("model.onnx --calibrate samples.npz", "sound.tflite --calibrate sounds.npz")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", BOTH)
 def test_no_command_of_a_file_imports_tvm(inside: Path, model: str) -> None:
     script = """

@@ -558,6 +558,7 @@ def is_long(epilogue: str, compiler: str, isa: str) -> bool:
     return isa == "auto" and "clang" not in compiler and epilogue not in OF_ALL_SETS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("epilogue", "compiler", "isa"),
     [
@@ -628,10 +629,18 @@ def assert_sanitized(compiled: Compiled, compiler: str, **options: str) -> None:
         np.testing.assert_array_equal(got, want, node)
 
 
-@pytest.mark.parametrize("isa", RUN)
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("epilogue", "sanitizer"),
-    by_compiler(EPILOGUES, SANITIZERS, SANITIZERS),
+    ("epilogue", "sanitizer", "isa"),
+    [
+        # An epilogue meets every second instruction set, and its successor the others.
+        pytest.param(
+            *(*each.values, isa),
+            marks=each.marks or (pytest.mark.slow if (turn // 4 + number) % 2 else ()),
+        )
+        for turn, each in enumerate(by_compiler(EPILOGUES, SANITIZERS, SANITIZERS))
+        for number, isa in enumerate(RUN)
+    ],
     indirect=["sanitizer"],
 )
 def test_examples_are_clean_under_the_sanitizers(epilogue: str, isa: str, sanitizer: str) -> None:

@@ -48,6 +48,7 @@ def layers_of(graph: Graph, inputs: list[Array]) -> list[Array]:
     return [values[node.output] for node in graph.nodes]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", [Target(isa="scalar"), Target(threads=3)], ids=str)
 @pytest.mark.parametrize("name", GRAPHS_TO_WATCH)
 def test_the_hook_sees_the_result_of_each_layer(name: str, target: Target) -> None:

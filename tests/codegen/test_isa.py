@@ -40,6 +40,7 @@ def told(has_avxvnni: bool, load: Load) -> Load:
     return edited
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_avxvnni", [False, True], ids=["avx2", "avxvnni"])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", NETWORKS)

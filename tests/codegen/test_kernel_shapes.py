@@ -34,7 +34,7 @@ def test_a_simd_kernel_equals_the_reference_around_the_edges_of_its_tiles(
     graph = served_graph(kernel, number, A_FILE if number else QUICK)
     target = Target(isa=kernel.isa)
     force_kernel(monkeypatch, kernel)
-    run = runner(graph, target, *WARNINGS)
+    run = runner(graph, target, *WARNINGS, quickly=True)
     for seed in range(2):
         inputs = random_inputs(graph, seed)
         results = zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True)
@@ -80,7 +80,7 @@ def long_windows() -> Graph:
 def test_products_of_the_largest_values_equal_the_reference(isa: str) -> None:
     require_isa(isa)
     graph = long_windows()
-    run = runner(graph, Target(isa=isa))
+    run = runner(graph, Target(isa=isa), quickly=True)
     types = graph.types(graph.inputs)
     ends = [
         [np.full(of.shape, of.dtype.range[end], of.dtype.numpy) for of in types] for end in (0, 1)
@@ -122,7 +122,7 @@ def requantized(channels: int) -> tuple[Step, ...]:
 def test_outputs_that_see_every_other_pixel_fill_the_lanes(isa: str) -> None:
     require_isa(isa)
     graph = every_other_pixel()
-    run = runner(graph, Target(isa=isa))
+    run = runner(graph, Target(isa=isa), quickly=True)
     for seed in range(2):
         inputs = random_inputs(graph, seed)
         for node, *pair in zip(graph.nodes, run(*inputs), run_graph(graph, inputs), strict=True):

@@ -74,25 +74,30 @@ def served_examples(kernel: Kernel, epilogue: str) -> Iterator[Example]:
             yield example
 
 
-# Epilogues of portable C in `make test`, one of each kind; it is written by the same lines for all
-# operators.
-SLOW = (pytest.mark.slow,)
+# Epilogues of every kernel in `make test`, one of each kind. The others are written by the same
+# lines for all kernels of an instruction set, which take turns in continuous integration; portable
+# C and what is emulated, whose shapes meet others as well, have one kernel for them.
 QUICK = ("nothing", "qnn", "residual", "broadcast", "tables")
 
 
 def rows() -> list[Any]:
     """Names of kernels and epilogues that go together."""
     return [
-        pytest.param(kernel.name, epilogue, marks=() if _is_quick(kernel, epilogue) else SLOW)
-        for kernel in ALONE
-        for epilogue in [each for each in EPILOGUES if _fits(kernel, each)] or ["nothing"]
+        pytest.param(kernel.name, each, marks=_marks(number + turn, kernel, each))
+        for number, kernel in enumerate(ALONE)
+        for turn, each in enumerate(
+            [each for each in EPILOGUES if _fits(kernel, each)] or ["nothing"]
+        )
     ]
 
 
-def _is_quick(kernel: Kernel, epilogue: str) -> bool:
-    if is_foreign(kernel.isa):  # an emulator takes its time; shapes meet other epilogues as well
-        return epilogue in (*QUICK, "tflite", "onnx")
-    return kernel.isa != "scalar" or kernel.op is Elementwise or epilogue in QUICK
+def _marks(turn: int, kernel: Kernel, epilogue: str) -> tuple[pytest.MarkDecorator, ...]:
+    if epilogue in QUICK or kernel.op is Elementwise:
+        return ()
+    has_turn = kernel.isa != "scalar" and turn % 2 == 0
+    if is_foreign(kernel.isa):
+        has_turn = kernel.name.startswith("conv2d_tile_") and epilogue in ("tflite", "onnx")
+    return (pytest.mark.long if has_turn else pytest.mark.slow,)
 
 
 def _fits(kernel: Kernel, epilogue: str) -> bool:

@@ -22,7 +22,7 @@ import pytest
 from tests.support.c_checks import assert_warning_free, build_with, run_command
 from tests.support.example_graphs import Network, random_inputs
 from tests.support.kernel_shapes import SIMD, force_kernel, served_graph, tiling_of
-from tests.support.machines import Emulated, require_isa, runner
+from tests.support.machines import Emulated, QuickToolchain, require_isa, runner
 from tests.support.paths import DRIVERS, ROOT
 from tests.support.prequantized import from_tflite, tflite_file
 from tests.support.thread_graphs import GRAPHS, PATIENT, called, deep_network
@@ -96,7 +96,8 @@ def test_a_network_equals_the_reference_on_any_number_of_threads(
 ) -> None:
     require_isa(isa)
     graph = GRAPHS[name]()
-    runner = Runner(graph, Target(isa=isa, threads=threads), Toolchain(flags=(PATIENT,)))
+    toolchain = QuickToolchain(flags=(PATIENT,))
+    runner = Runner(graph, Target(isa=isa, threads=threads), toolchain)
     assert "tinyai_barrier(thread);" in runner.source.text
     assert_equals_reference(graph, runner)
 
@@ -104,6 +105,7 @@ def test_a_network_equals_the_reference_on_any_number_of_threads(
 SPLITTING = [(k, 2 + n % 2) for n, k in enumerate(k for k in SIMD if k.split)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kernel", "threads"), SPLITTING, ids=lambda it: getattr(it, "name", it))
 def test_a_kernel_that_splits_equals_the_reference(
     kernel: Kernel, threads: int, cut: None, monkeypatch: pytest.MonkeyPatch
@@ -112,7 +114,7 @@ def test_a_kernel_that_splits_equals_the_reference(
     graph = served_graph(kernel, 7, 12)
     target = Target(isa=kernel.isa, threads=threads)
     force_kernel(monkeypatch, kernel)
-    assert_equals_reference(graph, runner(graph, target, PATIENT))
+    assert_equals_reference(graph, runner(graph, target, PATIENT, quickly=True))
 
 
 @functools.cache
@@ -214,6 +216,7 @@ def test_a_thread_that_waits_computes_pieces_of_one_that_is_late(
     assert ctypes.c_int.in_dll(loaded, "helped").value > 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("abi", ["plain", "traced", "packed", "unpacked"])
 def test_code_for_threads_has_no_warning_and_is_deterministic(
     abi: str, compiler: str, cut: None
@@ -516,6 +519,7 @@ def missing_thread_sanitizer() -> str | None:
     return None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isa", SPLIT_ISAS)
 @pytest.mark.parametrize("name", ["deep", "branching NHWC", "attention"])
 def test_the_thread_sanitizer_finds_nothing(name: str, isa: str, cut: None, tmp_path: Path) -> None:

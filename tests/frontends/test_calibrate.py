@@ -53,6 +53,7 @@ def same(one: Quantized, other: Quantized) -> None:
 # --- A value ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.observer)
 def test_a_calibration_quantizes_as_its_samples_do(config: QuantConfig, tmp_path: Path) -> None:
     at_once = tinyai.quantize(network(), None, values(), config)
@@ -94,6 +95,7 @@ def test_a_calibration_that_does_not_fit_is_told(mod: Any, config: Any, found: s
             calibration.merge(tinyai.calibrate(mod, None, values(2), made))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("other", "wanted", "told"),
     [
@@ -139,6 +141,7 @@ def builds() -> int:
     return cluster._built.cache_info().misses
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.observer)
 def test_two_workers_see_what_one_process_sees(client: Any, config: QuantConfig) -> None:
     calibration = tinyai.calibrate(network(), None, iter(values()), config, client=client)

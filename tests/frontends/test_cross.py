@@ -92,6 +92,7 @@ def test_regions_and_host_of_different_machines_are_refused(target: str, found: 
         tinyai.build(network(), target=target)
 
 
+@pytest.mark.long
 # tvmc leaves files open, and its importer of ONNX uses what onnx deprecates.
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning", r"ignore:.mapping\.\w+. is now deprecated"

@@ -88,6 +88,7 @@ def test_every_way_in_takes_the_files_rounding_unless_another_is_asked_for(
     assert said in tinyai.runtime.tvm_module.c_sources(library)[0]
 
 
+@pytest.mark.long
 def test_tvmc_takes_the_rounding_of_its_file_or_format(tmp_path: Path) -> None:
     shutil.copy(KWS, tmp_path / "net.tflite")
     shutil.copy(KWS, tmp_path / "net.bin")

@@ -76,6 +76,7 @@ def test_the_float_network_stays_the_same_and_channels_become_alike() -> None:
         np.testing.assert_allclose(*ranges, rtol=0.01)
 
 
+@pytest.mark.long
 def test_weights_of_one_scale_lose_less() -> None:
     mod, noise = network(), []
     for equalize in (False, True):

@@ -71,6 +71,7 @@ def names(rows: Any) -> list[str]:
     return [row.name for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["weights", "values"])
 def test_the_layer_that_was_damaged_is_the_worst(damage: str) -> None:
     report = tinyai.quantize(network(damage), None, calibrated(damage), CONFIG, rank=True).report
@@ -99,6 +100,7 @@ def test_a_layer_alone_makes_the_noise_of_its_integers() -> None:
     assert alone == pytest.approx(-10 * math.log10(noise), abs=2.5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "left"), [("weights", ["conv2"]), ("values", ["conv2", "conv3"])]
 )
@@ -118,6 +120,7 @@ def test_a_goal_leaves_the_damaged_layer_in_float(damage: str, left: list[str]) 
     assert json.loads(report.json())["mixed"]["layers"][0]["name"] == "conv2"
 
 
+@pytest.mark.long
 def test_a_layer_whose_values_are_damaged_has_16_bits_and_stays_in_the_region() -> None:
     made = found("range")
     assert made.report.mixed is not None

@@ -197,6 +197,7 @@ def kind_of(number: int) -> str:
     return f"{made.kind} of {made.source}"
 
 
+@pytest.mark.long
 @needs_models
 @needs_gcc
 def test_some_broken_files_end_in_a_clear_error_or_a_correct_result(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [

@@ -193,6 +193,7 @@ def run(model: onnx.ModelProto, sample: Sample) -> Array:
     return np.asarray(exact_session(model.SerializeToString()).run(None, sample)[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WAYS)
 def test_attention_is_spelled_out_and_quantized(name: str, tmp_path: Path) -> None:
     way = WAYS[name]

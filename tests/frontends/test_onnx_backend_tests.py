@@ -117,6 +117,7 @@ def require_equal(some: list[Case], folder: Path) -> Counter[str]:
     return counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_with_pairs_they_have_onnx_runtimes_integers(part: int, tmp_path: Path) -> None:
     """844 are equal of onnx 1.18, and 3,206 refused, most of which ONNX Runtime runs as floats."""
@@ -185,6 +186,7 @@ def require_quantized(some: list[Case], folder: Path) -> Counter[str]:
     return counts
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::tinyai.errors.UsageWarning")
 def test_behind_a_product_some_are_quantized_for_onnx_runtime(tmp_path: Path) -> None:
     assert require_quantized(cases()[::PARTS], tmp_path)["like the report"] > 12

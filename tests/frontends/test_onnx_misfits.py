@@ -12,6 +12,7 @@ from tests.support.misfit_nodes import read_misfits
 SEEDS, MANY, PARTS = 6, 200, 5
 
 
+@pytest.mark.long
 def test_nodes_that_do_not_fit_do_not_end_the_process(tmp_path: Path) -> None:
     read_misfits(tmp_path, range(SEEDS))
 

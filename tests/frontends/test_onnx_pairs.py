@@ -265,6 +265,7 @@ def samples_of(file: Path, count: int = 8) -> list[dict[str, Array]]:
     return [{n: RNG.normal(size=SHAPES[n]).astype(np.float32) for n in names} for _ in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_the_file_is_as_near_to_the_floats_as_the_report_says(name: str, tmp_path: Path) -> None:
     file = written(tmp_path, CASES[name])

@@ -309,6 +309,7 @@ def products(seed: int) -> tuple[onnx.ModelProto, dict[str, Any]]:
     return quantized(Model(tuple(nodes), shapes, weights=weights, plain=plain), "int8", seed=seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("threads", [1, 2])
 def test_its_composites_are_in_the_c_of_every_instruction_set(

@@ -239,6 +239,7 @@ def test_a_maximum_of_widened_values_keeps_their_type():
     assert len(regions(assert_equal_to_tvm(nets.module(y)))) == 1
 
 
+@pytest.mark.long
 def test_a_deep_chain_of_operators_is_partitioned():
     y = nets.data((16,), "int32", "x")
     for i in range(600):

@@ -100,6 +100,7 @@ def compiled(library):
     return tvm.runtime.load_module(folder.relpath("net.so"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flag", [True, False])
 def test_regions_inside_of_if_and_around_it(flag):
     x = nets.data(name="x")

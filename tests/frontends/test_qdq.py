@@ -100,6 +100,7 @@ def check(name: str, dtype: str, weight_dtype: str = "int8") -> tvm.IRModule:
     return mod
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", INTEGERS)
 def test_operators_become_integers(name: str) -> None:
     assert floats(check(name, "uint8")) == []

@@ -65,7 +65,14 @@ QUICK = ("mse", "symmetric uint8", "powers of two", "int16")
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CONFIGS],
+    [
+        "mse",
+        *(
+            pytest.param(name, marks=pytest.mark.long if name in QUICK else pytest.mark.slow)
+            for name in CONFIGS
+            if name != "mse"
+        ),
+    ],
 )
 def test_the_digits_are_recognized_as_by_floats(name: str) -> None:
     held_out = load_split().held_out
@@ -75,6 +82,7 @@ def test_the_digits_are_recognized_as_by_floats(name: str) -> None:
     assert accuracy >= FLOAT_ACCURACY - (1.0 if name == "powers of two" else 0.3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mse", "symmetric uint8", "int16"])
 def test_a_quantized_network_is_one_region_equal_to_tvm(name: str) -> None:
     found = digits(name)
@@ -188,6 +196,7 @@ def command(*arguments: Any) -> Any:
     return CliRunner().invoke(main, [*map(str, arguments)])
 
 
+@pytest.mark.long
 def test_the_command_writes_a_module_that_the_other_commands_compile(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", image=load_split().train.images[:16])
     asked = ("quantize", DIGITS, "--calibrate", tmp_path / "data.npz", "--observer", "minmax")

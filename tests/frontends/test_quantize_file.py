@@ -58,6 +58,7 @@ def test_the_digits_are_recognized_as_by_floats(tmp_path: Path) -> None:
     assert [each.name for each in (*model.inputs, *model.outputs)] == ["image", "logits"]
 
 
+@pytest.mark.long
 def test_the_layers_and_their_noise_are_those_of_the_relay_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

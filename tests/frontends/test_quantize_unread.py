@@ -400,6 +400,7 @@ SEVERAL: dict[str, tuple[list[NodeProto], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEVERAL)
 def test_a_node_of_several_values_is_rounded_once(name: str, tmp_path: Path) -> None:
     """In memory, in the file, and in ONNX Runtime."""

@@ -16,11 +16,13 @@ MANY = 2000  # in the slow tests
 PARTS = 10
 
 
+@pytest.mark.long
 def test_random_models_that_are_quantized_in_part_become_whole(tmp_path: Path) -> None:
     ends = ends_of(range(MODELS), tmp_path, in_part)
     assert ends["equal"] > MODELS / 8
 
 
+@pytest.mark.long
 def test_random_models_that_onnx_runtime_has_fused_are_quantized_as_reported(
     tmp_path: Path,
 ) -> None:

@@ -29,7 +29,7 @@ from tinyai.report import HostRow
 
 Run = Callable[[dict[str, Array]], list[Array]]
 
-QUICK, ALL, BATCH = 100, 5_000, 25
+QUICK, ALL, BATCH = 50, 5_000, 25
 # Without SSE4.1, LLVM 10 dies of products of 32-bit integers in some numbers of lanes (12 of them);
 # nothing that TVM decides depends on it but the arithmetic of requantize, which is given.
 QUICK_TARGET = "llvm -opt-level=0 -mattr=+sse4.1"
@@ -189,7 +189,10 @@ def assert_equal_to_tvm(graphs: Sequence[RandomGraph]) -> None:
 
 
 def batches(first: int, last: int) -> list[Any]:
-    return [pytest.param(start, id=f"seeds {start}..") for start in range(first, last, BATCH)]
+    return [
+        pytest.param(start, id=f"seeds {start}..", marks=pytest.mark.long if start else ())
+        for start in range(first, last, BATCH)
+    ]
 
 
 def graphs_from(seed: int) -> list[RandomGraph]:

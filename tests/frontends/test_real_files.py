@@ -46,6 +46,7 @@ def inputs_of(file: Path) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_file_is_compiled_run_and_equal_to_its_framework(name: str, tmp_path: Path) -> None:
     """All values of 20 inputs; of a file with state over as many sequences of calls."""

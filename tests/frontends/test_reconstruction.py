@@ -110,6 +110,7 @@ def noise_of(config: QuantConfig) -> float:
     return sqnr([floats(each)[0] for each in unseen], results)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_rounding_and_biases_by_samples_bring_integers_nearer_to_floats(per_channel: bool) -> None:
     plain = QuantConfig(per_channel=per_channel, **ALONE)
@@ -121,6 +122,7 @@ def test_rounding_and_biases_by_samples_bring_integers_nearer_to_floats(per_chan
         assert noise_of(replace(adaptive, correct_bias=True)) > least
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", [{"rounding": "adaptive"}, {"correct_bias": True}])
 def test_layers_are_ranked_with_the_weights_and_biases_that_they_get(changes: Any) -> None:
     seen, nearest = samples(8, 1), QuantConfig(**ALONE)

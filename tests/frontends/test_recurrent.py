@@ -133,6 +133,7 @@ def test_nodes_that_spell_a_recurrent_one_compute_the_same(tmp_path: Path, seed:
         np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_a_quantized_recurrent_network_is_whole_and_equals_onnx_runtime(
     tmp_path: Path, seed: int

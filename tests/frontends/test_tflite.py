@@ -310,6 +310,7 @@ WITHOUT_TVM = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [

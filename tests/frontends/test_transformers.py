@@ -342,6 +342,7 @@ def attention(hidden: float, tmp_path: Path, *, guard: bool = False) -> Path:
     return tmp_path / "attention.onnx"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hidden", [-1e4, -3.4028235e38, -np.inf])
 @pytest.mark.parametrize("guard", [False, True])
 @pytest.mark.parametrize("observer", ["mse", "minmax", "entropy"])
@@ -393,6 +394,7 @@ MASKS = {
 HIDDEN = (-1e4, -3.4028235e38, -np.inf)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.bool_])
 @pytest.mark.parametrize(
     ("form", "hidden"),

@@ -35,6 +35,7 @@ def region(name: str, rounding: str) -> Graph:
     return graph_from_region(func)
 
 
+@pytest.mark.long
 @machines
 @networks
 def test_a_network_has_the_same_integers_on_another_architecture(

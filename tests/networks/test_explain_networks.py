@@ -84,6 +84,7 @@ def assert_reason(mod, operator, clause, found, allowed):
     assert error.value.report == report
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", PLANTED)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_reason_for_a_planted_operator_is_the_right_one(network, kind):

@@ -71,6 +71,7 @@ def on_made_up_grids(mod: tvm.IRModule) -> tvm.IRModule:
     return model.written(Written(points, grids).result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*NORM, "unet"])
 def test_a_network_with_batch_norm_is_one_region(name: str) -> None:
     assert pieces(on_made_up_grids(network(name))) == 1
@@ -85,6 +86,7 @@ def check_integers(found: Quantized, samples: Sequence[Sample]) -> None:
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)])
 def test_a_network_with_batch_norm_has_tvms_integers(name: str) -> None:
     images = [{INPUT: image} for image in onnx_networks.images(32, 12)]
@@ -120,6 +122,7 @@ def quantized(name: str) -> Quantized:
     return tinyai.quantize(module_of(network.model), None, network.calibration, compared=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SOME)
 def test_a_trained_float_network_is_one_region_with_tvms_integers(name: str) -> None:
     found = quantized(name)

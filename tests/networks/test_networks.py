@@ -31,6 +31,13 @@ from tinyai.runtime.tvm_module import c_sources
 from tinyai.target import Target
 
 
+def marks(network: Network, is_slow: bool) -> tuple[pytest.MarkDecorator, ...]:
+    """TVM needs a minute and more for all but the smallest."""
+    if is_slow:
+        return (pytest.mark.slow,)
+    return () if str(network) == "digits" else (pytest.mark.long,)
+
+
 def each_batch(is_slow: Callable[[Network, int], bool]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("network", "batch"),
@@ -39,7 +46,7 @@ def each_batch(is_slow: Callable[[Network, int], bool]) -> pytest.MarkDecorator:
                 network,
                 batch,
                 id=f"{network}-batch{batch}",
-                marks=[pytest.mark.slow] if is_slow(network, batch) else [],
+                marks=marks(network, is_slow(network, batch)),
             )
             for network in NETWORKS
             for batch in network.batches
@@ -52,9 +59,7 @@ def each(is_slow: Callable[[Network], bool]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         "network",
         [
-            pytest.param(
-                network, id=str(network), marks=[pytest.mark.slow] if is_slow(network) else []
-            )
+            pytest.param(network, id=str(network), marks=marks(network, is_slow(network)))
             for network in NETWORKS
         ],
         scope="module",

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -75,6 +76,7 @@ def differences(
 # --- TFLite --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @each_tflite
 def test_a_tflite_network_is_one_region_and_leaves_nothing_on_the_host(name: str) -> None:
     mod = partition_for_tinyai(from_tflite(tflite_file(name)), strict=True)
@@ -82,6 +84,7 @@ def test_a_tflite_network_is_one_region_and_leaves_nothing_on_the_host(name: str
     assert tinyai.explain(mod).host == ()
 
 
+@pytest.mark.long
 @small_first
 def test_a_tflite_network_equals_tvm_on_random_and_sample_inputs(name: str) -> None:
     mod = from_tflite(tflite_file(name))
@@ -90,6 +93,7 @@ def test_a_tflite_network_equals_tvm_on_random_and_sample_inputs(name: str) -> N
     assert list(found) == [0] * len(inputs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in TFLITE if name not in LARGE])
 def test_a_tflite_network_equals_tflites_reference_kernels_when_asked_to(name: str) -> None:
     content = tflite_file(name)
@@ -129,8 +133,9 @@ def test_a_network_of_dead_channels_is_built_without_them_and_the_report_says_so
 # --- ONNX ----------------------------------------------------------------------------------------
 
 BY_NAME = {network.name: network for network in NETWORKS}
-# Each network once in `make test`, forms and types in turn; every combination in `make test-all`.
-QUICK = [
+# Each network once, forms and types in turn; those for which TVM needs longest, and every other
+# combination, in `make test-all` alone.
+FIRST = [
     OnnxCase(BY_NAME["mobilenet_v1"], "qoperator", "uint8"),
     OnnxCase(BY_NAME["mobilenet_v2"], "qdq", "uint8"),
     OnnxCase(BY_NAME["resnet50"], "qoperator", "uint8", per_channel=False),
@@ -147,14 +152,18 @@ EVERY = [
     for per_channel in (True, False)
 ]
 FULL = [OnnxCase(network, "qdq", "uint8", full=True) for network in NETWORKS]
-CASES = [
-    *(pytest.param(case, id=str(case)) for case in QUICK),
-    *(
-        pytest.param(case, id=str(case), marks=pytest.mark.slow)
-        for case in (*EVERY, *FULL)
-        if str(case) not in {str(quick) for quick in QUICK}
-    ),
-]
+QUICK = [case for case in FIRST if case.network.name not in ("resnet50", "efficientnet_lite0")]
+
+
+def cases(every: Iterable[OnnxCase]) -> list[Any]:
+    return [
+        pytest.param(case, id=str(case), marks=() if case in QUICK else pytest.mark.slow)
+        for case in {str(each): each for each in every}.values()
+    ]
+
+
+CASES = cases((*FIRST, *EVERY, *FULL))
+
 # ONNX Runtime writes no QOperator form of ConvTranspose: it stays float in the file.
 FLOAT_IN_THE_FILE = {("unet", "qoperator"): ["nn.conv2d_transpose", "nn.bias_add"]}
 
@@ -163,6 +172,7 @@ def onnx_runtime(model: onnx.ModelProto):
     return functools.partial(session(model).run, None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_an_onnx_network_is_one_region_and_equals_tvm_and_onnx_runtime(case: OnnxCase) -> None:
     mod = case.module
@@ -184,7 +194,7 @@ def test_an_onnx_network_is_one_region_and_equals_tvm_and_onnx_runtime(case: Onn
         assert len(np.unique(np.stack(results))) > 2 * len(images), "dead network"
 
 
-@pytest.mark.parametrize("case", QUICK, ids=str)
+@pytest.mark.parametrize("case", cases(FIRST))
 def test_an_onnx_network_is_transposed_at_its_ends_only(case: OnnxCase) -> None:
     for func in regions(partition_for_tinyai(case.module)).values():
         assert_transposed_at_the_ends(optimize(graph_from_region(func)))

@@ -119,6 +119,7 @@ def test_every_operator_with_a_scale_is_here() -> None:
     assert {name for name in supported() if name.startswith("qnn.")} <= EXPRESSIONS.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounding", ["upward", "tflite", "onnx"])
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_a_scale_that_is_no_positive_number_is_refused(name: str, rounding: str) -> None:

@@ -7,6 +7,7 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
-test_reference_and_compiled_code_equal_tvm = SUITE.test()
+test_reference_and_compiled_code_equal_tvm = pytest.mark.long(SUITE.test())
 
 
 def test_an_average_of_no_elements_is_zero() -> None:

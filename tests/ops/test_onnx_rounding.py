@@ -259,6 +259,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("constants", [set(), {"a"}, {"b"}], ids=["none", "first", "second"])
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

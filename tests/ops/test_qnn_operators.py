@@ -34,7 +34,7 @@ from tinyai.ops.steps import Function, Lookup, Prelu
 from tinyai.passes import optimize
 from tinyai.patterns import PATTERNS
 
-test_reference_and_compiled_code_equal_tvm = SUITE.test()
+test_reference_and_compiled_code_equal_tvm = pytest.mark.long(SUITE.test())
 test_portable_c_of_16_bits_equals_tvm = PORTABLE.test()
 
 

@@ -100,6 +100,7 @@ def says(command: Sequence[object]) -> str:
 # --- Compilers -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiler", LANGUAGES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_package_compiles_without_a_word_and_its_test_prints_ok(
@@ -110,6 +111,7 @@ def test_a_package_compiles_without_a_word_and_its_test_prints_ok(
     assert says([build(package(name), tmp_path, command)]) == "OK\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_package_has_no_undefined_behaviour(name: str, compiler: str, tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ def require_equal_to_tvm(found: Quantized) -> None:
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.long
 def test_networks_of_16_bits_are_one_region_equal_to_tvm() -> None:
     found = every()
     assert found.report.left == ()
@@ -185,6 +186,7 @@ def test_16_bits_lose_less_than_8() -> None:
     assert sixteen > eight + 35
 
 
+@pytest.mark.long
 def test_what_has_no_16_bits_stays_float_with_the_reason() -> None:
     before = conv(X, "before")
     results = (relay.reshape(make(before), SHAPE) for make in WITHOUT_16_BITS.values())
@@ -225,6 +227,7 @@ def test_a_named_layers_operands_and_results_have_16_bits_and_others_8(name: str
     assert {each for each, dtype in dtypes.items() if dtype == "int16"} == WIDE[name]
 
 
+@pytest.mark.long
 def test_layers_of_8_and_of_16_bits_are_one_region_equal_to_tvm_and_nearer_to_floats() -> None:
     mixed = quantized(layers(), int16_layers=("second", "last"))
     assert {row.dtype for row in mixed.report.layers} == {"int8", "int16"}

@@ -253,26 +253,26 @@ def compile_program(folder, built, driver, *options):
 
 # --- Every network through every executor and host ---------------------------------------------
 
-EACH_NETWORK = pytest.mark.parametrize(
-    "name",
+EXECUTORS = [
+    *((make, "llvm") for make in (graph, debug, vm, aot, rpc, zero_copy)),
+    *((make, "c") for make in (graph, aot, c_program)),
+]
+SMALL = ("residual", "host_operator")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "make", "host"),
     [
-        "residual",
-        "host_operator",
-        "digits",
-        pytest.param("mobilenet_nhwc", marks=pytest.mark.slow),
+        pytest.param(
+            *(name, make, host),
+            marks=() if name in SMALL or (name, make) == ("digits", aot) else pytest.mark.slow,
+            id=f"{name}-{make.__name__}-{host}",
+        )
+        for name in (*SMALL, "digits", "mobilenet_nhwc")
+        for make, host in EXECUTORS
     ],
 )
-EXECUTORS = [
-    pytest.param(make, host, id=f"{make.__name__}-{host}")
-    for make, host in [
-        *((make, "llvm") for make in (graph, debug, vm, aot, rpc, zero_copy)),
-        *((make, "c") for make in (graph, aot, c_program)),
-    ]
-]
-
-
-@EACH_NETWORK
-@pytest.mark.parametrize(("make", "host"), EXECUTORS)
 def test_the_executor_gives_tvms_result(name, make, host, library, tmp_path):
     run = make(name, host, library, tmp_path)
     for inputs, outputs in zip(samples(name), expected(name, host), strict=True):

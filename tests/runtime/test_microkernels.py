@@ -158,6 +158,7 @@ def test_another_version_of_the_compiler_is_another_one(tmp_path: Path) -> None:
     assert told[0] != told[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cc", ["gcc", "g++", "clang", "clang++", "gcc -O2 -fsanitize=undefined"])
 def test_every_compiler_takes_microkernels_apart(cc: str, tmp_path: Path) -> None:
     if shutil.which(cc.split()[0]) is None:

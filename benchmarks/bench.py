@@ -35,9 +35,9 @@ from benchmarks.bench_networks import MODELS, Case, chosen, known, of_files
 from benchmarks.demo import cpu_name
 from benchmarks.peers import has_openvino, versions
 from tinyai.errors import OptionError, TinyAIError
-from tinyai.report import safe
 from tinyai.runtime.peak import product_peak
 from tinyai.runtime.timing import geometric_mean
+from tinyai.safe_text import safe
 from tinyai.target import ROUNDINGS, Target
 
 PICTURE = workloads.ROOT / "docs" / "bench.svg"

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import workloads
 from benchmarks.bench_measure import Row
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 OURS, UPWARD = "tinyai", "tinyai, TVM's integers"
 COLOURS = {

@@ -39,6 +39,7 @@ RANKS = {
     "tinyai.dropped": 0,
     "tinyai.files": 0.5,
     "tinyai.pictures": 1,
+    "tinyai.safe_text": 0,
     "tinyai.stages": 0,
     "tinyai.traits": 0,
     "tinyai.ir": 1,
@@ -461,6 +462,20 @@ def test_importing_the_package_imports_neither_tvm_nor_what_its_commands_need() 
         """
     )
     assert out == "[]\n"
+
+
+def test_a_report_brings_tables_only_when_one_is_asked_for() -> None:
+    out = run(
+        """
+        import sys, tinyai.network
+        from tinyai.report import Report
+        report = Report((), ())
+        text, before = str(report), "rich" in sys.modules
+        report.table()
+        print(text, before, "rich" in sys.modules)
+        """
+    )
+    assert out.endswith(" False True\n")
 
 
 @pytest.mark.parametrize("order", ["import tvm, tinyai", "import tinyai, tvm"])

@@ -26,7 +26,7 @@ from tinyai.reference import run_graph
 from tinyai.runtime.runner import Runner
 from tinyai.target import Target
 
-GRAPHS = 800  # of each arithmetic, by the references
+GRAPHS = 1500  # of each arithmetic, by the references
 COMPILED = 50
 MANY = 2000  # in C, in the slow tests
 ISAS = ("scalar", "generic", "native")

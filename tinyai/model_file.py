@@ -10,6 +10,7 @@ from typing import Any
 
 from tinyai.errors import ModelError, OptionError
 from tinyai.files import no_file
+from tinyai.safe_text import safe
 
 # How names of model files end.
 IMPORTED, RELAY_TEXT = (".onnx", ".tflite"), (".relay", ".txt")
@@ -69,8 +70,6 @@ class ModelOptions:
 
 def check_file(path: Path) -> None:
     """Raise ``OptionError`` where there is no model file, ``ModelError`` where it is empty."""
-    from tinyai.report import safe  # brings rich, which import tinyai does without
-
     wrong = no_file(path)
     if wrong:
         raise OptionError(
@@ -91,8 +90,6 @@ def check_file(path: Path) -> None:
 def check_model(file: str | os.PathLike[str], kind: str = "") -> str:
     """The kind of a model file: ``kind``, or how its name ends. Raises as ``check_file``, and
     ``OptionError`` for another kind."""
-    from tinyai.report import safe
-
     check_path(file)
     kind, known = kind or Path(file).suffix.lower(), (*IMPORTED, *RELAY_TEXT)
     if kind not in known:

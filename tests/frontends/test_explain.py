@@ -32,7 +32,8 @@ from tinyai.partition.reasons import Whole, known_operators
 from tinyai.partition.rows import boundary_bytes, bytes_of
 from tinyai.partition.told import DivisionReport
 from tinyai.patterns import PATTERNS
-from tinyai.report import Reason, Report, safe
+from tinyai.report import Reason, Report
+from tinyai.safe_text import safe
 from tinyai.source import SourceType
 
 

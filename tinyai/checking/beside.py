@@ -15,9 +15,9 @@ from tinyai.checking.samples import drawn
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.ir import Array
 from tinyai.network import Network
-from tinyai.report import safe
 from tinyai.runtime.runner import Runner
 from tinyai.runtime.timing import SETTLE_SECONDS, in_turn, loop
+from tinyai.safe_text import safe
 from tinyai.target import Target
 
 # Random inputs on which results are compared; the first is timed.

@@ -14,10 +14,10 @@ from tinyai.errors import OptionError
 from tinyai.frontends.model import is_package
 from tinyai.ir import Array
 from tinyai.network import Network
-from tinyai.report import safe
 from tinyai.runtime.library import Library
 from tinyai.runtime.package import library_of_package
 from tinyai.runtime.toolchain import Toolchain
+from tinyai.safe_text import safe
 from tinyai.target import Target
 
 

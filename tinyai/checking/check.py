@@ -28,8 +28,8 @@ from tinyai.model_file import FileOptions
 from tinyai.network import Network
 from tinyai.ops import Elementwise
 from tinyai.reference import run_node
-from tinyai.report import safe
 from tinyai.runtime.toolchain import Toolchain
+from tinyai.safe_text import safe
 from tinyai.stages import stage
 from tinyai.target import Target, split_target
 

@@ -16,7 +16,7 @@ from tinyai.errors import UnsupportedError
 from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 _EXACT = "session.x64quantprecision"
 # What makes integers of anything, in QDQ and in QOperator form, and what hands integers on.

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 SCHEMA = "tinyai.check/1"
 Number = int | float

@@ -13,7 +13,7 @@ from tinyai.errors import OptionError
 from tinyai.files import no_file
 from tinyai.ir import NARROW, Array, Graph
 from tinyai.network import Network, Port
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 Sample = tuple[Array, ...]
 

@@ -26,6 +26,7 @@ from tinyai.cli.shared import (
 from tinyai.errors import OptionError
 from tinyai.files import check_place, written_whole
 from tinyai.model_file import AS_IT_IS
+from tinyai.safe_text import safe
 from tinyai.stages import OWN_IMPORTS, stage
 from tinyai.target import this_architecture
 
@@ -173,8 +174,6 @@ def compile(
 
 def _lines(facts: dict[str, Any]) -> list[str]:
     """The facts for a reader: sizes, and what goes in and comes out."""
-    from tinyai.report import safe
-
     lines = [f"{facts['output']}: {facts['kind']}, {facts['size']:,} bytes"]
     sizes = {"weight_bytes": "weights", "arena_bytes": "arena", "state_bytes": "state"}
     for key, what in sizes.items():

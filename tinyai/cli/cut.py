@@ -16,6 +16,7 @@ from tinyai.cli.shared import (
     shapes_option,
     signature_option,
 )
+from tinyai.safe_text import safe
 
 
 @command(
@@ -60,7 +61,6 @@ def cut(
     front of them; with --inputs alone, what follows.
     """
     from tinyai.frontends.cut import cut_file
-    from tinyai.report import safe
 
     part = cut_file(
         model,

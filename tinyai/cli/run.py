@@ -24,6 +24,7 @@ from tinyai.cli.shared import (
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.files import check_place, no_file, written_whole
 from tinyai.pictures import is_picture, pixels
+from tinyai.safe_text import safe
 from tinyai.stages import OWN_IMPORTS, stage
 
 if TYPE_CHECKING:
@@ -238,8 +239,6 @@ def _print(
 ) -> None:
     from rich.table import Table
     from rich.text import Text
-
-    from tinyai.report import safe
 
     for spec, array in zip(specs, arrays, strict=True):
         title = f"{safe(spec.name, 60)}: {array.dtype}{list(array.shape)}"

@@ -39,6 +39,7 @@ from tinyai.errors import (
 )
 from tinyai.interrupts import STARTED
 from tinyai.model_file import FileOptions, check_model
+from tinyai.safe_text import safe
 from tinyai.stages import IMPORTS, OWN_IMPORTS, stage, watched
 from tinyai.target import FRAMEWORKS, Target, default_rounding, split_target
 
@@ -386,8 +387,6 @@ def _of_boundary(error: BoundaryError) -> str:
 
 def _host_line(rows: Sequence[HostRow]) -> str:
     """Why operators are on the host that are there for the same reason."""
-    from tinyai.report import safe
-
     row, reason = rows[0], rows[0].reason
     name = f" {safe(row.name, 40)!r}" if row.name else ""
     more = f" and {len(rows) - 1} operators more" if len(rows) > 1 else ""

@@ -11,7 +11,7 @@ import numpy as np
 from tinyai.errors import OptionError
 from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 
 def closed(model: SourceModel, state: Mapping[str, str]) -> SourceModel:

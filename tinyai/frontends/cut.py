@@ -18,7 +18,7 @@ from tinyai.frontends.source_model import SourceModel
 from tinyai.model_file import FileOptions
 from tinyai.partition.macs import macs
 from tinyai.partition.reasons import such_as
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import Call, Rounding, Unread, post_order
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tinyai.errors import EnvironmentProblem, ModelError, TinyAIError
+from tinyai.safe_text import safe
 
 LARGEST = 2**31 - 1  # bytes of a tensor
 _AGAIN = "export or convert the model again: the file is damaged or was made by a faulty tool"
@@ -47,8 +48,6 @@ def shown(shape: Iterable[object]) -> str:
 def faults_of(file: Path, kind: str) -> Iterator[None]:
     """Faults of a file, and what readers of files raise, which is what they like, become a
     ``ModelError``; ``kind`` is how its name ends."""
-    from tinyai.report import safe  # brings rich, which import tinyai does without
-
     try:
         try:
             yield

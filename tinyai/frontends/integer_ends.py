@@ -11,7 +11,7 @@ from tinyai.frontends.qparams import quant_at
 from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import NARROW
 from tinyai.qdq.operands import is_call, tuple_of
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import Call, Expr, children, post_order, rebuilt
 
 

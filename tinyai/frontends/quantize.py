@@ -22,7 +22,7 @@ from tinyai.quantizer.data import Data, shapes_of
 from tinyai.quantizer.mixed import Mixed
 from tinyai.quantizer.quantize import Result, quantized
 from tinyai.quantizer.report import QuantReport
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import Call, Unread, post_order
 
 if TYPE_CHECKING:

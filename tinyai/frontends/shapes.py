@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tinyai.errors import OptionError
 from tinyai.frontends.faults import shown
+from tinyai.safe_text import safe
 
 # Shapes of inputs by name, -1 for an open dimension.
 Shapes = Mapping[str, Sequence[int]]
@@ -45,7 +46,6 @@ def parse_inputs(text: str) -> tuple[dict[str, list[int]], dict[str, float]]:
     such an input always has this one; whole numbers are exact. Raises ``OptionError`` for a text
     that is anything else.
     """
-    from tinyai.report import safe
 
     def fail(found: str) -> OptionError:
         return OptionError(
@@ -88,8 +88,6 @@ def check_asked(shapes: Shapes, inputs: Mapping[str, Sequence[int] | None]) -> N
 
     Raises ``OptionError`` for others.
     """
-    from tinyai.report import safe
-
     known = ", ".join(f"{name}:{shown(dims or ['...'])}" for name, dims in inputs.items())
     for name, shape in shapes.items():
         dims = inputs.get(name)

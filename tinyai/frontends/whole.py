@@ -14,7 +14,7 @@ from tinyai.network import ENDS, Network, entry_name
 from tinyai.own import NO_BACKEND, OwnBackend
 from tinyai.partition.own import idle
 from tinyai.partition.told import DivisionReport
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import Rounding, Unread
 from tinyai.target import FRAMEWORKS
 

@@ -7,7 +7,7 @@ from typing import Any
 from tinyai.report.anatomy import Anatomy, LayerFacts, TensorFacts
 from tinyai.report.page import Page
 from tinyai.report.rows import HostRow, RegionRow
-from tinyai.report.text import safe
+from tinyai.safe_text import safe
 
 _NAME = 200  # the longest text of an attribute, in characters
 _HOST = {"backgroundColor": "#fdeadd", "borderColor": "#a33b00"}

@@ -10,8 +10,8 @@ from typing import Any
 
 from tinyai.c_head import MARK
 from tinyai.dropped import NOTHING, Dropped
-from tinyai.report import safe
 from tinyai.report.anatomy import TensorRow
+from tinyai.safe_text import safe
 
 # Of the JSON: another one for other keys or meanings.
 SCHEMA, SCHEMA_WITH_STATE = "tinyai.package/1", "tinyai.package/2"

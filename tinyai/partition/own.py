@@ -11,7 +11,8 @@ from tinyai.match import match, nearest_miss, operators
 from tinyai.own import OwnBackend
 from tinyai.partition.reasons import Language, Whole
 from tinyai.patterns import PatternRow
-from tinyai.report import Reason, safe
+from tinyai.report import Reason
+from tinyai.safe_text import safe
 from tinyai.source import Call, Expr, Rounding, post_order
 
 # How many calls above an operator a composite may end.

@@ -12,8 +12,9 @@ from tinyai.partition.division import Division, Region
 from tinyai.partition.model import Item
 from tinyai.partition.reasons import IDLE, NEIGHBOURS
 from tinyai.partition.rows import OF_FLOATS, bytes_of, region_row
-from tinyai.report import HostRow, Reason, RegionRow, Report, safe
+from tinyai.report import HostRow, Reason, RegionRow, Report
 from tinyai.report.rows import Flow
+from tinyai.safe_text import safe
 from tinyai.source import Refusal
 
 # The clause of a float that nothing makes an integer of.

@@ -15,7 +15,7 @@ from tinyai.quantizer.folding import Folding
 from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 # Samples that the report compares.
 COMPARED = 8

@@ -23,7 +23,7 @@ import numpy as np
 from tinyai.errors import EnvironmentProblem, OptionError, TinyAIError, UsageWarning
 from tinyai.pictures import is_picture, pixels
 from tinyai.quantizer.params import Array
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.stages import display, tracked
 from tinyai.tensor_spec import TensorSpec
 

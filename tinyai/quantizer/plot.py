@@ -13,7 +13,7 @@ import numpy as np
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import check_place, written_whole
 from tinyai.quantizer.layer_row import LayerRow
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

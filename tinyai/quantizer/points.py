@@ -20,7 +20,7 @@ from tinyai.qdq.operands import NARROW, QUANTIZED, Fold, Grid, is_call, operator
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.params import configured_grid
 from tinyai.quantizer.roles import Role, Roles
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import Call, Expr, Refusal, children, tensors_of
 
 # Operators whose results may share the grid of their input.

@@ -21,8 +21,8 @@ from tinyai.qdq.operands import Grid
 from tinyai.quantizer.layer_row import LayerRow
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.plot import plot
-from tinyai.report import safe
 from tinyai.report.page import Page
+from tinyai.safe_text import safe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

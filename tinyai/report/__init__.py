@@ -19,7 +19,7 @@ from tinyai.dropped import Dropped
 from tinyai.report.facts import NAME, host_lines, region_facts, summary
 from tinyai.report.page import Page
 from tinyai.report.rows import HostRow, Reason, RegionRow
-from tinyai.report.text import safe
+from tinyai.safe_text import safe
 
 if TYPE_CHECKING:
     from rich.console import Group

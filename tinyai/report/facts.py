@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tinyai.report.rows import HostRow, Reason, RegionRow
-from tinyai.report.text import VALUE, safe
+from tinyai.safe_text import VALUE, safe
 
 NAME = 60  # the longest name that text and table show, in characters
 

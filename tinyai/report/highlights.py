@@ -8,7 +8,7 @@ from typing import Any
 
 from tinyai.report.anatomy import Anatomy, LayerFacts
 from tinyai.report.rows import HostRow, RegionRow
-from tinyai.report.text import safe
+from tinyai.safe_text import safe
 
 _NAME = 60  # the longest name, in characters
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tinyai.report.facts import NAME, clause_of, cost_of, region_facts, row_name
 from tinyai.report.rows import HostRow, RegionRow
-from tinyai.report.text import VALUE, safe
+from tinyai.safe_text import VALUE, safe
 
 
 def tables(host: Sequence[HostRow], regions: Sequence[RegionRow], summary: str) -> Group:

@@ -21,10 +21,10 @@ from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import FormatError, OptionError
 from tinyai.files import no_file, written_whole
 from tinyai.network import Port
-from tinyai.report import safe
 from tinyai.runtime.kept import kept_library
 from tinyai.runtime.library import executable
 from tinyai.runtime.toolchain import Toolchain
+from tinyai.safe_text import safe
 from tinyai.target import this_architecture
 
 SUFFIX = ".tinyai"

@@ -16,9 +16,9 @@ from tinyai.codegen.kernels import Kernel
 from tinyai.errors import OptionError
 from tinyai.ir import Array, Graph
 from tinyai.ops.gather import index_limits
-from tinyai.report import safe
 from tinyai.runtime.runner import aligned_bytes, check_cpu, load, pointers
 from tinyai.runtime.toolchain import Toolchain
+from tinyai.safe_text import safe
 from tinyai.target import Target
 
 

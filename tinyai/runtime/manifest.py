@@ -12,7 +12,7 @@ from typing import Any
 from tinyai.c_head import MARK
 from tinyai.codegen.c import is_identifier
 from tinyai.errors import FormatError
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 SUFFIX = "_manifest.json"  # after the package's name
 # Another one for other keys or meanings.

@@ -17,7 +17,6 @@ from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import OptionError
 from tinyai.files import no_file
 from tinyai.network import Port
-from tinyai.report import safe
 from tinyai.runtime.kept import kept_library
 from tinyai.runtime.link import constant_in_c
 from tinyai.runtime.manifest import (
@@ -29,6 +28,7 @@ from tinyai.runtime.manifest import (
 )
 from tinyai.runtime.toolchain import Toolchain
 from tinyai.runtime.watch import HOOK_FLAG
+from tinyai.safe_text import safe
 from tinyai.stages import stage
 from tinyai.target import Target, this_architecture
 

@@ -25,10 +25,10 @@ from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.doctor import cpu_name
 from tinyai.errors import OptionError, TinyAIError
 from tinyai.ir import Graph, Node
-from tinyai.report import safe
 from tinyai.runtime.layers import run_timed
 from tinyai.runtime.runner import load
 from tinyai.runtime.toolchain import Toolchain
+from tinyai.safe_text import safe
 from tinyai.target import Target
 
 # So many candidates are measured at most, the first ones.

@@ -27,7 +27,7 @@ from tinyai.ir import DType, Graph
 from tinyai.network import c_name, network_of_graph
 from tinyai.own import NO_BACKEND, OwnBackend, backend_of
 from tinyai.package import Package, package_of
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.stages import stage
 
 # The library is copied before it is used: its place in the program does not matter.

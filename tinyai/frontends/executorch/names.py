@@ -8,7 +8,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 LONGEST = 120
 

@@ -13,6 +13,7 @@ from tinyai.errors import OptionError
 from tinyai.frontends.faults import Fault, check_shape
 from tinyai.frontends.onnx.misfits import Operands, fits
 from tinyai.ir import Array
+from tinyai.safe_text import safe
 
 CONTRIB = "com.microsoft"
 
@@ -311,8 +312,6 @@ _NUMBERS = {
 
 
 def _value_error(name: str, value: float, allowed: str) -> OptionError:
-    from tinyai.report import safe
-
     found = safe(f"{name}={value}")
     return OptionError("value of an input", found=found, allowed=safe(allowed, 240))
 

@@ -24,9 +24,9 @@ from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.write import with_results
-from tinyai.report import safe
 from tinyai.runtime.library import Library
 from tinyai.runtime.link import write_library
+from tinyai.safe_text import safe
 from tinyai.source import TVMS_OWN, Expr, Rounding, Tuple, fixed_type, post_order
 from tinyai.target import Target
 from tinyai.tensor_spec import TensorSpec

@@ -15,7 +15,7 @@ from tinyai.frontends.onnx.reader import Spelled
 from tinyai.ir import Array
 from tinyai.ops.resize import nearest
 from tinyai.qdq.operands import operator_name
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import Call, Constant, SourceType, Unread
 
 

@@ -45,6 +45,7 @@ from tinyai.model_file import check_model as check_model_file
 from tinyai.partition.reasons import Language
 from tinyai.qdq.operands import operator_name, tuple_of
 from tinyai.reference import run_graph
+from tinyai.safe_text import safe
 from tinyai.source import TVMS_OWN, Expr, Refusal
 from tinyai.stages import stage
 
@@ -94,8 +95,6 @@ def read_whole(
     ``ModelError`` for one that contradicts itself or cannot be read; ``EnvironmentProblem`` where
     the package onnx is missing.
     """
-    from tinyai.report import safe
-
     path = Path(file)
     shapes, values = parse_inputs(input_shapes)
     check_model_file(path, ".onnx")

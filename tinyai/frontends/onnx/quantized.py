@@ -27,7 +27,7 @@ from tinyai.qdq.operands import Grid, is_call, operator_name
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import output_channels
 from tinyai.quantizer.quantize import Result
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import Call, Constant, Expr, post_order, tensors_of
 
 # The first opset whose pairs have an axis. From opset 21 on a pair may name its type. ONNX Runtime

@@ -13,7 +13,7 @@ from tinyai.errors import EnvironmentProblem
 from tinyai.frontends.onnx.pairs import in_pairs
 from tinyai.frontends.relax.pipeline import build
 from tinyai.ir import Array
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 
 class RelaxBuilt:

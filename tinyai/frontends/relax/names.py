@@ -12,7 +12,7 @@ from tvm import relax
 from tinyai.errors import UsageWarning
 from tinyai.frontends.files import read_file
 from tinyai.frontends.relax.block import RelaxBlock
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import Call, Expr, Tuple, post_order
 
 # What importers put in, leave out or spell otherwise; the rest has to be the same.

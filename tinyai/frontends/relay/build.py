@@ -12,9 +12,9 @@ from tvm.relay.backend import Executor
 from tinyai.errors import OptionError
 from tinyai.frontends.relay.partition import partition_for_tinyai
 from tinyai.frontends.relay.source import source_types, span_name
-from tinyai.report import safe
 from tinyai.runtime import tvm_module
 from tinyai.runtime.toolchain import Toolchain
+from tinyai.safe_text import safe
 from tinyai.target import Target, foreign_triple, split_target, with_host
 
 

@@ -29,6 +29,7 @@ from tinyai.frontends.relay.tflite import check_readings, check_results, importe
 from tinyai.frontends.shapes import Shapes, check_asked, parse_shapes
 from tinyai.frontends.tflite import checks as tflite_checks
 from tinyai.model_file import RELAY_TEXT, check_model
+from tinyai.safe_text import safe
 from tinyai.stages import stage
 
 
@@ -46,8 +47,6 @@ def load_model(
     more or fewer bytes than its shape says, an index to nothing, a value that is read before it is
     made) or has a tensor above ``LARGEST``.
     """
-    from tinyai.report import safe  # brings rich, which import tinyai does without
-
     shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
     path, kind = Path(file), check_model(file, kind)
     with stage(f"read {safe(path.name, 60)}"):
@@ -122,8 +121,6 @@ def _relay_text(path: Path, shapes: Shapes) -> tvm.IRModule:
 
 def importers_refusal(file: str | Path, kind: str, error: Exception) -> ModelError:
     """What an importer of TVM's raised, as a message."""
-    from tinyai.report import safe
-
     return ModelError(
         f"TVM's importer for {kind} files",
         found=f"{safe(str(file))}: {type(error).__name__}: {safe(last_line(error))}",

@@ -12,7 +12,7 @@ from tinyai.frontends.faults import check_shape, shown
 from tinyai.frontends.shapes import Shapes, check_asked
 from tinyai.frontends.tflite.file import File, FileOperator
 from tinyai.frontends.tflite.tensors import FileTensor
-from tinyai.report import safe
+from tinyai.safe_text import safe
 from tinyai.source import require
 
 # Operators along the axes that their second input names.

@@ -28,7 +28,7 @@ from tinyai.frontends.tflite.file import File
 from tinyai.frontends.tflite.load import model_of
 from tinyai.frontends.tflite.signatures import content_of
 from tinyai.model_file import check_model
-from tinyai.report import safe
+from tinyai.safe_text import safe
 
 Shape: TypeAlias = tuple[int, ...]
 

@@ -14,6 +14,7 @@ from tinyai.frontends.shapes import Shapes, parse_shapes
 from tinyai.frontends.source_model import SourceModel
 from tinyai.frontends.tflite import checks
 from tinyai.model_file import check_model
+from tinyai.safe_text import safe
 from tinyai.stages import READERS_IMPORTS, stage
 
 
@@ -40,8 +41,6 @@ def model_of(
     content: bytes, path: Path, signature: str = "", shapes: Shapes = MappingProxyType({})
 ) -> SourceModel:
     """``read_model`` of the content of a file that messages name as ``path``."""
-    from tinyai.report import safe
-
     with stage(READERS_IMPORTS):
         import tflite
 

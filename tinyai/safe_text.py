@@ -1,4 +1,4 @@
-"""Text of a model, which nobody vouches for, so that it can be shown."""
+"""Names and values of a model, which nobody vouches for, so that they can be shown."""
 
 from __future__ import annotations
 

@@ -109,6 +109,7 @@ def test_the_peers_integers_are_compared_with_its_reference_kernels(tmp_path: Pa
     assert row.figures.upward_ms > 0
 
 
+@pytest.mark.long
 def test_the_report_has_every_figure_of_a_network(shown) -> None:
     _, text, report = shown
     figures = report["networks"][0]["figures"]
@@ -290,6 +291,7 @@ def test_differences_of_peers_are_shares_of_the_range_of_an_output() -> None:
 # --- Beside busy processes ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_network_is_timed_beside_busy_processes_and_on_one_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

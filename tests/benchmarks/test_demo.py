@@ -62,6 +62,7 @@ def test_demo_succeeds_where_every_result_is_equal_to_tvms(shown) -> None:
     assert "Equal to TVM, bit for bit." in text
 
 
+@pytest.mark.long
 def test_demo_reports_the_partition_the_code_and_the_accuracy(shown) -> None:
     folder, _, text, report = shown
     (network,) = report["networks"]

@@ -110,6 +110,7 @@ def test_quantizing_is_repeatable(form: Any, activation: Any, per_channel: bool)
     assert first.SerializeToString() == second.SerializeToString()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "network",
     [

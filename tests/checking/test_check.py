@@ -178,6 +178,7 @@ def test_products_that_onnx_runtime_saturates_on_this_cpu_are_told(tmp_path: Pat
     assert bool(told) is others_saturate()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("isa", "ports_in_arena"), [("scalar", True), ("native", False)])
 def test_a_package_is_compiled_and_checked_and_its_fault_found(
     isa: str, ports_in_arena: bool, tmp_path: Path

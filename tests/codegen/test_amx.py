@@ -125,6 +125,7 @@ def test_products_of_the_largest_values_equal_the_reference(isa: str) -> None:
         assert_equals_reference(graph, run(*inputs), inputs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sanitizer", SANITIZERS, indirect=True)
 def test_tiles_in_c_equal_the_reference_and_are_clean_under_the_sanitizers(sanitizer: str) -> None:
     """What stands for the instructions there: a CPU without tiles runs it, too."""

@@ -181,6 +181,7 @@ def test_comment_text_keeps_what_is_harmless() -> None:
     assert comment_text("conv1/BiasAdd (8x8), 50% * 2?") == "conv1/BiasAdd (8x8), 50% * 2?"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_of_layers_leave_the_code_as_it_is(name: str) -> None:
     def without_comments(graph: Graph) -> str:
@@ -227,6 +228,7 @@ def odd_lines(text: str) -> list[str]:
     return odd
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arch", sorted({*ARCHITECTURES} - {PORTABLE}))
 def test_code_is_indented_as_its_braces_say(arch: str) -> None:
     for epilogue in ("qnn", "residual"):
@@ -576,6 +578,7 @@ def test_examples_compile_without_a_warning(epilogue: str, isa: str, compiler: s
     assert_warning_free(compiled_examples(epilogue, isa).source.text, compiler)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
 @pytest.mark.parametrize("abi", ABIS)
 @pytest.mark.parametrize(
@@ -648,7 +651,10 @@ def test_examples_are_clean_under_the_sanitizers(epilogue: str, isa: str, saniti
     assert_sanitized(compiled_examples(epilogue, isa), sanitizer, optimize="-O0")
 
 
-@pytest.mark.parametrize("isa", RUN)
+@pytest.mark.parametrize(
+    "isa",
+    ["scalar", *(pytest.param(isa, marks=pytest.mark.long) for isa in RUN if isa != "scalar")],
+)
 @pytest.mark.parametrize("abi", ["plain", "packed"])
 @pytest.mark.parametrize(
     ("name", "sanitizer"), by_compiler(NETWORKS, SANITIZERS, SANITIZERS), indirect=["sanitizer"]

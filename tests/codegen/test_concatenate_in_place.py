@@ -234,6 +234,7 @@ def at_any_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concatenate_in_place, "least_arena", lambda graph, scratch_bytes: 2**60)
 
 
+@pytest.mark.long
 @orders_as_given()
 @pytest.mark.parametrize("isa", ["scalar", "generic", "avx2", "avxvnni", "avx512vnni", "amx"])
 @pytest.mark.parametrize("build", GRAPHS)

@@ -79,6 +79,7 @@ def test_the_graphs_that_are_watched_have_borders_parts_and_tensors_of_the_calle
     assert hooked("deep", Target(threads=3)).graph.threads == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", [Target(isa="scalar"), Target(threads=3)], ids=str)
 def test_nothing_is_left_of_the_hook_without_its_macro(target: Target, tmp_path: Path) -> None:
     objects = []
@@ -91,6 +92,7 @@ def test_nothing_is_left_of_the_hook_without_its_macro(target: Target, tmp_path:
     assert objects[0] == objects[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("defined", ["", "#define TINYAI_HOOK\n"])
 @pytest.mark.parametrize("target", [Target(isa="scalar"), Target(threads=3)], ids=str)
 def test_hooked_code_has_no_warning(target: Target, defined: str, compiler: str) -> None:

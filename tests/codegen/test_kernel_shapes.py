@@ -42,6 +42,7 @@ def test_a_simd_kernel_equals_the_reference_around_the_edges_of_its_tiles(
             assert_equal(found, expected, (node.op, graph.types(node.inputs)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kernel", SIMD, ids=lambda kernel: kernel.name)
 def test_the_c_of_a_simd_kernel_has_nothing_unused(

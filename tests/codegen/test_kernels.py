@@ -74,10 +74,11 @@ def served_examples(kernel: Kernel, epilogue: str) -> Iterator[Example]:
             yield example
 
 
-# Epilogues of every kernel in `make test`, one of each kind. The others are written by the same
-# lines for all kernels of an instruction set, which take turns in continuous integration; portable
-# C and what is emulated, whose shapes meet others as well, have one kernel for them.
-QUICK = ("nothing", "qnn", "residual", "broadcast", "tables")
+# Epilogues of every kernel in `make test`, and in `make test-long`, one of each kind. The others are
+# written by the same lines for all kernels of an instruction set, which take turns in the latter;
+# portable C and what is emulated, whose shapes meet others as well, have one kernel for them.
+QUICK = ("nothing", "qnn", "residual")
+LONG = ("broadcast", "tables")
 
 
 def rows() -> list[Any]:
@@ -97,7 +98,7 @@ def _marks(turn: int, kernel: Kernel, epilogue: str) -> tuple[pytest.MarkDecorat
     has_turn = kernel.isa != "scalar" and turn % 2 == 0
     if is_foreign(kernel.isa):
         has_turn = kernel.name.startswith("conv2d_tile_") and epilogue in ("tflite", "onnx")
-    return (pytest.mark.long if has_turn else pytest.mark.slow,)
+    return (pytest.mark.long if has_turn or epilogue in LONG else pytest.mark.slow,)
 
 
 def _fits(kernel: Kernel, epilogue: str) -> bool:
@@ -499,6 +500,7 @@ def test_a_result_lies_inside_of_a_border_on_any_of_its_sides(epilogue: str, isa
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("isa", ["generic", "avx2", "avxvnni", "avx512vnni", "amx"])
 @pytest.mark.parametrize("kind", ["of both", "of the convolution", "by steps"])

@@ -180,6 +180,7 @@ def test_code_of_planted_weights_equals_the_reference(threads: int) -> None:
             np.testing.assert_array_equal(*pair, err_msg=str(graph.types(node.inputs)))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("every_layer")
 @pytest.mark.parametrize("sanitizer", SANITIZERS, indirect=True)
 def test_code_of_planted_weights_is_clean_under_the_sanitizers(sanitizer: str) -> None:

@@ -66,6 +66,7 @@ def test_a_calibration_quantizes_as_its_samples_do(config: QuantConfig, tmp_path
     assert [each.name for each in tmp_path.iterdir()] == ["seen.npz"]
 
 
+@pytest.mark.long
 def test_one_calibration_serves_several_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     calibration = tinyai.calibrate(network(), None, values(4))
     monkeypatch.setattr(Observed, "of", None)  # what ran the model is there
@@ -76,6 +77,7 @@ def test_one_calibration_serves_several_configurations(monkeypatch: pytest.Monke
         monkeypatch.setattr(Observed, "of", None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mod", "config", "found"),
     [
@@ -153,6 +155,7 @@ def test_two_workers_see_what_one_process_sees(client: Any, config: QuantConfig)
     assert sum(client.run(builds).values()) >= 1
 
 
+@pytest.mark.long
 def test_workers_read_the_files_of_a_folder(client: Any, tmp_path: Path) -> None:
     for number, sample in enumerate(values(20)):
         np.save(tmp_path / f"{number:02}.npy", sample["x"])
@@ -176,6 +179,7 @@ class Killing:
             yield sample
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_loses_nothing(client: Any) -> None:
     data = Killing(client, 100)
     calibration = tinyai.calibrate(network(), None, data, client=client)

@@ -64,6 +64,7 @@ def test_a_file_has_its_frameworks_integers_and_its_module_and_text_have_tvms(
     assert np.array_equal(results(text, SCALAR), upward)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("asked", "rounding"), [("", "tflite"), (" -rounding=upward", "upward")])
 def test_every_way_in_takes_the_files_rounding_unless_another_is_asked_for(
     asked: str, rounding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -87,6 +87,7 @@ def test_the_layer_that_was_damaged_is_the_worst(damage: str) -> None:
     assert json.loads(report.json())["layers"][3]["alone"] == first.alone
 
 
+@pytest.mark.long
 def test_a_layer_alone_makes_the_noise_of_its_integers() -> None:
     """All others left in float by name, tinyai's own code makes the noise that the switch does."""
     ranked = tinyai.quantize(network(), None, calibrated(""), CONFIG, rank=True).report.layers
@@ -136,6 +137,7 @@ def test_a_layer_whose_values_are_damaged_has_16_bits_and_stays_in_the_region() 
     np.testing.assert_array_equal(ours[0], theirs[0])
 
 
+@pytest.mark.long
 def test_the_integers_around_a_float_layer_are_tvms() -> None:
     made, sample = found("weights"), values()[0]
     ours, theirs = runner(tinyai.build(made.module))(sample), oracle(made.integers(), sample)
@@ -157,6 +159,7 @@ def test_a_goal_that_cannot_be_reached_is_told() -> None:
     assert "not reached" in str(report)
 
 
+@pytest.mark.long
 def test_agreement_is_a_goal_too() -> None:
     goal = Mixed(agreement=0.97)
     report = tinyai.quantize(

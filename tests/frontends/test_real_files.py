@@ -72,6 +72,7 @@ KEPT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KEPT)
 def test_what_keeps_a_file_from_being_whole_is_named(name: str) -> None:
     """Once a kind, before any C; ``explain`` names the regions as well."""

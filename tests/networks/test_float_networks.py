@@ -130,6 +130,7 @@ def test_a_trained_float_network_is_one_region_with_tvms_integers(name: str) -> 
     check_integers(found, NETWORKS[name].unseen[:4])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SOME)
 def test_the_noise_is_no_more_than_that_of_other_quantizers(name: str) -> None:
     found, network = quantized(name), NETWORKS[name]

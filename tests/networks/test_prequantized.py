@@ -114,6 +114,7 @@ def test_a_mobilenet_equals_tflites_reference_kernels_up_to_its_softmax(name: st
     assert list(found) == [0] * len(inputs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounding", ["upward", "tflite"])
 def test_a_network_of_dead_channels_is_built_without_them_and_the_report_says_so(
     rounding: str,
@@ -194,6 +195,7 @@ def test_an_onnx_network_is_one_region_and_equals_tvm_and_onnx_runtime(case: Onn
         assert len(np.unique(np.stack(results))) > 2 * len(images), "dead network"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases(FIRST))
 def test_an_onnx_network_is_transposed_at_its_ends_only(case: OnnxCase) -> None:
     for func in regions(partition_for_tinyai(case.module)).values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.families.elementwise import SUITE
 
-test_reference_and_compiled_code_equal_tvm = SUITE.test()
+test_reference_and_compiled_code_equal_tvm = pytest.mark.long(SUITE.test())

@@ -137,6 +137,7 @@ PLACES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_an_average_pooling_equals_onnx_runtime_at_ties(window: str, place: str) -> None:

@@ -35,7 +35,7 @@ from tinyai.passes import optimize
 from tinyai.patterns import PATTERNS
 
 test_reference_and_compiled_code_equal_tvm = pytest.mark.long(SUITE.test())
-test_portable_c_of_16_bits_equals_tvm = PORTABLE.test()
+test_portable_c_of_16_bits_equals_tvm = pytest.mark.long(PORTABLE.test())
 
 
 def dense_of_16(x: relay.Expr, zero_point: int = 0, out: str = "int64") -> relay.Expr:

@@ -120,6 +120,7 @@ def test_a_package_has_no_undefined_behaviour(name: str, compiler: str, tmp_path
     assert says([build(package(name), tmp_path, command)]) == "OK\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_package_runs_on_another_architecture(name: str, tmp_path: Path) -> None:
     require("aarch64-linux-gnu-gcc")
@@ -129,6 +130,7 @@ def test_a_package_runs_on_another_architecture(name: str, tmp_path: Path) -> No
     assert says(["qemu-aarch64", program]) == "OK\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiler", BARE)
 @pytest.mark.parametrize("name", NAMES)
 def test_compilers_of_bare_machines_take_a_package(
@@ -150,6 +152,7 @@ CHECKED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CHECKED)
 def test_cppcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     require("cppcheck")
@@ -384,6 +387,7 @@ def test_weights_and_the_static_arena_lie_in_the_sections_that_are_asked_for(
     assert sizes[".WEIGHTS"] >= small().report.weight_bytes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_inputs_and_outputs_may_live_in_the_arena(isa: str, compiler: str, tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_any_transposed_convolution_keeps_its_meaning(seed: int) -> None:
     assert_same_meaning(before, verify(separate_phases(before)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("channels", [3, 40])

@@ -156,6 +156,7 @@ def test_networks_of_16_bits_are_one_region_equal_to_tvm() -> None:
     require_one_region_equal_to_tvm(found)
 
 
+@pytest.mark.long
 def test_sums_have_the_width_that_they_need() -> None:
     """Those that may be beyond 32 bits by their weights have 64, and are rescaled as float64."""
     found = every()

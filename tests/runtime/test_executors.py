@@ -283,6 +283,7 @@ def test_the_executor_gives_tvms_result(name, make, host, library, tmp_path):
             np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["residual", "digits"])
 def test_the_samples_tell_networks_apart(name):
     """Equal outputs prove something only where different inputs have different ones."""

@@ -360,6 +360,7 @@ def test_a_runner_uses_the_toolchain_that_it_is_given(graph: Graph, tmp_path: Pa
         Runner(graph, toolchain=Toolchain(str(failing)))
 
 
+@pytest.mark.long
 def test_a_file_for_every_machine_is_compiled_in_parts_and_gives_the_same(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,7 @@ def served_examples(kernel: Kernel, epilogue: str) -> Iterator[Example]:
             yield example
 
 
-# Epilogues of every kernel in `make test`, and in `make test-long`, one of each kind. The others are
+# Epilogues of every kernel in `make test` and in `make test-long`, one of each kind. The others are
 # written by the same lines for all kernels of an instruction set, which take turns in the latter;
 # portable C and what is emulated, whose shapes meet others as well, have one kernel for them.
 QUICK = ("nothing", "qnn", "residual")

@@ -13,8 +13,10 @@ from executorch.exir import ExecutorchProgramManager, to_edge_transform_and_lowe
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data
+from torch import Tensor, nn
 from torch.export import ExportedProgram, export
 
+from tests.support import two_quantizers
 from tests.support.example_graphs import Network
 from tinyai.backend import pipeline, tinyai_backend
 from tinyai.frontends.executorch import backend
@@ -112,3 +114,24 @@ def lowered(
 
 def one_method(**options: str) -> ExecutorchProgramManager:
     return lowered({"forward": (Clamp(), SHAPE)}, lambda *_: image_graph(), **options)
+
+
+class InTwoQuantizers(nn.Module):
+    """The network of ``tests/support/two_quantizers.py``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        self.dense = nn.Linear(4, 5)
+        with torch.no_grad():
+            for name, values in two_quantizers.WEIGHTS.items():
+                layer = getattr(self, name)
+                for parameter, value in zip((layer.weight, layer.bias), values, strict=True):
+                    parameter.copy_(torch.from_numpy(value))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = torch.relu(self.conv(x))
+        both = first + nn.functional.hardswish(self.depthwise(first))
+        mean: Tensor = self.dense(both.mean((2, 3)))
+        return mean

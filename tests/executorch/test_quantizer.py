@@ -13,6 +13,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from benchmarks.torch_networks import NETWORKS, Network, quantized
+from tests.executorch.hand_made import InTwoQuantizers
 from tests.support import two_quantizers
 from tinyai.errors import OptionError
 from tinyai.executorch import TinyAIQuantizer, quantization_config
@@ -313,31 +314,10 @@ def test_the_name_of_no_module_is_refused_with_those_there_are() -> None:
         quantizer().set_module_type("Conv2d", None)
 
 
-class _Shared(nn.Module):
-    """The network of ``tests/support/two_quantizers.py``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1)
-        self.depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
-        self.dense = nn.Linear(4, 5)
-        with torch.no_grad():
-            for name, values in two_quantizers.WEIGHTS.items():
-                layer = getattr(self, name)
-                for parameter, value in zip((layer.weight, layer.bias), values, strict=True):
-                    parameter.copy_(torch.from_numpy(value))
-
-    def forward(self, x: Tensor) -> Tensor:
-        first = torch.relu(self.conv(x))
-        both = first + nn.functional.hardswish(self.depthwise(first))
-        mean: Tensor = self.dense(both.mean((2, 3)))
-        return mean
-
-
 def test_ranges_and_values_are_chosen_as_by_the_quantizer_of_files() -> None:
     """``tests/frontends/test_quantize_file.py`` expects the same of ``tinyai.quantize_file``."""
     samples = [(torch.from_numpy(each),) for each in two_quantizers.SAMPLES]
-    graph = quantized(_Shared().eval(), samples, quantizer(observer="minmax")).graph
+    graph = quantized(InTwoQuantizers().eval(), samples, quantizer(observer="minmax")).graph
     assert in_float(graph) == []
     pairs = [node for node in graph.nodes if is_pair(node, "quantize")]
     made = dict.fromkeys((node.args[1], node.args[2]) for node in pairs)

@@ -65,7 +65,7 @@ def test_the_layers_and_their_noise_are_those_of_the_relay_module(
     def integers(model: FileModel, root: Any) -> Any:
         return model.integers(root, ())
 
-    monkeypatch.setattr(float_model, "ROUNDING", "upward")  # as of Relay
+    monkeypatch.setattr(FileModel, "rounding", "upward")  # as of Relay
     monkeypatch.setattr(FileModel, "attempt", integers)
     ours = tinyai.quantize_file(DIGITS, samples()).report
     relays = tinyai.quantize(DIGITS, None, samples()).report
@@ -284,30 +284,7 @@ def test_what_only_tvm_reads_is_refused(tmp_path: Path) -> None:
 
 def test_ranges_and_values_are_chosen_as_by_the_quantizer_of_torch(tmp_path: Path) -> None:
     """``tests/executorch/test_quantizer.py`` expects the same of ``TinyAIQuantizer``."""
-    constants = [
-        onnx.numpy_helper.from_array(value, f"{layer}.{number}")
-        for layer, values in two_quantizers.WEIGHTS.items()
-        for number, value in enumerate(values)
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "conv.0", "conv.1"], ["sums"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["sums"], ["first"]),
-        helper.make_node(
-            "Conv", ["first", "depthwise.0", "depthwise.1"], ["b"], pads=[1, 1, 1, 1], group=4
-        ),
-        helper.make_node("HardSwish", ["b"], ["second"]),
-        helper.make_node("Add", ["first", "second"], ["both"]),
-        helper.make_node("GlobalAveragePool", ["both"], ["mean"]),
-        helper.make_node("Flatten", ["mean"], ["flat"]),
-        helper.make_node("Gemm", ["flat", "dense.0", "dense.1"], ["y"], transB=1),
-    ]
-    ends = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-        for name, shape in (("x", two_quantizers.SHAPE), ("y", (1, 5)))
-    ]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
-    opset = [helper.make_opsetid("", 14)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "net.onnx")
+    onnx.save(two_quantizers.as_file(), tmp_path / "net.onnx")
     given = [{"x": each} for each in two_quantizers.SAMPLES]
     report = tinyai.quantize_file(
         tmp_path / "net.onnx", given, QuantConfig(observer="minmax")

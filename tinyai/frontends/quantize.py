@@ -154,14 +154,7 @@ def _model_of(
             allowed="an .onnx or a .tflite file",
             hint="tinyai.quantize, with a TVM with Relay",
         )
-    for package in ("onnx", "onnxruntime"):
-        if find_spec(package) is None:
-            raise EnvironmentProblem(
-                f"the package {package} is missing, by which float models run",
-                found="no such module",
-                allowed="onnx and onnxruntime",
-                hint='pip install "tinyai[onnx,check]"',
-            )
+    require_runner_of_floats()
 
     from tinyai.frontends.onnx.float_model import FileModel
     from tinyai.frontends.onnx.load import read_whole
@@ -174,3 +167,15 @@ def _model_of(
     if whole.widened is not None:
         warnings.warn(whole.widened, stacklevel=3)
     return FileModel(whole.source), whole
+
+
+def require_runner_of_floats() -> None:
+    """Raises ``EnvironmentProblem`` where a package is missing that runs float models."""
+    for package in ("onnx", "onnxruntime"):
+        if find_spec(package) is None:
+            raise EnvironmentProblem(
+                f"the package {package} is missing, by which float models run",
+                found="no such module",
+                allowed="onnx and onnxruntime",
+                hint=f"pip install {package}",
+            )

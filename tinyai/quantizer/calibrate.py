@@ -16,6 +16,7 @@ from tinyai.quantizer.observers import Seen
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples
 from tinyai.safe_text import safe
+from tinyai.source import post_order
 
 # Samples that the report compares.
 COMPARED = 8
@@ -26,13 +27,15 @@ def points_of(model: FloatModel, config: QuantConfig) -> Points:
 
     Raises ``OptionError`` where nothing would be quantized.
     """
-    folding = Folding(model.root, model.fold, model.image_channels)
-    root, sources = folding.result, folding.new
+    root, sources = model.root, {expr: expr for expr in post_order(model.root)}
+    if model.image_channels is not None:
+        folding = Folding(root, model.fold, model.image_channels)
+        root, sources = folding.result, folding.new
     if config.equalize:
         equalizer = Equalizer(root, model.fold)
         root, new = equalizer.result, equalizer.new
         sources = {source: new[expr] for source, expr in sources.items() if expr in new}
-    points = Points(root, config, model.fold, sources=sources)
+    points = model.points(root, config, sources=sources)
     if not points.points and not points.has_float_weights:
         inputs = "; ".join(f"{each.name}: {each}" for each in model.inputs)
         left = "".join(f"; {safe(str(each), 160)}" for each in points.left[:2])

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tinyai.qdq.operands import Fold
+from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.params import Array
 from tinyai.quantizer.points import Points
@@ -45,14 +46,18 @@ class Recipe(Protocol):
 
 class FloatModel(Protocol):
     """A front end's float model: its inputs, the types of its results, its expression ``root``, and
-    what computes constants; ``image_channels`` are the dimensions that may be channels of images.
+    what computes constants; ``image_channels`` are the dimensions that may be channels of images,
+    None where no operator is folded into another.
     A ``root`` that is handed over is this one, rewritten."""
 
     inputs: tuple[TensorSpec, ...]
     results: tuple[SourceType, ...]
     root: Expr
     fold: Fold | None
-    image_channels: tuple[int, ...]
+    image_channels: tuple[int, ...] | None
+
+    def points(self, root: Expr, config: QuantConfig, **chosen: Any) -> Points:
+        """The points of ``root``; ``chosen`` are further arguments of ``Points``."""
 
     def key(self, root: Expr) -> str:
         """Which model this is: its operators and weights."""

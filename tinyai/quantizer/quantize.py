@@ -94,7 +94,9 @@ def quantized(
     search = Search(
         points,
         layers,
-        lambda floats, wide: Points(points.root, config, model.fold, floats, wide, points.sources),
+        lambda floats, wide: model.points(
+            points.root, config, floats=floats, wide=wide, sources=points.sources
+        ),
         ranking.of,
         mixed.floats,
     )
@@ -222,7 +224,7 @@ class _Quantizing:
             if found is None:
                 return None
             moved = {source: found.new[e] for source, e in points.sources.items() if e in found.new}
-            new = Points(found.root, config, self.model.fold, sources=moved)
+            new = self.model.points(found.root, config, sources=moved)
             places = dict(zip(points.places(), new.places(), strict=True))
             factors = {new.places()[number]: by for number, by in found.factors.items()}
             of_runner = tuple(None if p is None else places.get(p) for p in self.floats.places)

@@ -19,6 +19,8 @@ from tinyai.ir import Array
 from tinyai.qdq.functions import ELEMENTWISE
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import is_call
+from tinyai.quantizer.points import Points
+from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Constant, Expr, SourceType, Tuple, children, ordered, require
 from tinyai.vocabulary import call
 
@@ -26,16 +28,34 @@ from tinyai.vocabulary import call
 PICKING = ("max_pool1d", "max_pool2d", "global_max_pool2d", "max", "min")
 
 
-class Exported(Reading):
-    """``root`` is what the graph computes; ``nodes`` says which node an expression came from."""
+class FloatReading(Reading):
+    """The expressions of an exported module, as its operators are read."""
 
     def __init__(self, model: GraphModule) -> None:
         super().__init__(model, READERS)
+        self.read()
+        self.results = tuple(map(self, self.graph.output_node().all_input_nodes))
+
+    def _unknown(self, node: Node) -> Call:
+        return replace(super()._unknown(node), spelling=str(node.target))
+
+    def _parameter(self, node: Node) -> Expr:
+        """As the module has it, whatever its order in memory."""
+        return Expr(self.types_of(node))
+
+    def _type_of_value(self, value: torch.Tensor) -> SourceType:
+        """A dynamic dimension has the size that it was exported with: it may be fixed later."""
+        return type_of_value(value, _size)
+
+
+class Exported(FloatReading):
+    """``root`` is what the graph computes; ``nodes`` says which node an expression came from."""
+
+    def __init__(self, model: GraphModule) -> None:
         # Of a call that stands for a node the one that it was read as.
         self._as_read: dict[Expr, Call] = {}
-        self.read()
-        returned = self.graph.output_node().all_input_nodes
-        self.root = _tuple_of(tuple(map(self, returned)))
+        super().__init__(model)
+        self.root = _tuple_of(self.results)
 
     def output_channels(self, product: Call) -> int | None:
         """The axis of the output channels in the weights of a product, as their node has them; None
@@ -115,16 +135,17 @@ class Exported(Reading):
         read = (each for each in self._inside(expr) if each in self.nodes)
         return tuple(each for each in read if not isinstance(each, Constant))
 
-    def _unknown(self, node: Node) -> Call:
-        return replace(super()._unknown(node), spelling=str(node.target))
 
-    def _parameter(self, node: Node) -> Expr:
-        """As the module has it, whatever its order in memory."""
-        return Expr(self.types_of(node))
+class ModulePoints(Points):
+    """Functions of the model's own inputs too: who configures a module asks for all that is in it.
+    What only moves an input is left where nothing after it is quantized."""
 
-    def _type_of_value(self, value: torch.Tensor) -> SourceType:
-        """A dynamic dimension has the size that it was exported with: it may be fixed later."""
-        return type_of_value(value, _size)
+    def _pending_or(self, expr: Expr, role: Role) -> None:
+        computes = role is not Role.MOVE or is_call(expr, *PICKING)
+        if computes and all(type(each) is Expr for each in self.operands(expr)):
+            self.roles[expr] = role
+        else:
+            super()._pending_or(expr, role)
 
 
 def _unknown(values: Array) -> Array:

@@ -10,108 +10,50 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
-from torchao.quantization.pt2e import (
-    FusedMovingAvgObsFakeQuantize,
-    HistogramObserver,
-    MinMaxObserver,
-    MovingAverageMinMaxObserver,
-    MovingAveragePerChannelMinMaxObserver,
-    PerChannelMinMaxObserver,
-)
 from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import (
-    FixedQParamsQuantizationSpec,
     QuantizationAnnotation,
     QuantizationConfig,
-    QuantizationSpec,
     Quantizer,
     SharedQuantizationSpec,
 )
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from tinyai.errors import OptionError, UsageWarning
-from tinyai.frontends.executorch.exported import PICKING, Exported
+from tinyai.frontends.executorch.configuration import (
+    checked,
+    fixed,
+    quant_config_of,
+    quantization_config,
+    weight_spec,
+    with_scales,
+)
+from tinyai.frontends.executorch.exported import Exported, ModulePoints
+from tinyai.frontends.quantize import require_runner_of_floats
 from tinyai.qdq import FloatOperator
-from tinyai.qdq.operands import Grid, is_call
+from tinyai.qdq.operands import Grid
 from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.params import configured_grid
 from tinyai.quantizer.points import Points
+from tinyai.quantizer.report import QuantReport
 from tinyai.quantizer.roles import Role
 from tinyai.quantizer.softmax_inputs import has_mask, least_telling
 from tinyai.source import Call, Expr, Refusal
 
+if TYPE_CHECKING:
+    from tinyai.frontends.executorch.fitted import Fitted
+
 Edge: TypeAlias = "tuple[Node, Node]"
-# Of weights too: the smallest scale. Sums of a dead channel keep a multiplier that way.
-SMALLEST_SCALE = 2**-12
 # The grid of a mask: far enough below all other values, which their sum's grid cuts off.
 MASK = Grid("int8", 0.25, 127)
-OBSERVERS = {"histogram": HistogramObserver, "minmax": MinMaxObserver}
-
-
-def quantization_config(
-    *,
-    per_channel: bool = True,
-    symmetric: bool = False,
-    observer: str = "histogram",
-    is_qat: bool = False,
-    reduce_range: bool = False,
-) -> QuantizationConfig:
-    """How activations and weights become int8.
-
-    Weights are symmetric: a scale for each output channel (``per_channel``) or one a tensor; with
-    ``reduce_range`` they have 7 bits (-63 to 63), of which two products fit into 16 bits: some CPUs
-    multiply more of them at once.
-    Activations have one scale a tensor and a zero point, which is 0 if they are ``symmetric``.
-    ``observer`` chooses their ranges from what it saw: ``histogram`` with the least squared error,
-    or ``minmax`` all. With ``is_qat`` the quantization is simulated in training.
-    """
-    switches = {
-        "per_channel": per_channel,
-        "symmetric": symmetric,
-        "is_qat": is_qat,
-        "reduce_range": reduce_range,
-    }
-    for name, value in switches.items():
-        if not isinstance(value, bool):
-            raise OptionError(name, found=repr(value), allowed="True or False")
-    if observer not in OBSERVERS:
-        raise OptionError("observer", found=repr(observer), allowed=" or ".join(OBSERVERS))
-    scheme = torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine
-    kind = FusedMovingAvgObsFakeQuantize if is_qat else OBSERVERS[observer]
-    activation = _int8(-128, 127, kind.with_args(eps=SMALLEST_SCALE), scheme)
-    scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
-    largest = QuantConfig(reduce_range=reduce_range).largest_weight
-    weight = _int8(-largest, largest, _weight_observer(per_channel, is_qat), scheme, axis=0)
-    return QuantizationConfig(activation, activation, weight, None, is_qat)
-
-
-def _int8(
-    least: int, largest: int, observer: Any, scheme: Any, axis: int | None = None
-) -> QuantizationSpec:
-    return QuantizationSpec(
-        dtype=torch.int8,
-        observer_or_fake_quant_ctr=observer,
-        quant_min=least,
-        quant_max=largest,
-        qscheme=scheme,
-        ch_axis=axis,
-    )
-
-
-def _weight_observer(per_channel: bool, is_qat: bool) -> Any:
-    if is_qat:
-        moving = (
-            MovingAveragePerChannelMinMaxObserver if per_channel else MovingAverageMinMaxObserver
-        )
-        return FusedMovingAvgObsFakeQuantize.with_args(observer=moving, eps=SMALLEST_SCALE)
-    observer = PerChannelMinMaxObserver if per_channel else MinMaxObserver
-    return observer.with_args(eps=SMALLEST_SCALE)
+NOT_CONFIGURED = Refusal("configuration", "none", "one of set_global or of its module")
 
 
 class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type hints
@@ -120,11 +62,20 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
     A module's own configuration goes before that of its type, and both before the global one; None
     leaves a module in float. Where nothing was configured, ``quantization_config()`` is for all.
     ``left`` says after the annotation what stays float, and why.
+
+    With ``samples``, tuples of tensors as the module is called with them, it chooses scales,
+    weights and biases itself, as ``tinyai.quantize_file`` does. What ``prepare_pt2e`` gives needs
+    no calibration then, and ``report`` says what was lost where. onnx and onnxruntime run floats.
+    Beside None there is one configuration. Raises ``CalibrationError`` for bad samples, and
+    ``OptionError`` for several configurations, and in ``prepare_qat_pt2e``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, samples: Iterable[Sequence[torch.Tensor]] | None = None) -> None:
         super().__init__()
         self.left: tuple[FloatOperator, ...] = ()
+        self.report: QuantReport | None = None
+        self._samples = samples
+        self._fitted: Fitted | None = None
         self._global: QuantizationConfig | None = None
         self._names: dict[str, QuantizationConfig | None] = {}
         self._types: dict[str, QuantizationConfig | None] = {}
@@ -149,26 +100,49 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
         self._types[f"{kind.__module__}.{kind.__qualname__}"] = self._taken(config)
         return self
 
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Fit weights and biases to the samples, where there are some."""
+        if self._samples is None:
+            return model
+        configs = self._configs(model)
+        if _is_in_training():
+            raise OptionError(
+                "samples of TinyAIQuantizer",
+                found="prepare_qat_pt2e",
+                allowed="prepare_pt2e: weights that are trained are not fitted",
+            )
+        config = quant_config_of(configs.values())
+        require_runner_of_floats()
+        from tinyai.frontends.executorch.fitted import fitted
+
+        floats = {node.name: NOT_CONFIGURED for node, own in configs.items() if own is None}
+        self._fitted = fitted(model, self._samples, config, floats)
+        self.report = self._fitted.report
+        return model
+
     def annotate(self, model: GraphModule) -> GraphModule:
         """Say of each value that is to be quantized how, in its node's annotation."""
-        self._require_known_names(model)
-        in_training = _is_in_training()
-        if not self._configured:
-            self._global = quantization_config(is_qat=bool(in_training))
-        configs = {node: self._config_of(node) for node in model.graph.nodes}
-        _tell_of_training(filter(None, configs.values()), in_training)
+        configs = self._configs(model)
+        _tell_of_training(filter(None, configs.values()), _is_in_training())
         reading = Exported(model)
-        points = _Points(reading.root, QuantConfig(), floats=_left_float(reading, configs))
-        _Annotations(reading, points, configs).write()
+        points = ModulePoints(reading.root, QuantConfig(), floats=_left_float(reading, configs))
+        _Annotations(reading, points, configs, self._fitted).write()
         self.left = tuple(points.left)
         return model
 
     def validate(self, model: GraphModule) -> None:
         """Nothing to do: ``annotate`` asks for nothing that the partitioner refuses."""
 
+    def _configs(self, model: GraphModule) -> dict[Node, QuantizationConfig | None]:
+        """The configuration of each node."""
+        self._require_known_names(model)
+        if not self._configured:
+            self._global = quantization_config(is_qat=bool(_is_in_training()))
+        return {node: self._config_of(node) for node in model.graph.nodes}
+
     def _taken(self, config: QuantizationConfig | None) -> QuantizationConfig | None:
         self._configured = True
-        return _checked(config)
+        return checked(config)
 
     def _config_of(self, node: Node) -> QuantizationConfig | None:
         inside = [*_modules_around(node)]
@@ -228,34 +202,6 @@ def _modules_around(node: Node) -> Iterator[tuple[str, str]]:
         yield name.removeprefix("L['self']").removeprefix("."), spelled
 
 
-def _checked(config: QuantizationConfig | None) -> QuantizationConfig | None:
-    """Raise ``OptionError`` for what no integer code is made of."""
-    hint = "tinyai.executorch.quantization_config(), or XNNPACK's get_symmetric_quantization_config"
-    if config is None:
-        return None
-    if not isinstance(config, QuantizationConfig):
-        allowed = "a QuantizationConfig, or None: float"
-        raise OptionError("quantization", found=repr(config), allowed=allowed, hint=hint)
-    schemes = (torch.per_tensor_affine, torch.per_tensor_symmetric)
-    weights = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
-    for what, spec, allowed_schemes in (
-        ("inputs", config.input_activation, schemes),
-        ("results", config.output_activation, schemes),
-        ("weights", config.weight, weights),
-    ):
-        if spec is None or spec.is_dynamic:
-            found = "none" if spec is None else "a dynamic one"
-            raise OptionError(
-                f"quantization of {what}", found=found, allowed="a static one", hint=hint
-            )
-        if spec.dtype is not torch.int8:
-            raise OptionError(f"dtype of {what}", found=spec.dtype, allowed="torch.int8", hint=hint)
-        if spec.qscheme not in allowed_schemes:
-            allowed = " or ".join(map(str, allowed_schemes))
-            raise OptionError(f"scheme of {what}", found=spec.qscheme, allowed=allowed, hint=hint)
-    return config
-
-
 def _left_float(
     reading: Exported, configs: dict[Node, QuantizationConfig | None]
 ) -> dict[Expr, Refusal]:
@@ -263,20 +209,8 @@ def _left_float(
     found = {reading(node): refusal for node, refusal in reading.refused.items()}
     for expr, node in reading.nodes.items():
         if isinstance(expr, Call) and configs[node] is None:
-            found[expr] = Refusal("configuration", "none", "one of set_global or of its module")
+            found[expr] = NOT_CONFIGURED
     return found
-
-
-class _Points(Points):
-    """Functions of the model's own inputs too: who configures a module asks for all that is in it.
-    What only moves an input is left where nothing after it is quantized."""
-
-    def _pending_or(self, expr: Expr, role: Role) -> None:
-        computes = role is not Role.MOVE or is_call(expr, *PICKING)
-        if computes and all(type(each) is Expr for each in self.operands(expr)):
-            self.roles[expr] = role
-        else:
-            super()._pending_or(expr, role)
 
 
 @dataclass
@@ -286,9 +220,13 @@ class _Annotations:
     reading: Exported
     points: Points
     configs: dict[Node, QuantizationConfig | None]
+    fitted: Fitted | None
 
     def write(self) -> None:
-        self._by_node = {self.reading.nodes[each.expr]: each for each in self.points.points}
+        points = {self.reading.nodes[each.expr]: each for each in self.points.points}
+        # Of a layer and the function behind it samples have told of the result alone.
+        known = points if self.fitted is None else self.fitted.grids
+        self._by_node = {node: point for node, point in points.items() if node in known}
         self._roots: dict[int, Edge | Node] = {}
         self._annotations: dict[Node, QuantizationAnnotation] = {}
         for node in self.reading.graph.nodes:
@@ -328,45 +266,43 @@ class _Annotations:
             assert isinstance(call, Call)
             if call["weight"] is not self.reading(below):
                 return None
-            return _weight_spec(config.weight, self.reading.output_channels(call))
+            spec = weight_spec(config.weight, self.reading.output_channels(call))
+            known = self.fitted.scales.get(below) if self.fitted else None
+            return spec if known is None else with_scales(spec, known)
         # A constant operand of a sum or product of values is quantized as these are.
         if role is not Role.RULE or below.meta["val"].numel() == 1:
             return None
         of_softmax = self.points.softmax_axis(self.reading(node)) is not None
-        is_mask = of_softmax and has_mask(self.points.view.constant(self.reading(below)))
-        return _fixed(config.input_activation, MASK) if is_mask else config.input_activation
+        values = self.points.view.constant(self.reading(below))
+        if of_softmax and has_mask(values):
+            return fixed(config.input_activation, MASK)
+        if self.fitted is None:
+            return config.input_activation
+        at = configured_grid(float(values.min()), float(values.max()), self.fitted.config)
+        return fixed(config.input_activation, at)
 
     def _shared(self, value: Node, place: Edge | Node) -> Any:
         """The grid of a value: one for all places that hold it, and for values that share it."""
         grid = self._by_node[value].grid
+        config = self.configs[value] or self._config_of_reader(value)
+        spec, at = config.output_activation, self.points.fixed.get(grid)
+        if self.fitted is not None:
+            return fixed(spec, self.fitted.grids[value])
         if grid in self._roots:
             return SharedQuantizationSpec(self._roots[grid])
         self._roots[grid] = place
-        config = self.configs[value] or self._config_of_reader(value)
-        spec, fixed = config.output_activation, self.points.fixed.get(grid)
         axis = self.points.softmax_axis(self._by_node[value].expr)
         if axis is not None:
             telling = _Telling(spec.observer_or_fake_quant_ctr, axis)
             return replace(spec, observer_or_fake_quant_ctr=telling)
-        if fixed is None or spec.qscheme is torch.per_tensor_symmetric:
+        if at is None or spec.qscheme is torch.per_tensor_symmetric:
             return spec
-        return _fixed(spec, fixed)
+        return fixed(spec, at)
 
     def _config_of_reader(self, value: Node) -> QuantizationConfig:
         """An input has no module: the first operator that reads it as integers says how."""
         readers = (self.configs[user] for user in value.users if user in self._roles)
         return next(config for config in readers if config is not None)
-
-
-def _fixed(spec: QuantizationSpec, at: Grid) -> FixedQParamsQuantizationSpec:
-    return FixedQParamsQuantizationSpec(
-        dtype=spec.dtype,
-        scale=at.scale,
-        zero_point=at.zero_point,
-        quant_min=spec.quant_min,
-        quant_max=spec.quant_max,
-        qscheme=spec.qscheme,
-    )
 
 
 @dataclass(frozen=True)
@@ -394,17 +330,3 @@ def _raised(axis: int, _: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> An
     value, *others = args
     least = least_telling(value.detach().cpu().numpy(), axis)
     return torch.maximum(value, torch.from_numpy(least).to(value.device)), *others
-
-
-def _weight_spec(spec: QuantizationSpec, axis: int | None) -> QuantizationSpec:
-    """Along the axis of the output channels, where there is one."""
-    if spec.qscheme is not torch.per_channel_symmetric:
-        return spec
-    if axis is not None:
-        return replace(spec, ch_axis=axis)
-    return replace(
-        spec,
-        qscheme=torch.per_tensor_symmetric,
-        observer_or_fake_quant_ctr=_weight_observer(per_channel=False, is_qat=False),
-        ch_axis=None,
-    )

@@ -22,7 +22,9 @@ from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
+from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import Sample
+from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import with_results
 from tinyai.runtime.library import Library
 from tinyai.runtime.link import write_library
@@ -31,16 +33,16 @@ from tinyai.source import TVMS_OWN, Expr, Rounding, Tuple, fixed_type, post_orde
 from tinyai.target import Target
 from tinyai.tensor_spec import TensorSpec
 
-# Of what is quantized here. A sum of two tensors is rounded once in it, where "upward" rounds its
-# operands too; but of 16 bits it has nothing.
-ROUNDING = "onnx"
-
 
 class FileModel:
     """The ``FloatModel`` of a file that was read.
 
     Raises ``OptionError`` for a model with states, or two inputs of one name.
     """
+
+    # Of what is quantized here. A sum of two tensors is rounded once in it, where "upward" rounds
+    # its operands too; but of 16 bits it has nothing.
+    rounding = "onnx"
 
     def __init__(self, model: SourceModel) -> None:
         names = [end.name for end in model.inputs]
@@ -54,7 +56,11 @@ class FileModel:
         self.inputs = tuple(map(_spec, model.inputs))
         self.results = tuple(end.expr.type for end in model.outputs)
         self.root: Expr = model.result
-        self.fold, self.image_channels = model.fold, model.image_channels
+        self.fold = model.fold
+        self.image_channels: tuple[int, ...] | None = model.image_channels
+
+    def points(self, root: Expr, config: QuantConfig, **chosen: Any) -> Points:
+        return Points(root, config, self.fold, **chosen)
 
     def key(self, root: Expr) -> str:
         return hashlib.sha256(self._file(root).SerializeToString()).hexdigest()[:16]
@@ -64,7 +70,7 @@ class FileModel:
     ) -> FunctionRunner:
         names = [*(each.name for each in self.inputs), *(switches or {}).values()]
         file = self._file(root, values, [*(switches or {})])
-        return _in_onnx_runtime(file.SerializeToString(), names, len(self.results))
+        return in_onnx_runtime(file.SerializeToString(), names, len(self.results))
 
     def recipe(self, root: Expr, values: Sequence[Expr]) -> FileRecipe:
         content = self._file(root, values).SerializeToString()
@@ -107,7 +113,7 @@ class FileModel:
                 for name, expr in zip(names, fields, strict=True)
             ),
             framework="",
-            rounding=TVMS_OWN.mode if wide else ROUNDING,
+            rounding=TVMS_OWN.mode if wide else self.rounding,
         )
 
     def _file(
@@ -136,7 +142,7 @@ class FileRecipe:
                 allowed=f"{self.machine}, as where the calibration began",
                 hint="floats of other code are not the same bit for bit",
             )
-        return _in_onnx_runtime(self.content, self.inputs, self.results)
+        return in_onnx_runtime(self.content, self.inputs, self.results)
 
 
 class FunctionRunner:
@@ -158,7 +164,7 @@ class FunctionRunner:
         return iter(self._made[self._results :])
 
 
-def _in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> FunctionRunner:
+def in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> FunctionRunner:
     """One thread and floats alone, so that the values are the same at each run."""
     import onnxruntime
 

@@ -19,8 +19,10 @@ from tinyai.frontends.relay.qdq import folding, is_plain
 from tinyai.frontends.relay.source import Source, source_types
 from tinyai.frontends.relay.writer import Writer
 from tinyai.qdq.operands import Fold
+from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.params import Array
+from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import with_results
 from tinyai.source import Expr
 from tinyai.tensor_spec import TensorSpec
@@ -54,8 +56,11 @@ class RelayModel:
         self.results = tuple(source_types(self.main.ret_type))
         self._source = Source()
         self.fold: Fold | None = folding(self._source)
-        self.image_channels: tuple[int, ...] = (1, 3)
+        self.image_channels: tuple[int, ...] | None = (1, 3)
         self.root = self._source(self.main.body)
+
+    def points(self, root: Expr, config: QuantConfig, **chosen: Any) -> Points:
+        return Points(root, config, self.fold, **chosen)
 
     def written(self, root: Expr, switches: Mapping[Expr, str] | None = None) -> tvm.IRModule:
         """A rewritten root as a module of Relay's; ``switches`` name inputs beside the model's."""

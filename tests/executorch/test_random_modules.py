@@ -3,6 +3,7 @@ meaning in float64, stretch by stretch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
 from torch import Tensor, nn
 from torchao.quantization.pt2e.quantizer import Quantizer
 
+from benchmarks.torch_networks import quantized
 from tests.executorch.random_modules import random_branches
 from tests.executorch.torch_stretches import Stretch, stretches
 from tinyai.executorch import TinyAIQuantizer, quantization_config
@@ -27,30 +29,37 @@ MANY = 250  # by each quantizer, in the slow tests
 ISAS = ("scalar", "generic", "native")
 
 
-def by_tinyai(number: int) -> Quantizer:
+Samples = list[tuple[Tensor, ...]]
+
+
+def by_tinyai(number: int, samples: Samples | None = None) -> Quantizer:
     config = quantization_config(
         per_channel=number % 2 == 0,
         symmetric=number % 3 == 2,
         observer="minmax" if number % 4 == 3 else "histogram",
         reduce_range=number % 5 == 4,
     )
-    return TinyAIQuantizer().set_global(config)
+    return TinyAIQuantizer(samples=samples).set_global(config)
 
 
-def by_xnnpack(number: int) -> Quantizer:
+def by_xnnpack(number: int, samples: Samples) -> Quantizer:
     config = get_symmetric_quantization_config(is_per_channel=number % 2 == 0)
     return XNNPACKQuantizer().set_global(config)
 
 
 # Of a program's number: all their ways have their turn.
-QUANTIZERS: dict[str, Callable[[int], Quantizer]] = {"tinyai": by_tinyai, "xnnpack": by_xnnpack}
+QUANTIZERS: dict[str, Callable[[int, Samples], Quantizer]] = {
+    "tinyai": lambda number, _: by_tinyai(number),
+    "samples": by_tinyai,
+    "xnnpack": by_xnnpack,
+}
 
 
 def of_seeds(first: int, quantizer: str, **how: bool) -> list[Stretch]:
     seeds = range(first, first + PER_PROGRAM)
     module, samples = random_branches(seeds)
     number = first // PER_PROGRAM
-    using, isa = QUANTIZERS[quantizer](number), ISAS[number % len(ISAS)]
+    using, isa = QUANTIZERS[quantizer](number, samples), ISAS[number % len(ISAS)]
     return list(stretches(module, samples, using, isa, **how))
 
 
@@ -83,6 +92,46 @@ def test_so_do_those_of_dynamic_dimensions(quantizer: str, first: int) -> None:
     found = of_seeds(first, quantizer, dynamic=True)
     assert not [str(stretch) for stretch in found if stretch.wrong]
     assert sum(stretch.telling for stretch in found) >= PER_PROGRAM
+
+
+MOST_LOST = 6.0  # in dB
+
+
+def decibels(module: nn.Module, made: nn.Module, samples: Samples) -> list[float]:
+    """Of signal to noise, for each result."""
+    with torch.no_grad():
+        wanted, found = ([of(*each) for each in samples] for of in (module, made))
+    pairs = [
+        (torch.stack(first).double(), torch.stack(second).double())
+        for first, second in zip(zip(*wanted, strict=True), zip(*found, strict=True), strict=True)
+    ]
+    noises = (float((first - second).square().sum()) for first, second in pairs)
+    return [
+        10 * math.log10(float(first.square().sum()) / noise) if noise else math.inf
+        for (first, _), noise in zip(pairs, noises, strict=True)
+    ]
+
+
+def require_no_loss(first: int) -> None:
+    """Of each result: as near to the floats as by observers, or nearly."""
+    module, samples = random_branches(range(first, first + PER_PROGRAM))
+    by_observers, by_samples = (
+        decibels(module, quantized(module, samples, quantizer).module(), samples)
+        for number in [first // PER_PROGRAM]
+        for quantizer in (by_tinyai(number), by_tinyai(number, samples))
+    )
+    for observed, fitted in zip(by_observers, by_samples, strict=True):
+        assert fitted > min(observed, 60.0) - MOST_LOST, first
+
+
+def test_constants_that_are_chosen_by_samples_mean_the_floats() -> None:
+    require_no_loss(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(10**6, 10**6 + MANY, PER_PROGRAM))
+def test_so_do_those_of_many_modules(first: int) -> None:
+    require_no_loss(first)
 
 
 # --- The net itself ------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ def test_demo_reports_the_partition_the_code_and_the_accuracy(shown) -> None:
     assert "9 nn.conv2d" in " ".join(text.replace("│", " ").split())
 
 
+@pytest.mark.long
 def test_demo_measures_latency_build_time_and_memory(shown) -> None:
     _, _, _, report = shown
     (network,) = report["networks"]

@@ -20,6 +20,9 @@ DAMPING = 0.05
 BLOCK = 128
 # Layers whose sums have more terms are rounded to nearest: the inverse would take long.
 MOST_TERMS = 5000
+# Of a model that is only compared with another one: of few layers sums are longer, and most of the
+# time goes to these.
+MOST_TERMS_OF_TRIALS = 1000
 
 
 def rounded(

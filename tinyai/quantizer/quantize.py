@@ -12,6 +12,7 @@ import numpy as np
 
 from tinyai.qdq.operands import NARROW, Grid
 from tinyai.quantizer.activation_equalization import equalized
+from tinyai.quantizer.adaptive_rounding import MOST_TERMS, MOST_TERMS_OF_TRIALS
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration, Watch, merged
 from tinyai.quantizer.config import QuantConfig
@@ -116,7 +117,8 @@ def _with_less_noise(plain: _Quantizing) -> _Quantizing:
     that: on every fourth of the samples that were kept by what the others give; where these are
     few, on all of them by what all give, too."""
     samples = [*plain.kept]
-    one = replace(plain, fitted=[each for n, each in enumerate(samples) if n % 4] or samples)
+    fitted = [each for n, each in enumerate(samples) if n % 4] or samples
+    one = replace(plain, fitted=fitted, most_terms=MOST_TERMS_OF_TRIALS)
     other = one.equalized()
     if other is None or other.loss(one, samples[::4]) > _LOSS:
         return plain
@@ -186,8 +188,9 @@ class _Ranges:
 @dataclass(frozen=True, eq=False)
 class _Quantizing:
     """A float model with its ranges, the samples to compare by (``shown``) and those to choose
-    constants by (``kept``), by number, and the numbers of those that constants are ``fitted`` to;
-    and, where it is known, the damage that each value's layer does alone."""
+    constants by (``kept``), by number, and the numbers of those that constants are ``fitted`` to:
+    weights of sums of at most ``most_terms``. ``alone`` is the damage that each value's layer does
+    by itself, where it is known."""
 
     model: FloatModel
     floats: Observed
@@ -196,6 +199,7 @@ class _Quantizing:
     shown: Mapping[int, Sample]
     kept: Mapping[int, Sample]
     fitted: Sequence[int]
+    most_terms: int = MOST_TERMS
     alone: Mapping[Expr, float] = field(default_factory=dict)
 
     def _values(self, points: Points, samples: Iterable[int]) -> Iterator[dict[int, Array]]:
@@ -290,7 +294,8 @@ class _Quantizing:
             )
         with stage("reconstruction of layers"):
             grids = self.ranges.grids(points) | points.fixed
-            return reconstructed(points, grids, self._values(points, self.fitted))
+            values = self._values(points, self.fitted)
+            return reconstructed(points, grids, values, self.most_terms)
 
     def result(self, points: Points, changes: Changes) -> Result:
         """The quantized model, and the report, which compares its integers with the floats."""

@@ -42,11 +42,15 @@ def looks_at_samples(config: QuantConfig) -> bool:
 
 
 def reconstructed(
-    points: Points, grids: Mapping[int, Grid], samples: Iterable[Mapping[int, Array]]
+    points: Points,
+    grids: Mapping[int, Grid],
+    samples: Iterable[Mapping[int, Array]],
+    most_terms: int = MOST_TERMS,
 ) -> Changes:
-    """The changes that the configuration of ``points`` asks for. A sample has the float values of
-    the points that layers read (``read``), by the point's number."""
-    config, moments = points.config, _moments(points, grids, samples)
+    """The changes that the configuration of ``points`` asks for; weights of sums of more than
+    ``most_terms`` are rounded to nearest. A sample has the float values of the points that layers
+    read, by the point's number."""
+    config, moments = points.config, _moments(points, grids, samples, most_terms)
     steps: dict[Expr, Array] = {}
     biases: dict[Expr, Array] = {}
     by_weights: dict[Expr, Array] = {}
@@ -73,7 +77,10 @@ def reconstructed(
 
 
 def _moments(
-    points: Points, grids: Mapping[int, Grid], samples: Iterable[Mapping[int, Array]]
+    points: Points,
+    grids: Mapping[int, Grid],
+    samples: Iterable[Mapping[int, Array]],
+    most_terms: int,
 ) -> dict[WeightedLayer, Moments]:
     adaptive, found = points.config.rounding == "adaptive", dict[WeightedLayer, Moments]()
     waiting = defaultdict[WeightedLayer, list[tuple[Array, Array]]](list)
@@ -82,7 +89,7 @@ def _moments(
         rows, quantized = (
             np.concatenate(each, axis=1) for each in zip(*waiting.pop(layer), strict=True)
         )
-        products = adaptive and not layer.is_integer and layer.terms <= MOST_TERMS
+        products = adaptive and not layer.is_integer and layer.terms <= most_terms
         with _threads_for(layer.terms):
             seen = Moments.of(rows, quantized, products=products)
         found[layer] = found[layer].merge(seen) if layer in found else seen

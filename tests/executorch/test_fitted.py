@@ -188,6 +188,49 @@ def test_products_of_matrices_are_fitted_and_shared_weights_twice() -> None:
     assert all(weight.args[0].op == "placeholder" for weight in weights)
 
 
+class _Recurrent(nn.Module):
+    """Of words by their numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.words, self.norm = nn.Embedding(20, 6), nn.LayerNorm(6)
+        self.layer, self.dense = nn.LSTM(6, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        values, _ = self.layer(self.norm(self.words(numbers)))
+        return self.dense(values[:, -1])  # type: ignore[no-any-return]
+
+
+class _Transposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(6)
+        self.first, self.second = nn.ConvTranspose2d(3, 6, 3, 2, groups=3), nn.Conv1d(6, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(x)).flatten(2))  # type: ignore[no-any-return]
+
+
+def test_so_are_recurrent_layers_of_words() -> None:
+    torch.manual_seed(7)
+    module, samples = _Recurrent().eval(), [(torch.randint(0, 20, (1, 5)),) for _ in range(40)]
+    assert decibels(module, fitted(module, samples).module(), samples) > 30
+
+
+def test_so_are_transposed_convolutions_and_those_of_one_dimension() -> None:
+    module, samples = _Transposed().eval(), drawn((1, 3, 6, 6))
+    assert decibels(module, fitted(module, samples).module(), samples) > 30
+
+
+def test_a_dynamic_batch_stays_dynamic() -> None:
+    module, samples = _Function(torch.relu).eval(), drawn((2, 3, 8, 8))
+    sizes = ({0: torch.export.Dim("batch", max=8)},)
+    exported = torch.export.export(module, samples[0], dynamic_shapes=sizes).module()
+    made = convert_pt2e(prepare_pt2e(exported, TinyAIQuantizer(samples=samples)))
+    assert decibels(module, made, drawn((5, 3, 8, 8), 4)) > 30
+
+
 def test_modules_without_a_configuration_stay_as_they_are() -> None:
     module = InTwoQuantizers().eval()
     samples = [(torch.from_numpy(each),) for each in two_quantizers.SAMPLES]

@@ -76,6 +76,9 @@ def test_the_report_tells_the_noise_of_what_the_delegate_computes() -> None:
     (row,) = quantizer.report.outputs
     found = decibels(network.module, lambda *each: delegate(*each)[0], samples[32:])
     assert found == pytest.approx(row.sqnr, rel=1e-4)
+    names = [each.name for each in quantizer.report.layers]
+    assert names[:2] == ["input", "features.0 (conv2d)"]
+    assert names[-1] == "classifier (linear)"
 
 
 def constants(program: ExportedProgram) -> list[Array]:

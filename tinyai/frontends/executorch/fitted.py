@@ -8,7 +8,7 @@ these scales gets the steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeGuard
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from tinyai.frontends.executorch.float_model import ModuleModel
+from tinyai.frontends.executorch.names import names_of
 from tinyai.frontends.executorch.reader import Reading, arguments_of, operator_of
 from tinyai.ir import Array
 from tinyai.qdq.accumulators import PRODUCTS
@@ -36,7 +37,8 @@ _BIASES = {"aten.addmm": "self"}
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """``grids`` of nodes' values, ``scales`` of weights by their nodes, and what was lost where."""
+    """``grids`` of nodes' values, ``scales`` of weights by their nodes, and what was lost where, by
+    the names of modules."""
 
     config: QuantConfig
     grids: Mapping[Node, Grid]
@@ -52,11 +54,13 @@ def fitted(
 ) -> Fitted:
     """Changes the constants of ``model``, and says how it is quantized then. The nodes named in
     ``floats`` stay in float."""
-    of_floats = ModuleModel(model, floats)
-    names = [each.name for each in of_floats.inputs]
-    result = quantized(of_floats, _named(samples, names), config)
+    of_floats, modules = ModuleModel(model, floats), names_of(model)
+    inputs = [each.name for each in of_floats.inputs]
+    result = quantized(of_floats, _named(samples, inputs), config)
+    rows = [replace(row, name=modules.get(row.name, row.name)) for row in result.report.layers]
     writing = _Writing(model, of_floats.reading, of_floats.root, result.written)
-    return Fitted(config, writing.grids, writing.scales, result.report)
+    report = replace(result.report, layers=tuple(rows))
+    return Fitted(config, writing.grids, writing.scales, report)
 
 
 # --- Samples -------------------------------------------------------------------------------------

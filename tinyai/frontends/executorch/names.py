@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from tinyai.frontends.executorch.reader import QUANTIZATION, operator_of
 from tinyai.safe_text import safe
@@ -13,7 +13,7 @@ from tinyai.safe_text import safe
 LONGEST = 120
 
 
-def names_of(program: ExportedProgram) -> dict[str, str]:
+def names_of(program: ExportedProgram | GraphModule) -> dict[str, str]:
     """For each call of a program, by its node's name, the path of the module that it is in and the
     operator, as in ``features.3.conv (convolution)``; the node's own name where torch knows no
     module. An operator that a module calls again has a number: ``block (add 2)``. What quantization

@@ -81,6 +81,17 @@ def test_the_report_tells_the_noise_of_what_the_delegate_computes() -> None:
     assert names[-1] == "classifier (linear)"
 
 
+def test_layers_are_ranked_by_the_damage_that_each_does_alone() -> None:
+    module, samples = _Function(nn.functional.mish).eval(), drawn((1, 3, 8, 8))
+    module.dense.weight.data *= 0.01  # beside its bias: the values before it tell little
+    quantizer = TinyAIQuantizer(samples=samples, rank=True)
+    quantized(module, samples[:1], quantizer)
+    assert quantizer.report is not None
+    (first, *others) = quantizer.report.ranking
+    assert len(others) == 4
+    assert first.name == "dense (linear)"
+
+
 def constants(program: ExportedProgram) -> list[Array]:
     """Weights, as they are stored, and biases, in the order of the layers."""
     held = {**program.state_dict, **program.constants}

@@ -51,12 +51,14 @@ def fitted(
     samples: Iterable[Sequence[Tensor]],
     config: QuantConfig,
     floats: Mapping[str, Refusal],
+    *,
+    rank: bool = False,
 ) -> Fitted:
     """Changes the constants of ``model``, and says how it is quantized then. The nodes named in
-    ``floats`` stay in float."""
+    ``floats`` stay in float; with ``rank`` the report says what damage each layer does alone."""
     of_floats, modules = ModuleModel(model, floats), names_of(model)
     inputs = [each.name for each in of_floats.inputs]
-    result = quantized(of_floats, _named(samples, inputs), config)
+    result = quantized(of_floats, _named(samples, inputs), config, rank=rank)
     rows = [replace(row, name=modules.get(row.name, row.name)) for row in result.report.layers]
     writing = _Writing(model, of_floats.reading, of_floats.root, result.written)
     report = replace(result.report, layers=tuple(rows))

@@ -66,15 +66,18 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
     With ``samples``, tuples of tensors as the module is called with them, it chooses scales,
     weights and biases itself, as ``tinyai.quantize_file`` does. What ``prepare_pt2e`` gives needs
     no calibration then, and ``report`` says what was lost where. onnx and onnxruntime run floats.
+    With ``rank`` it says what damage each layer does alone: ``report.ranking`` has the worst first.
     Beside None there is one configuration. Raises ``CalibrationError`` for bad samples, and
     ``OptionError`` for several configurations, and in ``prepare_qat_pt2e``.
     """
 
-    def __init__(self, *, samples: Iterable[Sequence[torch.Tensor]] | None = None) -> None:
+    def __init__(
+        self, *, samples: Iterable[Sequence[torch.Tensor]] | None = None, rank: bool = False
+    ) -> None:
         super().__init__()
         self.left: tuple[FloatOperator, ...] = ()
         self.report: QuantReport | None = None
-        self._samples = samples
+        self._samples, self._rank = samples, rank
         self._fitted: Fitted | None = None
         self._global: QuantizationConfig | None = None
         self._names: dict[str, QuantizationConfig | None] = {}
@@ -116,7 +119,7 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
         from tinyai.frontends.executorch.fitted import fitted
 
         floats = {node.name: NOT_CONFIGURED for node, own in configs.items() if own is None}
-        self._fitted = fitted(model, self._samples, config, floats)
+        self._fitted = fitted(model, self._samples, config, floats, rank=self._rank)
         self.report = self._fitted.report
         return model
 

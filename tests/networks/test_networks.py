@@ -69,7 +69,7 @@ def each(is_slow: Callable[[Network], bool]) -> pytest.MarkDecorator:
 EACH = each(lambda network: network.slow)
 # What takes minutes and differs little from network to network, in `make test` for one of them.
 ONE = each(lambda network: str(network) != "digits")
-# Of these `make test` has TVM build the regions too, and not the networks alone.
+# Of these TVM builds the regions too, and not the networks alone.
 FEW_LAYERS = ("digits", "squeezenet_float_ends")
 
 

@@ -266,14 +266,8 @@ def _embed_norm(site: Site, nodes: Nodes) -> None:
 def _rotary(site: Site, nodes: Nodes) -> None:
     """The first channels of a head, in pairs, turned by the cosines and sines that two tables have
     for the row's place. A pair is two neighbours, or two that are half of these channels apart."""
-    for name, usual in (("is_packed_batching", 0), ("scale", 1.0)):
-        require(site.attr(name, usual) == usual, name, site.attr(name), usual)
     shape, half = fixed_sizes(site.expr(0)), fixed_sizes(site.expr(2))[-1]
-    heads, turned = (int(site.attr(each, 0)) for each in ("num_heads", "rotary_embedding_dim"))
-    require(turned in (0, 2 * half), "rotary_embedding_dim", turned, f"0 or {2 * half}")
-    require(len(shape) in (3, 4), "dimensions of operand 0", shape, "3 or 4")
-    size = shape[3] if len(shape) == 4 else shape[2] // heads if heads else 2 * half
-    require(2 * half <= size, "channels of a head", size, f"{2 * half} or more, as of the tables")
+    size = _channels_of_a_head(site, shape, half)
     # Of three dimensions the rows are in front of the heads.
     cut = list(shape) if len(shape) == 4 else [*shape[:2], shape[2] // size, size]
     rows = 2 if len(shape) == 4 else 1
@@ -283,23 +277,40 @@ def _rotary(site: Site, nodes: Nodes) -> None:
     value = nodes.reshaped("heads", site.operand(0), cut)
     pairs = value if 2 * half == size else nodes.part("turned", value, 0, 2 * half, 3)
     pairs = nodes.reshaped("pairs", pairs, [*cut[:3], *apart])
-    first, second = (nodes.part(f"part{n}", pairs, n, n + 1, axis) for n in range(2))
     cosine, sine = (
         nodes.reshaped(f"{name}/turned", _of_places(site, nodes, place, name, cut[rows]), angles)
         for place, name in ((2, "cosine"), (3, "sine"))
     )
+    result = _turned(nodes, pairs, axis, cosine, sine)
+    if 2 * half < size:
+        result = nodes.reshaped("both/flat", result, [*cut[:3], 2 * half])
+        rest = nodes.part("rest", value, 2 * half, size, 3)
+        result = nodes.value("Concat", "whole", result, rest, axis=3)
+    nodes.add("Reshape", site.node.output[0], result, nodes.constant("shape", shape, np.int64))
+
+
+def _channels_of_a_head(site: Site, shape: tuple[int, ...], half: int) -> int:
+    """The first two times ``half`` of them are turned."""
+    for name, usual in (("is_packed_batching", 0), ("scale", 1.0)):
+        require(site.attr(name, usual) == usual, name, site.attr(name), usual)
+    heads, turned = (int(site.attr(each, 0)) for each in ("num_heads", "rotary_embedding_dim"))
+    require(turned in (0, 2 * half), "rotary_embedding_dim", turned, f"0 or {2 * half}")
+    require(len(shape) in (3, 4), "dimensions of operand 0", shape, "3 or 4")
+    size = shape[3] if len(shape) == 4 else shape[2] // heads if heads else 2 * half
+    require(2 * half <= size, "channels of a head", size, f"{2 * half} or more, as of the tables")
+    return size
+
+
+def _turned(nodes: Nodes, pairs: str, axis: int, cosine: str, sine: str) -> str:
+    """Pairs along ``axis``, each turned by its angle."""
+    first, second = (nodes.part(f"part{n}", pairs, n, n + 1, axis) for n in range(2))
 
     def product(value: str, factor: str) -> str:
         return nodes.value("Mul", f"product{len(nodes.made)}", value, factor)
 
     before = nodes.value("Sub", "before", product(first, cosine), product(second, sine))
     behind = nodes.value("Add", "behind", product(second, cosine), product(first, sine))
-    result = nodes.value("Concat", "both", before, behind, axis=axis)
-    if 2 * half < size:
-        result = nodes.reshaped("both/flat", result, [*cut[:3], 2 * half])
-        rest = nodes.part("rest", value, 2 * half, size, 3)
-        result = nodes.value("Concat", "whole", result, rest, axis=3)
-    nodes.add("Reshape", site.node.output[0], result, nodes.constant("shape", shape, np.int64))
+    return nodes.value("Concat", "both", before, behind, axis=axis)
 
 
 def _of_places(site: Site, nodes: Nodes, table: int, name: str, rows: int) -> str:

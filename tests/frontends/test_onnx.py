@@ -16,6 +16,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from benchmarks.onnx_networks import FORMS, NETWORKS, TYPES, quantize
+from tests.support import onnx_bounds
 from tests.support.cases import assert_same
 from tests.support.misread_onnx import CASES, IMAGE, REFUSED, Made, made, model_of
 from tests.support.onnx_bounds import bound, differences, steps_off
@@ -34,7 +35,7 @@ from tests.support.random_onnx import (
 )
 from tests.support.structure import structure
 from tinyai.checking.onnxruntime import OnnxRuntimeOracle
-from tinyai.errors import BoundaryError, ModelError, OptionError, TinyAIError
+from tinyai.errors import BoundaryError, ModelError, OptionError, TinyAIError, UnsupportedError
 from tinyai.frontends.files import network_of_file
 from tinyai.ir import Array
 from tinyai.model_file import FileOptions
@@ -610,6 +611,15 @@ def test_random_files_are_read_as_onnx_runtime_reads_them(tmp_path: Path) -> Non
 
 def test_layers_between_pairs_have_the_integers_of_onnx_runtimes_kernels(tmp_path: Path) -> None:
     assert_compared(*faults_of_pairs(range(100), tmp_path), 100)
+
+
+def test_a_file_that_onnx_runtime_does_not_load_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loads_none(model: OnnxModel, *, keeps_int8: bool) -> None:
+        raise UnsupportedError("the model in ONNX Runtime", found="a scale of one number in a row")
+
+    monkeypatch.setattr(onnx_bounds, "optimized", loads_none)
+    model = random_pairs(0)
+    assert differences(model, [np.zeros(3, np.uint8)]) == ([], {"not run": 1})
 
 
 @pytest.mark.slow

@@ -31,6 +31,10 @@ class SourceType:
         return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
 
 
+# The type of what nobody tells the type of.
+UNKNOWN = SourceType((None,), "unknown")
+
+
 @dataclass(frozen=True, eq=False)
 class Expr:
     """Anything with a value: on its own a parameter or what lies outside of a match. ``origin`` is

@@ -443,3 +443,24 @@ def test_a_sum_behind_a_layer_that_stays_float_reads_a_pair(tmp_path: Path) -> N
     quantized.save(tmp_path / "int8.onnx")
     (total,) = (n for n in onnx.load(tmp_path / "int8.onnx").graph.node if n.op_type == "Sum")
     assert all("DequantizeLinear" in name for name in total.input), total.input
+
+
+@pytest.mark.parametrize(
+    "kind", ["Mean", "ReduceL1", "ReduceSumSquare", "MeanVarianceNormalization"]
+)
+def test_what_is_spelled_out_stays_as_it_is_behind_a_value_of_unknown_type(
+    kind: str, tmp_path: Path
+) -> None:
+    pool = {"auto_pad": "SAME_LOWER", "kernel_shape": [2, 3], "ceil_mode": 1, "dilations": [1, 2]}
+    made = model([node("MaxPool", "h", "m", **pool), node(kind, "m", "y")], ())
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(made, tmp_path / "float.onnx")
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES)
+    left = {each.operator: each.reason for each in quantized.report.left}
+    assert left.keys() == {"MaxPool", kind}
+    assert "unknown" in left[kind]
+    quantized.save(tmp_path / "int8.onnx")
+    (wanted,), (found,) = (
+        run(each, SAMPLES[0]) for each in (made, onnx.load(tmp_path / "int8.onnx"))
+    )
+    assert output_row("", [wanted], [found]).sqnr > 20

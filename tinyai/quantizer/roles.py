@@ -20,7 +20,7 @@ from tinyai.qdq.rules import RULES
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import Constants, output_channels, users_of
 from tinyai.quantizer.nodes import parts_of_several
-from tinyai.source import Call, Expr, Field, Refusal, Tuple, Unread, children
+from tinyai.source import UNKNOWN, Call, Expr, Field, Refusal, Tuple, Unread, children
 
 _REORDERED = ("reshape", "transpose")
 
@@ -83,6 +83,8 @@ class Roles:
 
     def _give_role(self, expr: Expr) -> None:
         if not self._floats(expr):
+            if is_call(expr) and isinstance(expr.origin, Unread) and UNKNOWN in expr.types:
+                self.refused[expr] = expr.origin.refusal
             return
         if is_call(expr, "dequantize"):
             self.roles[expr] = Role.SOURCE

@@ -22,7 +22,7 @@ from tinyai.errors import TinyAIError, UnsupportedError
 from tinyai.ir import Array
 from tinyai.partition.reasons import OWN_FAULT
 from tinyai.partition.trial import NO_FAULT, warn_of_fault
-from tinyai.source import Call, Expr, Refusal, SourceType, require
+from tinyai.source import UNKNOWN, Call, Expr, Refusal, SourceType, require
 from tinyai.vocabulary import call, constant
 
 QUANTIZATION = "quantized_decomposed."
@@ -257,7 +257,7 @@ def from_outside(node: Node) -> tuple[Expr | None, Expr]:
     try:
         of = type_of(node)
     except Refusal:
-        return None, Expr((SourceType((None,), "unknown"),))
+        return None, Expr((UNKNOWN,))
     order = dim_order_of(node)
     parameter = Expr((replace(of, shape=tuple(of.shape[dim] for dim in order)),))
     back = tuple(int(dim) for dim in np.argsort(order))

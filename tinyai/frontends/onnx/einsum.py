@@ -20,7 +20,7 @@ def as_sum(site: Site, names: Iterable[str]) -> list[Any]:
     """The nodes of a Mean: a sum, times one number."""
     nodes, operands = Nodes.inside_of(site.name, names), site.node.input
     total = nodes.value("Sum", "sum", *operands)
-    share = nodes.constant("share", 1 / len(operands), site.type.dtype)
+    share = nodes.constant("share", 1 / len(operands), site.expr(0).type.dtype)
     nodes.add("Mul", site.node.output[0], total, share)
     return nodes.made
 

@@ -34,7 +34,7 @@ from tinyai.frontends.onnx.functions import inlined
 from tinyai.frontends.onnx.fused import FUSED, spellings_of
 from tinyai.frontends.onnx.halves import in_float32
 from tinyai.frontends.onnx.operators import READERS
-from tinyai.frontends.onnx.reader import UNKNOWN, Reading
+from tinyai.frontends.onnx.reader import Reading
 from tinyai.frontends.onnx.recurrent import USUAL, spelled_out
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.shapes import Shapes, check_asked, parse_inputs
@@ -46,7 +46,7 @@ from tinyai.partition.reasons import Language
 from tinyai.qdq.operands import operator_name, tuple_of
 from tinyai.reference import run_graph
 from tinyai.safe_text import safe
-from tinyai.source import TVMS_OWN, Expr, Refusal
+from tinyai.source import TVMS_OWN, UNKNOWN, Expr, Refusal
 from tinyai.stages import stage
 
 # The first that has operators of quantized values.

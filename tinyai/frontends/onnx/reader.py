@@ -37,6 +37,7 @@ from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import View, is_call
 from tinyai.source import (
     TVMS_OWN,
+    UNKNOWN,
     Call,
     Constant,
     Expr,
@@ -51,7 +52,6 @@ from tinyai.vocabulary import call, constant
 MOST_FOLDED = 2**20
 # Nodes that others of a file are spelled out by, all together.
 MOST_PARTS = 20_000
-UNKNOWN = SourceType((None,), "unknown")
 # What stays in the expressions, whatever it reads: qdq looks for it.
 _QUANTIZATION = ("QuantizeLinear", "DequantizeLinear")
 
@@ -314,6 +314,7 @@ class Reading:
     def _read(self, node: Any) -> None:
         try:
             if (spelling := self._spellings.get(_key_of(node))) is not None:
+                self._require_known_operands(node)
                 parts = spelling(self._site(node), [*self.exprs, *self.used])
                 self._parts += len(parts)
                 require(
@@ -349,12 +350,15 @@ class Reading:
                 fixed = [dim for dim in of.shape if dim is not None]
                 check_shape(f"result {name!r}", fixed, bytes_of_dtype(of.dtype))
 
+    def _require_known_operands(self, node: Any) -> None:
+        unknown = [name for name in node.input if name and self.exprs[name].types[0] == UNKNOWN]
+        require(not unknown, "operand", UNKNOWN, "one that an operator makes that is read")
+
     def _results(self, node: Any) -> list[Expr]:
         row = self.rows.get(_key_of(node))
         if row is None:
             raise Refusal("operator", node.op_type, "one of those that tinyai ops lists")
-        unknown = [name for name in node.input if name and self.exprs[name].types[0] == UNKNOWN]
-        require(not unknown, "operand", UNKNOWN, "one that an operator makes that is read")
+        self._require_known_operands(node)
         site = self._site(node, row.defaults)
         result = row.read(site)
         site.require_all_read()

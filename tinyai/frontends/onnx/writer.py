@@ -11,10 +11,10 @@ import onnx
 from onnx import helper
 
 from tinyai.frontends.onnx.float_nodes import WRITTEN, FloatNodes, element_type, not_written
-from tinyai.frontends.onnx.reader import UNKNOWN
 from tinyai.frontends.onnx.unread import UnreadNode, in_opset, names_read, renamed
 from tinyai.qdq.operands import tuple_of
 from tinyai.source import (
+    UNKNOWN,
     Call,
     Constant,
     Expr,

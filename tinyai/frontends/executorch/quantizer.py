@@ -104,7 +104,7 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
         return self
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Fit weights and biases to the samples, where there are some."""
+        """Choose scales, weights and biases by the samples, where there are some."""
         if self._samples is None:
             return model
         configs = self._configs(model)
@@ -287,12 +287,12 @@ class _Annotations:
     def _shared(self, value: Node, place: Edge | Node) -> Any:
         """The grid of a value: one for all places that hold it, and for values that share it."""
         grid = self._by_node[value].grid
+        if grid in self._roots:
+            return SharedQuantizationSpec(self._roots[grid])
         config = self.configs[value] or self._config_of_reader(value)
         spec, at = config.output_activation, self.points.fixed.get(grid)
         if self.fitted is not None:
             return fixed(spec, self.fitted.grids[value])
-        if grid in self._roots:
-            return SharedQuantizationSpec(self._roots[grid])
         self._roots[grid] = place
         axis = self.points.softmax_axis(self._by_node[value].expr)
         if axis is not None:

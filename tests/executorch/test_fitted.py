@@ -294,6 +294,21 @@ def test_an_attention_is_run_by_the_delegate() -> None:
         assert float((layer(*samples[0]) - found).abs().max()) < 0.2
 
 
+def test_a_module_of_which_nothing_is_quantized_stays_as_it_is() -> None:
+    samples = drawn((3, 4), 2)
+    module = _Sums().eval()
+    quantizer = TinyAIQuantizer(samples=samples)
+    program = quantized(module, samples, quantizer)
+    assert quantizer.report is None
+    assert [each.operator for each in quantizer.left] == ["aten.cumsum.default"]
+    assert torch.equal(program.module()(*samples[0]), module(*samples[0]))
+
+
+class _Sums(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cumsum(x, 1)
+
+
 # --- Mistakes ------------------------------------------------------------------------------------
 
 

@@ -53,10 +53,13 @@ def fitted(
     floats: Mapping[str, Refusal],
     *,
     rank: bool = False,
-) -> Fitted:
-    """Changes the constants of ``model``, and says how it is quantized then. The nodes named in
-    ``floats`` stay in float; with ``rank`` the report says what damage each layer does alone."""
+) -> Fitted | None:
+    """Changes the constants of ``model``, and says how it is quantized then; None where nothing of
+    it is. The nodes named in ``floats`` stay in float; with ``rank`` the report says what damage
+    each layer does alone."""
     of_floats, modules = ModuleModel(model, floats), names_of(model)
+    if not of_floats.points(of_floats.root, config).points:
+        return None
     inputs = [each.name for each in of_floats.inputs]
     result = quantized(of_floats, _named(samples, inputs), config, rank=rank)
     rows = [replace(row, name=modules.get(row.name, row.name)) for row in result.report.layers]

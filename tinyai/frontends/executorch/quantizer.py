@@ -65,7 +65,8 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
 
     With ``samples``, tuples of tensors as the module is called with them, it chooses scales,
     weights and biases itself, as ``tinyai.quantize_file`` does. What ``prepare_pt2e`` gives needs
-    no calibration then, and ``report`` says what was lost where. onnx and onnxruntime run floats.
+    no calibration then, and ``report`` says what was lost where, if anything is quantized. onnx and
+    onnxruntime run the floats.
     With ``rank`` it says what damage each layer does alone: ``report.ranking`` has the worst first.
     Beside None there is one configuration. Raises ``CalibrationError`` for bad samples, and
     ``OptionError`` for several configurations, and in ``prepare_qat_pt2e``.
@@ -120,7 +121,7 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
 
         floats = {node.name: NOT_CONFIGURED for node, own in configs.items() if own is None}
         self._fitted = fitted(model, self._samples, config, floats, rank=self._rank)
-        self.report = self._fitted.report
+        self.report = self._fitted.report if self._fitted else None
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:

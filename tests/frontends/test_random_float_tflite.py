@@ -50,17 +50,16 @@ def random_floats(seed: int) -> Writer:
 
 def by_litert(content: bytes, samples: list[Array]) -> list[Array] | None:
     """Its floats; None of a file that it refuses."""
-    interpreter = Interpreter(model_content=content)
+    interpreter, results = Interpreter(model_content=content), []
     try:
         interpreter.allocate_tensors()
+        (first,), (last,) = interpreter.get_input_details(), interpreter.get_output_details()
+        for sample in samples:
+            interpreter.set_tensor(first["index"], sample)
+            interpreter.invoke()  # which prepares what is behind a shape that is computed
+            results.append(np.array(interpreter.get_tensor(last["index"])))
     except (RuntimeError, ValueError):
         return None
-    (first,), (last,) = interpreter.get_input_details(), interpreter.get_output_details()
-    results = []
-    for sample in samples:
-        interpreter.set_tensor(first["index"], sample)
-        interpreter.invoke()
-        results.append(np.array(interpreter.get_tensor(last["index"])))
     return results
 
 

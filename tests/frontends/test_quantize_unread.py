@@ -16,6 +16,7 @@ import tinyai
 from tests.support.random_onnx import run
 from tinyai.checking.onnxruntime import OnnxRuntimeOracle, exact_session
 from tinyai.errors import BoundaryError, ModelError
+from tinyai.frontends.onnx.load import read_whole
 from tinyai.frontends.onnx.unread import in_opset, names_around, names_read, renamed
 from tinyai.ir import Array
 from tinyai.quantizer.report import output_row
@@ -464,3 +465,15 @@ def test_what_is_spelled_out_stays_as_it_is_behind_a_value_of_unknown_type(
         run(each, SAMPLES[0]) for each in (made, onnx.load(tmp_path / "int8.onnx"))
     )
     assert output_row("", [wanted], [found]).sqnr > 20
+
+
+@pytest.mark.parametrize("attrs", [{}, {"axis": 2}, {"axis": -1}])
+def test_a_hardmax_of_an_older_opset_keeps_its_dimensions(
+    attrs: dict[str, int], tmp_path: Path
+) -> None:
+    made = model([node("Hardmax", "h", "y", **attrs)], (1, 6, 6, 6), 12)
+    onnx.save(made, tmp_path / "float.onnx")
+    newer = read_whole(tmp_path / "float.onnx", "", 13).proto
+    assert newer.opset_import[0].version == 13
+    for sample in SAMPLES:
+        np.testing.assert_array_equal(run(newer, sample)[0], run(made, sample)[0])

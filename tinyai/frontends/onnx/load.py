@@ -30,7 +30,7 @@ from tinyai.frontends.onnx.facts import (
     set_values,
     show,
 )
-from tinyai.frontends.onnx.functions import inlined
+from tinyai.frontends.onnx.functions import graphs_of, inlined
 from tinyai.frontends.onnx.fused import FUSED, spellings_of
 from tinyai.frontends.onnx.halves import in_float32
 from tinyai.frontends.onnx.operators import READERS
@@ -169,6 +169,8 @@ def _converted(model: Any, opset: int, wanted: int) -> Any:
     import onnx
     from onnx.version_converter import convert_version
 
+    for graph in graphs_of(model.graph) if opset < 13 <= wanted else ():
+        _flatten_hardmaxes(graph)
     declared(model).hide_misfits(model.graph)
     model.opset_import.append(onnx.helper.make_opsetid(NO_RULE, 1))
     try:
@@ -181,6 +183,31 @@ def _converted(model: Any, opset: int, wanted: int) -> Any:
     except Exception as error:  # onnx raises errors of many kinds
         found = f"opset {opset}, which onnx does not convert to {wanted}: {error}"
         raise Fault(found, f"{wanted} and later", "export the model with a newer opset") from None
+
+
+def _flatten_hardmaxes(graph: Any) -> None:
+    """A Hardmax before opset 13 takes all dimensions from its axis on for one, and onnx's converter
+    leaves that out: here each is of a matrix, of which both rules say the same."""
+    from onnx import helper
+
+    made: list[Any] = []
+    for node in graph.node:
+        if node.op_type != "Hardmax" or node.domain not in ("", "ai.onnx"):
+            made.append(node)
+            continue
+        (data,), (result,) = node.input, node.output
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
+        shape, flat, hard = (f"{result}/{part}" for part in ("shape", "flat", "hard"))
+        made += [
+            helper.make_node("Shape", [data], [shape]),
+            helper.make_node("Flatten", [data], [flat], axis=axis),
+            helper.make_node("Hardmax", [flat], [hard], node.name),
+            helper.make_node("Reshape", [hard, shape], [result]),
+        ]
+    if len(made) > len(graph.node):
+        new = type(graph)(node=made)
+        del graph.node[:]
+        graph.node.extend(new.node)
 
 
 def _output(reading: Reading, value: Any) -> Expr:

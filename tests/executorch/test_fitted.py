@@ -125,7 +125,7 @@ def test_weights_and_biases_are_those_of_the_quantizer_of_files(tmp_path: Path) 
         np.testing.assert_array_equal(weights, steps)
         sums, unit = (stored[name] for name in made[layer.input[2]].input[:2])
         assert unit.size == scale.size
-        np.testing.assert_allclose(bias / unit, sums, atol=0.51)
+        np.testing.assert_array_equal(np.rint(bias / unit), sums)
 
 
 def test_what_is_prepared_needs_no_calibration() -> None:

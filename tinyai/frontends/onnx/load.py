@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, count, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +36,7 @@ from tinyai.frontends.onnx.halves import in_float32
 from tinyai.frontends.onnx.operators import READERS
 from tinyai.frontends.onnx.reader import Reading
 from tinyai.frontends.onnx.recurrent import USUAL, spelled_out
+from tinyai.frontends.onnx.unread import names_made
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.shapes import Shapes, check_asked, parse_inputs
 from tinyai.frontends.source_model import End, SourceModel
@@ -169,8 +170,11 @@ def _converted(model: Any, opset: int, wanted: int) -> Any:
     import onnx
     from onnx.version_converter import convert_version
 
-    for graph in graphs_of(model.graph) if opset < 13 <= wanted else ():
-        _flatten_hardmaxes(graph)
+    if opset < 13 <= wanted:
+        graphs = [*graphs_of(model.graph)]
+        taken = {name for graph in graphs for name in names_made(graph)}
+        for graph in graphs:
+            _flatten_hardmaxes(graph, taken)
     declared(model).hide_misfits(model.graph)
     model.opset_import.append(onnx.helper.make_opsetid(NO_RULE, 1))
     try:
@@ -185,9 +189,10 @@ def _converted(model: Any, opset: int, wanted: int) -> Any:
         raise Fault(found, f"{wanted} and later", "export the model with a newer opset") from None
 
 
-def _flatten_hardmaxes(graph: Any) -> None:
+def _flatten_hardmaxes(graph: Any, taken: set[str]) -> None:
     """A Hardmax before opset 13 takes all dimensions from its axis on for one, and onnx's converter
-    leaves that out: here each is of a matrix, of which both rules say the same."""
+    leaves that out: here each is of a matrix, of which both rules say the same. ``taken`` are names
+    of values."""
     from onnx import helper
 
     made: list[Any] = []
@@ -197,7 +202,8 @@ def _flatten_hardmaxes(graph: Any) -> None:
             continue
         (data,), (result,) = node.input, node.output
         axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
-        shape, flat, hard = (f"{result}/{part}" for part in ("shape", "flat", "hard"))
+        names = (f"{result}/{number}" for number in count())
+        shape, flat, hard = islice((each for each in names if each not in taken), 3)
         made += [
             helper.make_node("Shape", [data], [shape]),
             helper.make_node("Flatten", [data], [flat], axis=axis),

@@ -443,7 +443,8 @@ def test_calls_that_wait_for_their_helpers_are_followed_by_calls_that_run_alone(
     expected = [each.tobytes() for each in run_graph(graph, inputs)]
     for _ in range(300):
         assert called(loaded, source, graph, inputs) == expected
-    assert 0 < ctypes.c_int.in_dll(loaded, "tries").value < 100
+    # How many run alone depends on how long a call takes: a pause is 8 times what was lost.
+    assert 0 < ctypes.c_int.in_dll(loaded, "tries").value < 300
 
 
 def with_load(text: str, file: Path, cpus: int = 2) -> str:

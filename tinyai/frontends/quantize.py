@@ -156,7 +156,7 @@ def _model_of(
         )
     require_runner_of_floats()
 
-    from tinyai.frontends.onnx.float_model import FileModel
+    from tinyai.frontends.onnx.float_model import FileModel, framework_of
     from tinyai.frontends.onnx.load import read_whole
     from tinyai.frontends.onnx.quantized import OLDEST
 
@@ -166,7 +166,7 @@ def _model_of(
     whole = read_whole(file, options.input_shapes, OLDEST, shapes_of(data))
     if whole.widened is not None:
         warnings.warn(whole.widened, stacklevel=3)
-    return FileModel(whole.source), whole
+    return FileModel(whole.source, framework_of(Path(file), options.input_shapes)), whole
 
 
 def require_runner_of_floats() -> None:

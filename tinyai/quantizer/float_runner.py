@@ -62,6 +62,10 @@ class FloatModel(Protocol):
     def key(self, root: Expr) -> str:
         """Which model this is: its operators and weights."""
 
+    def original(self, sample: Sample) -> list[Array] | None:
+        """The results on a sample of what this model was read from, computed by its framework; None
+        where that does not run here."""
+
     def runner(
         self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None
     ) -> FloatRunner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -10,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from tinyai.errors import UsageWarning
 from tinyai.qdq.operands import NARROW, Grid
 from tinyai.quantizer.activation_equalization import equalized
 from tinyai.quantizer.adaptive_rounding import MOST_TERMS, MOST_TERMS_OF_TRIALS
@@ -39,6 +41,8 @@ _LOSS = 0.5
 _SAME = ValueRange(1.0, 1.0)
 NO_GROWTH: Mapping[int, ValueRange] = MappingProxyType({})
 NO_FUNCTIONS: Mapping[tuple[int, int], ValueFunction] = MappingProxyType({})
+# In dB: so alike are the results of one model in two orders of its sums, or with half its bits.
+_READ_ALIKE = 40.0
 # Samples by which functions are known.
 _TELLING = 8
 
@@ -77,6 +81,8 @@ def quantized(
         floats = Observed.of(model, points)
     samples = [*calibration.first.items()][: SAMPLES + compared]
     tell_alike(calibration.first)
+    for _, sample in samples[:1]:
+        _tell_misread(model.original(sample), floats.runner.run(sample))
     # Constants are fitted to the first, so that where there are enough others are shown.
     kept, shown = dict(samples[:SAMPLES]), dict(samples[max(0, len(samples) - compared) :])
     ranges = _Ranges(model.key(points.root), calibration)
@@ -110,6 +116,27 @@ def quantized(
     reached = mixed.reached(result.report.outputs)
     choices = PrecisionChoices(str(mixed), reached, tuple(search.steps))
     return replace(result, report=replace(result.report, mixed=choices))
+
+
+def _tell_misread(original: Sequence[Array] | None, read: Sequence[Array]) -> None:
+    """Warns of results that differ from the original's by more than floats that are rounded in
+    another order: all noise is told beside what was read."""
+    for number, both in enumerate(zip(original or (), read, strict=False)):
+        if {each.dtype.kind for each in both} != {"f"} or both[0].shape != both[1].shape:
+            continue
+        wanted, found = (each.astype(np.float64) for each in both)
+        finite = np.isfinite(wanted) & np.isfinite(found)
+        noise = NoiseSums().and_sample(wanted[finite], found[finite], None).sqnr
+        if noise is not None and noise < _READ_ALIKE:
+            told = UsageWarning(
+                "the float model as it was read",
+                found=f"result {number} on the first sample is {noise:.1f} dB beside that of the "
+                "model's own framework",
+                allowed="the same floats, but for their last bits",
+                hint="the report's noise is beside what was read: compare the quantized model with "
+                "your own, and tell tinyai's authors, unless the model draws random numbers",
+            )
+            warnings.warn(told, stacklevel=4)
 
 
 def _with_less_noise(plain: _Quantizing) -> _Quantizing:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
 from tinyai.frontends.executorch.exported import FloatReading, ModulePoints
 from tinyai.frontends.executorch.program import ARITHMETIC
@@ -22,6 +24,7 @@ from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
 from tinyai.partition.reasons import Language
 from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.data import Sample
 from tinyai.quantizer.write import with_results
 from tinyai.source import Call, Expr, Refusal, Tuple, post_order
 
@@ -32,6 +35,7 @@ class ModuleModel(FileModel):
     rounding = ARITHMETIC.mode
 
     def __init__(self, model: GraphModule, floats: Mapping[str, Refusal]) -> None:
+        self._module = model
         self.reading, self._floats = FloatReading(model), floats
         self._unread = {(node.name, operator_of(node)): node for node in self.reading.refused}
         inputs = (node for node in model.graph.nodes if node.op == "placeholder")
@@ -57,6 +61,15 @@ class ModuleModel(FileModel):
     def key(self, root: Expr) -> str:
         names = self._names() | {each: each.name for each in self._by_torch(root)}
         return hashlib.sha256(_file(_tensors(root), names)).hexdigest()[:16]
+
+    def original(self, sample: Sample) -> list[Array] | None:
+        nodes = tree_leaves(self._module.graph.output_node().args)
+        with suppress(Exception), torch.no_grad():  # a module's own errors are of any kind
+            results = tree_leaves(self._module(*map(_as_tensors, sample.values())))
+            # A node that is several results is one here.
+            made = {n: r for n, r in zip(nodes, results, strict=True) if isinstance(n, Node)}
+            return [each.numpy() for each in made.values()]
+        return None
 
     def runner(
         self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +17,10 @@ import onnx
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import EnvironmentProblem, OptionError, UnsupportedError
 from tinyai.frontends.attempt import attempt_of
+from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.onnx.writer import written
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
+from tinyai.frontends.shapes import parse_inputs
 from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
@@ -33,9 +35,12 @@ from tinyai.source import TVMS_OWN, Expr, Rounding, Tuple, fixed_type, post_orde
 from tinyai.target import Target
 from tinyai.tensor_spec import TensorSpec
 
+Framework = Callable[[Sample], list[Array] | None]
+
 
 class FileModel:
-    """The ``FloatModel`` of a file that was read.
+    """The ``FloatModel`` of a file that was read; ``framework`` runs the file itself, from a sample
+    to its results.
 
     Raises ``OptionError`` for a model with states, or two inputs of one name.
     """
@@ -44,7 +49,7 @@ class FileModel:
     # its operands too; but of 16 bits it has nothing.
     rounding = "onnx"
 
-    def __init__(self, model: SourceModel) -> None:
+    def __init__(self, model: SourceModel, framework: Framework | None = None) -> None:
         names = [end.name for end in model.inputs]
         if model.initial or len(set(names)) < len(names):
             raise OptionError(
@@ -52,7 +57,7 @@ class FileModel:
                 found="states" if model.initial else f"inputs {', '.join(names)}",
                 allowed="a model without states, whose inputs have names of their own",
             )
-        self.model = model
+        self.model, self._framework = model, framework
         self.inputs = tuple(map(_spec, model.inputs))
         self.results = tuple(end.expr.type for end in model.outputs)
         self.root: Expr = model.result
@@ -64,6 +69,9 @@ class FileModel:
 
     def key(self, root: Expr) -> str:
         return hashlib.sha256(self._file(root).SerializeToString()).hexdigest()[:16]
+
+    def original(self, sample: Sample) -> list[Array] | None:
+        return None if self._framework is None else self._framework(sample)
 
     def runner(
         self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None
@@ -164,7 +172,38 @@ class FunctionRunner:
         return iter(self._made[self._results :])
 
 
-def in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> FunctionRunner:
+# Of values that are float32 in a model that was read.
+_FLOATS = {"tensor(float16)": np.float16, "tensor(double)": np.float64}
+
+
+def framework_of(file: Path, input_shapes: str = "") -> Framework:
+    """What runs an .onnx file as it is, with the ``input_shapes`` of ``tinyai.compile``; it has no
+    results where ONNX Runtime does not run the file."""
+
+    def call(sample: Sample) -> list[Array] | None:
+        import onnxruntime
+
+        with suppress(Exception):  # ONNX Runtime raises errors of many kinds
+            model, (shapes, values) = onnx.load(file), parse_inputs(input_shapes)
+            set_shapes(model, shapes)
+            set_values(model, values)
+            options = _options()
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            given = {
+                each.name: value.astype(_FLOATS.get(each.type, value.dtype), copy=False)
+                for each in session.get_inputs()
+                if (value := sample.get(each.name)) is not None
+            }
+            return [np.asarray(each) for each in session.run(None, given)]
+        return None
+
+    return call
+
+
+def _options() -> Any:
     """One thread and floats alone, so that the values are the same at each run."""
     import onnxruntime
 
@@ -172,8 +211,17 @@ def in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> Func
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # what it fails at is told by ``_told``
     options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return options
+
+
+def in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> FunctionRunner:
+    """A model of floats whose inputs are called input0, input1, ..., with these names."""
+    import onnxruntime
+
     with _told("takes"):
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            content, _options(), providers=["CPUExecutionProvider"]
+        )
     places = {name: f"input{number}" for number, name in enumerate(inputs)}
     used = {each.name for each in session.get_inputs()}
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import chain, count, islice
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,21 +22,18 @@ from tinyai.frontends.onnx.checks import Inputs, check_external, check_model
 from tinyai.frontends.onnx.definitions import DEFINED, by_definition
 from tinyai.frontends.onnx.einsum import as_products, as_sum
 from tinyai.frontends.onnx.facts import (
-    NO_RULE,
-    declared,
     dtype_of,
     opset_of,
     set_shapes,
     set_values,
-    show,
 )
-from tinyai.frontends.onnx.functions import graphs_of, inlined
+from tinyai.frontends.onnx.functions import inlined
 from tinyai.frontends.onnx.fused import FUSED, spellings_of
 from tinyai.frontends.onnx.halves import in_float32
+from tinyai.frontends.onnx.older import converted
 from tinyai.frontends.onnx.operators import READERS
 from tinyai.frontends.onnx.reader import Reading
 from tinyai.frontends.onnx.recurrent import USUAL, spelled_out
-from tinyai.frontends.onnx.unread import names_made
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.shapes import Shapes, check_asked, parse_inputs
 from tinyai.frontends.source_model import End, SourceModel
@@ -118,7 +115,7 @@ def read_whole(
         check_external(model, path.parent)
         onnx.load_external_data_for_model(model, str(path.parent))
         if opset < oldest:
-            model, opset = _converted(model, opset, oldest), oldest
+            model, opset = converted(model, opset, oldest), oldest
         widened = in_float32(model)
         recurrent = dict.fromkeys(USUAL, spelled_out) if oldest else {}
         own = {("", name): spelling for name, spelling in {**SPELLINGS, **recurrent}.items()}
@@ -164,56 +161,6 @@ def _spell(graph: Any, spelled: Mapping[str, list[Any]]) -> None:
         made = type(graph)(node=[*chain(*nodes)])
         del graph.node[:]
         graph.node.extend(made.node)
-
-
-def _converted(model: Any, opset: int, wanted: int) -> Any:
-    import onnx
-    from onnx.version_converter import convert_version
-
-    if opset < 13 <= wanted:
-        graphs = [*graphs_of(model.graph)]
-        taken = {name for graph in graphs for name in names_made(graph)}
-        for graph in graphs:
-            _flatten_hardmaxes(graph, taken)
-    declared(model).hide_misfits(model.graph)
-    model.opset_import.append(onnx.helper.make_opsetid(NO_RULE, 1))
-    try:
-        converted = convert_version(model, wanted)
-        show(converted.graph)
-        kept = [each for each in converted.opset_import if each.domain != NO_RULE]
-        del converted.opset_import[:]
-        converted.opset_import.extend(kept)
-        return converted
-    except Exception as error:  # onnx raises errors of many kinds
-        found = f"opset {opset}, which onnx does not convert to {wanted}: {error}"
-        raise Fault(found, f"{wanted} and later", "export the model with a newer opset") from None
-
-
-def _flatten_hardmaxes(graph: Any, taken: set[str]) -> None:
-    """A Hardmax before opset 13 takes all dimensions from its axis on for one, and onnx's converter
-    leaves that out: here each is of a matrix, of which both rules say the same. ``taken`` are names
-    of values."""
-    from onnx import helper
-
-    made: list[Any] = []
-    for node in graph.node:
-        if node.op_type != "Hardmax" or node.domain not in ("", "ai.onnx"):
-            made.append(node)
-            continue
-        (data,), (result,) = node.input, node.output
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
-        names = (f"{result}/{number}" for number in count())
-        shape, flat, hard = islice((each for each in names if each not in taken), 3)
-        made += [
-            helper.make_node("Shape", [data], [shape]),
-            helper.make_node("Flatten", [data], [flat], axis=axis),
-            helper.make_node("Hardmax", [flat], [hard], node.name),
-            helper.make_node("Reshape", [hard, shape], [result]),
-        ]
-    if len(made) > len(graph.node):
-        new = type(graph)(node=made)
-        del graph.node[:]
-        graph.node.extend(new.node)
 
 
 def _output(reading: Reading, value: Any) -> Expr:

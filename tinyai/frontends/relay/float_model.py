@@ -76,6 +76,9 @@ class RelayModel:
     def key(self, root: Expr) -> str:
         return f"{tvm.ir.structural_hash(self.written(root)) % 2**64:016x}"
 
+    def original(self, sample: Sample) -> None:
+        """None: TVM's build of it would take as long as all samples."""
+
     def runner(
         self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None
     ) -> RelayRunner:

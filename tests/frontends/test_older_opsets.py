@@ -1,0 +1,84 @@
+"""A float model of an older opset means the same in a newer one, which is what is quantized."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import tinyai
+from tests.support.old_operators import IMAGE, Old, old_operators
+from tinyai.frontends.faults import Fault
+from tinyai.frontends.onnx.older import converted
+from tinyai.ir import Array
+
+WANTED = 13
+LEAST = 170
+
+
+def results(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    content = model.SerializeToString()
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return [np.asarray(each) for each in session.run(None, feed)]
+
+
+def originals(old: Old) -> list[Array] | None:
+    """None where ONNX Runtime does not have the operator of this opset."""
+    if old.result is not None:
+        return [old.result]
+    try:
+        return results(old.model(), old.feed())
+    except Exception:  # ONNX Runtime raises errors of many kinds
+        return None
+
+
+def test_operators_of_old_opsets_mean_the_same_in_a_newer_one() -> None:
+    compared = 0
+    for old in old_operators():
+        if (wanted := originals(old)) is None:
+            continue
+        found = results(converted(old.model(), old.opset, WANTED), old.feed())
+        compared += 1
+        for one, other in zip(wanted, found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5, err_msg=str(old))
+    assert compared > LEAST
+
+
+def test_an_operator_that_went_since_is_named() -> None:
+    old = Old("ImageScaler", 7, (IMAGE,), (), {"scale": 2.0, "bias": [0.1, 0.2, 0.3]})
+    with pytest.raises(Fault, match="ImageScaler, an operator that opset 13 does not have"):
+        converted(old.model(), old.opset, WANTED)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_a_file_with_an_upsample_is_quantized_as_it_means(mode: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    weight = rng.normal(size=(3, 3, 1, 1)).astype(np.float32)
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["conv"]),
+        helper.make_node("Upsample", ["conv", "scales"], ["y"], mode=mode),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 4, 6])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 3, 8, 12])],
+        [
+            onnx.numpy_helper.from_array(weight, "w"),
+            onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
+    source, file = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    onnx.save(model, source)
+    samples = [{"x": rng.normal(size=(1, 3, 4, 6)).astype(np.float32)} for _ in range(4)]
+    tinyai.quantize_file(source, samples).save(file)
+    (wanted,), (found,) = results(model, samples[0]), results(onnx.load(file), samples[0])
+    assert np.abs(wanted - found).max() < 0.02 * np.abs(wanted).max()

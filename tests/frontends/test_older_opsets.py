@@ -11,6 +11,7 @@ import pytest
 
 import tinyai
 from tests.support.old_operators import IMAGE, Old, old_operators
+from tinyai.errors import UsageWarning
 from tinyai.frontends.faults import Fault
 from tinyai.frontends.onnx.older import converted
 from tinyai.ir import Array
@@ -56,29 +57,44 @@ def test_an_operator_that_went_since_is_named() -> None:
         converted(old.model(), old.opset, WANTED)
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_a_file_with_an_upsample_is_quantized_as_it_means(mode: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
+def upsampled(folder: Path, mode: str) -> tuple[Path, list[dict[str, Array]]]:
+    """A file of opset 9, and samples of it."""
+    rng, helper = np.random.default_rng(3), onnx.helper
     weight = rng.normal(size=(3, 3, 1, 1)).astype(np.float32)
-    helper = onnx.helper
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["conv"]),
-        helper.make_node("Upsample", ["conv", "scales"], ["y"], mode=mode),
-    ]
+    scales = np.array([1, 1, 2, 2], np.float32)
     graph = helper.make_graph(
-        nodes,
+        [
+            helper.make_node("Conv", ["x", "w"], ["conv"]),
+            helper.make_node("Upsample", ["conv", "scales"], ["y"], mode=mode),
+        ],
         "graph",
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 4, 6])],
         [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 3, 8, 12])],
         [
-            onnx.numpy_helper.from_array(weight, "w"),
-            onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"),
+            onnx.numpy_helper.from_array(value, name)
+            for name, value in (("w", weight), ("scales", scales))
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
-    source, file = tmp_path / "float.onnx", tmp_path / "int8.onnx"
-    onnx.save(model, source)
+    onnx.save(model, folder / "float.onnx")
     samples = [{"x": rng.normal(size=(1, 3, 4, 6)).astype(np.float32)} for _ in range(4)]
-    tinyai.quantize_file(source, samples).save(file)
-    (wanted,), (found,) = results(model, samples[0]), results(onnx.load(file), samples[0])
+    return folder / "float.onnx", samples
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_a_file_with_an_upsample_is_quantized_as_it_means(mode: str, tmp_path: Path) -> None:
+    source, samples = upsampled(tmp_path, mode)
+    tinyai.quantize_file(source, samples).save(tmp_path / "int8.onnx")
+    (wanted,), (found,) = (
+        results(onnx.load(tmp_path / name), samples[0]) for name in ("float.onnx", "int8.onnx")
+    )
     assert np.abs(wanted - found).max() < 0.02 * np.abs(wanted).max()
+
+
+def test_what_is_read_otherwise_than_the_file_means_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tinyai.frontends.onnx.older._keep_resizes", lambda model: None)
+    source, samples = upsampled(tmp_path, "linear")
+    with pytest.warns(UsageWarning, match=r"result 0 on the first sample is [\d.]+ dB beside"):
+        tinyai.quantize_file(source, samples)

@@ -23,7 +23,7 @@ from tests.executorch.edge_programs import by_runtime, edge_of
 from tests.executorch.hand_made import InTwoQuantizers
 from tests.support import two_quantizers
 from tinyai import quantize_file
-from tinyai.errors import EnvironmentProblem, OptionError
+from tinyai.errors import EnvironmentProblem, OptionError, UsageWarning
 from tinyai.executorch import TinyAIPartitioner, TinyAIQuantizer, quantization_config
 from tinyai.frontends import quantize
 from tinyai.ir import Array
@@ -191,6 +191,23 @@ class _Products(nn.Module):
         x = torch.relu(torch.addmm(self.bias, x, self.second))
         x = torch.relu(self.shared(x)) + 0.25
         return self.shared(x + 2.5)  # type: ignore[no-any-return]
+
+
+class Noisy(nn.Module):
+    """Other numbers at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.fc(x) + torch.rand_like(x)
+        return made
+
+
+def test_a_module_that_is_run_otherwise_than_by_torch_is_told() -> None:
+    with pytest.warns(UsageWarning, match=r"result 0 on the first sample is [\d.]+ dB beside"):
+        fitted(Noisy(), drawn((4, 8)))
 
 
 def test_products_of_matrices_are_fitted_and_shared_weights_twice() -> None:

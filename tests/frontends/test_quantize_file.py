@@ -257,6 +257,20 @@ def test_states_and_names_that_two_inputs_have_are_refused() -> None:
             FileModel(wrong)
 
 
+def test_an_input_of_a_dtype_that_tinyai_lacks_is_refused(tmp_path: Path) -> None:
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["y"], to=onnx.TensorProto.FLOAT)],
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.UINT16, [2])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])],
+    )
+    file = tmp_path / "float.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), file)
+    with pytest.raises(OptionError, match="input x: dtype uint16"):
+        tinyai.quantize_file(file, [{"x": np.zeros(2, np.uint16)}])
+
+
 def test_without_a_package_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -31,7 +31,7 @@ from tinyai.quantizer.write import with_results
 from tinyai.runtime.library import Library
 from tinyai.runtime.link import write_library
 from tinyai.safe_text import safe
-from tinyai.source import TVMS_OWN, Expr, Rounding, Tuple, fixed_type, post_order
+from tinyai.source import TVMS_OWN, Expr, Refusal, Rounding, Tuple, fixed_type, post_order
 from tinyai.target import Target
 from tinyai.tensor_spec import TensorSpec
 
@@ -42,7 +42,8 @@ class FileModel:
     """The ``FloatModel`` of a file that was read; ``framework`` runs the file itself, from a sample
     to its results.
 
-    Raises ``OptionError`` for a model with states, or two inputs of one name.
+    Raises ``OptionError`` for a model with states, two inputs of one name, or an input of a dtype
+    that tinyai does not have.
     """
 
     # Of what is quantized here. A sum of two tensors is rounded once in it, where "upward" rounds
@@ -257,5 +258,12 @@ def _fields(root: Expr) -> tuple[Expr, ...]:
 
 
 def _spec(end: End) -> TensorSpec:
-    of = fixed_type(end.expr.type, f"input {end.name}")
+    try:
+        of = fixed_type(end.expr.type, f"input {safe(end.name, 60)}")
+    except Refusal as refusal:
+        raise OptionError(
+            "float model to quantize",
+            found=f"{refusal.clause} {refusal.found}",
+            allowed=refusal.allowed,
+        ) from None
     return TensorSpec(end.name, of.shape, str(of.dtype))

@@ -89,7 +89,6 @@ SEARCHED = {
         "list(graph.makers)": LISTS,
         "step.name": "the name of a step",
     },
-    "checking/litert.py": {"ran.stderr": "what LiteRT prints"},
     "checking/onnxruntime.py": {"node.op_type": "an operator of a model file"},
 }
 REGULAR_EXPRESSIONS = {

@@ -16,13 +16,16 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 import tinyai
-from tinyai.errors import ModelError, OptionError
+from tinyai.errors import ModelError, OptionError, UsageWarning
 from tinyai.frontends.faults import Fault
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.float_model import FileModel
+from tinyai.frontends.tflite.litert import framework_of
 from tinyai.frontends.tflite.sparse import densified
 from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
+from tinyai.quantizer.config import QuantConfig
+from tinyai.quantizer.quantize import quantized
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,20 @@ def test_one_matrix_multiplies_all_rows(turned: bool, tmp_path: Path) -> None:
     right = Tensor(weights.shape, weights.astype(np.float32))
     tensors = [Tensor((2, 1, 4, 7)), right, Tensor((2, 1, 4, 3))]
     require_near(file_of(tensors, [Operator("BATCH_MATMUL", (0, 1), 2, options)]), tmp_path)
+
+
+def test_what_is_read_otherwise_than_litert_runs_it_is_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for name in ("read", "run"):
+        right = Tensor((7, 3), rng.normal(size=(7, 3)).astype(np.float32))
+        tensors = [Tensor((4, 7)), right, Tensor((4, 3))]
+        operator = Operator("BATCH_MATMUL", (0, 1), 2, schema.BatchMatMulOptionsT())
+        (tmp_path / f"{name}.tflite").write_bytes(file_of(tensors, [operator]))
+    samples = [{"t0": rng.normal(size=(4, 7)).astype(np.float32)} for _ in range(3)]
+    model = read_file(tmp_path / "read.tflite")
+    quantized(FileModel(model, framework_of(tmp_path / "read.tflite")), samples, QuantConfig())
+    with pytest.warns(UsageWarning, match="result 0 on the first sample"):
+        quantized(FileModel(model, framework_of(tmp_path / "run.tflite")), samples, QuantConfig())
 
 
 def test_a_reciprocal_root(tmp_path: Path) -> None:

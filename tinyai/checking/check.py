@@ -16,13 +16,14 @@ from tinyai.checking.built import Built, load_built, types_of
 from tinyai.checking.code import REFERENCE, Code, Values, compiled_code, layer_of
 from tinyai.checking.difference import difference
 from tinyai.checking.ends import EndsOfCode
-from tinyai.checking.litert import AbortedError, LiteRTOracle
+from tinyai.checking.litert import LiteRTOracle
 from tinyai.checking.onnxruntime import OnnxRuntimeOracle
 from tinyai.checking.opponents import Opponent, Sample, batches, need
 from tinyai.checking.result import ArithmeticLine, Comparison, FirstDifference, Output
 from tinyai.checking.samples import drawn, given
 from tinyai.errors import OptionError
 from tinyai.frontends.model import network_of
+from tinyai.frontends.tflite.litert import AbortedError
 from tinyai.ir import Array, DType, Graph, Node, Type
 from tinyai.model_file import FileOptions
 from tinyai.network import Network

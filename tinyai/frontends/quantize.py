@@ -161,7 +161,10 @@ def _model_of(
     from tinyai.frontends.onnx.quantized import OLDEST
 
     if kind != ".onnx":
-        return FileModel(read_file(file, options)), None
+        from tinyai.frontends.tflite import litert
+
+        own = litert.framework_of(Path(file), options.signature)
+        return FileModel(read_file(file, options), own), None
     options.require_only(("input_shapes",), "an .onnx file")
     whole = read_whole(file, options.input_shapes, OLDEST, shapes_of(data))
     if whole.widened is not None:

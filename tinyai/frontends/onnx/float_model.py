@@ -40,7 +40,7 @@ Framework = Callable[[Sample], list[Array] | None]
 
 class FileModel:
     """The ``FloatModel`` of a file that was read; ``framework`` runs the file itself, from a sample
-    to its results.
+    in the order of its inputs to its results.
 
     Raises ``OptionError`` for a model with states, two inputs of one name, or an input of a dtype
     that tinyai does not have.
@@ -72,7 +72,8 @@ class FileModel:
         return hashlib.sha256(self._file(root).SerializeToString()).hexdigest()[:16]
 
     def original(self, sample: Sample) -> list[Array] | None:
-        return None if self._framework is None else self._framework(sample)
+        ordered = {each.name: sample[each.name] for each in self.inputs}
+        return None if self._framework is None else self._framework(ordered)
 
     def runner(
         self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None

@@ -1,0 +1,124 @@
+"""LiteRT in a process of its own: its reference softmax aborts where its input's scale is large,
+and takes the process along. ``python -m tinyai.frontends.tflite.litert`` is that process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from tinyai.errors import EnvironmentProblem
+from tinyai.ir import Array
+
+
+class AbortedError(EnvironmentProblem):
+    """LiteRT took its process along."""
+
+
+def run(
+    content: bytes,
+    samples: Sequence[Sequence[Array]],
+    *,
+    kernels: str = "BUILTIN_REF",
+    tensors: bool = False,
+) -> list[dict[str, Array]]:
+    """The outputs of a .tflite file on each sample, which has an array for each input, or all
+    ``tensors`` that operators make, by name. ``kernels`` is one of LiteRT's ``OpResolverType``.
+    Raises ``AbortedError`` where LiteRT aborts, ``EnvironmentProblem`` where it refuses the file.
+    """
+    with tempfile.TemporaryDirectory(prefix="tinyai-check-") as name:
+        folder = Path(name)
+        (folder / "model.tflite").write_bytes(content)
+        for number, sample in enumerate(samples):
+            np.savez(folder / f"in{number}.npz", *sample)
+        words = [name, str(len(samples)), kernels, str(int(tensors))]
+        command = [sys.executable, "-m", "tinyai.frontends.tflite.litert", *words]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        ran = subprocess.run(
+            command, env=environment, cwd=name, capture_output=True, text=True, check=False
+        )
+        if ran.returncode != 0:
+            said = [line for line in ran.stderr.splitlines() if line.strip()]
+            kind = AbortedError if ran.returncode < 0 else EnvironmentProblem
+            raise kind(
+                "LiteRT cannot run the model",
+                found=said[-1][:240] if said else f"its process ended by {-ran.returncode}",
+                allowed="a model that it runs",
+                hint="--against tvm compares with TVM's own code",
+            )
+        names = json.loads((folder / "names.json").read_text())
+        found = []
+        for number in range(len(samples)):
+            with np.load(folder / f"out{number}.npz", allow_pickle=False) as arrays:
+                values = [arrays[f"arr_{i}"] for i in range(len(names))]
+            found.append(dict(zip(names, values, strict=True)))
+        return found
+
+
+def framework_of(
+    file: Path, signature: str = ""
+) -> Callable[[Mapping[str, Array]], list[Array] | None]:
+    """What runs a .tflite file as it is, from a sample in the order of its inputs to its results;
+    it has none where LiteRT is not there, or does not run the file."""
+
+    def call(sample: Mapping[str, Array]) -> list[Array] | None:
+        from tinyai.frontends.tflite.signatures import content_of
+
+        if find_spec("ai_edge_litert") is None:
+            return None
+        content = content_of(file.read_bytes(), signature)
+        with suppress(EnvironmentProblem):
+            (found,) = run(
+                content, [[*sample.values()]], kernels="BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+            )
+            return [*found.values()]
+        return None
+
+    return call
+
+
+def _work(folder: Path, samples: int, kernels: str, *, tensors: bool) -> None:
+    """Run the model of a folder on its inputs, and write the outputs, or all tensors that operators
+    make."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    interpreter = Interpreter(
+        model_path=str(folder / "model.tflite"),
+        experimental_op_resolver_type=OpResolverType[kernels],
+        experimental_preserve_all_tensors=tensors,
+    )
+    inputs = [each["index"] for each in interpreter.get_input_details()]
+    if samples:  # of another batch than the file's
+        with np.load(folder / "in0.npz", allow_pickle=False) as arrays:
+            for place, each in enumerate(interpreter.get_input_details()):
+                if (shape := arrays[f"arr_{place}"].shape) != tuple(each["shape"]):
+                    interpreter.resize_tensor_input(each["index"], shape)
+    interpreter.allocate_tensors()
+    details = interpreter.get_output_details()
+    for number in range(samples):
+        with np.load(folder / f"in{number}.npz", allow_pickle=False) as arrays:
+            for place, index in enumerate(inputs):
+                interpreter.set_tensor(index, arrays[f"arr_{place}"])
+        interpreter.invoke()
+        if tensors:
+            details = interpreter.get_tensor_details()
+        found = {}
+        for each in details:
+            try:
+                found[each["name"]] = interpreter.get_tensor(each["index"])
+            except ValueError:  # a tensor that nothing made
+                continue
+        np.savez(folder / f"out{number}.npz", *found.values())
+        (folder / "names.json").write_text(json.dumps(list(found)))
+
+
+if __name__ == "__main__":
+    _work(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], tensors=sys.argv[4] == "1")

@@ -27,7 +27,9 @@ def converted(model: Any, opset: int, wanted: int) -> Any:
             raise Fault(found, "operators of both opsets", NEWER)
     if opset < 6 < wanted:  # from which on onnx knows the shapes of all that it converts
         model = _by_onnx(model, opset, 6)
-        _keep_shapes(model)
+        for attribute in (each for node in nodes_of(model.graph) for each in node.attribute):
+            if len(attribute.t.int64_data) > 1 and not attribute.t.dims:  # a Reshape's shape
+                attribute.t.dims.append(len(attribute.t.int64_data))
     if opset < 7 <= wanted:
         _align_operands(model)
     model = _by_onnx(model, opset, wanted)
@@ -90,14 +92,6 @@ def _missing(node: Any, facts: Facts) -> range:
         return range(0) if facts.shape(node.input[1]) == (1,) else range(second, first - 1)
     node.attribute.remove(told[0])
     return range(second, first - told[0].i % max(first, 1))
-
-
-def _keep_shapes(model: Any) -> None:
-    """The converter makes a constant of a Reshape's attribute, and does not say its dimension."""
-    for node in nodes_of(model.graph):
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and len(attribute.t.int64_data) > 1:
-                attribute.t.dims[:] = attribute.t.dims or [len(attribute.t.int64_data)]
 
 
 def _keep_resizes(model: Any) -> None:

@@ -9,7 +9,6 @@ from tinyai.frontends.faults import Fault
 from tinyai.frontends.onnx.facts import NO_RULE, Facts, declared, facts_of, schema_of, show
 from tinyai.frontends.onnx.functions import graphs_of, nodes_of
 from tinyai.frontends.onnx.unread import names_made
-from tinyai.ir import Array
 from tinyai.safe_text import safe
 
 OWN = ("", "ai.onnx")
@@ -64,14 +63,12 @@ def _align_operands(model: Any) -> None:
     channels. Since then they are the last ones, and the converter does not add those behind."""
     from onnx import helper
 
-    facts = facts_of(model)
-    taken = {name for graph in graphs_of(model.graph) for name in names_made(graph)}
+    facts, taken = facts_of(model), _names(model)
     for graph in graphs_of(model.graph):
         made: list[Any] = []
         for node in graph.node:
             if behind := _missing(node, facts):
-                names = (f"{node.output[0]}/{number}" for number in count())
-                wide = next(each for each in names if each not in taken)
+                (wide,) = _new_names(node.output[0], 1, taken)
                 made.append(helper.make_node("Unsqueeze", [node.input[1]], [wide], axes=behind))
                 node.input[1] = wide
             made.append(node)
@@ -98,32 +95,20 @@ def _keep_resizes(model: Any) -> None:
     """Before opset 11 a place of the result lies at itself divided by the scale in the image, and
     the nearest neighbour is the one before it, the one behind it where an image shrinks. The
     converter lets nodes have the defaults of opset 11, which say otherwise."""
+    from onnx import numpy_helper
     from onnx.helper import make_attribute
 
-    constants = _constants(model)
-    for node in nodes_of(model.graph):
+    nodes = [*nodes_of(model.graph)]
+    constants = {n.output[0]: n.attribute[0].t for n in nodes if n.op_type == "Constant"}
+    for graph in graphs_of(model.graph):
+        constants |= {each.name: each for each in graph.initializer}
+    for node in nodes:
         if node.op_type == "Resize" and node.domain in OWN:
             scales = constants.get(node.input[2])
-            shrinks = scales is not None and (scales <= 1).all()
-            node.attribute.extend(
-                [
-                    make_attribute("coordinate_transformation_mode", "asymmetric"),
-                    make_attribute("nearest_mode", "ceil" if shrinks else "floor"),
-                ]
-            )
-
-
-def _constants(model: Any) -> dict[str, Array]:
-    """Small constants, initializers and those of nodes, by name."""
-    from onnx import numpy_helper
-
-    held: dict[str, Any] = {}
-    for graph in graphs_of(model.graph):
-        held |= {each.name: each for each in graph.initializer if len(each.dims) == 1}
-        for node in graph.node:
-            if node.op_type == "Constant" and node.attribute[0].name == "value":
-                held[node.output[0]] = node.attribute[0].t
-    return {name: numpy_helper.to_array(tensor) for name, tensor in held.items()}
+            shrinks = scales is not None and (numpy_helper.to_array(scales) <= 1).all()
+            rounding = make_attribute("nearest_mode", "ceil" if shrinks else "floor")
+            places = make_attribute("coordinate_transformation_mode", "asymmetric")
+            node.attribute.extend([places, rounding])
 
 
 def _keep_hardmaxes(model: Any) -> None:
@@ -131,7 +116,7 @@ def _keep_hardmaxes(model: Any) -> None:
     leaves that out: here each is of a matrix, of which both rules say the same."""
     from onnx import helper
 
-    taken = {name for graph in graphs_of(model.graph) for name in names_made(graph)}
+    taken = _names(model)
     for graph in graphs_of(model.graph):
         made: list[Any] = []
         for node in graph.node:
@@ -140,8 +125,7 @@ def _keep_hardmaxes(model: Any) -> None:
                 continue
             (data,), (result,) = node.input, node.output
             axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
-            names = (f"{result}/{number}" for number in count())
-            shape, flat, hard = islice((each for each in names if each not in taken), 3)
+            shape, flat, hard = _new_names(result, 3, taken)
             made += [
                 helper.make_node("Shape", [data], [shape]),
                 helper.make_node("Flatten", [data], [flat], axis=axis),
@@ -149,6 +133,15 @@ def _keep_hardmaxes(model: Any) -> None:
                 helper.make_node("Reshape", [hard, shape], [result]),
             ]
         _put(graph, made)
+
+
+def _names(model: Any) -> set[str]:
+    return {name for graph in graphs_of(model.graph) for name in names_made(graph)}
+
+
+def _new_names(result: str, number: int, taken: set[str]) -> list[str]:
+    names = (f"{result}/{place}" for place in count())
+    return [*islice((each for each in names if each not in taken), number)]
 
 
 def _put(graph: Any, nodes: list[Any]) -> None:

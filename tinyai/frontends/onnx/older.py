@@ -106,9 +106,13 @@ def _keep_resizes(model: Any) -> None:
         if node.op_type == "Resize" and node.domain in OWN:
             scales = constants.get(node.input[2])
             shrinks = scales is not None and (numpy_helper.to_array(scales) <= 1).all()
-            rounding = make_attribute("nearest_mode", "ceil" if shrinks else "floor")
-            places = make_attribute("coordinate_transformation_mode", "asymmetric")
-            node.attribute.extend([places, rounding])
+            told = {each.name for each in node.attribute}
+            for name, value in (
+                ("coordinate_transformation_mode", "asymmetric"),
+                ("nearest_mode", "ceil" if shrinks else "floor"),
+            ):
+                if name not in told:
+                    node.attribute.append(make_attribute(name, value))
 
 
 def _keep_hardmaxes(model: Any) -> None:

@@ -62,7 +62,7 @@ RANKS = {
     "tinyai.passes": 4,
     "tinyai.codegen": 5,
     "tinyai.backend": 6,
-    "tinyai.network": 6,
+    "tinyai.network": 5.5,
     "tinyai.runtime": 7,
     "tinyai.runtime.toolchain": 2,
     "tinyai.runtime.assembler": 2,

@@ -535,7 +535,7 @@ def test_a_fault_of_our_own_is_told_with_what_to_report(
 
     from tinyai.runtime import link
 
-    monkeypatch.setattr(link, "compile_graph", fail)
+    monkeypatch.setattr(link, "compile_network", fail)
     result = run("compile", "model.tflite", "-o", "a.so")
     assert result.exit_code == 3
     assert "a fault of tinyai's own in link.py" in result.stderr
@@ -543,7 +543,7 @@ def test_a_fault_of_our_own_is_told_with_what_to_report(
     assert "Please report it" in result.stderr
     assert "Traceback" not in result.stderr
     assert "Traceback" in run("compile", "-v", "model.tflite", "-o", "a.so").stderr
-    monkeypatch.setattr(link, "compile_graph", lambda *_, **__: raised(DefectError("of a pass")))
+    monkeypatch.setattr(link, "compile_network", lambda *_, **__: raised(DefectError("of a pass")))
     assert run("compile", "model.tflite", "-o", "a.so").exit_code == 3
     assert not (inside / "a.so").exists()
 
@@ -563,7 +563,7 @@ def test_the_file_at_fault_is_ours_whatever_the_folders_above_it_are_called(
 
     from tinyai.runtime import link
 
-    monkeypatch.setattr(link, "compile_graph", fail)
+    monkeypatch.setattr(link, "compile_network", fail)
     assert "own in link.py" in run("compile", "model.tflite", "-o", "a.so").stderr
 
 

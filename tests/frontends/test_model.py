@@ -42,7 +42,7 @@ def test_a_model_file_runs_and_its_library_is_kept(
     # A copy of the same content and name is known, in other options it is not.
     copy = tmp_path / KWS.name
     copy.write_bytes(KWS.read_bytes())
-    monkeypatch.setattr(link, "compile_graph", None)
+    monkeypatch.setattr(link, "compile_network", None)
     assert np.array_equal(tinyai.Model(copy, TARGET).run(sample())[0], expected[0])
     with pytest.raises(TypeError):
         tinyai.Model(copy, "tinyai -isa=scalar -rounding=onnx")

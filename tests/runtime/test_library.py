@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import tinyai
+from tinyai.backend import compile_graph
 from tinyai.errors import EnvironmentProblem, FormatError, OptionError, ToolchainError
 from tinyai.ir import Builder, DType, Operand, QParams, Type
 from tinyai.network import Network, network_of_graph
@@ -197,7 +198,7 @@ def compiled(folder: Path, text: str) -> Path:
 
 
 def facts(**changes: object) -> str:
-    source = link.compile_graph(network().graph, Target(isa="scalar"), abi="plain").source
+    source = compile_graph(network().graph, Target(isa="scalar"), abi="plain").source
     text = link.facts_in_c(network(), source, Target())
     for name, value in changes.items():
         known = {"format": "tinyai.library/1", "entry": "small"}[name]
@@ -230,7 +231,7 @@ def test_libraries_of_others_and_of_other_versions_are_told(
 
 def test_a_library_whose_facts_are_in_another_order_still_loads(tmp_path: Path) -> None:
     """As it was when they were sorted by their names."""
-    source = link.compile_graph(network().graph, Target(isa="scalar"), abi="plain").source
+    source = compile_graph(network().graph, Target(isa="scalar"), abi="plain").source
     text = re.sub(r'"$\n *"', "", link.facts_in_c(network(), source, Target()), flags=re.M)
     said = json.loads(json.loads(re.search(r'= *\n *(".*");', text)[1].replace(r"\?", "?")))
     constant = json.dumps(json.dumps(said, sort_keys=True))
@@ -302,14 +303,14 @@ def test_places_that_cannot_be_written_are_told_before_the_work(
     tmp_path: Path, output: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder.so").mkdir()
-    monkeypatch.setattr(link, "compile_graph", None)
+    monkeypatch.setattr(link, "compile_network", None)
     with pytest.raises(OptionError, match=told):
         tinyai.compile(network(), tmp_path / output)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.so"]
 
 
 def test_the_facts_are_text_that_every_compiler_takes() -> None:
-    source = link.compile_graph(network().graph, Target(isa="scalar"), abi="plain").source
+    source = compile_graph(network().graph, Target(isa="scalar"), abi="plain").source
     text = link.facts_in_c(network(), source, Target())
     assert text.isascii()
     assert "??" not in text

@@ -23,6 +23,7 @@ from tinyai.codegen.shapes.schedule import Schedule
 from tinyai.errors import LimitError, UnsupportedError, UsageWarning, owning_faults
 from tinyai.ir import Array, Graph, Node, verify
 from tinyai.lowering import has_function
+from tinyai.network import Network
 from tinyai.passes import drop_idle_steps, make_unsigned, optimize
 from tinyai.target import Target
 
@@ -89,6 +90,22 @@ def compile_graph(
         )
     check_limits(compiled, target)
     return compiled
+
+
+def compile_network(
+    network: Network, target: Target, *, abi: str = "plain", ports_in_arena: bool = False
+) -> Compiled:
+    """``compile_graph`` of a whole model, with its own kernels and states, whose layers can be
+    watched."""
+    return compile_graph(
+        network.graph,
+        target,
+        abi=abi,
+        hooked=True,
+        ports_in_arena=ports_in_arena,
+        kernels=network.kernels,
+        states=[state.value for state in network.states],
+    )
 
 
 def tell_unused(compiled: Compiled, kernels: Sequence[Kernel]) -> None:

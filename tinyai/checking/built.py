@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tinyai.backend import compile_graph
+from tinyai.backend import compile_network
 from tinyai.checking.code import Code
 from tinyai.codegen.lowered import Lowered
 from tinyai.errors import OptionError
@@ -23,7 +23,7 @@ from tinyai.target import Target
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """Code that says of itself what it was made from; ``how`` is what ``compile_graph`` was asked
+    """Code that says of itself what it was made from; ``how`` is what ``compile_network`` was asked
     for."""
 
     path: Path
@@ -49,8 +49,7 @@ class Built:
         """The code, with the graph that it was made from if the network is that of its model: made
         anew under the same options, it has the same layers."""
         graph: Lowered | None = None
-        states = [state.value for state in network.states]
-        made = compile_graph(network.graph, self.target, hooked=True, states=states, **self.how)
+        made = compile_network(network, self.target, **self.how)
         if made.source.layers_digest == self.library.facts.get("layers"):
             graph = made.graph
         name, library = f"the {self.kind} {self.path.name}", self.library

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyai.backend import compile_graph
+from tinyai.backend import compile_network
 from tinyai.checking.arithmetic import arithmetic
 from tinyai.checking.difference import Difference, difference
 from tinyai.checking.result import ArithmeticLine, FirstDifference
@@ -116,22 +116,14 @@ def layer_of(
 
 def compiled_code(network: Network, target: Target, toolchain: Toolchain | None = None) -> Code:
     """The network compiled for this machine, so that it can be watched."""
-    states = [state.value for state in network.states]
-    compiled = compile_graph(
-        network.graph,
-        target.here(),
-        abi="plain",
-        hooked=True,
-        kernels=network.kernels,
-        states=states,
-    )
+    compiled = compile_network(network, target.here())
     graph, source = compiled.graph, compiled.source
     toolchain = toolchain or Toolchain()
     hooked = Toolchain(toolchain.cc, (*toolchain.flags, HOOK_FLAG))
     library = load(source.text, hooked)
-    entry = getattr(library, f"{source.symbol}_step" if states else source.symbol)
+    entry = getattr(library, f"{source.symbol}_step" if network.states else source.symbol)
     entry.restype = ctypes.c_int32
-    sizes = (source.arena_bytes, source.state_bytes) if states else (source.arena_bytes,)
+    sizes = (source.arena_bytes, source.state_bytes) if network.states else (source.arena_bytes,)
     memories = [aligned_bytes(size) for size in sizes]
 
     def run(inputs: Sequence[Array]) -> list[Array]:
@@ -142,7 +134,7 @@ def compiled_code(network: Network, target: Target, toolchain: Toolchain | None 
         return outputs
 
     def reset() -> None:
-        if states:
+        if network.states:
             place = ctypes.c_void_p(memories[1].ctypes.data)
             getattr(library, f"{source.symbol}_reset")(place)
 

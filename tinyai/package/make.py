@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyai._version import __version__
-from tinyai.backend import Compiled, compile_graph, tell_unused
+from tinyai.backend import Compiled, compile_network, tell_unused
 from tinyai.c_reserved import is_reserved
 from tinyai.codegen.borders import with_borders
 from tinyai.codegen.c import C_TYPES, comment_text, literal
@@ -104,15 +104,7 @@ def package_of(
     if is_reserved(network.name):
         name = f"net_{network.name}"
         network = replace(network, name=name, graph=replace(network.graph, name=name))
-    compiled = compile_graph(
-        network.graph,
-        target,
-        abi="package",
-        hooked=True,
-        ports_in_arena=ports_in_arena,
-        kernels=network.kernels,
-        states=[state.value for state in network.states],
-    )
+    compiled = compile_network(network, target, abi="package", ports_in_arena=ports_in_arena)
     tell_unused(compiled, network.kernels)
     inputs = _sample(network, sample)
     runs = RUNS_WITH_STATE if network.states else 1

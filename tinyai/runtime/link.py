@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyai._version import __version__
-from tinyai.backend import Compiled, compile_graph, tell_unused
+from tinyai.backend import Compiled, compile_network, tell_unused
 from tinyai.codegen.apart import body_of, constants_of, digest, microkernels_of
 from tinyai.codegen.c_source import CSource, Microkernel
 from tinyai.codegen.lowered import ALIGNMENT
@@ -40,7 +40,7 @@ def write_library(
     machine's CPU alone. ``jobs`` are those of the same toolchain and target, if there are any yet.
     Returns what its C was made of.
 
-    Raises ``LimitError``, ``UnsupportedError`` or ``OptionError`` as ``compile_graph``,
+    Raises ``LimitError``, ``UnsupportedError`` or ``OptionError`` as ``compile_network``,
     ``ToolchainError`` where the C compiler fails, ``OSError`` where the file cannot be written.
     """
     path = Path(file)
@@ -50,14 +50,7 @@ def write_library(
     with contextlib.ExitStack() as stack:
         jobs = jobs or stack.enter_context(CompilerJobs(toolchain, target))
         with stage("graph to C"):
-            compiled = compile_graph(
-                network.graph,
-                target,
-                abi="plain",
-                hooked=True,
-                kernels=network.kernels,
-                states=[state.value for state in network.states],
-            )
+            compiled = compile_network(network, target)
         tell_unused(compiled, network.kernels)
         source = compiled.source
         with stage("C compiler"):

@@ -31,6 +31,7 @@ from tests.support.paths import ROOT
 from tests.support.scripts import code_of
 from tinyai.backend import BackendDetails, CompileSpec, PreprocessResult, TinyAIBackend
 from tinyai.builders import Lowering, OperatorRow
+from tinyai.checking.built import load_built
 from tinyai.cli import main
 from tinyai.codegen.ctree import Code
 from tinyai.codegen.kernels import Kernel
@@ -286,6 +287,14 @@ def test_a_model_and_a_package_have_the_back_end_of_ones_own(magnitudes: Path) -
     assert np.array_equal(tinyai.Model(magnitudes / "package").run(data)[0], mine)
     zero_point = tinyai.network_of(file, backend=backend).graph.nodes[0].op.zero_point
     assert np.array_equal(mine, Magnitude(zero_point).reference(data))
+
+
+def test_a_library_with_kernels_of_ones_own_is_checked_by_its_layers(magnitudes: Path) -> None:
+    backend = backend_of_file(magnitudes / "own.py")
+    tinyai.compile(magnitudes / "abs.onnx", magnitudes / "net.so", backend=backend)
+    built = load_built(magnitudes / "net.so")
+    network = tinyai.network_of(magnitudes / "abs.onnx", backend=backend)
+    assert built.code(network).graph is not None
 
 
 def products(seed: int) -> tuple[onnx.ModelProto, dict[str, Any]]:

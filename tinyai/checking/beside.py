@@ -112,7 +112,7 @@ def _content(file: Path, signature: str, input_shapes: str) -> bytes:
         from tinyai.frontends.tflite.signatures import content_of
 
         return content_of(file.read_bytes(), signature)
-    from tinyai.checking.onnxruntime import model_with
+    from tinyai.frontends.onnx.framework import model_with
 
     content: bytes = model_with(file, input_shapes).SerializeToString()
     return content

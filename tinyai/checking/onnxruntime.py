@@ -13,8 +13,7 @@ import numpy as np
 from tinyai.checking.opponents import Sample, need
 from tinyai.doctor import others_saturate
 from tinyai.errors import UnsupportedError
-from tinyai.frontends.onnx.facts import set_shapes, set_values
-from tinyai.frontends.shapes import parse_inputs
+from tinyai.frontends.onnx.framework import model_with
 from tinyai.ir import Array
 from tinyai.safe_text import safe
 
@@ -98,17 +97,6 @@ class OnnxRuntimeOracle:
     def _run(self, session: Any, names: list[str] | None, sample: Sample) -> list[Array]:
         found = session.run(names, dict(zip(self._names, sample, strict=True)))
         return [np.asarray(value) for value in found]
-
-
-def model_with(file: Path, input_shapes: str) -> Any:
-    """The model of an .onnx file whose inputs have the shapes and values of ``tinyai.compile``."""
-    import onnx
-
-    model = onnx.load(file)
-    shapes, values = parse_inputs(input_shapes)
-    set_shapes(model, shapes)
-    set_values(model, values)
-    return model
 
 
 class _Usual:

@@ -156,7 +156,8 @@ def _model_of(
         )
     require_runner_of_floats()
 
-    from tinyai.frontends.onnx.float_model import FileModel, framework_of
+    from tinyai.frontends.onnx.float_model import FileModel
+    from tinyai.frontends.onnx.framework import framework_of
     from tinyai.frontends.onnx.load import read_whole
     from tinyai.frontends.onnx.quantized import OLDEST
 

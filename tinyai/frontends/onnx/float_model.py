@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,10 +17,9 @@ import onnx
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import EnvironmentProblem, OptionError, UnsupportedError
 from tinyai.frontends.attempt import attempt_of
-from tinyai.frontends.onnx.facts import set_shapes, set_values
+from tinyai.frontends.onnx.framework import Framework, options_of_floats
 from tinyai.frontends.onnx.writer import written
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
-from tinyai.frontends.shapes import parse_inputs
 from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
@@ -34,8 +33,6 @@ from tinyai.safe_text import safe
 from tinyai.source import TVMS_OWN, Expr, Refusal, Rounding, Tuple, fixed_type, post_order
 from tinyai.target import Target
 from tinyai.tensor_spec import TensorSpec
-
-Framework = Callable[[Sample], list[Array] | None]
 
 
 class FileModel:
@@ -174,55 +171,13 @@ class FunctionRunner:
         return iter(self._made[self._results :])
 
 
-# Of values that are float32 in a model that was read.
-_FLOATS = {"tensor(float16)": np.float16, "tensor(double)": np.float64}
-
-
-def framework_of(file: Path, input_shapes: str = "") -> Framework:
-    """What runs an .onnx file as it is, with the ``input_shapes`` of ``tinyai.compile``; it has no
-    results where ONNX Runtime does not run the file."""
-
-    def call(sample: Sample) -> list[Array] | None:
-        import onnxruntime
-
-        with suppress(Exception):  # ONNX Runtime raises errors of many kinds
-            model, (shapes, values) = onnx.load(file), parse_inputs(input_shapes)
-            set_shapes(model, shapes)
-            set_values(model, values)
-            options = _options()
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            given = {
-                each.name: value.astype(_FLOATS.get(each.type, value.dtype), copy=False)
-                for each in session.get_inputs()
-                if (value := sample.get(each.name)) is not None
-            }
-            return [np.asarray(each) for each in session.run(None, given)]
-        return None
-
-    return call
-
-
-def _options() -> Any:
-    """One thread and floats alone, so that the values are the same at each run."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4  # what it fails at is told by ``_told``
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return options
-
-
 def in_onnx_runtime(content: bytes, inputs: Sequence[str], results: int) -> FunctionRunner:
     """A model of floats whose inputs are called input0, input1, ..., with these names."""
     import onnxruntime
 
     with _told("takes"):
         session = onnxruntime.InferenceSession(
-            content, _options(), providers=["CPUExecutionProvider"]
+            content, options_of_floats(), providers=["CPUExecutionProvider"]
         )
     places = {name: f"input{number}" for number, name in enumerate(inputs)}
     used = {each.name for each in session.get_inputs()}

@@ -45,7 +45,7 @@ _EXTRAS: Mapping[str, tuple[str, ...]] = {
 }
 _NO_TVM = (
     "no TVM is installed: .tflite and .onnx files are read without one; "
-    "tinyai.build, quantize, tvmc and Relay's text need it"
+    "tinyai.build, tinyai.quantize, tvmc and Relay's text need it"
 )
 # What extras exclude one another by: "relay" and "executorch" want another numpy.
 _ASIDE = ("numpy", "executorch")
@@ -308,8 +308,8 @@ def _package_advice(findings: Findings) -> Iterable[Advice]:
     if onnx is not None and _numbers(onnx) >= _ONNX_END and findings.tvm.relay:
         yield Advice(
             level="warning",
-            problem=f"TVM's importer does not know onnx {onnx}: tinyai.build, quantize and tvmc "
-            "cannot read .onnx files, the other commands can",
+            problem=f"TVM's importer does not know onnx {onnx}: tinyai.build, tinyai.quantize "
+            "and tvmc cannot read .onnx files, the commands of tinyai can",
             hint='pip install "onnx<1.19"',
         )
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -242,11 +243,11 @@ def output_row(of: str, values: Sequence[Array], quantized: Sequence[Array]) -> 
             to[tuple(map(slice, each.shape))] = each
         sums = sums.and_sample(value, other, None)
         largest = max(largest, float(np.abs(value.astype(np.float64) - other).max(initial=0.0)))
-        first, second = (
-            each.reshape(-1, each.shape[-1] if each.ndim else 1) for each in (value, other)
-        )
-        same += (first.argmax(axis=1) == second.argmax(axis=1)).tolist()
-    return OutputRow(of, sums.sqnr, sum(same) / max(len(same), 1), largest)
+        if value.size:  # a state may have no elements
+            rows = value.size // (value.shape[-1] if value.ndim else 1)
+            first, second = (each.reshape(rows, -1) for each in (value, other))
+            same += (first.argmax(axis=1) == second.argmax(axis=1)).tolist()
+    return OutputRow(of, sums.sqnr, fmean(same) if same else 1.0, largest)
 
 
 def _without_infinities(value: object) -> object:

@@ -126,17 +126,21 @@ def _gelu(site: Site) -> Expr:
     return site.call("multiply", half, one, of=value.type)
 
 
+@reads("Swish")
 @reads_contrib("QuickGelu", alpha=1.702)
-def _quick_gelu(site: Site) -> Expr:
-    value = site.expr(0)
-    inner = site.call("multiply", value, _number(float(site.attr("alpha"))), of=value.type)
+def _swish(site: Site) -> Expr:
+    """x * sigmoid(alpha * x)."""
+    value, alpha = site.expr(0), float(site.attr("alpha"))
+    inner = value
+    if alpha != 1:
+        inner = site.call("multiply", value, _number(alpha), of=value.type)
     gate = site.call("sigmoid", inner, of=value.type)
     return site.call("multiply", value, gate, of=value.type)
 
 
 @reads(
     *("Celu", "Cos", "Elu", "Mish", "Pow", "Reciprocal", "Round", "Selu", "Shrink", "Sign", "Sin"),
-    *("Softplus", "Softsign", "Swish", "Tan", "ThresholdedRelu"),
+    *("Softplus", "Softsign", "Tan", "ThresholdedRelu"),
     *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh"),
 )
 def _function(site: Site) -> Expr:

@@ -241,15 +241,20 @@ def _group_norm(site: Site) -> Expr:
     return _normed(site, "layer_norm", (batch, groups, apart * places), *numbers)
 
 
+# float32 has none that is much less.
+_LEAST = 1e-37
+
+
 @reads("LpNormalization")
 def _lp_norm(site: Site) -> Expr:
-    """Divided by the root of the sum of squares, which is an RMS norm but for a factor."""
+    """Divided by the root of the sum of squares, which is an RMS norm but for a factor. With an
+    epsilon zeros stay zeros."""
     value, power = site.expr(0), int(site.attr("p"))
     require(power == 2, "p", power, 2)
     sizes = fixed_sizes(value)
     axis = _axis(site, len(sizes))
     numbers = constant(l2_factor(sizes[axis])), constant(0, "float32")
-    return site.call("rms_norm", value, *numbers, of=value.type, axis=axis, epsilon=0.0)
+    return site.call("rms_norm", value, *numbers, of=value.type, axis=axis, epsilon=_LEAST)
 
 
 def _normed(site: Site, operator: str, flat: tuple[int, ...], gamma: Array, beta: Array) -> Expr:

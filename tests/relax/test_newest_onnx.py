@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
+from tests.support.attentions import Way, require_spelled_out_and_quantized, some_hidden
 from tests.support.float_faults import ends_of
 from tests.support.misfit_nodes import read_misfits
 from tinyai.checking.onnxruntime import exact_session
@@ -56,3 +57,18 @@ def test_a_swish_of_opset_24_is_quantized_for_onnx_runtime(
     for sample in samples:
         (ours,), (theirs,) = run_graph(network.graph, [sample["x"]]), session.run(None, sample)
         np.testing.assert_array_equal(ours, theirs)
+
+
+WINDOWS = {
+    "behind": Way({"left_window_size": 2}),
+    "of one": Way({"left_window_size": 0, "right_window_size": 0}),
+    "around": Way({"left_window_size": 1, "right_window_size": 2, "kv_num_heads": 2}),
+    "causal": Way({"left_window_size": 3, "is_causal": 1}, past=3),
+    "of fewer keys": Way({"left_window_size": 1, "right_window_size": 0}, keys=5),
+    "bools": Way({"right_window_size": 1}, some_hidden),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_attention_in_a_window_is_spelled_out_and_quantized(name: str, tmp_path: Path) -> None:
+    require_spelled_out_and_quantized(WINDOWS[name], tmp_path)

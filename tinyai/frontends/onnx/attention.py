@@ -1,4 +1,4 @@
-"""Attention of ONNX's opset 23, spelled out by the operators that it stands for.
+"""Attention of ONNX's opsets 23 to 25, spelled out by the operators that it stands for.
 
 What onnx itself defines it by changed from version to version and computes its mask in floats of
 which some are infinite; what is here has integers for all but the choice by a mask.
@@ -127,12 +127,9 @@ class _Attention:
         )
 
     def _mask(self, rows: int, places: int, past: int) -> _Mask:
-        site = self.site
-        causal: Array | None = None
-        if site.attr("is_causal", 0):
-            causal = np.arange(places) <= np.arange(rows)[:, None] + past
+        site, near = self.site, self._near(rows, places, past)
         if not site.has(3):
-            return _Mask(self._choice(causal))
+            return self._of_known(near, near, "")
         expr, known = site.expr(3), site.known(3)
         last = fixed_sizes(expr)[-1:]
         require(last in ((1,), (places,)), "last dimension of attn_mask", last, f"1 or {places}")
@@ -140,24 +137,36 @@ class _Attention:
             seen = ~np.isneginf(known)
             added = np.where(seen, known, 0).astype(np.float32)
             name = self.nodes.constant("added", added) if added.any() else ""
-            return self._of_known(seen, causal, name)
+            return self._of_known(seen, near, name)
         if known is not None:
-            return self._of_known(known, causal, "")
+            return self._of_known(known, near, "")
         given = site.operand(3)
         if expr.type.dtype != "bool":
-            return _Mask(self._choice(causal), given)
-        if causal is None:
+            return self._of_known(near, near, given)
+        if near.all():
             return _Mask(given, may_hide_all=True)
-        both = self.nodes.value("And", "mask/both", given, self._choice(causal))
+        choice = self.nodes.constant("mask", near, bool)
+        both = self.nodes.value("And", "mask/both", given, choice)
         return _Mask(both, may_hide_all=True)
 
-    def _of_known(self, seen: Array, causal: Array | None, added: str) -> _Mask:
-        seen = seen if causal is None else seen & causal
-        return _Mask(self._choice(seen), added, bool((~seen.any(axis=-1)).any()))
+    def _near(self, rows: int, places: int, past: int) -> Array:
+        """Which places each query may see, whatever a mask says: those before it, and of opset 25
+        those in a window around it."""
+        site, own, place = self.site, np.arange(rows)[:, None] + past, np.arange(places)
+        before, behind = (int(site.attr(f"{s}_window_size", -1)) for s in ("left", "right"))
+        near = np.ones((rows, places), bool)
+        if site.attr("is_causal", 0):
+            near &= place <= own
+        if before >= 0:
+            near &= place >= own - before
+        if behind >= 0:
+            near &= place <= own + behind
+        return near
 
-    def _choice(self, seen: Array | None) -> str:
-        everything = seen is None or seen.all()
-        return "" if everything else self.nodes.constant("mask", seen, bool)
+    def _of_known(self, seen: Array, near: Array, added: str) -> _Mask:
+        seen = seen & near
+        choice = "" if seen.all() else self.nodes.constant("mask", seen, bool)
+        return _Mask(choice, added, bool((~seen.any(axis=-1)).any()))
 
     def _softmax(self, scores: str, mask: _Mask) -> str:
         value = self.nodes.value

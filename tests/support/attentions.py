@@ -157,9 +157,11 @@ def formula(model: onnx.ModelProto, way: Way, sample: Sample) -> Array:
     distance = np.arange(k.shape[2]) - (np.arange(ROWS)[:, None] + way.past)
     before, behind = (way.attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
     behind = 0 if "is_causal" in way.attributes else behind
-    seen = (distance >= -before if before >= 0 else True) & (
-        distance <= behind if behind >= 0 else True
-    )
+    seen = np.ones(distance.shape, bool)
+    if before >= 0:
+        seen &= distance >= -before
+    if behind >= 0:
+        seen &= distance <= behind
     scores = np.where(seen, scores, -np.inf)
     largest = scores.max(-1, keepdims=True)
     powers = np.exp(scores - np.where(np.isinf(largest), 0, largest))

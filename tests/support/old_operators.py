@@ -164,7 +164,7 @@ def _of_attributes() -> Iterator[Old]:
     yield Old("Reshape", 1, (IMAGE,), (), {"shape": [2, -1]})
     yield Old("Concat", 1, (IMAGE, IMAGE))
     yield Old("Flatten", 1, (IMAGE,), (), {"axis": 2})
-    yield Old("TopK", 10, (IMAGE,), (whole(2),), outputs=1)
+    yield Old("TopK", 10, (IMAGE,), (whole(2),), outputs=2)
     yield Old("DepthToSpace", 1, (floats(1, 8, 2, 3),), (), {"blocksize": 2})
     yield Old("Gather", 1, (IMAGE,), (whole(0, 2),), {"axis": 1})
 

@@ -51,6 +51,18 @@ def test_operators_of_old_opsets_mean_the_same_in_a_newer_one() -> None:
     assert compared > LEAST
 
 
+def test_so_do_those_inside_of_a_branch() -> None:
+    scales = np.array([1, 1, 2, 2], np.float32)
+    for old in (
+        Old("Resize", 10, (IMAGE,), (scales,), {"mode": "linear"}),
+        Old("Hardmax", 11, (IMAGE,), (), {"axis": 2}),
+    ):
+        model, feed = old.in_a_branch(), {**old.feed(), "c": np.array(True)}
+        wanted = results(model, feed)
+        found = results(converted(model, old.opset, WANTED), feed)
+        np.testing.assert_allclose(found, wanted, atol=1e-6, err_msg=str(old))
+
+
 def test_an_operator_that_went_since_is_named() -> None:
     old = Old("ImageScaler", 7, (IMAGE,), (), {"scale": 2.0, "bias": [0.1, 0.2, 0.3]})
     with pytest.raises(Fault, match="ImageScaler, an operator that opset 13 does not have"):

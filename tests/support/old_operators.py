@@ -65,6 +65,18 @@ class Old:
                 output.type.tensor_type.elem_type = TensorProto.FLOAT
         return model
 
+    def in_a_branch(self) -> onnx.ModelProto:
+        """The same inside of an If, whose condition ``c`` is one more input."""
+        model = self.model()
+        (node,), results = model.graph.node, [each.name for each in model.graph.output]
+        branch = helper.make_graph([node], "branch", [], model.graph.output)
+        for number, value in enumerate(branch.output):
+            branch.node[0].output[number] = value.name = f"inner{number}"
+        chosen = helper.make_node("If", ["c"], results, then_branch=branch, else_branch=branch)
+        node.CopyFrom(chosen)
+        model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+        return model
+
     def feed(self) -> dict[str, Array]:
         return {f"x{number}": value for number, value in enumerate(self.inputs)}
 

@@ -206,7 +206,7 @@ class Noisy(nn.Module):
 
 
 def test_a_module_that_is_run_otherwise_than_by_torch_is_told() -> None:
-    with pytest.warns(UsageWarning, match=r"result 0 on the first sample is [\d.]+ dB beside"):
+    with pytest.warns(UsageWarning, match=r"result 0 on the first sample is -?[\d.]+ dB beside"):
         fitted(Noisy(), drawn((4, 8)))
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.float_faults import ends_of, fused, in_part
 
-pytestmark = pytest.mark.filterwarnings("ignore::tinyai.errors.UsageWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(?!the float model as it was read):tinyai.errors.UsageWarning"
+)
 MODELS = 50
 MANY = 2000  # in the slow tests
 PARTS = 10

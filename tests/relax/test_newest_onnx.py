@@ -20,7 +20,7 @@ from tinyai.reference import run_graph
 from tinyai.target import Target
 
 
-@pytest.mark.filterwarnings("ignore::tinyai.errors.UsageWarning")
+@pytest.mark.filterwarnings("ignore:(?!the float model as it was read):tinyai.errors.UsageWarning")
 def test_random_models_are_quantized_as_reported(tmp_path: Path) -> None:
     seeds = range(100, 130)
 

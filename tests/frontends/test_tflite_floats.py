@@ -128,16 +128,18 @@ def test_one_matrix_multiplies_all_rows(turned: bool, tmp_path: Path) -> None:
 
 def test_what_is_read_otherwise_than_litert_runs_it_is_told(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    for name in ("read", "run"):
-        right = Tensor((7, 3), rng.normal(size=(7, 3)).astype(np.float32))
-        tensors = [Tensor((4, 7)), right, Tensor((4, 3))]
+    for name, width in (("read", 3), ("run", 3), ("wide", 4)):
+        right = Tensor((7, width), rng.normal(size=(7, width)).astype(np.float32))
+        tensors = [Tensor((4, 7)), right, Tensor((4, width))]
         operator = Operator("BATCH_MATMUL", (0, 1), 2, schema.BatchMatMulOptionsT())
         (tmp_path / f"{name}.tflite").write_bytes(file_of(tensors, [operator]))
     samples = [{"t0": rng.normal(size=(4, 7)).astype(np.float32)} for _ in range(3)]
     model = read_file(tmp_path / "read.tflite")
     quantized(FileModel(model, framework_of(tmp_path / "read.tflite")), samples, QuantConfig())
-    with pytest.warns(UsageWarning, match="result 0 on the first sample"):
-        quantized(FileModel(model, framework_of(tmp_path / "run.tflite")), samples, QuantConfig())
+    for name, told in (("run", "result 0 on the first sample"), ("wide", r"has \[\(4, 4\)\]")):
+        other = FileModel(model, framework_of(tmp_path / f"{name}.tflite"))
+        with pytest.warns(UsageWarning, match=told):
+            quantized(other, samples, QuantConfig())
 
 
 def test_a_reciprocal_root(tmp_path: Path) -> None:

@@ -34,11 +34,17 @@ class LiteRTOracle:
 
     def results(self, samples: Sequence[Sample]) -> list[list[Array]]:
         """Raises ``AbortedError`` where LiteRT aborts."""
-        return [list(found.values()) for found in run(self._content, samples)]
+        return [[value for _, value in found] for found in self._run(samples)]
 
     def tensors(self, sample: Sample) -> Mapping[str, Array]:
-        *_, found = run(self._content, [*self._before, sample], tensors=True)
-        return found
+        *_, found = self._run([*self._before, sample], tensors=True)
+        return dict(found)
+
+    def _run(
+        self, samples: Sequence[Sample], *, tensors: bool = False
+    ) -> list[list[tuple[str, Array]]]:
+        hint = "--against tvm compares with TVM's own code"
+        return run(self._content, samples, tensors=tensors, hint=hint)
 
     def tensor_of(self, source: str) -> str | None:
         return source

@@ -7,7 +7,7 @@ results of the model, by the names of its tensors) is the front end's affair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,10 @@ from tinyai.quantizer.points import Points
 from tinyai.source import Expr, SourceType
 from tinyai.stages import stage
 from tinyai.tensor_spec import TensorSpec
+
+# What runs a model as it is, from a sample in the order of its inputs to its results; None where it
+# does not run here.
+Framework = Callable[[Sample], list[Array] | None]
 
 
 class FloatRunner(Protocol):

@@ -82,7 +82,8 @@ def quantized(
     samples = [*calibration.first.items()][: SAMPLES + compared]
     tell_alike(calibration.first)
     for _, sample in samples[:1]:
-        _tell_misread(model.original(sample), floats.runner.run(sample))
+        if (original := model.original(sample)) is not None:
+            _tell_misread(original, floats.runner.run(sample))
     # Constants are fitted to the first, so that where there are enough others are shown.
     kept, shown = dict(samples[:SAMPLES]), dict(samples[max(0, len(samples) - compared) :])
     ranges = _Ranges(model.key(points.root), calibration)
@@ -118,25 +119,33 @@ def quantized(
     return replace(result, report=replace(result.report, mixed=choices))
 
 
-def _tell_misread(original: Sequence[Array] | None, read: Sequence[Array]) -> None:
+def _tell_misread(original: Sequence[Array], read: Sequence[Array]) -> None:
     """Warns of results that differ from the original's by more than floats that are rounded in
     another order: all noise is told beside what was read."""
-    for number, both in enumerate(zip(original or (), read, strict=False)):
-        if {each.dtype.kind for each in both} != {"f"} or both[0].shape != both[1].shape:
-            continue
-        wanted, found = (each.astype(np.float64) for each in both)
-        finite = np.isfinite(wanted) & np.isfinite(found)
-        noise = NoiseSums().and_sample(wanted[finite], found[finite], None).sqnr
-        if noise is not None and noise < _READ_ALIKE:
-            told = UsageWarning(
-                "the float model as it was read",
-                found=f"result {number} on the first sample is {noise:.1f} dB beside that of the "
-                "model's own framework",
-                allowed="the same floats, but for their last bits",
-                hint="the report's noise is beside what was read: compare the quantized model with "
-                "your own, and tell tinyai's authors, unless the model draws random numbers",
-            )
-            warnings.warn(told, stacklevel=4)
+    shapes = [[each.shape for each in results] for results in (original, read)]
+    if shapes[0] != shapes[1]:
+        _warn_of_misread(f"results of the shapes {shapes[1]}, where", f"has {shapes[0]}")
+        return
+    for number, (wanted, found) in enumerate(zip(original, read, strict=True)):
+        if wanted.dtype.kind != "f":
+            continue  # an index may be another where two values are nearly the same
+        finite = np.isfinite(wanted)
+        wanted, found = (each[finite].astype(np.float64) for each in (wanted, found))
+        noise = NoiseSums().and_sample(wanted, found, None).sqnr
+        if noise is not None and not noise >= _READ_ALIKE:
+            share = f"{noise:.1f} dB beside that of"
+            _warn_of_misread(f"result {number} on the first sample is {share}", "")
+
+
+def _warn_of_misread(found: str, original: str) -> None:
+    told = UsageWarning(
+        "the float model as it was read",
+        found=f"{found} the model's own framework {original}".strip(),
+        allowed="the same floats, but for their last bits",
+        hint="the report's noise is beside what was read: compare the quantized model with your "
+        "own, and tell tinyai's authors, unless the model draws random numbers",
+    )
+    warnings.warn(told, stacklevel=5)
 
 
 def _with_less_noise(plain: _Quantizing) -> _Quantizing:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -64,12 +63,14 @@ class ModuleModel(FileModel):
 
     def original(self, sample: Sample) -> list[Array] | None:
         nodes = tree_leaves(self._module.graph.output_node().args)
-        with suppress(Exception), torch.no_grad():  # a module's own errors are of any kind
-            results = tree_leaves(self._module(*map(_as_tensors, sample.values())))
-            # A node that is several results is one here.
-            made = {n: r for n, r in zip(nodes, results, strict=True) if isinstance(n, Node)}
-            return [each.numpy() for each in made.values()]
-        return None
+        try:
+            with torch.no_grad():
+                results = tree_leaves(self._module(*map(_as_tensors, sample.values())))
+        except Exception:  # of any kind: they are the module's own
+            return None
+        # A node that is several results is one here.
+        made = {n: r for n, r in zip(nodes, results, strict=True) if isinstance(n, Node)}
+        return [each.numpy() for each in made.values()]
 
     def runner(
         self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None

@@ -17,7 +17,7 @@ import onnx
 from tinyai.doctor import cpu_description, instruction_sets
 from tinyai.errors import EnvironmentProblem, OptionError, UnsupportedError
 from tinyai.frontends.attempt import attempt_of
-from tinyai.frontends.onnx.framework import Framework, options_of_floats
+from tinyai.frontends.onnx.framework import options_of_floats
 from tinyai.frontends.onnx.writer import written
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.source_model import End, SourceModel
@@ -25,6 +25,7 @@ from tinyai.ir import Array
 from tinyai.qdq.operands import is_call
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import Sample
+from tinyai.quantizer.float_runner import Framework
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.write import with_results
 from tinyai.runtime.library import Library

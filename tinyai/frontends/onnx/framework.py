@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
 from tinyai.quantizer.data import Sample
+from tinyai.quantizer.float_runner import Framework
 
-Framework = Callable[[Sample], list[Array] | None]
 # Of values that are float32 in a model that was read.
 _FLOATS = {"tensor(float16)": np.float16, "tensor(double)": np.float64}
 

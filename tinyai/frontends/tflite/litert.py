@@ -8,15 +8,20 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tinyai.errors import EnvironmentProblem
 from tinyai.ir import Array
+
+if TYPE_CHECKING:  # the process needs none of it
+    from tinyai.quantizer.data import Sample
+    from tinyai.quantizer.float_runner import Framework
 
 
 class AbortedError(EnvironmentProblem):
@@ -29,12 +34,14 @@ def run(
     *,
     kernels: str = "BUILTIN_REF",
     tensors: bool = False,
-) -> list[dict[str, Array]]:
+    hint: str = "",
+) -> list[list[tuple[str, Array]]]:
     """The outputs of a .tflite file on each sample, which has an array for each input, or all
-    ``tensors`` that operators make, by name. ``kernels`` is one of LiteRT's ``OpResolverType``.
+    ``tensors`` that operators make, with their names. ``kernels`` is one of LiteRT's
+    ``OpResolverType``, ``hint`` says what to try where it fails.
     Raises ``AbortedError`` where LiteRT aborts, ``EnvironmentProblem`` where it refuses the file.
     """
-    with tempfile.TemporaryDirectory(prefix="tinyai-check-") as name:
+    with tempfile.TemporaryDirectory(prefix="tinyai-") as name:
         folder = Path(name)
         (folder / "model.tflite").write_bytes(content)
         for number, sample in enumerate(samples):
@@ -52,24 +59,22 @@ def run(
                 "LiteRT cannot run the model",
                 found=said[-1][:240] if said else f"its process ended by {-ran.returncode}",
                 allowed="a model that it runs",
-                hint="--against tvm compares with TVM's own code",
+                hint=hint,
             )
         names = json.loads((folder / "names.json").read_text())
         found = []
         for number in range(len(samples)):
             with np.load(folder / f"out{number}.npz", allow_pickle=False) as arrays:
                 values = [arrays[f"arr_{i}"] for i in range(len(names))]
-            found.append(dict(zip(names, values, strict=True)))
+            found.append([*zip(names, values, strict=True)])
         return found
 
 
-def framework_of(
-    file: Path, signature: str = ""
-) -> Callable[[Mapping[str, Array]], list[Array] | None]:
-    """What runs a .tflite file as it is, from a sample in the order of its inputs to its results;
-    it has none where LiteRT is not there, or does not run the file."""
+def framework_of(file: Path, signature: str = "") -> Framework:
+    """What runs a .tflite file as it is; it has no results where LiteRT is not there, or does not
+    run the file."""
 
-    def call(sample: Mapping[str, Array]) -> list[Array] | None:
+    def call(sample: Sample) -> list[Array] | None:
         from tinyai.frontends.tflite.signatures import content_of
 
         if find_spec("ai_edge_litert") is None:
@@ -79,7 +84,7 @@ def framework_of(
             (found,) = run(
                 content, [[*sample.values()]], kernels="BUILTIN_WITHOUT_DEFAULT_DELEGATES"
             )
-            return [*found.values()]
+            return [value for _, value in found]
         return None
 
     return call
@@ -110,14 +115,13 @@ def _work(folder: Path, samples: int, kernels: str, *, tensors: bool) -> None:
         interpreter.invoke()
         if tensors:
             details = interpreter.get_tensor_details()
-        found = {}
+        names, values = [], []
         for each in details:
-            try:
-                found[each["name"]] = interpreter.get_tensor(each["index"])
-            except ValueError:  # a tensor that nothing made
-                continue
-        np.savez(folder / f"out{number}.npz", *found.values())
-        (folder / "names.json").write_text(json.dumps(list(found)))
+            with suppress(ValueError):  # of a tensor that nothing made
+                values.append(interpreter.get_tensor(each["index"]))
+                names.append(each["name"])
+        np.savez(folder / f"out{number}.npz", *values)
+        (folder / "names.json").write_text(json.dumps(names))
 
 
 if __name__ == "__main__":

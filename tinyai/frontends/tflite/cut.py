@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections import Counter
@@ -25,10 +22,10 @@ from tinyai.frontends.shapes import check_asked, parse_shapes
 from tinyai.frontends.source_model import SourceModel
 from tinyai.frontends.tflite import checks
 from tinyai.frontends.tflite.file import File
+from tinyai.frontends.tflite.litert import in_a_process, reason_of
 from tinyai.frontends.tflite.load import model_of
 from tinyai.frontends.tflite.signatures import content_of
 from tinyai.model_file import check_model
-from tinyai.safe_text import safe
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -129,19 +126,11 @@ def shapes_by_litert(
         file = Path(folder) / "model.tflite"
         file.write_bytes(content)
         words = [str(file), json.dumps({number: [*shape] for number, shape in given.items()})]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        ran = subprocess.run(
-            [sys.executable, "-m", "tinyai.frontends.tflite.litert_shapes", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ran = in_a_process("tinyai.frontends.tflite.litert_shapes", *words)
     if ran.returncode == 0:
         found = {int(number): shape for number, shape in json.loads(ran.stdout).items()}
         return [tuple(found.get(number, shape)) for number, shape in enumerate(declared)]
-    said = [line for line in ran.stderr.splitlines() if line.strip()]
-    why = safe(said[-1] if said else f"its process ended by {-ran.returncode}", 240)
+    why = reason_of(ran)
     if given:
         asked = ", ".join(map(str, given.values()))
         allowed = "sizes with which LiteRT runs the file"

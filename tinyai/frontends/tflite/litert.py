@@ -18,6 +18,7 @@ import numpy as np
 
 from tinyai.errors import EnvironmentProblem
 from tinyai.ir import Array
+from tinyai.safe_text import safe
 
 if TYPE_CHECKING:  # the process needs none of it
     from tinyai.quantizer.data import Sample
@@ -47,17 +48,12 @@ def run(
         for number, sample in enumerate(samples):
             np.savez(folder / f"in{number}.npz", *sample)
         words = [name, str(len(samples)), kernels, str(int(tensors))]
-        command = [sys.executable, "-m", "tinyai.frontends.tflite.litert", *words]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        ran = subprocess.run(
-            command, env=environment, cwd=name, capture_output=True, text=True, check=False
-        )
+        ran = in_a_process("tinyai.frontends.tflite.litert", *words)
         if ran.returncode != 0:
-            said = [line for line in ran.stderr.splitlines() if line.strip()]
             kind = AbortedError if ran.returncode < 0 else EnvironmentProblem
             raise kind(
                 "LiteRT cannot run the model",
-                found=said[-1][:240] if said else f"its process ended by {-ran.returncode}",
+                found=reason_of(ran),
                 allowed="a model that it runs",
                 hint=hint,
             )
@@ -68,6 +64,19 @@ def run(
                 values = [arrays[f"arr_{i}"] for i in range(len(names))]
             found.append([*zip(names, values, strict=True)])
         return found
+
+
+def in_a_process(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A module of tinyai's that has run to its end, with what this process can import."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-P", "-m", module, *words]  # no module of the working folder
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def reason_of(ran: subprocess.CompletedProcess[str]) -> str:
+    """Why a process failed: the last that it said, if it said anything."""
+    said = [line for line in ran.stderr.splitlines() if line.strip()]
+    return safe(said[-1] if said else f"its process ended by {-ran.returncode}", 240)
 
 
 def framework_of(file: Path, signature: str = "") -> Framework:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sized
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tinyai.errors import ModelError, OptionError
 from tinyai.files import no_file
@@ -15,14 +15,18 @@ from tinyai.safe_text import safe
 # How names of model files end.
 IMPORTED, RELAY_TEXT = (".onnx", ".tflite"), (".relay", ".txt")
 
+# Shapes of inputs by name, and numbers for inputs that always have one value; or both as text.
+InputShapes: TypeAlias = str | Mapping[str, Sequence[int] | float]
+
 
 @dataclass(frozen=True)
 class FileOptions:
     """What a model file leaves to its reader: ``input_shapes``, as in
-    ``"data:1x3x32x32 other:1x8"``; the ``signature`` of a .tflite file that has several; the
-    ``state`` of an .onnx file: outputs that are inputs of the next call, by their names."""
+    ``"data:1x3x32x32 other:1x8"`` or ``{"data": (1, 3, 32, 32), "other": (1, 8)}``; the
+    ``signature`` of a .tflite file that has several; the ``state`` of an .onnx file: outputs that
+    are inputs of the next call, by their names."""
 
-    input_shapes: str = ""
+    input_shapes: InputShapes = ""
     signature: str = ""
     state: Mapping[str, str] = field(default_factory=dict)
 
@@ -42,7 +46,7 @@ class FileOptions:
                     hint=_MEANT[each.name],
                 )
 
-    def shapes_for_tvm(self) -> str:
+    def shapes_for_tvm(self) -> InputShapes:
         """The shapes, for TVM's importers. Raises ``OptionError`` for what they know nothing of."""
         self.require_only(("input_shapes",), "what TVM's importers read")
         return self.input_shapes

@@ -45,7 +45,7 @@ def fitted(module: nn.Module, samples: Samples) -> ExportedProgram:
     return torch.export.export(convert_pt2e(prepared), samples[0])
 
 
-def decibels(module: nn.Module, made: Callable[..., Tensor], samples: Samples) -> float:
+def decibels(module: Callable[..., Tensor], made: Callable[..., Tensor], samples: Samples) -> float:
     """Of signal to noise."""
     with torch.no_grad():
         wanted, found = ([of(*each) for each in samples] for of in (module, made))
@@ -79,6 +79,36 @@ def test_the_report_tells_the_noise_of_what_the_delegate_computes() -> None:
     names = [each.name for each in quantizer.report.layers]
     assert names[:2] == ["input", "features.0 (conv2d)"]
     assert names[-1] == "classifier (linear)"
+
+
+class _Detector(nn.Module):
+    """Boxes in pixels beside their scores, as one result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3, 2, 1)
+        self.sides, self.classes = nn.Conv2d(8, 4, 1), nn.Conv2d(8, 3, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        seen = nn.functional.relu(self.body(image))
+        parts = 200 * self.sides(seen), self.classes(seen).sigmoid()
+        return torch.cat(parts, 1).flatten(2).transpose(1, 2)
+
+
+def test_scores_beside_boxes_keep_a_scale_of_their_own() -> None:
+    module, samples = _Detector().eval(), drawn((1, 3, 16, 16))
+    quantizer = TinyAIQuantizer(samples=samples)
+    edge = edge_of(quantized(module, samples[:1], quantizer), TinyAIPartitioner())
+    made = by_runtime(edge)
+    (left,) = quantizer.left
+    assert left.operator == "aten.cat.default"
+    assert "scales of its parts" in left.reason
+
+    def scores(of: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *image: of(*image)[..., 4:]
+
+    others = drawn((1, 3, 16, 16), 44)[40:]
+    assert decibels(scores(module), scores(lambda *image: made(*image)[0]), others) > 20
 
 
 def test_layers_are_ranked_by_the_damage_that_each_does_alone() -> None:

@@ -1034,6 +1034,22 @@ def random_pairs(seed: int) -> OnnxModel:
     raise AssertionError(f"no model of seed {seed}")
 
 
+def random_float_ends(seed: int) -> OnnxModel:
+    """A model that only moves what it dequantizes."""
+    rng = np.random.default_rng([seed, 2])
+    moves = ("reshape", "slices", "split", "concat", "repeated", "blocks")
+    for _ in range(TRIES):
+        site = Site(rng, int(rng.choice(OPSETS)), str(rng.choice(["int8", "uint8"])))
+        sizes = SIZES[int(rng.integers(len(SIZES)))]
+        start = site.floats([int(rng.integers(least, most + 1)) for least, most in sizes])
+        chosen = [moves[seed % len(moves)], *rng.choice(moves, site.one(0, 1, 2, 3))]
+        end = grown(site, start, chosen, OPERATORS)
+        made = _model(site, [end], None) if end is not start else None
+        if made is not None:
+            return made
+    raise AssertionError(f"no model of seed {seed}")
+
+
 def _paired(site: Site, y: Value) -> Value:
     """Quantized at a grid of its own or at that of the value before, as it is of what only moves,
     and dequantized."""

@@ -14,6 +14,7 @@ from tinyai.checking.peers import LiteRT, OnnxRuntime, OpenVino, Peer, PeerTime,
 from tinyai.checking.samples import drawn
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.ir import Array
+from tinyai.model_file import InputShapes
 from tinyai.network import Network
 from tinyai.runtime.runner import Runner
 from tinyai.runtime.timing import SETTLE_SECONDS, in_turn, loop
@@ -44,7 +45,7 @@ def time_beside(
     *,
     seconds: float,
     signature: str = "",
-    input_shapes: str = "",
+    input_shapes: InputShapes = "",
 ) -> Beside:
     """Compiled code of a network beside the framework of its file, or of a ``signature`` in it, and
     OpenVINO. Those that read an .onnx file get it with the same ``input_shapes``.
@@ -106,7 +107,7 @@ def beside_table(found: Beside) -> Table:
     return table
 
 
-def _content(file: Path, signature: str, input_shapes: str) -> bytes:
+def _content(file: Path, signature: str, input_shapes: InputShapes) -> bytes:
     """What peers read."""
     if file.suffix.lower() == ".tflite":
         from tinyai.frontends.tflite.signatures import content_of

@@ -25,7 +25,7 @@ from tinyai.errors import OptionError
 from tinyai.frontends.model import network_of
 from tinyai.frontends.tflite.litert import AbortedError
 from tinyai.ir import Array, DType, Graph, Node, Type
-from tinyai.model_file import FileOptions
+from tinyai.model_file import FileOptions, InputShapes
 from tinyai.network import Network
 from tinyai.ops import Elementwise
 from tinyai.reference import run_node
@@ -55,7 +55,7 @@ def check(
     samples: int = SAMPLES,
     inputs: Sequence[Path_] = (),
     params: dict[str, Any] | None = None,
-    input_shapes: str = "",
+    input_shapes: InputShapes = "",
     signature: str = "",
     state: Mapping[str, str] | None = None,
     backend: str = "",

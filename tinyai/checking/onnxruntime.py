@@ -15,6 +15,7 @@ from tinyai.doctor import others_saturate
 from tinyai.errors import UnsupportedError
 from tinyai.frontends.onnx.framework import model_with
 from tinyai.ir import Array
+from tinyai.model_file import InputShapes
 from tinyai.safe_text import safe
 
 _EXACT = "session.x64quantprecision"
@@ -36,7 +37,7 @@ class OnnxRuntimeOracle:
         names: Sequence[str],
         state: Mapping[str, str] = MappingProxyType({}),
         initial: Sequence[Array] = (),
-        input_shapes: str = "",
+        input_shapes: InputShapes = "",
     ) -> None:
         self.name = need("onnxruntime", "onnxruntime", "ONNX Runtime")
         self._model = model_with(file, input_shapes)

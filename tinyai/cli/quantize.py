@@ -50,6 +50,7 @@ _HELP = {
     "power_of_two": "Scales that are powers of two.",
     "residual": "own or common: scales of a sum's operands and result.",
     "shared_averages": "An average has its input's scale.",
+    "separate_results": "Parts of a result keep scales that are far apart.",
     "operators": "Quantize this operator, and others that are named so, alone.",
     "float_operators": "Leave an operator in float, by tinyai's name.",
     "float_layers": "Leave a layer in float, by the model's name.",
@@ -277,10 +278,16 @@ def file_quantized(
     with stage(OWN_IMPORTS):
         from tinyai.frontends.quantize import quantize_file
     reading.require_only(("input_shapes", "signature"), "samples that are no calls in a row")
-    options = {"input_shapes": reading.input_shapes, "signature": reading.signature}
-    config, asked = quantizing.config, quantizing.asked
     with stage(_STAGE):
-        return quantize_file(model, calibrate, config, whole=whole, **options, **asked)
+        return quantize_file(
+            model,
+            calibrate,
+            quantizing.config,
+            input_shapes=reading.input_shapes,
+            signature=reading.signature,
+            whole=whole,
+            **quantizing.asked,
+        )
 
 
 def relay_quantized(

@@ -27,6 +27,7 @@ from tinyai.partition.reasons import Whole
 from tinyai.partition.rows import float_row, host_row
 from tinyai.patterns import OPERATORS, PATTERNS, computes
 from tinyai.qdq import Rewriting
+from tinyai.qdq.moves import MOVES_ALONE
 from tinyai.qdq.operands import is_call, operator_name
 from tinyai.report import HostRow, Reason
 from tinyai.source import (
@@ -161,7 +162,7 @@ class _Attempting(Walk):
             except Refusal as refusal:  # such as one without elements
                 self.refused[unread("input", end.expr.types, (), refusal, end.name)] = refusal
                 self.tensors[end.expr] = ""
-        taken = self._float_calls_taken()
+        taken = self._float_calls_taken() | self._float_ends()
         for call in self._calls:
             try:
                 self._require_taken(call, taken)
@@ -212,6 +213,16 @@ class _Attempting(Walk):
                     if refusal_of_composite(row, call, self._rounding) is None:
                         taken.update(calls)
                         break
+        return taken
+
+    def _float_ends(self) -> set[Call]:
+        """Moves of floats that lead to results by such moves alone: no value changes in them."""
+        taken: set[Call] = set()
+        for call in reversed(self._calls):
+            users = self._whole.users_of(call)
+            moves = call.op in MOVES_ALONE and {of.dtype for of in call.types} == {"float32"}
+            if moves and taken.issuperset(users) and (users or call in self._whole.outputs):
+                taken.add(call)
         return taken
 
     def _owns(self, calls: tuple[Call, ...]) -> bool:

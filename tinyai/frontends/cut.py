@@ -15,7 +15,7 @@ from tinyai.frontends.cuttable import CuttableFile, NamedOperator
 from tinyai.frontends.faults import missing
 from tinyai.frontends.files import is_read
 from tinyai.frontends.source_model import SourceModel
-from tinyai.model_file import FileOptions
+from tinyai.model_file import FileOptions, InputShapes
 from tinyai.partition.macs import macs
 from tinyai.partition.reasons import such_as
 from tinyai.safe_text import safe
@@ -40,7 +40,7 @@ def cut_file(
     *,
     inputs: str | Sequence[str] = (),
     outputs: str | Sequence[str] = (),
-    input_shapes: str = "",
+    input_shapes: InputShapes = "",
     signature: str = "",
 ) -> CutFile:
     """Write the part of an .onnx or .tflite file between some of its values as a file of the same
@@ -94,7 +94,7 @@ def cut_file(
     )
 
 
-def _whole_of(file: Path, input_shapes: str, signature: str) -> CuttableFile:
+def _whole_of(file: Path, input_shapes: InputShapes, signature: str) -> CuttableFile:
     if file.suffix.lower() == ".onnx":
         from tinyai.frontends.onnx.cut import OnnxWhole
 

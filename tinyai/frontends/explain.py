@@ -8,7 +8,7 @@ from typing import Any
 
 from tinyai.frontends.files import explain_file, is_read
 from tinyai.frontends.tvms import of_tvm
-from tinyai.model_file import FileOptions, check_model, check_no_params, check_path
+from tinyai.model_file import FileOptions, InputShapes, check_model, check_no_params, check_path
 from tinyai.own import own_of
 from tinyai.report import Report
 from tinyai.target import Target, default_rounding, split_target
@@ -21,7 +21,7 @@ def explain(
     mod: Any,
     params: Mapping[str, Any] | None = None,
     *,
-    input_shapes: str = "",
+    input_shapes: InputShapes = "",
     signature: str = "",
     state: Mapping[str, str] | None = None,
     backend: str = "",

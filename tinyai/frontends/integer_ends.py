@@ -10,6 +10,7 @@ from tinyai.errors import OptionError
 from tinyai.frontends.qparams import quant_at
 from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import NARROW
+from tinyai.qdq.moves import MOVES_ALONE
 from tinyai.qdq.operands import is_call, tuple_of
 from tinyai.safe_text import safe
 from tinyai.source import Call, Expr, children, post_order, rebuilt
@@ -36,13 +37,13 @@ def with_integer_ends(model: SourceModel) -> SourceModel:
     return made.with_outputs(_substituted(outputs, instead))
 
 
-def _no_integers(what: str, found: str) -> OptionError:
+def _no_integers(what: str, found: str, hint: str = "") -> OptionError:
     return OptionError(
         "ends='int8'",
         found=f"{what}: {found}",
         allowed="a model whose float inputs are quantized and whose float outputs are dequantized, "
         "each by one scale, and nothing else",
-        hint="ends='model'",
+        hint=f"ends='model'{hint}",
     )
 
 
@@ -74,7 +75,9 @@ def _integer_output(end: End, value: Expr) -> End:
         return replace(inner, expr=moved)
     if not is_call(value, "dequantize"):
         by = value.spelled if isinstance(value, Call) else "no operator"
-        raise _no_integers(f"output {safe(end.name, 60)!r}", f"made by {by}")
+        moved = "; quantized with separate_results=False, parts of a result have one scale"
+        hint = moved if is_call(value, *MOVES_ALONE) else ""
+        raise _no_integers(f"output {safe(end.name, 60)!r}", f"made by {by}", hint)
     quant, data = quant_at(value, "input"), value["data"]
     if quant is None or data.type.dtype not in NARROW:
         raise _no_integers(f"output {safe(end.name, 60)!r}", f"dequantized from {data.type.dtype}")

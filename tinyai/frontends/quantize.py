@@ -14,7 +14,7 @@ from tinyai.files import written_whole
 from tinyai.frontends.files import is_read, read_file
 from tinyai.frontends.source_model import DYNAMIC, SourceModel
 from tinyai.frontends.whole import require_all_read
-from tinyai.model_file import FileOptions, check_model
+from tinyai.model_file import FileOptions, InputShapes, check_model
 from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration
 from tinyai.quantizer.config import QuantConfig
@@ -75,7 +75,7 @@ def quantize_file(
     calibration: Data | Calibration,
     config: QuantConfig | None = None,
     *,
-    input_shapes: str = "",
+    input_shapes: InputShapes = "",
     signature: str = "",
     whole: bool = False,
     **asked: Unpack[QuantizeKeywords],
@@ -111,7 +111,7 @@ def calibrate_file(
     calibration: Data,
     config: QuantConfig | None = None,
     *,
-    input_shapes: str = "",
+    input_shapes: InputShapes = "",
     signature: str = "",
     client: Any = None,
     compared: int = COMPARED,

@@ -24,7 +24,7 @@ from tinyai.errors import OptionError
 from tinyai.frontends.model import Source, read_network, target_for
 from tinyai.frontends.page import page_of_network, with_code
 from tinyai.ir import Array, DType, Type
-from tinyai.model_file import FileOptions, ModelOptions
+from tinyai.model_file import FileOptions, InputShapes, ModelOptions
 from tinyai.network import Network, Port
 from tinyai.package.measure import bytes_of_functions, measure
 from tinyai.package.report import CompiledLayerRow, PackageReport, PortRow
@@ -47,7 +47,7 @@ def emit_c(
     params: Mapping[str, Any] | None = None,
     name: str = "",
     ends: str = "model",
-    input_shapes: str = "",
+    input_shapes: InputShapes = "",
     signature: str = "",
     state: Mapping[str, str] | None = None,
     backend: str = "",

@@ -60,3 +60,12 @@ MOVES: dict[str, Move] = {
     "pad": _pad,
     "resize2d": _resize,
 }
+
+# Those that put each value somewhere, whatever it is, and look at none.
+MOVES_ALONE = frozenset(
+    (
+        *("reshape", "transpose", "layout_transform", "depth_to_space", "space_to_depth"),
+        *("concatenate", "stack", "split", "strided_slice", "reverse"),
+        *("copy", "repeat", "tile", "broadcast_to"),
+    )
+)

@@ -34,7 +34,8 @@ class QuantConfig:
     others do on some CPUs, then do not saturate; weights that a model has as integers stay.
     ``power_of_two`` rounds scales up to powers of two. ``residual`` gives the operands and the
     result of a sum scales of their own, or one in common; ``shared_averages`` gives an average the
-    scale of its input.
+    scale of its input. With ``separate_results`` a concatenation at the model's end stays float
+    where its parts need scales that are far apart, as boxes in pixels and their scores do.
     ``operators`` chooses rows, all if it is empty: others stay in float. So do ``float_operators``,
     the layers with the names ``float_layers``, and the first and the last with weights.
 
@@ -60,6 +61,7 @@ class QuantConfig:
     power_of_two: bool = False
     residual: str = "own"
     shared_averages: bool = False
+    separate_results: bool = True
     operators: tuple[str, ...] = ()
     float_operators: tuple[str, ...] = ()
     float_layers: tuple[str, ...] = ()

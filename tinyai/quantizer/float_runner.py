@@ -8,7 +8,7 @@ results of the model, by the names of its tensors) is the front end's affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tinyai.qdq.operands import Fold
@@ -102,6 +102,11 @@ class Observed:
         with stage("build of the float model"):
             runner = model.runner(points.root, [point.expr for point in points.points])
         return cls(runner, tuple(points.places()))
+
+    def of_these(self, points: Points) -> Observed:
+        """The same without values that are no points any more."""
+        known = {*points.places()}
+        return replace(self, places=tuple(at if at in known else None for at in self.places))
 
     def values(self) -> Iterator[tuple[int, Array]]:
         """The places and values of the last run, in the model's order."""

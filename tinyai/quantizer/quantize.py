@@ -28,6 +28,7 @@ from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples, reconstructed, reconstructs
 from tinyai.quantizer.report import NoiseSums, OutputRow, PrecisionChoices, QuantReport, output_row
+from tinyai.quantizer.separate_results import separated
 from tinyai.quantizer.softmax_inputs import limit_of, with_masks_in_reach
 from tinyai.quantizer.value_functions import ValueFunction, learned, read_by_functions
 from tinyai.quantizer.write import Changes, Written
@@ -88,6 +89,12 @@ def quantized(
     kept, shown = dict(samples[:SAMPLES]), dict(samples[max(0, len(samples) - compared) :])
     ranges = _Ranges(model.key(points.root), calibration)
     ranges.seen(points)  # a calibration of another model is refused before its samples run
+    points = separated(
+        points,
+        lambda left: model.points(points.root, config, floats=left, sources=points.sources),
+        ranges.grids,
+    )
+    floats = floats.of_these(points)
     plain = _Quantizing(model, floats, ranges, points, shown, kept, [*kept]).with_functions()
     quantizing = _with_less_noise(plain)
     points, changes = quantizing.points, quantizing.own_changes
@@ -103,7 +110,11 @@ def quantized(
         points,
         layers,
         lambda floats, wide: model.points(
-            points.root, config, floats=floats, wide=wide, sources=points.sources
+            points.root,
+            config,
+            floats={**points.chosen_floats, **floats},
+            wide=wide,
+            sources=points.sources,
         ),
         ranking.of,
         mixed.floats,
@@ -264,7 +275,8 @@ class _Quantizing:
             if found is None:
                 return None
             moved = {source: found.new[e] for source, e in points.sources.items() if e in found.new}
-            new = self.model.points(found.root, config, sources=moved)
+            left = {found.new[expr]: why for expr, why in points.chosen_floats.items()}
+            new = self.model.points(found.root, config, floats=left, sources=moved)
             places = dict(zip(points.places(), new.places(), strict=True))
             factors = {new.places()[number]: by for number, by in found.factors.items()}
             of_runner = tuple(None if p is None else places.get(p) for p in self.floats.places)

@@ -44,7 +44,7 @@ class Roles:
     def __init__(
         self, root: Expr, config: QuantConfig, fold: Fold | None, floats: Mapping[Expr, Refusal]
     ) -> None:
-        self.config, self._chosen_floats = config, floats
+        self.config, self.chosen_floats = config, floats
         self.view = Constants(root, fold)
         self.order, self.users = self.view.order, users_of(self.view.order)
         self.parts = parts_of_several(self.view, self.users)
@@ -219,8 +219,8 @@ class Roles:
         """The reason why the configuration leaves an operator in float; None where it does not."""
         if call in self._narrow:
             return Refusal("dtype of its values", "int16", " or ".join(NARROW))
-        if call in self._chosen_floats:
-            return self._chosen_floats[call]
+        if call in self.chosen_floats:
+            return self.chosen_floats[call]
         config = self.config
         # What belongs to other operators follows them.
         follows = is_call(call, *MOVES, *LIMITS, "bias_add", "dequantize")

@@ -38,9 +38,10 @@ _BIASES = {"aten.addmm": "self"}
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """``grids`` of nodes' values, ``scales`` of weights by their nodes, and what was lost where, by
-    the names of modules."""
+    the names of modules; ``floats`` are the names of nodes that stay in float, and why."""
 
     config: QuantConfig
+    floats: Mapping[str, Refusal]
     grids: Mapping[Node, Grid]
     scales: Mapping[Node, Array]
     report: QuantReport
@@ -65,7 +66,9 @@ def fitted(
     rows = [replace(row, name=modules.get(row.name, row.name)) for row in result.report.layers]
     writing = _Writing(model, of_floats.reading, of_floats.root, result.written)
     report = replace(result.report, layers=tuple(rows))
-    return Fitted(config, writing.grids, writing.scales, report)
+    chosen = result.written.points.chosen_floats
+    left = {each.name: why for each, why in chosen.items() if isinstance(each, Call)}
+    return Fitted(config, left, writing.grids, writing.scales, report)
 
 
 # --- Samples -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -129,7 +129,8 @@ class TinyAIQuantizer(Quantizer):  # type: ignore[misc]  # torchao has no type h
         configs = self._configs(model)
         _tell_of_training(filter(None, configs.values()), _is_in_training())
         reading = Exported(model)
-        points = ModulePoints(reading.root, QuantConfig(), floats=_left_float(reading, configs))
+        floats = _left_float(reading, configs, self._fitted.floats if self._fitted else {})
+        points = ModulePoints(reading.root, QuantConfig(), floats=floats)
         _Annotations(reading, points, configs, self._fitted).write()
         self.left = tuple(points.left)
         return model
@@ -207,11 +208,16 @@ def _modules_around(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def _left_float(
-    reading: Exported, configs: dict[Node, QuantizationConfig | None]
+    reading: Exported,
+    configs: dict[Node, QuantizationConfig | None],
+    chosen: Mapping[str, Refusal],
 ) -> dict[Expr, Refusal]:
-    """What stays float: nobody reads it, or its module has no configuration."""
+    """What stays float: nobody reads it, its module has no configuration, or it is ``chosen``, by
+    its node's name."""
     found = {reading(node): refusal for node, refusal in reading.refused.items()}
     for expr, node in reading.nodes.items():
+        if isinstance(expr, Call) and node.name in chosen:
+            found[expr] = chosen[node.name]
         if isinstance(expr, Call) and configs[node] is None:
             found[expr] = NOT_CONFIGURED
     return found

@@ -18,6 +18,7 @@ from tinyai.frontends.onnx.quantized import OLDEST as OLDEST_WITH_PAIRS
 from tinyai.frontends.onnx.unread import names_read
 from tinyai.frontends.shapes import check_asked, parse_inputs
 from tinyai.frontends.source_model import SourceModel
+from tinyai.model_file import InputShapes
 from tinyai.model_file import check_model as check_model_file
 
 
@@ -25,7 +26,7 @@ class OnnxWhole(CuttableFile):
     """A file with its weights, wherever they lie; inputs have the shapes and values of
     ``input_shapes``. Raises what ``load.read_whole`` raises."""
 
-    def __init__(self, file: Path, input_shapes: str) -> None:
+    def __init__(self, file: Path, input_shapes: InputShapes) -> None:
         shapes, values = parse_inputs(input_shapes)
         check_model_file(file, ".onnx")
         if find_spec("onnx") is None:

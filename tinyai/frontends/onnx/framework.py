@@ -11,6 +11,7 @@ import numpy as np
 from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
+from tinyai.model_file import InputShapes
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.float_runner import Framework
 
@@ -18,7 +19,7 @@ from tinyai.quantizer.float_runner import Framework
 _FLOATS = {"tensor(float16)": np.float16, "tensor(double)": np.float64}
 
 
-def framework_of(file: Path, input_shapes: str = "") -> Framework:
+def framework_of(file: Path, input_shapes: InputShapes = "") -> Framework:
     """What runs an .onnx file as it is, with the ``input_shapes`` of ``tinyai.compile``; it has no
     results where ONNX Runtime does not run the file."""
 
@@ -43,7 +44,7 @@ def framework_of(file: Path, input_shapes: str = "") -> Framework:
     return call
 
 
-def model_with(file: Path, input_shapes: str) -> Any:
+def model_with(file: Path, input_shapes: InputShapes) -> Any:
     """The model of an .onnx file whose inputs have the shapes and values of ``tinyai.compile``."""
     import onnx
 

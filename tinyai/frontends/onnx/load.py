@@ -39,6 +39,7 @@ from tinyai.frontends.shapes import Shapes, check_asked, parse_inputs
 from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
 from tinyai.lowering import graph_of
+from tinyai.model_file import InputShapes
 from tinyai.model_file import check_model as check_model_file
 from tinyai.partition.reasons import Language
 from tinyai.qdq.operands import operator_name, tuple_of
@@ -72,14 +73,14 @@ class OnnxFile:
     widened: UsageWarning | None
 
 
-def read_model(file: str | os.PathLike[str], input_shapes: str = "") -> SourceModel:
+def read_model(file: str | os.PathLike[str], input_shapes: InputShapes = "") -> SourceModel:
     """``read_whole`` for who needs the model alone."""
     return read_whole(file, input_shapes).source
 
 
 def read_whole(
     file: str | os.PathLike[str],
-    input_shapes: str = "",
+    input_shapes: InputShapes = "",
     oldest: int = 0,
     usual: Shapes = MappingProxyType({}),
 ) -> OnnxFile:

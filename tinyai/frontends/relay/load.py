@@ -28,13 +28,13 @@ from tinyai.frontends.relay.text import module_of
 from tinyai.frontends.relay.tflite import check_readings, check_results, imported_tflite
 from tinyai.frontends.shapes import Shapes, check_asked, parse_shapes
 from tinyai.frontends.tflite import checks as tflite_checks
-from tinyai.model_file import RELAY_TEXT, check_model
+from tinyai.model_file import RELAY_TEXT, InputShapes, check_model
 from tinyai.safe_text import safe
 from tinyai.stages import stage
 
 
 def load_model(
-    file: str | os.PathLike[str], input_shapes: str | Shapes = "", kind: str = ""
+    file: str | os.PathLike[str], input_shapes: InputShapes = "", kind: str = ""
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Module and parameters of an .onnx or .tflite file, by TVM's importers, or of Relay's text.
 
@@ -47,7 +47,7 @@ def load_model(
     more or fewer bytes than its shape says, an index to nothing, a value that is read before it is
     made) or has a tensor above ``LARGEST``.
     """
-    shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
+    shapes = parse_shapes(input_shapes)
     path, kind = Path(file), check_model(file, kind)
     with stage(f"read {safe(path.name, 60)}"):
         if kind in RELAY_TEXT:

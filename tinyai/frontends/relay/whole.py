@@ -19,10 +19,10 @@ from tinyai.frontends.relay.load import load_model
 from tinyai.frontends.relay.modules import module_of, with_constants
 from tinyai.frontends.relay.qdq import folding
 from tinyai.frontends.relay.source import Source, rounding_of
-from tinyai.frontends.shapes import Shapes
 from tinyai.frontends.source_model import End, SourceModel, unread
 from tinyai.frontends.tflite.checks import Ports, ports_of
 from tinyai.ir import Graph
+from tinyai.model_file import InputShapes
 from tinyai.network import ENDS, Network, c_name, entry_name, network_of_graph
 from tinyai.ops import operators_added
 from tinyai.own import NO_BACKEND, OwnBackend
@@ -37,7 +37,7 @@ def network_of(
     *,
     params: dict[str, Any] | None = None,
     ends: str = "model",
-    input_shapes: str | Shapes = "",
+    input_shapes: InputShapes = "",
     own: OwnBackend = NO_BACKEND,
 ) -> Network:
     """The whole of ``model`` as one graph, for ``target``'s rounding, or a file's own framework's.

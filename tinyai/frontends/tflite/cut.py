@@ -25,7 +25,7 @@ from tinyai.frontends.tflite.file import File
 from tinyai.frontends.tflite.litert import in_a_process, reason_of
 from tinyai.frontends.tflite.load import model_of
 from tinyai.frontends.tflite.signatures import content_of
-from tinyai.model_file import check_model
+from tinyai.model_file import InputShapes, check_model
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -36,7 +36,7 @@ class TFLiteWhole(CuttableFile):
     open, those of all tensors are what LiteRT makes of them. Raises what ``load.read_model``
     raises, and for a file that has a state."""
 
-    def __init__(self, file: Path, signature: str, input_shapes: str) -> None:
+    def __init__(self, file: Path, signature: str, input_shapes: InputShapes) -> None:
         asked = parse_shapes(input_shapes)
         check_model(file, ".tflite")
         require_writer()

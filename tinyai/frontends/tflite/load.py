@@ -13,13 +13,13 @@ from tinyai.frontends.norms import with_norms
 from tinyai.frontends.shapes import Shapes, parse_shapes
 from tinyai.frontends.source_model import SourceModel
 from tinyai.frontends.tflite import checks
-from tinyai.model_file import check_model
+from tinyai.model_file import InputShapes, check_model
 from tinyai.safe_text import safe
 from tinyai.stages import READERS_IMPORTS, stage
 
 
 def read_model(
-    file: str | os.PathLike[str], signature: str = "", input_shapes: str = ""
+    file: str | os.PathLike[str], signature: str = "", input_shapes: InputShapes = ""
 ) -> SourceModel:
     """The model of a .tflite file: that of a ``signature``, which is named where it has several.
     ``input_shapes``, as in ``"data:8x32x32x3"``, are those of another batch.

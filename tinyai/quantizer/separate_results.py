@@ -1,0 +1,71 @@
+"""Results that are put together of parts in ranges far apart, such as boxes in pixels and their
+scores: on one grid the small values would all be 0. The parts keep grids of their own, and their
+floats are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tinyai.qdq.moves import MOVES_ALONE
+from tinyai.qdq.operands import Grid, is_call
+from tinyai.quantizer.points import Points
+from tinyai.source import Call, Expr, Field, Refusal, Tuple
+
+# A part that would lose two bits on the common grid has one of its own.
+_APART = 4.0
+
+
+def separated(
+    points: Points,
+    points_of: Callable[[Mapping[Expr, Refusal]], Points],
+    grids_of: Callable[[Points], Mapping[int, Grid]],
+) -> Points:
+    """``points`` without the concatenations at the model's end whose parts are far apart.
+
+    ``points_of`` makes points with operators left in float, ``grids_of`` tells their grids.
+    """
+    ends = [*_concatenations_of_results(points)] if points.config.separate_results else []
+    if not ends:
+        return points
+    alone = points_of({each: Refusal("scales of its parts", "", "") for each in ends})
+    observed = {point.expr for point in points.points if point.observed}
+    if any(point.observed and point.expr not in observed for point in alone.points):
+        return points  # what these are was not seen
+    common, own = (_scales(each, grids_of(each)) for each in (points, alone))
+    floats: dict[Expr, Refusal] = {}
+    for call in ends:
+        scales = [own[part] for part in _parts(call, alone) if part in own]
+        if call in common and scales and min(scales) * _APART < common[call]:
+            found = f"{min(scales):.4g} to {max(scales):.4g}"
+            allowed = f"within a factor of {_APART:g}, or separate_results=False: it stays float"
+            floats[call] = Refusal("scales of its parts", found, allowed)
+    return points_of(floats) if floats else points
+
+
+def _concatenations_of_results(points: Points) -> Iterator[Call]:
+    """Quantized concatenations that lead to results by moves alone, the last one first."""
+    leads: set[Expr | None] = {None}
+    for expr in reversed(points.order):
+        moves = isinstance(expr, Tuple | Field) or is_call(expr, *MOVES_ALONE)
+        if moves and leads.issuperset(points.users[expr]):
+            leads.add(expr)
+            if is_call(expr, "concatenate") and expr in points.roles:
+                yield expr
+
+
+def _scales(points: Points, grids: Mapping[int, Grid]) -> dict[Expr, float]:
+    known = {**grids, **points.fixed}
+    return {point.expr: known[point.grid].scale for point in points.points}
+
+
+def _parts(call: Expr, points: Points) -> Iterator[Expr]:
+    """The quantized values that a concatenation of floats puts together, perhaps by others."""
+    at = {point.expr for point in points.points}
+    stack = [*points.operands(call)]
+    while stack:
+        part = stack.pop()
+        if part in at:
+            yield part
+        elif isinstance(part, Call | Field):
+            stack += points.operands(part.call if isinstance(part, Field) else part)

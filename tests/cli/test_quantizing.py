@@ -95,6 +95,7 @@ def test_what_is_compiled_in_one_go_is_what_python_quantizes(inside: Path) -> No
     told = run("compile model.onnx --calibrate samples.npz --per-channel --symmetric -o net.so")
     assert told.exit_code == 0, told.output
     found = tinyai.quantize_file("model.onnx", "samples.npz", QuantConfig(symmetric=True))
+    assert str(found.report) in told.stderr, "what was lost is told, too"
     tinyai.compile(found.model, "other.so", name="model")
     one, other = tinyai.Model("net.so"), tinyai.Model("other.so")
     assert one.name == other.name == "model"

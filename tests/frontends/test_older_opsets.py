@@ -11,7 +11,7 @@ import pytest
 
 import tinyai
 from tests.support.old_operators import IMAGE, Old, old_operators
-from tinyai.errors import UsageWarning
+from tinyai.errors import BoundaryError, UsageWarning
 from tinyai.frontends.faults import Fault
 from tinyai.frontends.onnx.older import converted
 from tinyai.ir import Array
@@ -101,6 +101,15 @@ def test_a_file_with_an_upsample_is_quantized_as_it_means(mode: str, tmp_path: P
         results(onnx.load(tmp_path / name), samples[0]) for name in ("float.onnx", "int8.onnx")
     )
     assert np.abs(wanted - found).max() < 0.02 * np.abs(wanted).max()
+
+
+def test_such_a_file_is_explained_and_told_to_be_one_of_floats(tmp_path: Path) -> None:
+    source, _ = upsampled(tmp_path, "nearest")
+    report = tinyai.explain(source)
+    assert [each.operator for each in report.host] == ["Conv", "Resize"]
+    assert all("float32" in each.reason.found for each in report.host)
+    with pytest.raises(BoundaryError, match=r"(?s)a float model.*--calibrate"):
+        tinyai.compile(source, tmp_path / "net.so")
 
 
 def test_what_is_read_otherwise_than_the_file_means_is_told(

@@ -20,6 +20,7 @@ from tinyai.cli.shared import (
     html_option,
     json_option,
     next_steps,
+    note,
     relay_for,
 )
 from tinyai.errors import BoundaryError, OptionError
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from tinyai.quantizer.config import QuantConfig
     from tinyai.quantizer.data import Sample
     from tinyai.quantizer.mixed import Mixed
-    from tinyai.quantizer.report import QuantReport
 
 _COMPARED = "Samples that run by the integers too, for the report: those behind the first 32."
 F = TypeVar("F", bound=Callable[..., Any])
@@ -337,16 +337,11 @@ def quantized_first(
         quantizing = dataclasses.replace(quantizing, mixed=mixed)
     if not for_relay and check_model(model) in IMPORTED:
         quantized = file_quantized(model, calibrate, quantizing, reading, whole=True)
-        _tell_goal(quantized.report)
+        note(str(quantized.report), aside=True)
         yield quantized.model, AS_IT_IS
         return
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         made = Path(folder) / f"{Path(model).stem}.relay"
-        _tell_goal(relay_quantized(model, calibrate, made, quantizing, reading).report)
+        report = relay_quantized(model, calibrate, made, quantizing, reading).report
+        note(str(report), aside=True)
         yield str(made), AS_IT_IS
-
-
-def _tell_goal(report: QuantReport) -> None:
-    """Say on standard error what was done for a goal, and whether it was reached."""
-    if report.mixed is not None:
-        click.echo(str(report.mixed), err=True)

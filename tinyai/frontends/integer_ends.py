@@ -75,9 +75,11 @@ def _integer_output(end: End, value: Expr) -> End:
         return replace(inner, expr=moved)
     if not is_call(value, "dequantize"):
         by = value.spelled if isinstance(value, Call) else "no operator"
-        moved = "; quantized with separate_results=False, parts of a result have one scale"
-        hint = moved if is_call(value, *MOVES_ALONE) else ""
-        raise _no_integers(f"output {safe(end.name, 60)!r}", f"made by {by}", hint)
+        one_scale = "; quantized with separate_results=False, parts of a result have one scale"
+        is_moved = isinstance(value, Call) and value.op in MOVES_ALONE
+        raise _no_integers(
+            f"output {safe(end.name, 60)!r}", f"made by {by}", one_scale if is_moved else ""
+        )
     quant, data = quant_at(value, "input"), value["data"]
     if quant is None or data.type.dtype not in NARROW:
         raise _no_integers(f"output {safe(end.name, 60)!r}", f"dequantized from {data.type.dtype}")

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _RANKED = 5  # layers that the text names
+# In dB: of a layer with less the noise is most of what is left.
+_LOST = 3.0
 SCHEMA = "tinyai.quantization/1"
 
 
@@ -210,6 +212,12 @@ class QuantReport:
                 f"weights and biases are fitted to {self.fitted} of these samples: "
                 "others have more noise"
             )
+        lost = [row for row in self.layers if row.sqnr is not None and row.sqnr < _LOST]
+        lines += [
+            f"lost: {safe(row.name, 60)}: {decibels(row.sqnr)}, in steps of {row.scale:.4g}"
+            for row in sorted(lost, key=lambda row: row.sqnr or 0.0)[:_RANKED]
+        ]
+        lines += [f"lost: {len(lost) - _RANKED} layers more"] if len(lost) > _RANKED else []
         lines += [
             f"damage {rank}: {safe(row.name, 60)}: {_alone(row)} alone"
             for rank, row in enumerate(self.ranking[:_RANKED], 1)

@@ -32,7 +32,11 @@ def separated(
     observed = {point.expr for point in points.points if point.observed}
     if any(point.observed and point.expr not in observed for point in alone.points):
         return points  # what these are was not seen
-    common, own = (_scales(each, grids_of(each)) for each in (points, alone))
+    common, own = (
+        {point.expr: grids[point.grid].scale for point in each.points}
+        for each in (points, alone)
+        for grids in [{**grids_of(each), **each.fixed}]
+    )
     floats: dict[Expr, Refusal] = {}
     for call in ends:
         scales = [own[part] for part in _parts(call, alone) if part in own]
@@ -52,11 +56,6 @@ def _concatenations_of_results(points: Points) -> Iterator[Call]:
             leads.add(expr)
             if is_call(expr, "concatenate") and expr in points.roles:
                 yield expr
-
-
-def _scales(points: Points, grids: Mapping[int, Grid]) -> dict[Expr, float]:
-    known = {**grids, **points.fixed}
-    return {point.expr: known[point.grid].scale for point in points.points}
 
 
 def _parts(call: Expr, points: Points) -> Iterator[Expr]:

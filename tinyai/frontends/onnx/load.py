@@ -48,8 +48,8 @@ from tinyai.safe_text import safe
 from tinyai.source import TVMS_OWN, UNKNOWN, Expr, Refusal
 from tinyai.stages import stage
 
-# The first that has operators of quantized values.
-OLDEST = 10
+# The first that has operators of quantized values, and what a file of floats alone becomes.
+OLDEST, CONVERTED = 10, 13
 # What becomes other nodes wherever it stands; what has recurrent values does in float files.
 SPELLINGS = {
     "If": taken_branch,
@@ -86,9 +86,9 @@ def read_whole(
 ) -> OnnxFile:
     """The model of an .onnx file. ``input_shapes``, as in ``"data:1x3x32x32 rate=16000"``, are
     those of inputs that it leaves open, and values of inputs that always have one; ``usual``
-    shapes, with a batch of 1 in front or without it, are for those that neither tells of. With
-    ``oldest``, a file of an older opset becomes one of this, recurrent operators are spelled out,
-    and softmaxes put together: such a file is quantized.
+    shapes, with a batch of 1 in front or without it, are for those that neither tells of. A file of
+    an opset before 10 becomes one of 13. With ``oldest``, a file of an older opset becomes one of
+    this, recurrent operators are spelled out, and softmaxes put together: such a file is quantized.
 
     Raises ``OptionError`` where there is no such file, and for shapes that are not of its inputs;
     ``ModelError`` for one that contradicts itself or cannot be read; ``EnvironmentProblem`` where
@@ -104,10 +104,9 @@ def read_whole(
 
         model = onnx.load(path, load_external_data=False)
         opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
-        if not (1 if oldest else OLDEST) <= opset <= newest:
-            old = opset < OLDEST
-            hint = "onnx.version_converter.convert_version" if old else "pip install -U onnx"
-            raise Fault(f"opset {opset}", f"{OLDEST} to {newest}, the newest of this onnx", hint)
+        if not 1 <= opset <= newest:
+            allowed = f"1 to {newest}, the newest of this onnx"
+            raise Fault(f"opset {opset}", allowed, "pip install -U onnx")
         model = inlined(model)
         inputs = check_model(model)
         check_asked(shapes, inputs)
@@ -115,8 +114,9 @@ def read_whole(
         set_values(model, values)
         check_external(model, path.parent)
         onnx.load_external_data_for_model(model, str(path.parent))
-        if opset < oldest:
-            model, opset = converted(model, opset, oldest), oldest
+        wanted = oldest or (CONVERTED if opset < OLDEST else opset)
+        if opset < wanted:
+            model, opset = converted(model, opset, wanted), wanted
         widened = in_float32(model)
         recurrent = dict.fromkeys(USUAL, spelled_out) if oldest else {}
         own = {("", name): spelling for name, spelling in {**SPELLINGS, **recurrent}.items()}

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.support.onnx_models import Model, quantized
 from tests.support.planted_faults import weights_of, with_wrong_number, with_wrong_weight
 from tests.support.prequantized import LARGE, OnnxCase, tflite_path
 from tests.support.qdq_cases import convolution
+from tests.support.random_tflite import Writer
 from tests.support.relay_nets import layers, module
 from tinyai.backend import compile_graph
 from tinyai.checking import code
@@ -337,6 +339,42 @@ def test_where_litert_aborts_in_a_softmax_what_that_reads_is_compared_instead(na
     assert [output.elements for output in compared.outputs] == [3000, 3000]
     (note,) = compared.notes
     assert "abort in the model's last operator" in note
+
+
+def written(kinds: Sequence[str], scale: float) -> Writer:
+    """A file of operators one after the other, each with one input."""
+    w = Writer(np.random.default_rng(0))
+    value = w.value((1, 10), scale)
+    w.graph.inputs = [value.index]
+    for kind in kinds:
+        inputs = [value.index, *([w.numbers([1, 2])] if kind == "TILE" else [])]
+        shape = (1, 2 * value.shape[1]) if kind == "TILE" else value.shape
+        of = {"SOFTMAX": (1 / 256, -128)}.get(kind, (value.scale, value.zero))
+        made = w.value(shape, *of)
+        if kind == "DEQUANTIZE":
+            made = replace(made, index=w.tensor(shape, "FLOAT32"))
+        options = {"beta": 1.0} if kind == "SOFTMAX" else {}
+        w.add(kind, inputs, [made.index], kind.title() if options else "", **options)
+        value = made
+    w.graph.outputs = [value.index]
+    return w
+
+
+def test_so_it_is_where_the_result_is_dequantized(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(
+        written(["TILE", "SOFTMAX", "DEQUANTIZE"], 1e-9).content()
+    )
+    compared = tinyai.check(tmp_path / "net.tflite", samples=3)
+    assert compared.equal
+    assert [output.type for output in compared.outputs] == ["int8[1,20]", "float32[1,20]"]
+    assert any("abort in the model's last operator" in note for note in compared.notes)
+
+
+def test_an_operator_newer_than_the_reference_kernels_say_is_compared(tmp_path: Path) -> None:
+    w = written(["TILE"], 0.1)
+    w.model.operatorCodes[-1].version = 3
+    (tmp_path / "net.tflite").write_bytes(w.content())
+    assert tinyai.check(tmp_path / "net.tflite", samples=3).equal
 
 
 # --- Inputs --------------------------------------------------------------------------------------

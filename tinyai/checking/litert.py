@@ -51,13 +51,18 @@ class LiteRTOracle:
 
 
 def _without_last(content: bytes) -> tuple[bytes, str]:
-    """The file without its last operator, and the name of the tensor that this one reads first."""
+    """The file without its last operator that computes, and the name of the tensor that this one
+    reads first."""
     from ai_edge_litert import schema_py_generated as schema
 
     from tinyai.frontends.tflite.cut import part_of
 
-    graph = schema.Model.GetRootAs(content, 0).Subgraphs(0)
-    before = range(graph.OperatorsLength() - 1)
-    number = graph.Operators(len(before)).Inputs(0)
-    part = part_of(content, before, graph.InputsAsNumpy(), [number])
+    model = schema.Model.GetRootAs(content, 0)
+    graph, last = model.Subgraphs(0), model.Subgraphs(0).OperatorsLength() - 1
+    codes = [model.OperatorCodes(graph.Operators(n).OpcodeIndex()) for n in range(last + 1)]
+    kinds = [max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) for code in codes]
+    while last > 0 and kinds[last] == schema.BuiltinOperator.DEQUANTIZE:
+        last -= 1
+    number = graph.Operators(last).Inputs(0)
+    part = part_of(content, range(last), graph.InputsAsNumpy(), [number])
     return part, graph.Tensors(number).Name().decode(errors="replace")

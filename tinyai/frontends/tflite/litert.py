@@ -1,10 +1,11 @@
-"""LiteRT in a process of its own: its reference softmax aborts where its input's scale is large,
-and takes the process along. ``python -m tinyai.frontends.tflite.litert`` is that process."""
+"""LiteRT in a process of its own: its reference softmax aborts where its input's scale is below
+2**-26, as random weights may have it, and takes the process along. ``python -m tinyai.frontends.tflite.litert`` is that process."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +24,12 @@ from tinyai.safe_text import safe
 if TYPE_CHECKING:  # the process needs none of it
     from tinyai.quantizer.data import Sample
     from tinyai.quantizer.float_runner import Framework
+
+
+# Where the offset of an operator code's version is in its table.
+_VERSION_FIELD = 8
+# What LiteRT says of an operator of a version that it has not registered.
+_TOO_NEW = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
 
 
 class AbortedError(EnvironmentProblem):
@@ -102,13 +109,7 @@ def framework_of(file: Path, signature: str = "") -> Framework:
 def _work(folder: Path, samples: int, kernels: str, *, tensors: bool) -> None:
     """Run the model of a folder on its inputs, and write the outputs, or all tensors that operators
     make."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    interpreter = Interpreter(
-        model_path=str(folder / "model.tflite"),
-        experimental_op_resolver_type=OpResolverType[kernels],
-        experimental_preserve_all_tensors=tensors,
-    )
+    interpreter = _interpreter_of((folder / "model.tflite").read_bytes(), kernels, tensors=tensors)
     inputs = [each["index"] for each in interpreter.get_input_details()]
     if samples:  # of another batch than the file's
         with np.load(folder / "in0.npz", allow_pickle=False) as arrays:
@@ -131,6 +132,40 @@ def _work(folder: Path, samples: int, kernels: str, *, tensors: bool) -> None:
                 names.append(each["name"])
         np.savez(folder / f"out{number}.npz", *values)
         (folder / "names.json").write_text(json.dumps(names))
+
+
+def _interpreter_of(content: bytes, kernels: str, *, tensors: bool) -> Any:
+    """The reference kernels are registered for older versions of some operators (2 of TILE, where
+    converters write 3 for int8), though they compute the newer: such a version is lowered."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    while True:
+        try:
+            return Interpreter(
+                model_content=content,
+                experimental_op_resolver_type=OpResolverType[kernels],
+                experimental_preserve_all_tensors=tensors,
+            )
+        except ValueError as error:
+            found = _TOO_NEW.search(str(error))
+            if found is None or int(found[2]) < 2:
+                raise
+            content = _with_version_lowered(content, found[1], int(found[2]))
+
+
+def _with_version_lowered(content: bytes, kind: str, version: int) -> bytes:
+    from ai_edge_litert import schema_py_generated as schema
+
+    changed = bytearray(content)
+    model, number = schema.Model.GetRootAs(content, 0), getattr(schema.BuiltinOperator, kind)
+    for place in range(model.OperatorCodesLength()):
+        code = model.OperatorCodes(place)
+        own = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        if (own, code.Version()) == (number, version):
+            table = code._tab
+            at = table.Pos + table.Offset(_VERSION_FIELD)
+            changed[at : at + 4] = (version - 1).to_bytes(4, "little")
+    return bytes(changed)
 
 
 if __name__ == "__main__":

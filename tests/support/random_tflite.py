@@ -240,6 +240,15 @@ def depthwise(w: Writer, x: Value) -> Value | None:
     return out
 
 
+def _batch_of(w: Writer, x: Value) -> tuple[int, int]:
+    """The shape of a value as a tensor, and the batch in it."""
+    shape, first = w.tensor([x.rank], "INT32"), w.tensor([], "INT32")
+    w.add("SHAPE", [x.index], [shape], "Shape", outType=_TYPES.INT32)
+    ends = [w.numbers([0]), w.numbers([1]), w.numbers([1])]
+    w.add("STRIDED_SLICE", [shape, *ends], [first], "StridedSlice", shrinkAxisMask=1)
+    return shape, first
+
+
 @makes
 def transposed(w: Writer, x: Value) -> Value | None:
     if not _image(x) or math.prod(x.shape) > 2000:
@@ -254,6 +263,10 @@ def transposed(w: Writer, x: Value) -> Value | None:
     shape = (x.shape[0], *image, channels)
     out = w.value(shape)
     inputs = [w.numbers(shape), weights, x.index]
+    if w.rng.integers(3) == 0:  # of a batch that the file leaves open
+        inputs[0] = w.tensor([4], "INT32")
+        sizes = [_batch_of(w, x)[1], *(w.numbers(size) for size in shape[1:])]
+        w.add("PACK", sizes, [inputs[0]], "Pack", axis=0, valuesCount=4)
     if w.rng.integers(2):
         inputs.append(_bias(w, channels, scales * np.float32(x.scale)))
     w.add(
@@ -548,6 +561,8 @@ def lookup(w: Writer, x: Value) -> Value | None:
     numbers = w.tensor(shape, dtype)
     kind = {"outputType": getattr(_TYPES, dtype)}
     w.add("ARG_MAX", [x.index, w.numbers(axis)], [numbers], "ArgMax", **kind)
+    if dtype == "INT32" and w.rng.integers(3) == 0:
+        numbers = _counted_from_the_end(w, numbers, shape, x.shape[axis])
     table = w.constant((x.shape[axis], int(w.rng.integers(2, 9))))
     out = w.like(table, (*shape, table.shape[1]))
     if len(shape) == 1 and dtype == "INT32" and w.rng.integers(2):
@@ -555,6 +570,19 @@ def lookup(w: Writer, x: Value) -> Value | None:
     else:
         w.add("GATHER", [table.index, numbers], [out.index], "Gather", axis=0, batchDims=0)
     return out
+
+
+def _counted_from_the_end(w: Writer, numbers: int, shape: Sequence[int], size: int) -> int:
+    """As Keras looks numbers up that may be below 0."""
+    if w.rng.integers(2):
+        before, numbers = numbers, w.tensor(shape, "INT32")
+        w.add("SUB", [before, w.numbers(size)], [numbers], "Sub")
+    below = w.tensor(shape, "BOOL")
+    wrapped, chosen = (w.tensor(shape, "INT32") for _ in range(2))
+    w.add("LESS", [numbers, w.numbers(0)], [below], "Less")
+    w.add("ADD", [numbers, w.numbers(size)], [wrapped], "Add")
+    w.add("SELECT_V2", [below, wrapped, numbers], [chosen], "SelectV2")
+    return chosen
 
 
 @makes
@@ -704,6 +732,9 @@ def batches(w: Writer, x: Value) -> Value | None:
     left = [n - int(c.sum()) for n, c in zip(sizes, cut, strict=True)]
     together = w.like(value, (x.shape[0], *left, value.shape[-1]))
     w.add("BATCH_TO_SPACE_ND", [value.index, w.numbers(block), w.numbers(cut)], [together.index])
+    if x.shape[0] == 1 and w.rng.integers(3) == 0:
+        for each in (apart, value):
+            _left_open(w, each, (1, *each.shape[1:]))
     return together
 
 
@@ -840,11 +871,7 @@ def shape_chain(w: Writer, x: Value) -> Value | None:
     """A reshape whose shape is computed from the value's."""
     if x.rank < 2:
         return None
-    shape = w.tensor([x.rank], "INT32")
-    w.add("SHAPE", [x.index], [shape], "Shape", outType=_TYPES.INT32)
-    first = w.tensor([], "INT32")
-    ends = [w.numbers([0]), w.numbers([1]), w.numbers([1])]
-    w.add("STRIDED_SLICE", [shape, *ends], [first], "StridedSlice", shrinkAxisMask=1)
+    shape, first = _batch_of(w, x)
     count, rest = math.prod(x.shape[1:]), w.numbers(math.prod(x.shape[1:]))
     if w.rng.integers(2):  # as a dense layer of several dimensions asks for it
         product, rest = w.tensor([], "INT32"), w.tensor([], "INT32")
@@ -854,6 +881,46 @@ def shape_chain(w: Writer, x: Value) -> Value | None:
     w.add("PACK", [first, rest], [asked], "Pack", axis=0, valuesCount=2)
     out = w.like(x, (x.shape[0], count))
     w.add("RESHAPE", [x.index, asked], [out.index])
+    return out
+
+
+def _left_open(w: Writer, value: Value, shape: Sequence[int]) -> None:
+    """The file has 1 for what its converter did not know."""
+    tensor = w.graph.tensors[value.index]
+    tensor.shape = [*shape]
+    tensor.shapeSignature = np.array([-1 if size == 1 else size for size in shape], np.int32)
+
+
+@makes
+def dense_of_an_open_batch(w: Writer, x: Value) -> Value | None:
+    """As Keras writes a dense layer on more than two dimensions."""
+    if x.rank < 3 or math.prod(x.shape) > 5000:
+        return None
+    *rows, depth = x.shape
+    shape, several, last = (w.tensor([n], "INT32") for n in (x.rank, len(rows), 1))
+    w.add("SHAPE", [x.index], [shape], "Shape", outType=_TYPES.INT32)
+    products = []
+    for sizes, places in ((several, range(len(rows))), (last, [len(rows)])):
+        numbers = w.numbers([*places])
+        w.add("GATHER", [shape, numbers], [sizes], "Gather", axis=0, batchDims=0)
+        products.append(w.tensor([], "INT32"))
+        inputs = [sizes, w.numbers([0])]
+        w.add("REDUCE_PROD", inputs, [products[-1]], "Reducer", keepDims=False)
+    asked, back = w.tensor([2], "INT32"), w.tensor([x.rank], "INT32")
+    w.add("PACK", products, [asked], "Pack", axis=0, valuesCount=2)
+    flat = w.like(x, (math.prod(rows), depth))
+    w.add("RESHAPE", [x.index, asked], [flat.index])
+    y = fully_connected(w, flat)
+    assert y is not None
+    between = [flat, y]
+    if w.rng.integers(2):
+        between.append(w.like(y, y.shape))
+        w.add("RELU", [y.index], [between[-1].index])
+    for each in between:
+        _left_open(w, each, (1, 1 if each is flat else each.shape[1]))
+    w.add("CONCATENATION", [several, w.numbers([y.shape[1]])], [back], "Concatenation", axis=0)
+    out = w.like(between[-1], (*rows, y.shape[1]))
+    w.add("RESHAPE", [between[-1].index, back], [out.index])
     return out
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tinyai.ir import Array
+from tinyai.qdq.operands import is_call
 from tinyai.source import Call, Constant, Expr, require
 from tinyai.vocabulary import constant
 
@@ -56,6 +57,22 @@ def taken(call: Make, value: Expr, places: Array, axis: int) -> Call:
     of = replace(value.type, shape=(*sizes[:axis], *places.shape, *sizes[axis + 1 :]))
     indices = constant(places, "int32")
     return call("take", value, indices, of=of, axis=axis, batch_dims=0, mode="clip")
+
+
+def counted_from_the_end(indices: Expr, size: int) -> Expr | None:
+    """``x``, where ``indices`` are ``x < 0 ? x + size : x``, as Keras writes them: of such an index
+    that is outside nothing is known, of ``x`` it is. None of any others."""
+    if not is_call(indices, "where"):
+        return None
+    below, wrapped, x = indices.args
+    pairs = ((below, "less", 0), (wrapped, "add", size))
+    for call, operator, number in pairs:
+        if not is_call(call, operator) or call.args[0] is not x:
+            return None
+        other = call.args[1]
+        if not isinstance(other, Constant) or (other.value != number).any():
+            return None
+    return x
 
 
 def sliced(

@@ -1,5 +1,6 @@
 """LiteRT in a process of its own: its reference softmax aborts where its input's scale is below
-2**-26, as random weights may have it, and takes the process along. ``python -m tinyai.frontends.tflite.litert`` is that process."""
+2**-26, as random weights may have it, and takes the process along. ``python -m
+tinyai.frontends.tflite.litert`` is that process."""
 
 from __future__ import annotations
 

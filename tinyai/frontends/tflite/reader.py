@@ -6,16 +6,19 @@ the file. Needs numpy and the package of the format's schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from tinyai.frontends.faults import LARGEST
 from tinyai.frontends.moves import reshaped, transposed
 from tinyai.frontends.source_model import End, SourceModel, unread
 from tinyai.frontends.tflite.batch import require_own_images
 from tinyai.frontends.tflite.file import File, FileOperator
+from tinyai.frontends.tflite.open_shapes import MOVES, shape_by_inputs
 from tinyai.frontends.tflite.tensors import FileTensor, OperatorOptions
 from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
 from tinyai.ir import Array
@@ -28,8 +31,12 @@ from tinyai.source import (
     Call,
     Constant,
     Expr,
+    Field,
     Refusal,
     SourceType,
+    Tuple,
+    Unread,
+    post_order,
     require,
     tensors_of,
 )
@@ -153,6 +160,7 @@ class Reading:
     def __init__(self, file: File, rows: Mapping[str, Row]) -> None:
         self._file, self._rows = file, rows
         self._made: dict[int, Expr] = {}
+        self._sized: set[int] = set()  # tensors of which the file does not tell the shape
         self._variables = Variables(file.operators)
 
     def read(self) -> SourceModel:
@@ -208,8 +216,9 @@ class Reading:
         if operator.kind in KINDS:
             return self._results_of_state(operator)
         self._variables.require_apart(operator)
-        outputs = tuple(self._file.tensors[index] for index in operator.outputs)
         values = tuple(None if index < 0 else self._value(index) for index in operator.inputs)
+        self._give_open_shape(operator, values)
+        outputs = tuple(self._file.tensors[index] for index in operator.outputs)
         row = self._rows.get(operator.kind)
         if row is None:
             raise refusal_of_kind(operator.kind, self._rows)
@@ -228,6 +237,23 @@ class Reading:
         for result, output in zip(results, outputs, strict=True):
             require(result.type == output.type, "result", output.type, result.type)
         return [_folded(result) for result in results]
+
+    def _give_open_shape(self, operator: FileOperator, values: Sequence[Expr | None]) -> None:
+        """The result gets the shape that its inputs tell, where the file's cannot be: of a move to
+        another number of elements, and of what reads such a value."""
+        tensors, read = self._file.tensors, [index for index in operator.inputs if index >= 0]
+        if len(operator.outputs) != 1 or not read:
+            return
+        (result,) = operator.outputs
+        of, shapes = tensors[result], [tensors[index].shape for index in read]
+        moves = operator.kind in MOVES and math.prod(of.shape) != math.prod(shapes[0])
+        if moves or not self._sized.isdisjoint(read):
+            shape = shape_by_inputs(operator, of.shape, shapes, values)
+            if shape != of.shape:
+                fits = math.prod(shape) * 8 <= LARGEST
+                require(fits, "result", shape, f"at most {LARGEST:,} bytes")
+                tensors[result] = replace(of, type=replace(of.type, shape=shape))
+                self._sized.add(result)
 
     def _results_of_state(self, operator: FileOperator) -> list[Expr]:
         """What READ_VARIABLE reads; the others change what is read later."""
@@ -265,9 +291,18 @@ def _shown(counts: range) -> str:
 
 
 def _folded(value: Expr) -> Expr:
-    """The value of a call of plain integers that are known, such as a shape."""
-    constants = isinstance(value, Call) and all(isinstance(each, Constant) for each in value.args)
-    if not constants or value.type.dtype not in ("int32", "int64"):
+    """The value of plain integers that are known, such as a shape."""
+    integers = isinstance(value, Call) and [of.dtype for of in value.types] in _FOLDED
+    if not integers or not all(map(_is_known, post_order(value))):
         return value
     (found,) = run_graph(graph_of("constant", (), value, TVMS_OWN), [])
     return constant(found)
+
+
+_FOLDED = (["int32"], ["int64"])
+
+
+def _is_known(expr: Expr) -> bool:
+    """Of an expression whose operands are known."""
+    made = isinstance(expr, Constant | Tuple | Field)
+    return made or (isinstance(expr, Call) and not isinstance(expr.origin, Unread))

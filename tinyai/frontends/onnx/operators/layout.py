@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.frontends.moves import padded, sliced, split, taken
+from tinyai.frontends.moves import counted_from_the_end, padded, sliced, split, taken
 from tinyai.frontends.onnx import resizing
 from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
@@ -148,7 +148,8 @@ def _picked(site: Site, value: Expr, axis: int) -> Expr:
     """By the indices of the second operand, constant or not."""
     size, indices = fixed_sizes(value)[axis], site.known(1)
     if indices is None:
-        return site.call("take", value, site.expr(1), axis=axis, batch_dims=0, mode="raise")
+        own = counted_from_the_end(site.expr(1), size) or site.expr(1)
+        return site.call("take", value, own, axis=axis, batch_dims=0, mode="raise")
     indices = indices.astype(np.int64)
     _require_inside(indices, size)
     return taken(site.call, value, np.where(indices < 0, indices + size, indices), axis)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyai.frontends.moves import padded, sliced, split, taken
+from tinyai.frontends.moves import counted_from_the_end, padded, sliced, split, taken
 from tinyai.frontends.tflite.operators.rows import reads
 from tinyai.frontends.tflite.operators.scaled import (
     Attributes,
@@ -239,7 +239,9 @@ def _gather(site: Site) -> Expr:
 
 
 def _picked(site: Site, data: Expr, indices: Expr, axis: int) -> Expr:
-    return site.call("take", data, indices, axis=axis, batch_dims=0, mode="fast")
+    own = counted_from_the_end(indices, int(data.type.shape[axis] or 0))
+    mode = "fast" if own is None else "raise"
+    return site.call("take", data, own or indices, axis=axis, batch_dims=0, mode=mode)
 
 
 @reads("EMBEDDING_LOOKUP", inputs=2)

@@ -1,0 +1,85 @@
+"""Shapes that a .tflite file leaves open, where the batch is. What a reshape to a computed shape
+gives, its converter did not know: the file has 1 for each size of it, and for those of what
+follows. Keras writes layers on more than two dimensions so, and dilated windows along one. As
+LiteRT does, the sizes are taken from the inputs of each operator; a reader refuses what does not
+fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tinyai.frontends.tflite.file import FileOperator
+from tinyai.ir import Array
+from tinyai.source import Constant, Expr
+
+Shape = tuple[int, ...]
+
+# Of these the file may have a result of other sizes than its operand's.
+MOVES = ("RESHAPE", "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
+_ELEMENTWISE = (
+    *("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU"),
+    *("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "ELU", "GELU", "HARD_SWISH"),
+    *("LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", "EXP", "LOG", "ABS", "NEG"),
+    *("SQUARE", "SQRT", "RSQRT", "QUANTIZE", "DEQUANTIZE"),
+)
+
+
+def shape_by_inputs(
+    operator: FileOperator,
+    declared: Shape,
+    shapes: Sequence[Shape],
+    values: Sequence[Expr | None],
+) -> Shape:
+    """The shape of an operator's result by those of its inputs, and by the ``values`` among them
+    that are known; as ``declared``, with the first input's batch, where that is not told here."""
+    kind, data = operator.kind, shapes[0]
+    known = [each.value if isinstance(each, Constant) else None for each in values]
+    found: Shape | None = None
+    if kind == "RESHAPE" and len(known) > 1 and known[1] is not None:
+        found = _reshaped(data, known[1])
+    elif kind in MOVES and known[1] is not None and known[2] is not None:
+        found = _in_blocks(data, known[1], known[2], back=kind == "BATCH_TO_SPACE_ND")
+    elif kind == "FULLY_CONNECTED" and shapes[1][-1:] > (0,):
+        units, depth = shapes[1][0], shapes[1][-1]
+        kept = operator.options.get("KeepNumDims", False)
+        found = (*(data[:-1] if kept else [math.prod(data) // depth]), units)
+    elif kind in _ELEMENTWISE:
+        found = _broadcast(shapes)
+    elif kind not in MOVES:
+        found = (*data[:1], *declared[1:])
+    return declared if found is None else found
+
+
+def _reshaped(data: Shape, to: Array) -> Shape | None:
+    sizes, count = to.reshape(-1).tolist(), math.prod(data)
+    rest = math.prod(size for size in sizes if size != -1)
+    if sizes.count(-1) == 1 and rest > 0:
+        sizes[sizes.index(-1)] = count // rest
+    return tuple(sizes) if math.prod(sizes) == count and min(sizes, default=1) > 0 else None
+
+
+def _in_blocks(data: Shape, blocks: Array, widths: Array, *, back: bool) -> Shape | None:
+    """Of a batch whose images are cut into blocks, or that is put together of such: ``widths`` are
+    those of borders, or what is cut off."""
+    sizes, (count, *image) = blocks.reshape(-1).tolist(), data
+    pads = widths.reshape(-1, 2).sum(axis=1).tolist()
+    if not len(sizes) == len(pads) <= len(image) or min(sizes, default=1) < 1:
+        return None
+    pairs = [*zip(image, sizes, pads, strict=False)]
+    rest, number = image[len(pairs) :], math.prod(sizes)
+    if back:
+        found = (count // number, *(n * size - cut for n, size, cut in pairs), *rest)
+    else:
+        found = (count * number, *((n + pad) // size for n, size, pad in pairs), *rest)
+    return found if min(found) > 0 else None
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Shape | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None

@@ -233,14 +233,15 @@ def require_same_tflite(part: CutFile, whole: bytes) -> None:
 
 
 def is_run(content: bytes) -> bool:
-    """Whether LiteRT has a kernel for each operator."""
+    """Whether LiteRT has a kernel for each operator: what is behind open shapes it asks at last."""
     try:
-        interpreter_of(content)
+        interpreter_of(content).invoke()
     except (RuntimeError, ValueError):
         return False
     return True
 
 
+@pytest.mark.filterwarnings("ignore:shapes of the part:tinyai.errors.UsageWarning")
 def test_parts_of_random_tflite_files_compute_what_the_whole_computes(tmp_path: Path) -> None:
     cuts, file = 0, tmp_path / "whole.tflite"
     for seed in range(MODELS):

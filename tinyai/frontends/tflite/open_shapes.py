@@ -7,6 +7,7 @@ fit.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 
@@ -26,6 +27,7 @@ _ELEMENTWISE = (
     *("LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", "EXP", "LOG", "ABS", "NEG"),
     *("SQUARE", "SQRT", "RSQRT", "QUANTIZE", "DEQUANTIZE"),
 )
+_OF_IMAGES = ("CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D")
 
 
 def shape_by_inputs(
@@ -35,27 +37,35 @@ def shape_by_inputs(
     values: Sequence[Expr | None],
 ) -> Shape:
     """The shape of an operator's result by those of its inputs, and by the ``values`` among them
-    that are known; as ``declared``, with the first input's batch, where that is not told here."""
+    that are known; as ``declared`` where that is not told here."""
     kind, data = operator.kind, shapes[0]
-    known = [each.value if isinstance(each, Constant) else None for each in values]
+    rest = [
+        each.value if isinstance(each, Constant) and each.value.dtype.kind == "i" else None
+        for each in values[1:]
+    ]
+    first, second, *_ = (*rest, None, None)
     found: Shape | None = None
-    if kind == "RESHAPE" and len(known) > 1 and known[1] is not None:
-        found = _reshaped(data, known[1])
-    elif kind in MOVES and known[1] is not None and known[2] is not None:
-        found = _in_blocks(data, known[1], known[2], back=kind == "BATCH_TO_SPACE_ND")
-    elif kind == "FULLY_CONNECTED" and shapes[1][-1:] > (0,):
-        units, depth = shapes[1][0], shapes[1][-1]
+    if kind == "RESHAPE" and first is not None:
+        found = _reshaped(data, first.reshape(-1).tolist())
+    elif kind in MOVES and first is not None and second is not None:
+        found = _in_blocks(data, first, second, back=kind == "BATCH_TO_SPACE_ND")
+    elif kind == "FULLY_CONNECTED" and len(shapes) > 1 and shapes[1][1:] > (0,):
+        units, depth = shapes[1][:2]
         kept = operator.options.get("KeepNumDims", False)
         found = (*(data[:-1] if kept else [math.prod(data) // depth]), units)
     elif kind in _ELEMENTWISE:
-        found = _broadcast(shapes)
-    elif kind not in MOVES:
+        with contextlib.suppress(ValueError):  # of shapes that are refused
+            found = np.broadcast_shapes(*shapes)
+    elif kind in _OF_IMAGES:
         found = (*data[:1], *declared[1:])
+    elif kind == "EXPAND_DIMS" and first is not None and first.size == 1:
+        found = (*data[:1], *declared[1:]) if first.item() % (len(data) + 1) else None
     return declared if found is None else found
 
 
-def _reshaped(data: Shape, to: Array) -> Shape | None:
-    sizes, count = to.reshape(-1).tolist(), math.prod(data)
+def _reshaped(data: Shape, sizes: list[int]) -> Shape | None:
+    """To ``sizes``, one of which may be -1."""
+    count = math.prod(data)
     rest = math.prod(size for size in sizes if size != -1)
     if sizes.count(-1) == 1 and rest > 0:
         sizes[sizes.index(-1)] = count // rest
@@ -65,10 +75,10 @@ def _reshaped(data: Shape, to: Array) -> Shape | None:
 def _in_blocks(data: Shape, blocks: Array, widths: Array, *, back: bool) -> Shape | None:
     """Of a batch whose images are cut into blocks, or that is put together of such: ``widths`` are
     those of borders, or what is cut off."""
-    sizes, (count, *image) = blocks.reshape(-1).tolist(), data
-    pads = widths.reshape(-1, 2).sum(axis=1).tolist()
-    if not len(sizes) == len(pads) <= len(image) or min(sizes, default=1) < 1:
+    sizes, image = blocks.reshape(-1).tolist(), data[1:]
+    if not 2 * len(sizes) == widths.size <= 2 * len(image) or min(sizes, default=1) < 1:
         return None
+    count, pads = data[0], widths.reshape(-1, 2).sum(axis=1).tolist()
     pairs = [*zip(image, sizes, pads, strict=False)]
     rest, number = image[len(pairs) :], math.prod(sizes)
     if back:
@@ -76,10 +86,3 @@ def _in_blocks(data: Shape, blocks: Array, widths: Array, *, back: bool) -> Shap
     else:
         found = (count * number, *((n + pad) // size for n, size, pad in pairs), *rest)
     return found if min(found) > 0 else None
-
-
-def _broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        return None

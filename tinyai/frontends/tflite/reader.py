@@ -242,7 +242,7 @@ class Reading:
         """The result gets the shape that its inputs tell, where the file's cannot be: of a move to
         another number of elements, and of what reads such a value."""
         tensors, read = self._file.tensors, [index for index in operator.inputs if index >= 0]
-        if len(operator.outputs) != 1 or not read:
+        if len(operator.outputs) != 1 or not read or min(operator.inputs[:2]) < 0:
             return
         (result,) = operator.outputs
         of, shapes = tensors[result], [tensors[index].shape for index in read]

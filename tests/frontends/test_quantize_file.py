@@ -307,3 +307,33 @@ def test_ranges_and_values_are_chosen_as_by_the_quantizer_of_torch(tmp_path: Pat
     made = dict.fromkeys((row.scale, row.zero_point) for row in report.layers)
     for ours, wanted in zip(made, two_quantizers.GRIDS, strict=True):
         assert ours == (pytest.approx(wanted[0], rel=1e-5), wanted[1])
+
+
+# As in a recurrent cell: a gate lets one value through, and what is left of 1 another.
+GATED = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    gated (float[1,4] x, float[1,4] other) => (float[1,4] y)
+    <float half = {0.5}, float one = {1.0}> {
+        product = MatMul(x, w)
+        total = Add(product, other)
+        gate = Sigmoid(total)
+        kept = Mul(gate, half)
+        rest = Sub(one, gate)
+        new = Tanh(other)
+        let_in = Mul(rest, new)
+        y = Add(kept, let_in)
+    }
+"""
+
+
+def test_functions_that_begin_alike_are_each_a_table_of_its_own(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(GATED)
+    weights = RNG.normal(size=(4, 4)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(proto, tmp_path / "float.onnx")
+    names, rows = ("x", "other"), RNG.normal(size=(12, 2, 1, 4)).astype(np.float32)
+    given = [dict(zip(names, row, strict=True)) for row in rows]
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", given)
+    quantized.save(tmp_path / "int8.onnx")
+    assert not quantized.report.left
+    assert tinyai.check(tmp_path / "int8.onnx", samples=20).equal

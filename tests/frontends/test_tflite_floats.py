@@ -272,3 +272,32 @@ def test_a_sparse_tensor_of_more_than_a_memory_is_refused() -> None:
     sparsity = tflite.Model.GetRootAs(content, 0).Subgraphs(0).Tensors(1).Sparsity()
     with pytest.raises(Fault, match="536870912 sparse elements"):
         densified(sparsity, np.zeros(3, np.float32), (2**14, 2**15), "w")
+
+
+def test_what_is_computed_of_constants_is_a_constant(tmp_path: Path) -> None:
+    """As the first step of a recurrent layer, whose state begins with zeros: two products, of which
+    one knows its operand."""
+    rng = np.random.default_rng(2)
+    weights, others, state = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((8, 4), (8, 6), (1, 6))
+    )
+    tensors = [
+        Tensor((1, 4)),
+        *(Tensor(each.shape, each) for each in (weights, others, state)),
+        *(Tensor((1, 8)) for _ in range(3)),
+    ]
+    dense = schema.FullyConnectedOptionsT
+    operators = [
+        Operator("FULLY_CONNECTED", (0, 1, -1), 4, dense()),
+        Operator("FULLY_CONNECTED", (3, 2, -1), 5, dense()),
+        Operator("ADD", (4, 5), 6, schema.AddOptionsT()),
+    ]
+    file = tmp_path / "float.tflite"
+    file.write_bytes(file_of(tensors, operators))
+    samples = [{"t0": rng.normal(size=(1, 4)).astype(np.float32)} for _ in range(12)]
+    quantized = tinyai.quantize_file(file, samples)
+    assert not quantized.report.left
+    found = tinyai.Model(tinyai.compile(quantized.model, tmp_path / "net.so"))
+    x = samples[0]["t0"]
+    wanted = x @ weights.T + state @ others.T
+    np.testing.assert_allclose(found(x)[0], wanted, atol=0.03 * np.abs(wanted).max())

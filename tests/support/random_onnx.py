@@ -474,6 +474,16 @@ def function(site: Site, x: Value) -> Value:
 
 
 @operator
+def gate(site: Site, x: Value) -> Value:
+    """Two functions that begin alike, as in a recurrent cell, each times a value of its own."""
+    share = site.call(site.one("Sigmoid", "Tanh"), x)
+    number, one = site.constant(np.float32(site.rng.uniform(0.3, 2))), site.constant(np.float32(1))
+    others = [site.floats(x.shape) for _ in range(2)]
+    kept = site.call("Mul", site.call("Mul", share, number), others[0])
+    return site.call("Add", kept, site.call("Mul", site.call("Sub", one, share), others[1]))
+
+
+@operator
 def softmax(site: Site, x: Value) -> Value:
     attrs = {"axis": site.axis(x.rank)} if site.chance(0.8) else {}
     made = site.call(site.one("Softmax", "Softmax", "LogSoftmax"), x, **attrs)

@@ -156,6 +156,7 @@ def _model_of(
         )
     require_runner_of_floats()
 
+    from tinyai.frontends.onnx.computed_constants import with_constants_computed
     from tinyai.frontends.onnx.float_model import FileModel
     from tinyai.frontends.onnx.framework import framework_of
     from tinyai.frontends.onnx.load import read_whole
@@ -165,7 +166,7 @@ def _model_of(
         from tinyai.frontends.tflite import litert
 
         own = litert.framework_of(Path(file), options.signature)
-        return FileModel(read_file(file, options), own), None
+        return FileModel(with_constants_computed(read_file(file, options)), own), None
     options.require_only(("input_shapes",), "an .onnx file")
     whole = read_whole(file, options.input_shapes, OLDEST, shapes_of(data))
     if whole.widened is not None:

@@ -50,8 +50,8 @@ def function_of_values(view: View, call: Call) -> MatchedFunction:
     arithmetic on several values, which stays float.
 
     Moves in front of it and after it go to the integers; then nothing but the function is between
-    dequantize and quantize, and no other function reads its dequantized values. Refuses any other
-    operator there.
+    dequantize and quantize, and no other function reads its dequantized values. What several
+    functions have in common each has for itself. Refuses any other operator there.
     """
     grid = view.grid(call)
     behind, root = _moves_behind(view, call.args[0])
@@ -67,11 +67,13 @@ def function_of_values(view: View, call: Call) -> MatchedFunction:
     wide = "int16" in (grid.dtype, *(view.integers(leaf).dtype for leaf in leaves))
     require(not wide or has_16_bits(inside), "dtype of the function", "int16", "8 bits")
     own: set[Expr] = {*inside, *behind}
-    alone = (is_call(leaf, "dequantize") and view.within(leaf, own) for leaf in leaves)
-    if not behind and all(alone):
-        return MatchedFunction(inside, again_on(view, call, view.new[root]))
-    shared = [each for each in inside if not view.within(each, own)]
-    require(not shared, "function with moves", "used as float32 too", "quantized only")
+    alone = all(is_call(leaf, "dequantize") and view.within(leaf, own) for leaf in leaves)
+    if not behind and alone:
+        if all(view.is_inside(each, own) for each in inside if each is not root):
+            return MatchedFunction(inside, again_on(view, call, view.new[root]))
+    else:
+        shared = [each for each in inside if not view.within(each, own)]
+        require(not shared, "function with moves", "used as float32 too", "quantized only")
     new: dict[Expr, Expr] = {
         leaf: dequantize(view.integers(leaf), name_of(leaf)) for leaf in leaves
     }

@@ -284,6 +284,10 @@ class View:
         """Whether nothing but ``calls`` and quantizations to one grid read a float value."""
         return len(self._users[expr] - calls) <= 1 and self.only_for(expr, calls)
 
+    def is_inside(self, expr: Expr, calls: set[Expr]) -> bool:
+        """Whether nothing but ``calls`` read a value."""
+        return self._users[expr] <= calls
+
     def only_for(self, expr: Expr, calls: set[Expr]) -> bool:
         """Whether nothing but ``calls`` and quantizations read a float value."""
         return all(isinstance(user, Grid) for user in self._users[expr] - calls)

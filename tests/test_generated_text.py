@@ -96,6 +96,7 @@ REGULAR_EXPRESSIONS = {
     "codegen/templates.py": "empty lines that a template's conditions leave, while it is rendered",
     "frontends/executorch/static.py": "paths in a list of files",
     "frontends/relay/text.py": "Relay's text",
+    "frontends/tflite/litert.py": "which operator LiteRT does not know",
     "install_tvm.py": "what tools print",
     "frontends/shapes.py": "shapes of inputs, as tvmc writes them",
     "network.py": "the name of a file, of which an identifier is made",

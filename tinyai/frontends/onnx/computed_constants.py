@@ -16,12 +16,19 @@ def with_constants_computed(model: SourceModel) -> SourceModel:
     weights that are quantized."""
     order = list(post_order(model.result))
     known: set[Expr] = set()
+    computed: set[Expr] = set()  # of which more than moves makes a float
     for expr in order:
-        if isinstance(expr, Constant) or (_is_computed(expr) and known.issuperset(children(expr))):
+        below = children(expr)
+        if isinstance(expr, Call):
+            made = expr.op not in ("dequantize", "quantize") and len(expr.types) == 1
+            if made and not isinstance(expr.origin, Unread) and known.issuperset(below):
+                known.add(expr)
+                if expr.op not in MOVES_ALONE or not computed.isdisjoint(below):
+                    computed.add(expr)
+        elif isinstance(expr, Constant) or (isinstance(expr, Tuple) and known.issuperset(below)):
             known.add(expr)
-    rest = [expr for expr in order if expr not in known]
-    read = {child for expr in rest for child in children(expr)}
-    wanted = [e for e in order if e in known & read and _computes(e)]
+    read = {child for expr in order if expr not in known for child in children(expr)}
+    wanted = [e for e in order if e in computed & read and e.type.dtype == "float32"]
     if not wanted:
         return model
     content = written(wanted, {}).SerializeToString()
@@ -31,18 +38,3 @@ def with_constants_computed(model: SourceModel) -> SourceModel:
         if expr not in new:
             new[expr] = rebuilt(expr, [new[child] for child in children(expr)])
     return model.with_outputs(new[end.expr] for end in model.outputs)
-
-
-def _is_computed(expr: Expr) -> bool:
-    if isinstance(expr, Tuple):
-        return True
-    if not isinstance(expr, Call) or isinstance(expr.origin, Unread):
-        return False
-    return expr.op not in ("dequantize", "quantize") and len(expr.types) == 1
-
-
-def _computes(expr: Expr) -> bool:
-    """Whether more than moves makes a float."""
-    if not isinstance(expr, Call) or expr.type.dtype != "float32":
-        return False
-    return any(isinstance(e, Call) and e.op not in MOVES_ALONE for e in post_order(expr))

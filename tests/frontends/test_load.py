@@ -24,7 +24,7 @@ from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.frontends.faults import LARGEST
 from tinyai.frontends.relay import load
 from tinyai.frontends.relay.load import importers_shapes, load_model
-from tinyai.frontends.shapes import parse_shapes
+from tinyai.frontends.shapes import parse_inputs, parse_shapes
 
 # TVM's importer reads onnx.mapping, which onnx deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -334,6 +334,17 @@ def test_an_onnx_file_that_contradicts_itself_is_refused(tmp_path: Path, what: s
 )
 def test_shapes_are_read_from_tvmcs_text(text: str, shapes: dict[str, list[int]]) -> None:
     assert parse_shapes(text) == shapes
+    assert parse_shapes(shapes) == shapes
+
+
+def test_shapes_and_values_of_inputs_may_be_a_mapping() -> None:
+    asked = {"a, b": (1, -1), "odd": np.array([2, 3]), "none": [], "rate": 16000, "flag": True}
+    shapes, values = parse_inputs(asked)
+    assert shapes == {"a, b": [1, -1], "odd": [2, 3], "none": []}
+    assert values == {"rate": 16000, "flag": 1}
+    for wrong in ({"x": (1.5, 2)}, {"x": (0, 2)}, {"x": None}, {3: (1, 2)}, [("x", (1, 2))]):
+        with pytest.raises(OptionError, match="input shapes"):
+            parse_inputs(wrong)  # type: ignore[arg-type]
 
 
 def test_an_open_dimension_is_minus_one() -> None:

@@ -64,12 +64,12 @@ def compile(
     is a ``tinyai.Target`` or a string such as "tinyai -isa=avx2 -threads=2"; the integers are those
     of a file's own framework, if it names no other ``rounding``. ``name``, a C identifier, is the
     entry's; without one it is made of the file's. ``ends="int8"`` leaves out the quantize and
-    dequantize at the ends. ``input_shapes``, as in "x:1x3x32x32 y:1x8", are for a file that
-    leaves them open, and "rate=16000" between them is for an input of an .onnx file that always has
-    this value; ``signature`` is the name of one of a .tflite file that has several;
-    ``state`` names outputs of an .onnx file that are inputs of the next call, as in
-    ``{"h_out": "h_in"}``, from zeros on. For another architecture its cross compiler is called, if
-    ``toolchain`` names no other.
+    dequantize at the ends. ``input_shapes``, as in "x:1x3x32x32 y:1x8" or
+    ``{"x": (1, 3, 32, 32)}``, are for a file that leaves them open, and "rate=16000" between them
+    is for an input of an .onnx file that always has this value; ``signature`` is the name of one of
+    a .tflite file that has several; ``state`` names outputs of an .onnx file that are inputs of the
+    next call, as in ``{"h_out": "h_in"}``, from zeros on. For another architecture its cross
+    compiler is called, if ``toolchain`` names no other.
     ``backend`` is the name of a back end of one's own (``tinyai.register_backend``), which takes
     its composites and operators first, and whose passes and kernels are used. ``html`` is the path
     of a page that shows what became of the model.

@@ -109,7 +109,7 @@ def read_of(form: str) -> dict[str, list[str]]:
             from tinyai.frontends.tflite import operators as tflite
             from tinyai.frontends.tflite.variables import KINDS
 
-            families["variables"] = list(KINDS)
+            families["variables"], families["loops"] = list(KINDS), ["WHILE"]
             rows = {kind: row.read.__module__ for kind, row in tflite.READERS.items()}
         else:
             from tinyai.frontends.onnx import operators as onnx

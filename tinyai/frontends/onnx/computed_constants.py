@@ -6,24 +6,23 @@ from __future__ import annotations
 from tinyai.frontends.onnx.float_model import in_onnx_runtime
 from tinyai.frontends.onnx.writer import written
 from tinyai.frontends.source_model import SourceModel
-from tinyai.qdq.moves import MOVES_ALONE
 from tinyai.source import Call, Constant, Expr, Tuple, Unread, children, post_order, rebuilt
 from tinyai.vocabulary import constant
 
 
 def with_constants_computed(model: SourceModel) -> SourceModel:
-    """The model with constants in place of such floats; those that are only moved stay, as do
-    weights that are quantized."""
+    """The model with constants in place of such floats; those that have another shape or order
+    alone stay, as do weights that are quantized."""
     order = list(post_order(model.result))
     known: set[Expr] = set()
-    computed: set[Expr] = set()  # of which more than moves makes a float
+    computed: set[Expr] = set()  # by more than that
     for expr in order:
         below = children(expr)
         if isinstance(expr, Call):
             made = expr.op not in ("dequantize", "quantize") and len(expr.types) == 1
             if made and not isinstance(expr.origin, Unread) and known.issuperset(below):
                 known.add(expr)
-                if expr.op not in MOVES_ALONE or not computed.isdisjoint(below):
+                if expr.op not in ("reshape", "transpose") or not computed.isdisjoint(below):
                     computed.add(expr)
         elif isinstance(expr, Constant) or (isinstance(expr, Tuple) and known.issuperset(below)):
             known.add(expr)

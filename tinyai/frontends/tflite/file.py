@@ -34,6 +34,7 @@ class File:
     ``once`` are those of the subgraph that its first call calls, None where there is none."""
 
     def __init__(self, model: Any, content: bytes, number: int = 0) -> None:
+        self._model, self._content = model, content
         graph = model.Subgraphs(number)
         self.tensors = tensors_of_graph(model, graph, content)
         self.batched: set[int] = set()  # tensors of another batch than the file's
@@ -45,12 +46,15 @@ class File:
         self.once: File | None = None
         for options in islice(calls, int(number == 0)):  # one that is called makes no more calls
             known = options.table == "CallOnceOptions"
-            called = int(options("InitSubgraphIndex")) if known else 0
-            if not 0 < called < model.SubgraphsLength():
-                allowed = f"1 to {model.SubgraphsLength() - 1}"
-                raise Fault(f"a call of subgraph {called}", allowed)
-            check_graph(model, model.Subgraphs(called), content)
-            self.once = File(model, content, called)
+            self.once = self.subgraph(int(options("InitSubgraphIndex")) if known else 0)
+
+    def subgraph(self, number: int) -> File:
+        """A subgraph that an operator calls. Raises ``Fault`` for one that is none, or damaged."""
+        count = self._model.SubgraphsLength()
+        if not 0 < number < count:
+            raise Fault(f"a call of subgraph {number}", f"1 to {count - 1}")
+        check_graph(self._model, self._model.Subgraphs(number), self._content)
+        return File(self._model, self._content, number)
 
 
 def _numbers(values: Any) -> tuple[int, ...]:

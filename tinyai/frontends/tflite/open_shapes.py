@@ -19,7 +19,9 @@ from tinyai.source import Constant, Expr
 
 Shape = tuple[int, ...]
 
-# Of these the file may have a result of other sizes than its operand's.
+# Of these the values tell, whatever the file says; of the others, which move all that they read,
+# where the file says another number of elements.
+TOLD = ("SLICE", "CONCATENATION")
 MOVES = ("RESHAPE", "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
 _ELEMENTWISE = (
     *("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU"),
@@ -58,6 +60,11 @@ def shape_by_inputs(
             found = np.broadcast_shapes(*shapes)
     elif kind in _OF_IMAGES:
         found = (*data[:1], *declared[1:])
+    elif kind == "SLICE" and first is not None and second is not None:
+        found = _sliced(data, first, second)
+    elif kind == "CONCATENATION" and len({len(each) for each in shapes}) == 1 and data:
+        axis = operator.options.get("Axis", 0) % len(data)
+        found = (*data[:axis], sum(each[axis] for each in shapes), *data[axis + 1 :])
     elif kind == "EXPAND_DIMS" and first is not None and first.size == 1:
         found = (*data[:1], *declared[1:]) if first.item() % (len(data) + 1) else None
     return declared if found is None else found
@@ -70,6 +77,16 @@ def _reshaped(data: Shape, sizes: list[int]) -> Shape | None:
     if sizes.count(-1) == 1 and rest > 0:
         sizes[sizes.index(-1)] = count // rest
     return tuple(sizes) if math.prod(sizes) == count and min(sizes, default=1) > 0 else None
+
+
+def _sliced(data: Shape, begin: Array, size: Array) -> Shape | None:
+    """From ``begin`` on, as many as ``size`` has, where -1 is all that are left."""
+    starts, sizes = begin.reshape(-1).tolist(), size.reshape(-1).tolist()
+    if not len(data) == len(starts) == len(sizes):
+        return None
+    rows = zip(data, starts, sizes, strict=True)
+    found = tuple(whole - start if count == -1 else count for whole, start, count in rows)
+    return found if min(found, default=0) >= 0 else None
 
 
 def _in_blocks(data: Shape, blocks: Array, widths: Array, *, back: bool) -> Shape | None:

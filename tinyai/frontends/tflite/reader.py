@@ -18,7 +18,8 @@ from tinyai.frontends.moves import reshaped, transposed
 from tinyai.frontends.source_model import End, SourceModel, unread
 from tinyai.frontends.tflite.batch import require_own_images
 from tinyai.frontends.tflite.file import File, FileOperator
-from tinyai.frontends.tflite.open_shapes import MOVES, shape_by_inputs
+from tinyai.frontends.tflite.loops import MOST_NESTED, results_of_loop
+from tinyai.frontends.tflite.open_shapes import MOVES, TOLD, shape_by_inputs
 from tinyai.frontends.tflite.tensors import FileTensor, OperatorOptions
 from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
 from tinyai.ir import Array
@@ -157,8 +158,8 @@ class Site:
 class Reading:
     """The expressions of a file's tensors, by their numbers."""
 
-    def __init__(self, file: File, rows: Mapping[str, Row]) -> None:
-        self._file, self._rows = file, rows
+    def __init__(self, file: File, rows: Mapping[str, Row], depth: int = 0) -> None:
+        self._file, self._rows, self._depth = file, rows, depth
         self._made: dict[int, Expr] = {}
         self._sized: set[int] = set()  # tensors of which the file does not tell the shape
         self._variables = Variables(file.operators)
@@ -215,10 +216,15 @@ class Reading:
     def _results(self, operator: FileOperator) -> list[Expr]:
         if operator.kind in KINDS:
             return self._results_of_state(operator)
+        if operator.kind == "WHILE":
+            return self._results_of_loop(operator)
         self._variables.require_apart(operator)
+        operator = self._without_empty_parts(operator)
         values = tuple(None if index < 0 else self._value(index) for index in operator.inputs)
         self._give_open_shape(operator, values)
         outputs = tuple(self._file.tensors[index] for index in operator.outputs)
+        if operator.kind == "SLICE" and [0 in each.shape for each in outputs] == [True]:
+            return [constant(np.zeros(outputs[0].shape, outputs[0].dtype))]
         row = self._rows.get(operator.kind)
         if row is None:
             raise refusal_of_kind(operator.kind, self._rows)
@@ -238,6 +244,46 @@ class Reading:
             require(result.type == output.type, "result", output.type, result.type)
         return [_folded(result) for result in results]
 
+    def _without_empty_parts(self, operator: FileOperator) -> FileOperator:
+        """A concatenation without parts that have no elements, as loops have at their ends."""
+        tensors, inputs = self._file.tensors, operator.inputs
+        some = tuple(index for index in inputs if index < 0 or 0 not in tensors[index].shape)
+        empty = operator.kind == "CONCATENATION" and 0 < len(some) < len(inputs)
+        return replace(operator, inputs=some) if empty else operator
+
+    def _results_of_loop(self, operator: FileOperator) -> list[Expr]:
+        require(self._depth < MOST_NESTED, "loops inside of one another", self._depth, MOST_NESTED)
+        require(-1 not in operator.inputs, "inputs", "one that is left out", "all of them")
+        values = [self._value(index) for index in operator.inputs]
+        try:
+            results = results_of_loop(self._file, operator, values, self._read_subgraph)
+        except Refusal:
+            self._variables.require_apart(operator)
+            raise
+        require(
+            len(results) == len(operator.outputs), "results", len(operator.outputs), len(results)
+        )
+        for index, result in zip(operator.outputs, results, strict=True):
+            self._give_type(index, result.type)
+        return results
+
+    def _read_subgraph(
+        self, file: File, constants: Mapping[int, Expr], values: Sequence[Expr]
+    ) -> list[Expr]:
+        inner = Reading(file, self._rows, self._depth + 1)
+        inner._made = {**constants, **dict(zip(file.inputs, values, strict=True))}
+        for index, value in zip(file.inputs, values, strict=True):
+            inner._give_type(index, value.type)
+        inner._read_all()
+        return [inner._value(index) for index in file.outputs]
+
+    def _give_type(self, index: int, of: SourceType) -> None:
+        """A tensor has this type, whatever the file says."""
+        tensor = self._file.tensors[index]
+        if tensor.type != of:
+            self._file.tensors[index] = replace(tensor, type=of)
+            self._sized.add(index)
+
     def _give_open_shape(self, operator: FileOperator, values: Sequence[Expr | None]) -> None:
         """The result gets the shape that its inputs tell, where the file's cannot be: of a move to
         another number of elements, and of what reads such a value."""
@@ -247,13 +293,12 @@ class Reading:
         (result,) = operator.outputs
         of, shapes = tensors[result], [tensors[index].shape for index in read]
         moves = operator.kind in MOVES and math.prod(of.shape) != math.prod(shapes[0])
-        if moves or not self._sized.isdisjoint(read):
+        if moves or operator.kind in TOLD or not self._sized.isdisjoint(read):
             shape = shape_by_inputs(operator, of.shape, shapes, values)
             if shape != of.shape:
                 fits = math.prod(shape) * 8 <= LARGEST
                 require(fits, "result", shape, f"at most {LARGEST:,} bytes")
-                tensors[result] = replace(of, type=replace(of.type, shape=shape))
-                self._sized.add(result)
+                self._give_type(result, replace(of.type, shape=shape))
 
     def _results_of_state(self, operator: FileOperator) -> list[Expr]:
         """What READ_VARIABLE reads; the others change what is read later."""
@@ -299,7 +344,7 @@ def _folded(value: Expr) -> Expr:
     return constant(found)
 
 
-_FOLDED = (["int32"], ["int64"])
+_FOLDED = (["int32"], ["int64"], ["bool"])
 
 
 def _is_known(expr: Expr) -> bool:

@@ -13,7 +13,8 @@ from tinyai.frontends.tflite.variables import KINDS
 from tinyai.source import Constant, Expr, Refusal, require
 from tinyai.vocabulary import constant
 
-MOST_ROUNDS, MOST_NESTED = 1000, 4
+# So many operators are read of all rounds of a file.
+MOST_OPERATORS = 10_000
 
 
 @dataclass(frozen=True)
@@ -49,22 +50,25 @@ ReadGraph = Callable[[File, Mapping[int, Expr], Sequence[Expr]], list[Expr]]
 
 
 def results_of_loop(
-    file: File, operator: FileOperator, values: Sequence[Expr], read: ReadGraph
+    file: File, operator: FileOperator, values: Sequence[Expr], read: ReadGraph, most: int
 ) -> list[Expr]:
-    """The values after the last round. Raises ``Refusal`` where only a call knows which that is."""
+    """The values after the last round. Raises ``Refusal`` where only a call knows which that is,
+    and where more than ``most`` operators would be read."""
     operator.options.require("WhileOptions")
     condition = Subgraph.of(file, int(operator.options("CondSubgraphIndex")))
     body = Subgraph.of(file, int(operator.options("BodySubgraphIndex")))
-    for each in (condition, body):
-        found = len(each.file.inputs)
-        require(found == len(values), "inputs of a WHILE's subgraph", found, len(values))
-    found = len(body.file.outputs)
-    require(found == len(values), "outputs of a WHILE's body", found, len(values))
-    for number in range(MOST_ROUNDS):
-        (goes_on, *_) = read(condition.at(number), condition.constants, values)
+    for each, count in ((condition, 1), (body, len(values))):
+        found = len(each.file.inputs), len(each.file.outputs)
+        allowed = len(values), count
+        require(found == allowed, "inputs and outputs of a WHILE's subgraph", found, allowed)
+    operators = len(condition.file.operators) + len(body.file.operators)
+    rounds = most // max(operators, 1)
+    for number in range(rounds):
+        (goes_on,) = read(condition.at(number), condition.constants, values)
         if not isinstance(goes_on, Constant) or goes_on.value.size != 1:
             raise Refusal("rounds of a WHILE", "known in a call alone", "a number known before")
         if not goes_on.value.item():
             return [*values]
         values = read(body.at(number), body.constants, values)
-    raise Refusal("rounds of a WHILE", f"more than {MOST_ROUNDS}", f"at most {MOST_ROUNDS}")
+    fewer = f"{rounds}, so that no more than {MOST_OPERATORS:,} operators are read"
+    raise Refusal("rounds of a WHILE", f"more than {rounds}", fewer)

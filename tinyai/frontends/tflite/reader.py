@@ -18,7 +18,7 @@ from tinyai.frontends.moves import reshaped, transposed
 from tinyai.frontends.source_model import End, SourceModel, unread
 from tinyai.frontends.tflite.batch import require_own_images
 from tinyai.frontends.tflite.file import File, FileOperator
-from tinyai.frontends.tflite.loops import MOST_NESTED, results_of_loop
+from tinyai.frontends.tflite.loops import MOST_OPERATORS, results_of_loop
 from tinyai.frontends.tflite.open_shapes import MOVES, TOLD, shape_by_inputs
 from tinyai.frontends.tflite.tensors import FileTensor, OperatorOptions
 from tinyai.frontends.tflite.variables import CONTROL_FLOW, KINDS, Variables
@@ -158,8 +158,10 @@ class Site:
 class Reading:
     """The expressions of a file's tensors, by their numbers."""
 
-    def __init__(self, file: File, rows: Mapping[str, Row], depth: int = 0) -> None:
-        self._file, self._rows, self._depth = file, rows, depth
+    def __init__(
+        self, file: File, rows: Mapping[str, Row], most_in_loops: int = MOST_OPERATORS
+    ) -> None:
+        self._file, self._rows, self._most_in_loops = file, rows, most_in_loops
         self._made: dict[int, Expr] = {}
         self._sized: set[int] = set()  # tensors of which the file does not tell the shape
         self._variables = Variables(file.operators)
@@ -252,11 +254,13 @@ class Reading:
         return replace(operator, inputs=some) if empty else operator
 
     def _results_of_loop(self, operator: FileOperator) -> list[Expr]:
-        require(self._depth < MOST_NESTED, "loops inside of one another", self._depth, MOST_NESTED)
+        require(self._most_in_loops > 0, "loop", "inside of another", "one of the file's own")
         require(-1 not in operator.inputs, "inputs", "one that is left out", "all of them")
         values = [self._value(index) for index in operator.inputs]
         try:
-            results = results_of_loop(self._file, operator, values, self._read_subgraph)
+            results = results_of_loop(
+                self._file, operator, values, self._read_subgraph, self._most_in_loops
+            )
         except Refusal:
             self._variables.require_apart(operator)
             raise
@@ -270,7 +274,8 @@ class Reading:
     def _read_subgraph(
         self, file: File, constants: Mapping[int, Expr], values: Sequence[Expr]
     ) -> list[Expr]:
-        inner = Reading(file, self._rows, self._depth + 1)
+        self._most_in_loops -= len(file.operators)
+        inner = Reading(file, self._rows, 0)
         inner._made = {**constants, **dict(zip(file.inputs, values, strict=True))}
         for index, value in zip(file.inputs, values, strict=True):
             inner._give_type(index, value.type)
@@ -310,7 +315,7 @@ class Reading:
             handle, value = operator.inputs
             variables.assign(handle, self._value(value), tensors[value])
         elif operator.kind == "CALL_ONCE":
-            once = Reading(self._file.once, self._rows) if self._file.once else None
+            once = Reading(self._file.once, self._rows, 0) if self._file.once else None
             if once is not None:
                 once._read_all()
             variables.begin(once._variables if once else None)

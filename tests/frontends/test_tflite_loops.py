@@ -14,7 +14,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import tinyai
-from tinyai.errors import BoundaryError
+from tinyai.errors import BoundaryError, ModelError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.float_model import FileModel
 from tinyai.ir import Array
@@ -192,3 +192,14 @@ def test_what_is_not_unrolled_is_refused_with_the_reason(
     file.write_bytes(recurrent(**options))
     with pytest.raises(BoundaryError, match=words):
         tinyai.compile(file, file.with_suffix(".so"))
+
+
+def test_a_damaged_file_is_an_error_with_a_message(file: Path) -> None:
+    content, rng = recurrent(), np.random.default_rng(1)
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in rng.integers(0, len(content), 3):
+            damaged[place] = rng.choice([0, 1, 255])
+        file.write_bytes(bytes(damaged))
+        with pytest.raises((BoundaryError, ModelError)):
+            tinyai.compile(file, file.with_suffix(".so"))

@@ -15,6 +15,7 @@ from tinyai.vocabulary import constant
 
 # So many operators are read of all rounds of a file.
 MOST_OPERATORS = 10_000
+_DAMAGED = "a damaged one", "a whole file"
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,11 @@ class Subgraph:
     def of(cls, file: File, number: int) -> Subgraph:
         try:
             found = file.subgraph(number)
-        except Fault as fault:
-            raise Refusal("subgraph of a WHILE", fault.found, fault.allowed) from None
+        except MemoryError:
+            raise
+        except Exception as error:  # of any kind, where the file is damaged there
+            told = (error.found, error.allowed) if isinstance(error, Fault) else _DAMAGED
+            raise Refusal("subgraph of a WHILE", *told) from None
         kinds = sorted({each.kind for each in found.operators} & {*KINDS})
         require(not kinds, "operators of a WHILE", ", ".join(kinds), "none that keeps a variable")
         known = {n: of.value for n, of in enumerate(found.tensors) if of.value is not None}

@@ -75,6 +75,8 @@ def test_a_goal_of_what_is_compiled_is_reached_by_16_bits_alone(inside: Path) ->
     told = run(f"compile {command} -o net.so")
     assert told.exit_code == 0, told.output
     assert re.search(r"goal: SQNR of 50 dB, (not )?reached with \d layers at 16 bits", told.stderr)
+    quiet = run(f"compile {command} -o net.so -q").stderr
+    assert (quiet.startswith("goal: SQNR of 50 dB"), "result 0" in quiet) == (True, False)
     config, goal = QuantConfig(rounding="nearest", correct_bias=False), Mixed(50, floats=False)
     found = tinyai.quantize_file("sound.tflite", "sounds.npz", config, mixed=goal)
     assert found.report.mixed is not None

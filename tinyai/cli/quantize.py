@@ -18,6 +18,7 @@ from tinyai.cli.shared import (
     console,
     file_options,
     html_option,
+    is_quiet,
     json_option,
     next_steps,
     note,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tinyai.quantizer.config import QuantConfig
     from tinyai.quantizer.data import Sample
     from tinyai.quantizer.mixed import Mixed
+    from tinyai.quantizer.report import QuantReport
 
 _COMPARED = "Samples that run by the integers too, for the report: those behind the first 32."
 F = TypeVar("F", bound=Callable[..., Any])
@@ -337,11 +339,18 @@ def quantized_first(
         quantizing = dataclasses.replace(quantizing, mixed=mixed)
     if not for_relay and check_model(model) in IMPORTED:
         quantized = file_quantized(model, calibrate, quantizing, reading, whole=True)
-        note(str(quantized.report), aside=True)
+        _tell(quantized.report)
         yield quantized.model, AS_IT_IS
         return
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         made = Path(folder) / f"{Path(model).stem}.relay"
-        report = relay_quantized(model, calibrate, made, quantizing, reading).report
-        note(str(report), aside=True)
+        _tell(relay_quantized(model, calibrate, made, quantizing, reading).report)
         yield str(made), AS_IT_IS
+
+
+def _tell(report: QuantReport) -> None:
+    """What was lost, on standard error; whether a goal was reached is told those who asked for
+    quiet, too."""
+    note(str(report), aside=True)
+    if is_quiet() and report.mixed is not None:
+        click.echo(str(report.mixed), err=True)

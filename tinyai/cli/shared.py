@@ -240,6 +240,10 @@ def target_options(function: F) -> F:
 # --- What is printed -----------------------------------------------------------------------------
 
 
+def is_quiet() -> bool:
+    return _QUIET.get()
+
+
 def note(text: str, *, aside: bool = False) -> None:
     """Print what is no result, unless ``--quiet`` leaves it out; ``aside`` on the error output."""
     if not _QUIET.get():

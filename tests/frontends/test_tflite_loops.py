@@ -155,8 +155,9 @@ def samples(count: int = 12) -> list[dict[str, Array]]:
     return [{"x0": RNG.normal(size=(STEPS, 1, INPUTS)).astype("f4")} for _ in range(count)]
 
 
-def test_each_round_computes_what_litert_does(file: Path) -> None:
-    file.write_bytes(content := recurrent())
+@pytest.mark.parametrize("rounds", [0, 1, 3, STEPS])
+def test_each_round_computes_what_litert_does(rounds: int, file: Path) -> None:
+    file.write_bytes(content := recurrent(rounds))
     model = FileModel(read_file(file))
     (sample,) = samples(1)
     found, wanted = model.runner(model.root).run(sample), by_litert(content, sample["x0"])

@@ -53,16 +53,16 @@ class LiteRTOracle:
 def _without_last(content: bytes) -> tuple[bytes, str]:
     """The file without its last operator that computes, and the name of the tensor that this one
     reads first."""
-    from ai_edge_litert import schema_py_generated as schema
+    import tflite
 
     from tinyai.frontends.tflite.cut import part_of
+    from tinyai.frontends.tflite.file import File
 
-    model = schema.Model.GetRootAs(content, 0)
-    graph, last = model.Subgraphs(0), model.Subgraphs(0).OperatorsLength() - 1
-    codes = [model.OperatorCodes(graph.Operators(n).OpcodeIndex()) for n in range(last + 1)]
-    kinds = [max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) for code in codes]
-    while last > 0 and kinds[last] == schema.BuiltinOperator.DEQUANTIZE:
+    model = tflite.Model.GetRootAsModel(content, 0)
+    file = File(model, content)
+    last = len(file.operators) - 1
+    while last > 0 and file.operators[last].kind == "DEQUANTIZE":
         last -= 1
-    number = graph.Operators(last).Inputs(0)
-    part = part_of(content, range(last), graph.InputsAsNumpy(), [number])
-    return part, graph.Tensors(number).Name().decode(errors="replace")
+    number = file.operators[last].inputs[0]
+    part = part_of(content, range(last), file.inputs, [number])
+    return part, model.Subgraphs(0).Tensors(number).Name().decode(errors="replace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tinyai.errors import OptionError
 from tinyai.frontends.faults import shown
@@ -62,9 +63,9 @@ def parse_inputs(asked: InputShapes) -> tuple[dict[str, list[int]], dict[str, fl
     return shapes, values
 
 
-def _dimensions(name: object, listed: object) -> list[int]:
+def _dimensions(name: object, listed: Any) -> list[int]:
     try:
-        dims = [operator.index(dim) for dim in listed]  # type: ignore[attr-defined]
+        dims = [operator.index(dim) for dim in listed]
     except TypeError:
         raise _no_shapes(f"{name}: {listed!r}") from None
     if not isinstance(name, str) or any(dim < 1 and dim != -1 for dim in dims):

@@ -14,7 +14,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import tinyai
-from tinyai.errors import BoundaryError, ModelError
+from tinyai.errors import BoundaryError, ModelError, OptionError
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.float_model import FileModel
 from tinyai.ir import Array
@@ -191,6 +191,8 @@ def test_what_is_not_unrolled_is_refused_with_the_reason(
     options: dict[str, Any], words: str, file: Path
 ) -> None:
     file.write_bytes(recurrent(**options))
+    with pytest.raises(OptionError, match=words.replace(": ", ": found ")):
+        tinyai.quantize_file(file, samples(2))
     with pytest.raises(BoundaryError, match=words):
         tinyai.compile(file, file.with_suffix(".so"))
 

@@ -83,7 +83,8 @@ class Roles:
 
     def _give_role(self, expr: Expr) -> None:
         if not self._floats(expr):
-            if is_call(expr) and isinstance(expr.origin, Unread) and UNKNOWN in expr.types:
+            floats = any(of == UNKNOWN or of.dtype == "float32" for of in expr.types)
+            if floats and is_call(expr) and isinstance(expr.origin, Unread):
                 self.refused[expr] = expr.origin.refusal
             return
         if is_call(expr, "dequantize"):

@@ -17,7 +17,6 @@ from tinyai import Mixed, QuantConfig
 from tinyai.errors import OptionError
 from tinyai.frontends.quantize import QuantizedFile
 
-RNG = np.random.default_rng(3)
 # Two levels, each of 4 sides of boxes and 3 scores a place.
 DETECTOR = """
     <ir_version: 8, opset_import: ["" : 17]>
@@ -44,21 +43,22 @@ DETECTOR = """
 
 def detector(text: str = DETECTOR, pixels: float = 200.0) -> onnx.ModelProto:
     """Boxes are ``pixels`` wide or so."""
-    made = onnx.parser.parse_model(text)
+    made, rng = onnx.parser.parse_model(text), np.random.default_rng(3)
     for name, shape, size in (
         ("first", (8, 3, 3, 3), 0.3),
         ("second", (8, 8, 3, 3), 0.2),
         ("sides", (4, 8, 1, 1), pixels),
         ("classes", (3, 8, 1, 1), 0.5),
     ):
-        weights = (size * RNG.normal(size=shape)).astype(np.float32)
+        weights = (size * rng.normal(size=shape)).astype(np.float32)
         made.graph.initializer.append(numpy_helper.from_array(weights, name))
     made.graph.initializer.append(numpy_helper.from_array(np.array([1, 7, -1]), "rows"))
     return made
 
 
 def samples(count: int = 40) -> list[dict[str, Any]]:
-    return [{"image": RNG.normal(size=(1, 3, 16, 16)).astype(np.float32)} for _ in range(count)]
+    rng = np.random.default_rng(4)
+    return [{"image": rng.normal(size=(1, 3, 16, 16)).astype(np.float32)} for _ in range(count)]
 
 
 def quantized(
@@ -111,9 +111,17 @@ def test_who_wants_one_scale_gets_it(tmp_path: Path) -> None:
 
 
 def test_parts_in_ranges_alike_share_one(tmp_path: Path) -> None:
-    made = quantized(detector(pixels=0.1), tmp_path)
+    made = quantized(detector(pixels=0.03), tmp_path)
     assert not left(made)
     assert operators(made).count("Concat") == 3
+
+
+@pytest.mark.parametrize(("pixels", "apart"), [(0.2, False), (200.0, True)])
+def test_parts_of_16_bits_may_be_further_apart(pixels: float, apart: bool, tmp_path: Path) -> None:
+    """A factor of 9 takes 3 of 16 bits; more than a quarter of them is too much here, too."""
+    made = quantized(detector(pixels=pixels), tmp_path, QuantConfig(dtype="int16"))
+    assert bool(left(made)) == apart
+    assert bool(left(quantized(detector(pixels=pixels), tmp_path)))
 
 
 def test_only_what_lies_behind_parts_that_are_far_apart_stays_float(tmp_path: Path) -> None:
@@ -122,7 +130,7 @@ def test_only_what_lies_behind_parts_that_are_far_apart_stays_float(tmp_path: Pa
         "fine_scores = Sigmoid(fine_logits)", "fine_more = Conv(fine_seen, more)"
     )
     proto = detector(text)
-    more = RNG.normal(size=(3, 8, 1, 1)).astype(np.float32) * 200
+    more = np.random.default_rng(5).normal(size=(3, 8, 1, 1)).astype(np.float32) * 200
     proto.graph.initializer.append(numpy_helper.from_array(more, "more"))
     made = quantized(proto, tmp_path)
     assert operators(made).count("Concat") == 1

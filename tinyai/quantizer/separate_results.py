@@ -12,8 +12,8 @@ from tinyai.qdq.operands import Grid, is_call
 from tinyai.quantizer.points import Points
 from tinyai.source import Call, Expr, Field, Refusal, Tuple
 
-# A part that would lose two bits on the common grid has one of its own.
-_APART = 4.0
+# A part that would lose more than a quarter of its bits on the common grid has one of its own.
+_APART = {"int8": 4, "uint8": 4, "int16": 16}
 
 
 def separated(
@@ -33,16 +33,19 @@ def separated(
     if any(point.observed and point.expr not in observed for point in alone.points):
         return points  # what these are was not seen
     common, own = (
-        {point.expr: grids[point.grid].scale for point in each.points}
+        {point.expr: grids[point.grid] for point in each.points}
         for each in (points, alone)
         for grids in [{**grids_of(each), **each.fixed}]
     )
     floats: dict[Expr, Refusal] = {}
     for call in ends:
-        scales = [own[part] for part in _parts(call, alone) if part in own]
-        if call in common and scales and min(scales) * _APART < common[call]:
+        scales = [own[part].scale for part in _parts(call, alone) if part in own]
+        if not scales or call not in common:
+            continue
+        apart = _APART[common[call].dtype]
+        if min(scales) * apart < common[call].scale:
             found = f"{min(scales):.4g} to {max(scales):.4g}"
-            allowed = f"within a factor of {_APART:g}, or separate_results=False: it stays float"
+            allowed = f"within a factor of {apart}, or separate_results=False: it stays float"
             floats[call] = Refusal("scales of its parts", found, allowed)
     return points_of(floats) if floats else points
 

@@ -14,7 +14,8 @@ from tinyai.codegen.shapes.tiling import Tiling, cover
 from tinyai.codegen.steps import Epilogue
 
 ASK = Definition("tinyai_amx", "ask_amx.c.j2", (SIMD,))
-TILES = Definition("simd_amx", "simd_amx.c.j2", (SIMD, STRING_H, TILE_ARGS))
+TILES = Definition("simd_amx", "simd_amx.c.j2", (SIMD, STRING_H))
+_PATCHES = Definition("patches_amx", "patches_amx.c.j2", (TILE_ARGS, TILES))
 # Patches of outputs that meet so many blocks of channels at a time: at most four tiles of sums.
 PATCHES = {1: 4, 2: 2, 3: 1, 4: 1}
 # Outputs of a layer from which on a tile, which has 16 rows, is worth its while.
@@ -105,7 +106,7 @@ def _tiles(t: Tiling, blocks: int, options: ConvOptions) -> Definition:
         *options.chosen,
         "amx",
     )
-    needs = [TILE_ARGS, SIMD, TILES]
+    needs = [TILE_ARGS, SIMD, TILES, _PATCHES]
     if not options.raw:
         needs.append(scale(twice=options.twice, floats=options.floats))
         if columns > 2:

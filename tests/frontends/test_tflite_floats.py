@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from tinyai.errors import ModelError, OptionError, UsageWarning
 from tinyai.frontends.faults import Fault
 from tinyai.frontends.files import read_file
 from tinyai.frontends.onnx.float_model import FileModel
+from tinyai.frontends.onnx.framework import framework_of as onnx_framework_of
 from tinyai.frontends.tflite.litert import framework_of
 from tinyai.frontends.tflite.sparse import densified
 from tinyai.ir import Array
@@ -135,11 +137,32 @@ def test_what_is_read_otherwise_than_litert_runs_it_is_told(tmp_path: Path) -> N
         (tmp_path / f"{name}.tflite").write_bytes(file_of(tensors, [operator]))
     samples = [{"t0": rng.normal(size=(4, 7)).astype(np.float32)} for _ in range(3)]
     model = read_file(tmp_path / "read.tflite")
-    quantized(FileModel(model, framework_of(tmp_path / "read.tflite")), samples, QuantConfig())
+    made = quantized(
+        FileModel(model, framework_of(tmp_path / "read.tflite")), samples, QuantConfig()
+    )
+    assert made.report.read_alike == "exact" or float(made.report.read_alike[:-3]) > 100
+    assert "own framework" not in str(made.report)
     for name, told in (("run", "result 0 on the first sample"), ("wide", r"has \[\(4, 4\)\]")):
         other = FileModel(model, framework_of(tmp_path / f"{name}.tflite"))
         with pytest.warns(UsageWarning, match=told):
             quantized(other, samples, QuantConfig())
+
+
+def test_that_its_framework_does_not_run_a_model_is_told(tmp_path: Path) -> None:
+    """What was read is quantized: that nobody compared it is in the report."""
+    rng = np.random.default_rng(1)
+    right = Tensor((7, 3), rng.normal(size=(7, 3)).astype(np.float32))
+    for name, operands in (("read", (0, 1)), ("broken", (0,))):
+        operator = Operator("BATCH_MATMUL", operands, 2, schema.BatchMatMulOptionsT())
+        tensors = [Tensor((4, 7)), right, Tensor((4, 3))]
+        (tmp_path / f"{name}.tflite").write_bytes(file_of(tensors, [operator]))
+    model = read_file(tmp_path / "read.tflite")
+    samples = [{"t0": rng.normal(size=(4, 7)).astype(np.float32)} for _ in range(3)]
+    for make in (framework_of, onnx_framework_of):
+        made = quantized(FileModel(model, make(tmp_path / "broken.tflite")), samples, QuantConfig())
+        assert "cannot run" in made.report.read_alike
+        assert f"own framework: {made.report.read_alike}" in str(made.report)
+        assert json.loads(made.report.json())["read_alike"].startswith("not compared")
 
 
 def test_a_reciprocal_root(tmp_path: Path) -> None:

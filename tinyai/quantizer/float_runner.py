@@ -22,7 +22,7 @@ from tinyai.tensor_spec import TensorSpec
 
 # What runs a model as it is, from a sample in the order of its inputs to its results; None where it
 # does not run here.
-Framework = Callable[[Sample], list[Array] | None]
+Framework = Callable[[Sample], list[Array]]
 
 
 class FloatRunner(Protocol):
@@ -68,7 +68,7 @@ class FloatModel(Protocol):
 
     def original(self, sample: Sample) -> list[Array] | None:
         """The results on a sample of what this model was read from, computed by its framework; None
-        where that does not run here."""
+        where nobody asks it. Raises ``EnvironmentProblem`` where that does not run it."""
 
     def runner(
         self, root: Expr, values: Sequence[Expr] = (), switches: Mapping[Expr, str] | None = None

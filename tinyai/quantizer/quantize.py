@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tinyai.errors import UsageWarning
+from tinyai.errors import EnvironmentProblem, UsageWarning
 from tinyai.qdq.operands import NARROW, Grid
 from tinyai.quantizer.activation_equalization import equalized
 from tinyai.quantizer.adaptive_rounding import MOST_TERMS, MOST_TERMS_OF_TRIALS
@@ -27,7 +27,14 @@ from tinyai.quantizer.params import Array, configured_grid
 from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.ranking import Ranking
 from tinyai.quantizer.reconstruction import SAMPLES, looks_at_samples, reconstructed, reconstructs
-from tinyai.quantizer.report import NoiseSums, OutputRow, PrecisionChoices, QuantReport, output_row
+from tinyai.quantizer.report import (
+    NoiseSums,
+    OutputRow,
+    PrecisionChoices,
+    QuantReport,
+    decibels,
+    output_row,
+)
 from tinyai.quantizer.separate_results import separated
 from tinyai.quantizer.softmax_inputs import limit_of, with_masks_in_reach
 from tinyai.quantizer.value_functions import ValueFunction, learned, read_by_functions
@@ -82,9 +89,7 @@ def quantized(
         floats = Observed.of(model, points)
     samples = [*calibration.first.items()][: SAMPLES + compared]
     tell_alike(calibration.first)
-    for _, sample in samples[:1]:
-        if (original := model.original(sample)) is not None:
-            _tell_misread(original, floats.runner.run(sample))
+    read_alike = _read_alike(model, floats, samples[0][1]) if samples else ""
     # Constants are fitted to the first, so that where there are enough others are shown.
     kept, shown = dict(samples[:SAMPLES]), dict(samples[max(0, len(samples) - compared) :])
     ranges = _Ranges(model.key(points.root), calibration)
@@ -95,7 +100,8 @@ def quantized(
         ranges.grids,
     )
     floats = floats.of_these(points)
-    plain = _Quantizing(model, floats, ranges, points, shown, kept, [*kept]).with_functions()
+    plain = _Quantizing(model, floats, ranges, points, shown, kept, [*kept], read_alike)
+    plain = plain.with_functions()
     quantizing = _with_less_noise(plain)
     points, changes = quantizing.points, quantizing.own_changes
     if not rank and mixed is None:
@@ -130,13 +136,21 @@ def quantized(
     return replace(result, report=replace(result.report, mixed=choices))
 
 
-def _tell_misread(original: Sequence[Array], read: Sequence[Array]) -> None:
-    """Warns of results that differ from the original's by more than floats that are rounded in
-    another order: all noise is told beside what was read."""
+def _read_alike(model: FloatModel, floats: Observed, sample: Sample) -> str:
+    """How near the results of what was read are to those of the model's own framework; warns of
+    more than floats that are rounded in another order: all noise is told beside what was read."""
+    try:
+        original = model.original(sample)
+    except EnvironmentProblem as error:
+        return f"not compared: {error.what}: {error.found}"
+    if original is None:
+        return ""
+    read = floats.runner.run(sample)
     shapes = [[each.shape for each in results] for results in (original, read)]
     if shapes[0] != shapes[1]:
         _warn_of_misread(f"results of the shapes {shapes[1]}, where", f"has {shapes[0]}")
-        return
+        return f"of the shapes {shapes[1]}, not {shapes[0]}"
+    worst: float | None = None
     for number, (wanted, found) in enumerate(zip(original, read, strict=True)):
         if wanted.dtype.kind != "f":
             continue  # an index may be another where two values are nearly the same
@@ -146,6 +160,9 @@ def _tell_misread(original: Sequence[Array], read: Sequence[Array]) -> None:
         if noise is not None and not noise >= _READ_ALIKE:
             share = f"{noise:.1f} dB beside that of"
             _warn_of_misread(f"result {number} on the first sample is {share}", "")
+        if noise is not None:
+            worst = noise if worst is None else min(worst, noise)
+    return decibels(worst)
 
 
 def _warn_of_misread(found: str, original: str) -> None:
@@ -156,7 +173,7 @@ def _warn_of_misread(found: str, original: str) -> None:
         hint="the report's noise is beside what was read: compare the quantized model with your "
         "own, and tell tinyai's authors, unless the model draws random numbers",
     )
-    warnings.warn(told, stacklevel=5)
+    warnings.warn(told, stacklevel=6)
 
 
 def _with_less_noise(plain: _Quantizing) -> _Quantizing:
@@ -236,8 +253,8 @@ class _Ranges:
 class _Quantizing:
     """A float model with its ranges, the samples to compare by (``shown``) and those to choose
     constants by (``kept``), by number, and the numbers of those that constants are ``fitted`` to:
-    weights of sums of at most ``most_terms``. ``alone`` is the damage that each value's layer does
-    by itself, where it is known."""
+    weights of sums of at most ``most_terms``. ``read_alike`` is told in the report; ``alone`` is
+    the damage that each value's layer does by itself, where it is known."""
 
     model: FloatModel
     floats: Observed
@@ -246,6 +263,7 @@ class _Quantizing:
     shown: Mapping[int, Sample]
     kept: Mapping[int, Sample]
     fitted: Sequence[int]
+    read_alike: str
     most_terms: int = MOST_TERMS
     alone: Mapping[Expr, float] = field(default_factory=dict)
 
@@ -363,6 +381,7 @@ class _Quantizing:
             tuple(points.left),
             kept=tuple(points.kept()),
             fitted=len({*self.shown} & {*self.fitted}) if looks_at_samples(points.config) else 0,
+            read_alike=self.read_alike,
         )
         return Result(written.result, report, written)
 

@@ -134,7 +134,9 @@ class QuantReport:
     """``samples`` were seen to choose ranges, ``compared`` of them run by the integers that the
     rows are about: the noise on those that constants were ``fitted`` to is less than on others.
     ``left`` are operators that stay float, each with the reason; ``mixed`` says which of them a
-    goal asked for. ``kept`` is what the model had in integers already."""
+    goal asked for. ``kept`` is what the model had in integers already. ``read_alike`` says how near
+    the floats as they were read are to those of the model's own framework on the first sample (in
+    dB, or "exact"), or why they were "not compared"; "" where nobody asked."""
 
     observer: str
     samples: int
@@ -145,6 +147,7 @@ class QuantReport:
     mixed: PrecisionChoices | None = None
     kept: tuple[FloatOperator, ...] = ()
     fitted: int = 0
+    read_alike: str = ""
 
     @property
     def ranking(self) -> tuple[LayerRow, ...]:
@@ -212,6 +215,8 @@ class QuantReport:
                 f"weights and biases are fitted to {self.fitted} of these samples: "
                 "others have more noise"
             )
+        if self.read_alike.startswith("not"):
+            lines.append(f"floats as read, beside the model's own framework: {self.read_alike}")
         lost = [row for row in self.layers if row.sqnr is not None and row.sqnr < _LOST]
         lines += [
             f"lost: {safe(row.name, 60)}: {decibels(row.sqnr)}, in steps of {row.scale:.4g}"

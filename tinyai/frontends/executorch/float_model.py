@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
+from tinyai.errors import EnvironmentProblem
 from tinyai.frontends.executorch.exported import FloatReading, ModulePoints
 from tinyai.frontends.executorch.program import ARITHMETIC
 from tinyai.frontends.executorch.reader import operator_of
@@ -25,6 +26,7 @@ from tinyai.partition.reasons import Language
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.write import with_results
+from tinyai.safe_text import safe
 from tinyai.source import Call, Expr, Refusal, Tuple, post_order
 
 
@@ -66,8 +68,10 @@ class ModuleModel(FileModel):
         try:
             with torch.no_grad():
                 results = tree_leaves(self._module(*map(_as_tensors, sample.values())))
-        except Exception:  # of any kind: they are the module's own
-            return None
+        except Exception as error:  # of any kind: they are the module's own
+            raise EnvironmentProblem(
+                "the module does not run", found=safe(str(error), 200), allowed="one that runs"
+            ) from error
         # A node that is several results is one here.
         made = {n: r for n, r in zip(nodes, results, strict=True) if isinstance(n, Node)}
         return [each.numpy() for each in made.values()]

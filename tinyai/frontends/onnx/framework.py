@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tinyai.errors import EnvironmentProblem
 from tinyai.frontends.onnx.facts import set_shapes, set_values
 from tinyai.frontends.shapes import parse_inputs
 from tinyai.ir import Array
 from tinyai.model_file import InputShapes
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.float_runner import Framework
+from tinyai.safe_text import safe
 
 # Of values that are float32 in a model that was read.
 _FLOATS = {"tensor(float16)": np.float16, "tensor(double)": np.float64}
 
 
 def framework_of(file: Path, input_shapes: InputShapes = "") -> Framework:
-    """What runs an .onnx file as it is, with the ``input_shapes`` of ``tinyai.compile``; it has no
-    results where ONNX Runtime does not run the file."""
+    """What runs an .onnx file as it is, with the ``input_shapes`` of ``tinyai.compile``."""
 
-    def call(sample: Sample) -> list[Array] | None:
+    def call(sample: Sample) -> list[Array]:
         import onnxruntime
 
-        with suppress(Exception):  # ONNX Runtime raises errors of many kinds
+        try:
             content = model_with(file, input_shapes).SerializeToString()
             options = options_of_floats()
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -39,7 +39,12 @@ def framework_of(file: Path, input_shapes: InputShapes = "") -> Framework:
                 if (value := sample.get(each.name)) is not None
             }
             return [np.asarray(each) for each in session.run(None, given)]
-        return None
+        except Exception as error:  # of many kinds
+            raise EnvironmentProblem(
+                "ONNX Runtime cannot run the file",
+                found=safe(str(error), 200),
+                allowed="a file that it runs",
+            ) from error
 
     return call
 

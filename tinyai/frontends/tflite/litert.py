@@ -88,21 +88,20 @@ def reason_of(ran: subprocess.CompletedProcess[str]) -> str:
 
 
 def framework_of(file: Path, signature: str = "") -> Framework:
-    """What runs a .tflite file as it is; it has no results where LiteRT is not there, or does not
-    run the file."""
+    """What runs a .tflite file as it is."""
 
-    def call(sample: Sample) -> list[Array] | None:
+    def call(sample: Sample) -> list[Array]:
         from tinyai.frontends.tflite.signatures import content_of
 
         if find_spec("ai_edge_litert") is None:
-            return None
-        content = content_of(file.read_bytes(), signature)
-        with suppress(EnvironmentProblem):
-            (found,) = run(
-                content, [[*sample.values()]], kernels="BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+            raise EnvironmentProblem(
+                "LiteRT cannot run the file",
+                found="no package ai-edge-litert",
+                allowed="one that is installed",
             )
-            return [value for _, value in found]
-        return None
+        content = content_of(file.read_bytes(), signature)
+        (found,) = run(content, [[*sample.values()]], kernels="BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+        return [value for _, value in found]
 
     return call
 

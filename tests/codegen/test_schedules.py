@@ -62,10 +62,11 @@ def tuning_file(folder: Path, change: Callable[[Schedule], Schedule]) -> Path:
     [
         (geometry(14, 64, 384), "6x64 6x64 6x64 6x64 6x64 6x64, stripes of 196, written out"),
         (geometry(14, 384, 96), "8x48 8x48, stripes of 196, in a loop"),
+        (geometry(14, 256, 512), f"{' '.join(8 * ['6x64'])}, stripes of 196, in a loop"),
         (geometry(3, 256, 128), "5x64 5x64, stripes of 9, in a loop"),
         (geometry(1, 64, 256), "1x128 1x128, stripes of 1, written out"),
     ],
-    ids=["wide panels", "even panels", "few outputs", "one output"],
+    ids=["wide panels", "even panels", "no short stripe", "few outputs", "one output"],
 )
 def test_the_cost_model_chooses(layer: Geometry, expected: str) -> None:
     best = schedules(layer, VECTORS, waiting=0, threads=1)[0]

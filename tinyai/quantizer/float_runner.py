@@ -20,8 +20,8 @@ from tinyai.source import Expr, SourceType
 from tinyai.stages import stage
 from tinyai.tensor_spec import TensorSpec
 
-# What runs a model as it is, from a sample in the order of its inputs to its results; None where it
-# does not run here.
+# What runs a model as it is, from a sample in the order of its inputs to its results. Raises
+# ``EnvironmentProblem`` where it does not run here.
 Framework = Callable[[Sample], list[Array]]
 
 

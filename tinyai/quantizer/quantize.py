@@ -173,7 +173,7 @@ def _warn_of_misread(found: str, original: str) -> None:
         hint="the report's noise is beside what was read: compare the quantized model with your "
         "own, and tell tinyai's authors, unless the model draws random numbers",
     )
-    warnings.warn(told, stacklevel=6)
+    warnings.warn(told, stacklevel=5)
 
 
 def _with_less_noise(plain: _Quantizing) -> _Quantizing:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from tinyai.ops import Conv2d, Elementwise, Reshape
 from tinyai.ops.steps import Relu
 from tinyai.ops.window import Window
 from tinyai.reference import run_graph
+from tinyai.runtime import layers
 from tinyai.runtime.layers import LayerTime, random_inputs, time_layers, times_table
 from tinyai.runtime.runner import aligned_bytes, load, pointers
 from tinyai.runtime.toolchain import Toolchain
@@ -98,6 +100,31 @@ def test_the_table_tells_the_share_of_the_peak_where_it_is_known() -> None:
 
     assert shares(200.0) == ["25 %", "–", "12 %"]
     assert shares(None) == ["–"] * 3
+
+
+@pytest.mark.parametrize(("spread", "told"), [(0.1, False), (0.5, True)])
+def test_the_table_tells_of_times_that_are_far_apart(spread: float, told: bool) -> None:
+    """A layer counts by its share of the time."""
+    times = (
+        LayerTime(("a",), "conv2d", "int8[1]", 9.0, 100_000, 10, spread=spread),
+        LayerTime(("b",), "elementwise", "int8[1]", 1.0, 0, 10),
+    )
+    for rows in (True, False):
+        caption = str(times_table("r", times, layers=rows).caption or "")
+        assert ("45% of the median apart" in caption) == told
+
+
+def test_times_are_measured_in_slices_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    slices, run = [], layers.run_timed
+
+    def counted(compiled: Any, library: Any, runs: int) -> Any:
+        slices.append(runs)
+        return run(compiled, library, runs)
+
+    monkeypatch.setattr(layers, "run_timed", counted)
+    times = time_layers(small_network(), Target(isa="scalar"), runs=25)
+    assert slices == [3] * 5 + [2] * 5
+    assert all(each.spread >= 0 for each in times)
 
 
 def test_the_command_prints_a_row_a_layer_or_json(tflite_kws: str) -> None:

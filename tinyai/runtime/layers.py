@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,13 +22,20 @@ from tinyai.runtime.toolchain import Toolchain
 from tinyai.safe_text import safe
 from tinyai.target import Target
 
+# Runs are measured in so many slices, with so many seconds between them: what else a machine does
+# may slow down all runs of some milliseconds.
+SLICES, PAUSE = 10, 0.05
+# A distance of quartiles, as a share of the median, from which on times say little.
+_UNSTEADY = 0.25
+
 
 @dataclass(frozen=True)
 class LayerTime:
     """One layer of a region: names in the source model, operator, the median of its times in
     microseconds, multiply-accumulates of one run, bytes that it reads and writes, constants
     included; the row of the kernel table that served on this machine, if it has code at all, and
-    why no better one did."""
+    why no better one did; and the distance of the quartiles of its times, as a share of the
+    median."""
 
     sources: tuple[str, ...]
     operator: str
@@ -37,6 +45,7 @@ class LayerTime:
     bytes: int
     kernel: str = ""
     slower: tuple[str, ...] = ()
+    spread: float = 0.0
 
     @property
     def gmacs(self) -> float:
@@ -51,7 +60,8 @@ def time_layers(
     *,
     runs: int = 100,
 ) -> tuple[LayerTime, ...]:
-    """Compile ``graph`` with a clock after every layer and run it ``runs`` times on random input.
+    """Compile ``graph`` with a clock after every layer and run it ``runs`` times on random input,
+    in slices with pauses of half a second in all.
 
     The clock itself costs some tens of nanoseconds a layer. Raises ``OptionError`` for less than
     one run, ``ToolchainError`` where the compiler fails.
@@ -71,11 +81,15 @@ def timed_layers(
     if runs < 1:
         raise OptionError("runs", found=runs, allowed="1 or more")
     compiled = compile_graph(graph, Target.of(target).here(), abi="traced", kernels=kernels)
-    times, _ = run_timed(compiled, load(compiled.source.text, toolchain or Toolchain()), runs)
+    library = load(compiled.source.text, toolchain or Toolchain())
+    slices = []
+    for part in np.array_split(np.arange(runs), min(runs, SLICES)):
+        time.sleep(PAUSE)
+        slices.append(run_timed(compiled, library, part.size)[0])
     served = compiled.source.variants[runs_here(compiled.source.variants)]
-    medians = np.median(np.diff(times, axis=1), axis=0) / 1e3
+    quartiles = np.percentile(np.diff(np.concatenate(slices), axis=1) / 1e3, (25, 50, 75), axis=0).T
     graph, layers = compiled.graph, []
-    for node, median, each in zip(graph.nodes, medians, served, strict=True):
+    for node, (low, median, high), each in zip(graph.nodes, quartiles, served, strict=True):
         touched = sum(graph.type(name).bytes for name in (*node.reads(), node.output))
         layers.append(
             LayerTime(
@@ -87,6 +101,7 @@ def timed_layers(
                 touched,
                 each.kernel,
                 each.slower,
+                float((high - low) / median) if median else 0.0,
             )
         )
     return compiled, tuple(layers)
@@ -126,17 +141,23 @@ def times_table(
 ) -> Table:
     """A region's times for a terminal: a row a layer, or only their sum. ``peak`` is what the
     processor could do at most, in multiply-accumulates a nanosecond. Under the rows of layers it
-    says which could be faster, and why they are not."""
+    says which could be faster, and why they are not; and where the times are too far apart."""
     table = Table(title=Text(safe(region)), title_justify="left", show_footer=True)
     slower = [
         f"{_name(number, each)}: {safe(reason)}"
         for number, each in enumerate(times if layers else ())
         for reason in each.slower
     ]
-    if slower:
-        table.caption = Text("\n".join(("slower than such layers can be:", *slower)))
-        table.caption_justify = "left"
     whole, macs = sum(each.microseconds for each in times), sum(each.macs for each in times)
+    told = ["slower than such layers can be:", *slower] if slower else []
+    apart = sum(each.spread * each.microseconds for each in times) / whole if whole else 0.0
+    if apart > _UNSTEADY:
+        told.append(
+            f"The quartiles of these times are {apart:.0%} of the median apart: the machine is "
+            "busy or unsteady. --runs 1000 takes more of them."
+        )
+    if told:
+        table.caption, table.caption_justify = Text("\n".join(told)), "left"
     columns = (
         ("layer", f"{len(times)} layers", "left"),
         ("operator", "", "left"),

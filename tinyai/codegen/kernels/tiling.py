@@ -35,8 +35,8 @@ WORTH = 1.25
 # Outputs of a stripe in layers with several panels; and the results of a stripe that wait for
 # steps, as shares of what stays near.
 STRIPE = 192
-# So many times that many are still one: a short last stripe would read all weights for few outputs.
-LAST = 1.25
+# So many times that many are one stripe: a short second one would read all weights for few outputs.
+WHOLE = 1.25
 SHARES = (0.5, 1.0)
 
 
@@ -172,5 +172,5 @@ def _stripes(
             yield outputs  # weights that no cache holds are read once
     else:
         yield outputs
-        if len(tiles) > 1 and outputs > LAST * STRIPE:
+        if len(tiles) > 1 and outputs > WHOLE * STRIPE:
             yield STRIPE

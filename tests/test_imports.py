@@ -89,7 +89,7 @@ CODEGEN = {
     "placed": 1,
     "shapes": 2,
     **dict.fromkeys(
-        ("steps", "requantization", "line", "quotient", "quantized_add", "float_add"), 3
+        ("steps", "requantization", "line", "quotient", "quantized_add", "linear_add"), 3
     ),
     **dict.fromkeys(("isa.microkernels", "isa.variant", "isa.vectors"), 4),
     "isa": 5,

@@ -16,8 +16,8 @@ import numpy as np
 
 from tinyai.codegen.ctree import CallStatement
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa.vectors import Vectors
+from tinyai.codegen.linear_add import FixedAdd, FloatAdd, Form
 from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.shapes.channel_blocks import ChannelBlocks
 from tinyai.codegen.shapes.machine import VECTORS, Machine
@@ -110,23 +110,30 @@ class DepthwiseMicrokernel(Protocol):
     ) -> str: ...
 
 
+AnyAdd = QuantizedAdd | FixedAdd | FloatAdd
+
+
 @dataclass(frozen=True)
 class Sums:
     """Sums of two 8-bit tensors. Each writer puts a microkernel into the file and returns its name.
-    ``fused`` says that multiply-adds of floats round once."""
+    ``forms`` are those of sums in 32 bits, the fastest first."""
 
     quantized: Callable[[Epilogue, QuantizedAdd], str]
+    fixed: Callable[[Epilogue, FixedAdd], str]
     floats: Callable[[Epilogue, FloatAdd], str]
-    fused: bool
+    forms: tuple[Form, ...]
 
     def call(
-        self, epilogue: Epilogue, add: QuantizedAdd | FloatAdd, x: str, y: str, out: str, count: str
+        self, epilogue: Epilogue, add: AnyAdd, x: str, y: str, out: str, count: str
     ) -> CallStatement:
         """The statement that adds ``count`` neighbouring elements at these addresses."""
-        if isinstance(add, FloatAdd):
-            name = self.floats(epilogue, add)
-        else:
-            name = self.quantized(epilogue, add)
+        match add:
+            case QuantizedAdd():
+                name = self.quantized(epilogue, add)
+            case FixedAdd():
+                name = self.fixed(epilogue, add)
+            case FloatAdd():
+                name = self.floats(epilogue, add)
         return CallStatement(name, x, y, out, count, *add.arguments)
 
 

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tinyai.codegen.ctree import Code, Statement
-from tinyai.codegen.float_add import FloatAdd, float_add_of
 from tinyai.codegen.isa import MICROKERNELS
-from tinyai.codegen.isa.microkernels import Sums
+from tinyai.codegen.isa.microkernels import AnyAdd, Sums
 from tinyai.codegen.kernels import elementwise
 from tinyai.codegen.kernels.elementwise import ElementRow, one_call
+from tinyai.codegen.linear_add import linear_add_of
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared
 from tinyai.codegen.placed import stored_index
-from tinyai.codegen.quantized_add import QuantizedAdd, quantized_add_of
+from tinyai.codegen.quantized_add import quantized_add_of
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType, Node, Step
 from tinyai.ops import Elementwise
 from tinyai.ops.steps import Add
 
 
-def add_of(
-    graph: Lowered, chain: Sequence[Step], dtype: DType, sums: Sums
-) -> QuantizedAdd | FloatAdd | str:
+def add_of(graph: Lowered, chain: Sequence[Step], dtype: DType, sums: Sums) -> AnyAdd | str:
     """The sum that steps from values of ``dtype`` are, in the cheapest form that is proved to be
     equal, or why they are none."""
-    add = quantized_add_of(graph, chain, dtype)
-    if not isinstance(add, str):
-        return add
-    floats = float_add_of(graph, chain, dtype, fused=sums.fused)
-    return f"{add}; {floats}" if isinstance(floats, str) else floats
+    linear = (linear_add_of(graph, chain, dtype, form) for form in sums.forms)
+    tried: Iterator[AnyAdd | str] = itertools.chain(
+        (quantized_add_of(graph, chain, dtype),), linear
+    )
+    reasons = []
+    for add in tried:
+        if not isinstance(add, str):
+            return add
+        reasons.append(add)
+    return "; ".join(dict.fromkeys(reasons))
 
 
 def _is_sum(graph: Lowered, node: Node) -> bool:
@@ -43,7 +47,7 @@ def _is_sum(graph: Lowered, node: Node) -> bool:
 
 @dataclass(frozen=True)
 class SumOfTwo(Prepared):
-    add: QuantizedAdd | FloatAdd
+    add: AnyAdd
     sums: Sums
 
     def takes(self, graph: Lowered, name: str) -> bool:

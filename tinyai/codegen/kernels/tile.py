@@ -24,9 +24,8 @@ from typing import ClassVar
 import numpy as np
 
 from tinyai.codegen.ctree import Code
-from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.isa import MICROKERNELS
-from tinyai.codegen.isa.microkernels import ConvOptions, Microkernels, Sums
+from tinyai.codegen.isa.microkernels import AnyAdd, ConvOptions, Microkernels, Sums
 from tinyai.codegen.isa.vectors import write_lanes
 from tinyai.codegen.kernels.add import add_of
 from tinyai.codegen.kernels.channels import Channels, no_bytes
@@ -43,7 +42,6 @@ from tinyai.codegen.kernels.tile_loops import Rest, TileLoops, WeightPanelCall, 
 from tinyai.codegen.kernels.tiling import schedules, shares_panels
 from tinyai.codegen.kernels.work_stealing import pieces
 from tinyai.codegen.lowered import Kernel, Lowered, Prepared, any_kind, at_strides
-from tinyai.codegen.quantized_add import QuantizedAdd
 from tinyai.codegen.shapes.geometry import Geometry
 from tinyai.codegen.shapes.machine import Machine
 from tinyai.codegen.shapes.schedule import Schedule, Tile
@@ -369,7 +367,7 @@ class Tiled(Prepared):
             epilogue.slower.append("steps one element at a time: groups of channels")
         return Rest(lanes or write_scalar(epilogue, chain, acc_index, out_index, axes, g.group_out))
 
-    def _add(self, graph: Lowered, sums: Sums) -> QuantizedAdd | FloatAdd | None:
+    def _add(self, graph: Lowered, sums: Sums) -> AnyAdd | None:
         """The sum with another tensor that a microkernel's results wait for, if they wait for
         one."""
         chain = self.channels.rest

@@ -63,8 +63,9 @@ def microkernels(isa: str) -> Microkernels:
         fewest_of_stride_2=64,
         sums=Sums(
             functools.partial(sums.quantized_add, isa=isa, bits=256),
+            functools.partial(sums.fixed_add, isa=isa, bits=256, vnni=isa == "avxvnni"),
             functools.partial(sums.float_add, isa=isa),
-            fused=False,
+            forms=("fixed", "floats"),
         ),
         transpose=functools.partial(transpose, isa=isa),
         lookup=lookups(isa),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinyai.codegen.definitions import Definition
-from tinyai.codegen.float_add import FloatAdd
 from tinyai.codegen.helpers import STRING_H
 from tinyai.codegen.isa.microkernels import name_of
+from tinyai.codegen.linear_add import FixedAdd, FloatAdd
 from tinyai.codegen.quantized_add import Branch, QuantizedAdd
 from tinyai.codegen.steps import Epilogue
 from tinyai.ir import DType
@@ -56,6 +56,30 @@ class AddText:
     bytes: int
     unsigned: bool
     bounded: bool
+
+
+@dataclass(frozen=True)
+class FixedAddText:
+    """Intrinsics begin with ``mm``, vectors have so many ``bytes``, and ``vnni`` adds to products
+    in one instruction; whether x, y and the result are ``signed``, and the result ``bounded`` by
+    more than its type."""
+
+    mm: str
+    bytes: int
+    vnni: bool
+    signed: tuple[bool, ...]
+    bounded: bool
+
+
+def fixed_add(epilogue: Epilogue, add: FixedAdd, *, isa: str, bits: int, vnni: bool) -> str:
+    """Name of the microkernel of a sum of products of 16 bits in 32."""
+    types = (add.x_type, add.y_type, add.dtype)
+    bounded = (add.low, add.high) != add.dtype.range
+    name = name_of("add_fixed", *map(str, types), "bounded" if bounded else "", isa)
+    signed = tuple(of is DType.INT8 for of in types)
+    text = FixedAddText(f"_mm{bits}", bits // 8, vnni, signed, bounded)
+    needs = () if bits == 512 else (STRING_H,)
+    return epilogue.need(Definition(name, "add_fixed.c.j2", needs, arguments=text))
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,9 @@ MICROKERNELS = Microkernels(
     vectors=Vectors512(),
     sums=Sums(
         functools.partial(sums.quantized_add, isa=NAME, bits=512),
+        functools.partial(sums.fixed_add, isa=NAME, bits=512, vnni=True),
         functools.partial(sums.float_add, isa=NAME, order=IN_ORDER),
-        fused=True,
+        forms=("fixed", "fused"),
     ),
     transpose=functools.partial(transpose, isa=NAME),
     lookup=Lookups(lookup),

@@ -137,6 +137,24 @@ def test_only_what_lies_behind_parts_that_are_far_apart_stays_float(tmp_path: Pa
     assert len(left(made)) == 2
 
 
+def test_parts_that_are_alike_stay_together_beside_others(tmp_path: Path) -> None:
+    """As masks of three levels do, which come beside boxes."""
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        detector (float[1,3,16,16] image) => (float[1,10,8,8] found) {
+            seen = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(image, first)
+            boxes = Conv(seen, sides)
+            some = Conv(seen, classes)
+            others = Neg(some)
+            masks = Concat<axis = 1>(some, others)
+            found = Concat<axis = 1>(boxes, masks)
+        }
+    """
+    made = quantized(detector(text), tmp_path)
+    assert [each.name for each in made.report.left] == ["found"]
+    assert operators(made).count("Concat") == 1
+
+
 def test_a_concatenation_that_is_read_again_stays_quantized(tmp_path: Path) -> None:
     text = DETECTOR.replace("found = Transpose", "moved = Transpose").replace(
         "(all)\n", "(all)\n        found = Relu(moved)\n"

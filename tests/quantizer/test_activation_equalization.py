@@ -209,3 +209,33 @@ def test_where_scales_do_not_ask_for_it_nothing_is_equalized(
         for on in (False, True)
     ]
     assert both[0].report.json() == both[1].report.json()
+
+
+def test_channels_that_a_dense_layer_reads_as_rows_are_left_alone(tmp_path: Path) -> None:
+    """A Gemm that transposes: what were channels are samples to it."""
+    rng = np.random.default_rng(7)
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        turned (float[3,23] x) => (float[11,10] y) {
+            a = MatMul(x, w0)
+            b = Gemm<transA = 1, transB = 1>(a, w1)
+            y = MatMul(b, w2)
+        }
+    """
+    proto = onnx.parser.parse_model(text)
+    sizes = np.exp(rng.uniform(-4, 0, 10))
+    for name, weights in (
+        ("w0", rng.normal(size=(23, 11))),
+        ("w1", rng.normal(size=(10, 3)) * sizes[:, None]),
+        ("w2", rng.normal(size=(10, 10)) / sizes[:, None]),
+    ):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weights.astype("f"), name))
+    file = tmp_path / "net.onnx"
+    onnx.save(proto, file)
+    rows = [{"x": rng.normal(size=(3, 23)).astype("float32")} for _ in range(16)]
+    made = tinyai.quantize_file(file, rows)
+    assert made.report.outputs[0].sqnr > 30
+    made.save(tmp_path / "pairs.onnx")
+    floats = [run(proto, row)[0] for row in rows]
+    found = [run(onnx.load(tmp_path / "pairs.onnx"), row)[0] for row in rows]
+    assert sqnr(floats, found) > 30

@@ -102,6 +102,11 @@ CASES: dict[str, Made] = {
     "axes of a resizing": lambda: model_of(
         "Resize", IMAGE, None, np.float32([2, 3]), opset=18, axes=[3, 2], nearest_mode="floor"
     ),
+    "one column between aligned corners": lambda: model_of(
+        *("Resize", IMAGE, None, np.float32([1, 1, 2, 1 / 9])),
+        coordinate_transformation_mode="align_corners",
+        nearest_mode="floor",
+    ),
     "softmax of the rest": lambda: model_of(
         *("QLinearSoftmax", (2, 3, 4, 5), f32(1 / 256), np.uint8(0)),
         domain=CONTRIB,

@@ -104,8 +104,11 @@ def nearest(size: int, count: int, mode: str, nearest_mode: str) -> tuple[int, .
 
     Where ``asymmetric`` makes whole copies of each row, TVM divides integers and rounds nothing.
     Where a position is half way between two rows, TVM's row may depend on the CPU, because LLVM
-    fuses a product and a sum where the CPU can; this is the result without that.
+    fuses a product and a sum where the CPU can; this is the result without that. One row between
+    aligned corners is none of TVM's, which divides by 0: the result is ().
     """
+    if mode == "align_corners" and count == 1:
+        return ()
     factor = count // size
     if mode == "asymmetric" and count == factor * size and factor * 1e-5 * (size + 1) <= 1:
         return tuple(place // factor for place in range(count))
@@ -156,9 +159,8 @@ def _resize(call: Call, lowering: Lowering, mode: str, nearest_mode: str = "") -
 def _indices(
     data: tuple[int, ...], result: tuple[int, ...], axis: int, mode: str, nearest_mode: str
 ) -> tuple[int, ...]:
-    one = mode == "align_corners" and result[axis] == 1
-    require(not one, "size", "one row or column between aligned corners", "two at least")
     indices = nearest(data[axis], result[axis], mode, nearest_mode)
+    require(bool(indices), "size", "one row or column between aligned corners", "two at least")
     meant = _at_positions(data[axis], result[axis], mode, nearest_mode)
     allowed = "floor: by whole factors TVM's CPU takes no other rows"
     require(indices == meant, "nearest_mode of whole factors", nearest_mode, allowed)

@@ -208,7 +208,8 @@ def _rebuilt(points: Points, channels: Channels, factors: Array) -> dict[Expr, E
             assert outer is not None
             by = 1 / along(factors[own], weights.ndim, outer)
             data = channels.numbers.get(expr["data"])
-            if inner is not None and data is not None:
+            # Number 0 has no factor: so have channels along another axis than the layer's.
+            if inner is not None and data is not None and data.any():
                 by = by * along(factors[data], weights.ndim, inner)
             if (by != 1).any():
                 made[1] = constant((weights * by).astype(np.float32))

@@ -5,11 +5,11 @@ floats are put together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tinyai.qdq.moves import MOVES_ALONE
 from tinyai.qdq.operands import Grid, is_call
-from tinyai.quantizer.points import Points
+from tinyai.quantizer.points import Point, Points
 from tinyai.source import Call, Expr, Field, Refusal, Tuple
 
 # A part that would lose more than a quarter of its bits on the common grid has one of its own.
@@ -32,22 +32,40 @@ def separated(
     observed = {point.expr for point in points.points if point.observed}
     if any(point.observed and point.expr not in observed for point in alone.points):
         return points  # what these are was not seen
-    common, own = (
-        {point.expr: grids[point.grid] for point in each.points}
-        for each in (points, alone)
-        for grids in [{**grids_of(each), **each.fixed}]
-    )
+    own = {point.expr: grid.scale for point, grid in _grids(alone, grids_of)}
+    scales = {call: [own[part] for part in _parts(call, alone) if part in own] for call in ends}
     floats: dict[Expr, Refusal] = {}
-    for call in ends:
-        scales = [own[part].scale for part in _parts(call, alone) if part in own]
-        if not scales or call not in common:
-            continue
-        apart = _APART[common[call].dtype]
-        if min(scales) * apart < common[call].scale:
-            found = f"{min(scales):.4g} to {max(scales):.4g}"
-            allowed = f"within a factor of {apart}, or separate_results=False: it stays float"
-            floats[call] = Refusal("scales of its parts", found, allowed)
-    return points_of(floats) if floats else points
+    while True:
+        # What a concatenation reads is on its grid until it is float: it goes first, alone.
+        apart: dict[int, tuple[Expr, Refusal]] = {}
+        common = {point.expr: (point.grid, grid) for point, grid in _grids(points, grids_of)}
+        for call in ends:
+            if call in common and scales[call]:
+                number, grid = common[call]
+                reason = _reason(scales[call], grid)
+                if reason and number not in apart:
+                    apart[number] = call, reason
+        if not apart:
+            return points
+        floats |= dict(apart.values())
+        points = points_of(floats)
+
+
+def _grids(
+    points: Points, grids_of: Callable[[Points], Mapping[int, Grid]]
+) -> Iterator[tuple[Point, Grid]]:
+    grids = {**grids_of(points), **points.fixed}
+    yield from ((point, grids[point.grid]) for point in points.points)
+
+
+def _reason(scales: Sequence[float], common: Grid) -> Refusal | None:
+    """Why parts of these scales are not put together on the common grid; None where they may be."""
+    most = _APART[common.dtype]
+    if min(scales) * most >= common.scale:
+        return None
+    found = f"{min(scales):.4g} to {max(scales):.4g}"
+    allowed = f"within a factor of {most}, or separate_results=False: it stays float"
+    return Refusal("scales of its parts", found, allowed)
 
 
 def _concatenations_of_results(points: Points) -> Iterator[Call]:

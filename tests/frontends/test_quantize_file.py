@@ -22,6 +22,7 @@ from onnx import helper
 
 import tinyai
 from benchmarks.digits.data import load_split
+from benchmarks.float_networks import sqnr
 from tests.support import two_quantizers
 from tests.support.paths import DIGITS, MODELS, ROOT
 from tests.support.random_onnx import run
@@ -192,11 +193,18 @@ CONV = helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1
 
 def test_what_stays_in_float_is_told_and_the_report_is_of_the_pairs(tmp_path: Path) -> None:
     nodes = [CONV, helper.make_node("Softmax", ["c"], ["y"], name="shares", axis=1)]
-    file, _ = written(tmp_path, nodes)
-    found = tinyai.quantize_file(file, images(), QuantConfig(float_layers=("shares",)))
+    file, model = written(tmp_path, nodes)
+    shown = images()
+    found = tinyai.quantize_file(file, shown, QuantConfig(float_layers=("shares",)))
     assert [each.name for each in found.report.left] == ["shares"]
     assert found.report.sqnr is not None
     assert 30 < found.report.sqnr < 60
+    found.save(tmp_path / "int8.onnx")
+    floats, pairs = (
+        [run(each, image)[0] for image in shown]
+        for each in (model, onnx.load(tmp_path / "int8.onnx"))
+    )
+    assert sqnr(floats, pairs) == pytest.approx(found.report.sqnr, abs=0.5)
     with pytest.raises(BoundaryError, match="shares"):
         tinyai.compile(found.model, tmp_path / "net.so")
 

@@ -23,12 +23,13 @@ from tinyai.frontends.onnx.new_nodes import WITH_16_BITS, NewNodes
 from tinyai.frontends.onnx.sums import LAYERS, Sums
 from tinyai.frontends.onnx.unread import names_around, names_made, names_read, renamed
 from tinyai.ir import Array
+from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import Grid, is_call, operator_name
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import output_channels
 from tinyai.quantizer.quantize import Result
 from tinyai.safe_text import safe
-from tinyai.source import Call, Constant, Expr, post_order, tensors_of
+from tinyai.source import Call, Constant, Expr, Field, Tuple, post_order, tensors_of
 
 # The first opset whose pairs have an axis. From opset 21 on a pair may name its type. ONNX Runtime
 # 1.31 makes pairs of int8 itself, whose zero points it turns into uint8 and whose types it does
@@ -166,6 +167,12 @@ class _Pairs:
         read, expr = self._read(name, quantized=False), self._exprs.get(name)
         return self._names_of(expr)[0] if expr is not None and expr in self._at else read
 
+    def _is_paired_behind(self, expr: Expr) -> bool:
+        """Whether a pair is behind a value, or behind moves of it: ONNX Runtime goes past these."""
+        users = [user for user in self._written.points.users.get(expr, ()) if user is not None]
+        moved = (user for user in users if isinstance(user, Tuple | Field) or is_call(user, *MOVES))
+        return expr in self._at or any(map(self._is_paired_behind, moved))
+
     def _is_for_all(self, expr: Expr) -> bool:
         """Whether operators of floats read what is quantized too."""
         return self._written.is_taken(expr)
@@ -270,7 +277,8 @@ class _Pairs:
         constants = self._constants_of(expr, self._written.unpaired.get(expr))
         for place, name in enumerate(node.input):
             found = constants.get(self._exprs.get(name))  # type: ignore[arg-type]
-            if node.op_type in ("Softmax", "AveragePool") and not quantized:
+            floats = node.op_type in ("Softmax", "AveragePool") and not quantized
+            if floats and self._is_paired_behind(expr):
                 # With pairs around it ONNX Runtime would make integers of it.
                 copied.input[place] = self._read_inside(name)
             elif name:

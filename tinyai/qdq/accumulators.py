@@ -29,7 +29,7 @@ from tinyai.qdq.operands import (
     scalars,
     shape_of,
 )
-from tinyai.qdq.two_dimensions import in_two_dimensions, lengthened, with_height
+from tinyai.qdq.two_dimensions import of_images
 from tinyai.source import Call, Constant, Expr, Refusal, require
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
@@ -145,34 +145,31 @@ def _quantization(data: Integers, weights: Integers) -> tuple[Expr, ...]:
 
 def _convolution(quantized: str) -> Accumulate:
     """A convolution, as the operator ``quantized`` computes it. One dimension becomes two, the
-    height 1."""
+    height 1, and so do three, whose depth becomes channels."""
 
     def accumulate(view: View, call: Call) -> Integers:
         view.alone(call)
         attrs = own_attributes(call, quantized)
         layout, kernel_layout = attrs["layout"], attrs["weight_layout"]
-        plain = len(layout) == len(kernel_layout) <= 4 and attrs["out_layout"] in ("", layout)
+        plain = len(layout) == len(kernel_layout) <= 5 and attrs["out_layout"] in ("", layout)
         require(plain, "layouts", f"{layout}, {kernel_layout}", "no blocks of channels")
         data = _data(view, call["data"])
         weights = _weights(view, call["weight"], kernel_layout.index("O"))
         if quantized == "quantized_conv2d_transpose":
             _require_8_bits(data)
         largest = _largest_sum(data, weights, kernel_layout.index("O"))
-        shape, added = shape_of(call), None
-        if "H" not in layout:
-            attrs, added = in_two_dimensions(attrs), layout.index("W")
-            data = replace(data, expr=with_height(data.expr, added, call.name))
-            assert isinstance(weights.expr, Constant)
-            kernel = np.expand_dims(weights.expr.value, kernel_layout.index("W"))
-            weights = replace(weights, expr=constant(kernel))
-            shape = lengthened(shape, added)
+        attrs, integers, kernels, reshaping = of_images(
+            call, attrs, data.expr, weights.expr, data.grid.zero_point
+        )
+        data, weights = replace(data, expr=integers), replace(weights, expr=kernels)
+        shape = shape_of(call) if reshaping is None else reshaping.shape(shape_of(call))
         channels = attrs["layout"].index("C")
         # A grouped transposed convolution has scales for one group, which no operator takes.
         fits = len(weights.scales) in (1, shape[channels])
         require(fits, "scales of the weights", len(weights.scales), shape[channels])
         operands = data.expr, weights.expr, *_quantization(data, weights)
         product = made(quantized, of(shape, "int32"), *operands, name=call.name, **attrs)
-        return replace(_sums(product, data, weights, channels, largest), added=added)
+        return replace(_sums(product, data, weights, channels, largest), reshaping=reshaping)
 
     return accumulate
 
@@ -215,11 +212,10 @@ def _bias(view: View, call: Call) -> Integers:
     if view.is_constant(below):
         below, bias = bias, below
     sums = accumulator(view, below)
-    shape = lengthened(shape_of(call), sums.added)
+    shape, values = shape_of(call), _bias_values(view, bias, call)
+    if sums.reshaping is not None:
+        shape, values = sums.reshaping.shape(shape), sums.reshaping.numbers(values, len(shape))
     require(shape == sums.shape, "shape with bias", shape, sums.shape)
-    values = _bias_values(view, bias, call)
-    if sums.added is not None and values.ndim >= (behind := len(shape) - 1 - sums.added):
-        values = np.expand_dims(values, values.ndim - behind)
     assert sums.axis is not None
     along = [len(shape) - values.ndim + d for d, size in enumerate(values.shape) if size > 1]
     by_channel = along in ([], [sums.axis])
@@ -295,14 +291,14 @@ def _reshaped(view: View, call: Call) -> Integers:
     view.alone(call)
     sums, shape = accumulator(view, call["data"]), shape_of(call)
     last = sums.axis == len(sums.shape) - 1 and shape[-1:] == sums.shape[-1:]
-    last = last and sums.added is None
+    last = last and sums.reshaping is None
     require(last, "reshape of sums", f"{sums.shape} to {shape}", "channels that stay last")
     moved = again(call, sums.expr, dtype=sums.dtype)
     return replace(sums, expr=moved, axis=len(shape) - 1)
 
 
 PRODUCTS: dict[str, Accumulate] = {
-    **dict.fromkeys(("conv1d", "conv2d"), _convolution("quantized_conv2d")),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution("quantized_conv2d")),
     "conv2d_transpose": _convolution("quantized_conv2d_transpose"),
     "dense": _dense,
     "batch_matmul": _batch_matmul,

@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -66,20 +66,33 @@ class Grid:
         return bool((int(self.quantize(np.array(value))) - self.zero_point) * self.scale == value)
 
 
+class Reshaping(Protocol):
+    """How sums have another shape than the float value that they stand for."""
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """That of the sums for that of the value."""
+
+    def numbers(self, values: Array, rank: int) -> Array:
+        """Constants that are added to a value of so many dimensions, for the sums."""
+
+    def undone(self, value: Expr, name: str) -> Call:
+        """What became of the sums, in the value's shape."""
+
+
 @dataclass(frozen=True)
 class Integers:
     """A value as integers. There is one scale, or one for each index along ``axis``.
 
-    ``axis`` of an accumulator is its channels', whether there are many scales or one. ``added``
-    is a dimension of length 1 that the float value does not have: the height of a convolution
-    along one dimension. No sum of int16 is larger than ``largest``; 0 where nobody asks.
+    ``axis`` of an accumulator is its channels', whether there are many scales or one;
+    ``reshaping`` where its shape is another one. No sum of int16 is larger than ``largest``; 0
+    where nobody asks.
     """
 
     expr: Expr
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
     axis: int | None = None
-    added: int | None = None
+    reshaping: Reshaping | None = None
     largest: int = 0
 
     @property

@@ -31,7 +31,6 @@ from tinyai.qdq.operands import (
     tuple_of,
     with_dtype,
 )
-from tinyai.qdq.two_dimensions import without_height
 from tinyai.source import Call, Expr, Field, Refusal, Tuple, require
 from tinyai.vocabulary import call as made
 
@@ -39,7 +38,7 @@ from tinyai.vocabulary import call as made
 def _sums_rule(view: View, call: Call, grid: Grid) -> Expr:
     sums = accumulator(view, call)
     value = requantize(sums, grid, call.name)
-    return value if sums.added is None else without_height(value, sums.added, call.name)
+    return value if sums.reshaping is None else sums.reshaping.undone(value, call.name)
 
 
 def _binary(quantized: str) -> Rule:

@@ -1,12 +1,61 @@
-"""Convolutions and poolings along one dimension as those along two, the height 1."""
+"""Convolutions and poolings along one dimension as those along two, the height 1; convolutions of
+volumes as those of images, whose channels are those of all slices that a window sees.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tinyai.qdq.operands import reshaped, shape_of
-from tinyai.source import Call, Expr, require
+import numpy as np
+
+from tinyai.qdq.operands import Array, Reshaping, of, reshaped, shape_of
+from tinyai.source import Call, Constant, Expr, require
+from tinyai.vocabulary import call as made
+from tinyai.vocabulary import constant
+
+
+@dataclass(frozen=True)
+class Height:
+    """How results get two dimensions: with one of length 1 more at this place."""
+
+    at: int
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return lengthened(shape, self.at)
+
+    def numbers(self, values: Array, rank: int) -> Array:
+        """Constants that are added to results of so many dimensions, in as many as these get."""
+        behind = rank - self.at
+        return np.expand_dims(values, values.ndim - behind) if values.ndim >= behind else values
+
+    def undone(self, value: Expr, name: str) -> Call:
+        return without_height(value, self.at, name)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How volumes get two dimensions: each as so many images, the slices of its depth."""
+
+    depth: int
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        count, channels, depth, *image = shape
+        return count * depth, channels, *image
+
+    def numbers(self, values: Array, rank: int) -> Array:
+        """Constants that are added to volumes, for their slices: one number a channel."""
+        shape = values.shape
+        alike = all(size == 1 for d, size in enumerate(shape) if d - len(shape) != 1 - rank)
+        require(alike, "shape of a constant beside volumes", shape, "one number a channel")
+        return np.squeeze(values, -3) if values.ndim >= rank - 2 else values
+
+    def undone(self, value: Expr, name: str) -> Call:
+        count, *rest = shape_of(value)
+        split = reshaped(value, (count // self.depth, self.depth, *rest), name)
+        turned = of((count // self.depth, rest[0], self.depth, *rest[1:]), value.type.dtype)
+        return made("transpose", turned, split, name=name, axes=(0, 2, 1, 3, 4))
 
 
 def in_two_dimensions(attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,3 +88,70 @@ def require_whole(call: Call) -> None:
     """Refuse an adaptive pooling along one dimension that is not over all of it."""
     sizes = [int(size) for size in call.attrs["output_size"]]
     require(sizes == [1], f"output size of {call.spelled}", sizes, [1])
+
+
+def of_images(
+    call: Call, attrs: Mapping[str, Any], data: Expr, weight: Expr, zero_point: int
+) -> tuple[dict[str, Any], Expr, Expr, Reshaping | None]:
+    """A convolution along one, two or three dimensions as one along two: its attributes, the data,
+    whose zero has this integer, the weights, and what became of the results. ``attrs`` are those
+    of ``call`` that the new one has too."""
+    layout, kernel = attrs["layout"], shape_of(weight)
+    if "D" in layout:
+        require(layout == "NCDHW", "layout", layout, "NCDHW")
+        joined = (kernel[0], kernel[1] * kernel[2], *kernel[3:])
+        data, weight = _slices(call, data, zero_point), _reshaped(weight, joined, call.name)
+        return _of_slices(attrs), data, weight, Slices(shape_of(call)[2])
+    if "H" not in layout:
+        height = Height(layout.index("W"))
+        weight = _reshaped(weight, lengthened(kernel, attrs["weight_layout"].index("W")), call.name)
+        data = with_height(data, height.at, call.name)
+        return in_two_dimensions(attrs), data, weight, height
+    return {**attrs}, data, weight, None
+
+
+def _reshaped(weight: Expr, shape: tuple[int, ...], name: str) -> Expr:
+    if isinstance(weight, Constant):
+        return constant(weight.value.reshape(shape))
+    return reshaped(weight, shape, name)
+
+
+def _of_slices(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a convolution of volumes as those of one of ``slices``."""
+    strides, dilation = (tuple(attrs[name][1:]) for name in ("strides", "dilation"))
+    _, top, left, _, bottom, right = attrs["padding"]
+    return {
+        **attrs,
+        "strides": strides,
+        "dilation": dilation,
+        "padding": (top, left, bottom, right),
+        "layout": "NCHW",
+        "weight_layout": "OIHW",
+        "out_layout": "",
+    }
+
+
+def _slices(convolution: Call, value: Expr, zero_point: int) -> Call:
+    """[N, C, depth, H, W] as an image for each slice of the result, [N * slices, C * kernel, H, W],
+    in which the slices that its window sees are channels, those of a channel side by side."""
+    attrs, name, dtype = convolution.attrs, convolution.name, value.type.dtype
+    count, channels, depth, *image = shape_of(value)
+    kernel, results = shape_of(convolution["weight"])[2], shape_of(convolution)[2]
+    before, after = attrs["padding"][0], attrs["padding"][3]
+    if before or after:
+        padded = of((count, channels, before + depth + after, *image), dtype)
+        border, widths = (
+            constant(zero_point, dtype),
+            ((0, 0), (0, 0), (before, after), (0, 0), (0, 0)),
+        )
+        value = made("pad", padded, value, border, name=name, mode="constant", widths=widths)
+    first = np.arange(results) * attrs["strides"][0]
+    seen = np.add.outer(first, np.arange(kernel) * attrs["dilation"][0])
+    if seen.reshape(-1).tolist() != [*range(shape_of(value)[2])]:
+        every = of((count, channels, seen.size, *image), dtype)
+        places = constant(seen.reshape(-1), "int32")
+        value = made("take", every, value, places, name=name, axis=2, batch_dims=0, mode="clip")
+    value = reshaped(value, (count, channels, results, kernel, *image), name)
+    turned = of((count, results, channels, kernel, *image), dtype)
+    value = made("transpose", turned, value, name=name, axes=(0, 2, 1, 3, 4, 5))
+    return reshaped(value, (count * results, channels * kernel, *image), name)

@@ -344,6 +344,7 @@ def _function(w: FloatNodes, call: Call, data: str) -> str:
 WRITTEN: dict[str, Write] = {
     "conv1d": _convolution("Conv", "W"),
     "conv2d": _convolution("Conv"),
+    "conv3d": _convolution("Conv", "DHW"),
     "conv2d_transpose": _convolution("ConvTranspose", order="IO"),
     "dense": lambda w, call, data, weight: w.add("Gemm", data, weight, transB=1),
     "batch_matmul": _batch_matmul,

@@ -19,7 +19,8 @@ NAMES: Mapping[str, str] = MappingProxyType(
         **{
             f"nn.{name}": name
             for name in (
-                *("conv1d", "conv2d", "conv2d_transpose", "dense", "batch_matmul", "bias_add"),
+                *("conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "batch_matmul"),
+                "bias_add",
                 *("relu", "leaky_relu", "prelu", "softmax", "log_softmax", "fast_softmax", "lrn"),
                 *("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"),
                 *("global_max_pool2d", "global_avg_pool2d"),

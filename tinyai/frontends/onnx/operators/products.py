@@ -18,6 +18,8 @@ from tinyai.frontends.onnx.operators.rows import (
     zero_of,
 )
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
+from tinyai.qdq.operands import shape_of
+from tinyai.qdq.two_dimensions import of_images
 from tinyai.source import Constant, Expr, SourceType, require
 from tinyai.vocabulary import constant
 
@@ -28,7 +30,7 @@ def _checked(site: Site, data: Expr, weight: Expr, inputs: int) -> tuple[list[in
     """The sizes of images, and their number of dimensions."""
     sizes, kernel = fixed_sizes(data), fixed_sizes(weight)
     rank, groups = len(kernel) - 2, int(site.attr("group"))
-    require(rank in (1, 2), "dimensions of a convolution", rank, "1 or 2")
+    require(rank in (1, 2, 3), "dimensions of a convolution", rank, "1 to 3")
     require(len(sizes) == rank + 2, "dimensions of the data", len(sizes), rank + 2)
     require(groups > 0, "group", groups, "1 and more")
     fits = sizes[1] == inputs * groups and kernel[0] % groups == 0
@@ -47,8 +49,8 @@ def _convolved(
     shape = (data.type.shape[0], weight.type.shape[0], *window.counts(sizes, pads))
     return replace(data.type, shape=shape), {
         **_window(site, window, pads),
-        "layout": "NCHW"[: rank + 2] if rank == 2 else "NCW",
-        "weight_layout": "OIHW" if rank == 2 else "OIW",
+        "layout": f"NC{'DHW'[-rank:]}",
+        "weight_layout": f"OI{'DHW'[-rank:]}",
     }
 
 
@@ -74,7 +76,7 @@ def _biased(site: Site, value: Expr, place: int) -> Expr:
 def _conv(site: Site) -> Expr:
     data, weight = site.expr(0), site.expr(1)
     of, attrs = _convolved(site, data, weight, 1)
-    operator = "conv2d" if len(of.shape) == 4 else "conv1d"
+    operator = f"conv{len(of.shape) - 2}d"
     return _biased(site, site.call(operator, data, weight, of=of, **attrs), 2)
 
 
@@ -82,6 +84,7 @@ def _conv(site: Site) -> Expr:
 def _conv_transpose(site: Site) -> Expr:
     data, weight = site.expr(0), site.expr(1)
     rank = len(weight.type.shape) - 2
+    require(rank < 3, "dimensions of a transposed convolution", rank, "1 or 2")
     if rank == 1:  # the vocabulary has two dimensions: the height is 1
         data, weight = (site.reshaped(x, _high(fixed_sizes(x))) for x in (data, weight))
     sizes, _ = _checked(
@@ -124,19 +127,16 @@ def _high(sizes: Sequence[int]) -> tuple[int, ...]:
 def _quantized_conv(site: Site) -> Expr:
     data, weight = site.expr(0), site.expr(3)
     of, attrs = _convolved(site, data, weight, 3)
-    shape = of.shape
-    if len(shape) == 3:  # the vocabulary has two dimensions: the height is 1
-        data, weight = (site.reshaped(x, _high(fixed_sizes(x))) for x in (data, weight))
-        for name in ("strides", "dilation"):
-            attrs[name] = (1, *attrs[name])
-        attrs["padding"] = tuple(n for pad in attrs["padding"] for n in (0, pad))
-        attrs |= {"layout": "NCHW", "weight_layout": "OIHW"}
-        of = replace(of, shape=_high(shape))  # type: ignore[arg-type]
     quantization = _quantization(site)
-    of = replace(of, dtype="int32")
+    call = site.call(f"conv{len(of.shape) - 2}d", data, weight, of=of, **attrs)
+    assert isinstance(quantization[0], Constant)
+    zero_point = int(quantization[0].value.reshape(-1)[0])
+    attrs, data, weight, reshaping = of_images(call, attrs, data, weight, zero_point)
+    shape = shape_of(call) if reshaping is None else reshaping.shape(shape_of(call))
+    of = replace(of, shape=shape, dtype="int32")
     sums: Expr = site.call("quantized_conv2d", data, weight, *quantization, of=of, **attrs)
     made = _requantized(site, _biased(site, sums, 8), quantization[2:], 6, axis=1)
-    return site.reshaped(made, shape)
+    return made if reshaping is None else reshaping.undone(made, site.node.name)
 
 
 def _quantization(site: Site) -> tuple[Expr, ...]:

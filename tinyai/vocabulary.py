@@ -40,6 +40,7 @@ FLOATS: Mapping[str, Signature] = MappingProxyType(
         "conv2d_transpose": Signature.of("data weight", f"{CONVOLUTION} output_padding"),
         "batch_matmul": Signature.of("data weight", "transpose_a transpose_b"),
         "max_pool1d": Signature.of("data", POOLING),
+        "max_pool3d": Signature.of("data", POOLING),
         "avg_pool1d": Signature.of("data", f"{POOLING} count_include_pad"),
         "adaptive_max_pool1d": Signature.of("data", "output_size layout"),
         "adaptive_avg_pool1d": Signature.of("data", "output_size layout"),

@@ -85,6 +85,33 @@ def _conv(attrs: Attributes, data: Array, weight: Array) -> Array:
     return _from_images(result.reshape(n, -1, rows, columns), attrs["layout"])
 
 
+def _in_volumes(attrs: Attributes, data: Array, kernel: Sequence[int], border: float) -> Array:
+    """[n, c, depth, height, width, *kernel] of [n, c, depth, height, width]."""
+    before, after = np.reshape(attrs["padding"], (2, 3))
+    edges = ((0, 0), (0, 0), *zip(before, after, strict=True))
+    data = np.pad(data, edges, constant_values=border)
+    extent = (np.array(kernel) - 1) * attrs["dilation"] + 1
+    views = np.lib.stride_tricks.sliding_window_view(data, tuple(extent), axis=(2, 3, 4))
+    places, taps = (
+        tuple(slice(None, None, apart) for apart in attrs[name]) for name in ("strides", "dilation")
+    )
+    return np.asarray(views[:, :, *places, *taps])
+
+
+def _max_pool_of_volumes(attrs: Attributes, data: Array) -> Array:
+    views = _in_volumes(attrs, data, attrs["kernel"], -math.inf)
+    return np.asarray(views.max(axis=(5, 6, 7)))
+
+
+def _conv_of_volumes(attrs: Attributes, data: Array, weight: Array) -> Array:
+    views = _in_volumes(attrs, data, weight.shape[2:], 0.0)
+    groups = int(attrs["groups"])
+    views = views.reshape(len(views), groups, -1, *views.shape[2:])
+    kernels = weight.reshape(groups, -1, *weight.shape[1:])
+    result = np.einsum("ngcdhwijk,gocijk->ngodhw", views, kernels)
+    return np.asarray(result.reshape(len(views), len(weight), *result.shape[3:]))
+
+
 def _conv_transpose(attrs: Attributes, data: Array, weight: Array) -> Array:
     """Each input adds its product with the kernel to the result."""
     images, groups = _as_images(data, attrs["layout"]), int(attrs["groups"])
@@ -288,6 +315,8 @@ def _of_values(function: Callable[..., Any]) -> Meaning:
 
 MEANING: dict[str, Meaning] = {
     **dict.fromkeys(("conv1d", "conv2d"), _conv),
+    "conv3d": _conv_of_volumes,
+    "max_pool3d": _max_pool_of_volumes,
     "conv2d_transpose": _conv_transpose,
     "dense": _of_values(lambda data, weight: data @ weight.T),
     "batch_matmul": _batch_matmul,

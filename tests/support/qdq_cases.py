@@ -67,6 +67,16 @@ def one_dimension(*nodes: NodeProto, axis: int | None = 0) -> Model:
     )
 
 
+def volumes(*nodes: NodeProto) -> Model:
+    """A convolution along three dimensions, and what follows."""
+    return Model(
+        nodes,
+        {"x": (2, 4, 3, 5, 6)},
+        weights={"w": (normal(6, 4, 3, 2, 3), 0)},
+        biases={"b": (normal(6, seed=2), "x", "w")},
+    )
+
+
 def transposed(axis: int | None, *, group: int = 1, **attrs: Any) -> Model:
     weights = normal(4, 6 // group, 3, 2)
     if axis is None or group == 1:
@@ -163,6 +173,18 @@ INTEGERS: dict[str, Model] = {
     ),
     "conv1d_max_pool": one_dimension(
         node("Conv", "x w b", "c"), node("MaxPool", "c", kernel_shape=[3], pads=[1, 0])
+    ),
+    "conv3d": volumes(node("Conv", "x w b", pads=[1, 0, 1, 0, 1, 1], strides=[2, 1, 1])),
+    "conv3d_relu_max_pool": volumes(
+        node("Conv", "x w b", "c", dilations=[1, 2, 1], pads=[1] * 6),
+        node("Relu", "c", "r"),
+        node("MaxPool", "r", kernel_shape=[2, 2, 3], strides=[2, 2, 1], pads=[1, 0, 1, 0, 0, 1]),
+    ),
+    "conv3d_depthwise_add_bias": Model(
+        (node("Conv", "x w", "c", group=4, pads=[1] * 6), node("Add", "c b")),
+        {"x": (2, 4, 3, 5, 4)},
+        weights={"w": (normal(8, 1, 3, 3, 3), 0)},
+        plain={"b": normal(1, 8, 1, 1, 1, seed=2)},
     ),
     "max_pool_1d": single("MaxPool", shape=(1, 4, 9), kernel_shape=[2], strides=[2]),
     "avg_pool_1d": single("AveragePool", shape=(1, 4, 9), kernel_shape=[3], pads=[1, 1]),

@@ -355,6 +355,24 @@ def conv1d(site: Site, x: Value) -> Value | None:
 
 
 @operator("sums")
+def conv3d(site: Site, x: Value) -> Value | None:
+    """Of a volume, or of images whose number is its channels'."""
+    if x.rank == 4:
+        x = site.call("reshape", x, hidden={"shape": (1, *x.shape)})
+    if x.rank != 5:
+        return None
+    channels = x.shape[1]
+    window = _window(site, x.shape[2:])
+    if window is None:
+        return None
+    groups = site.one(1, 1, channels)
+    out = channels * site.one(1, 2) if groups > 1 else int(site.rng.integers(1, 6))
+    weight = site.weights((out, channels // groups, *window.pop("kernel")), 0)
+    attrs = {"layout": "NCDHW", "out_layout": "", "weight_layout": "OIDHW", "groups": groups}
+    return _after_sums(site, site.call("conv3d", x, weight, **attrs, **window), 1)
+
+
+@operator("sums")
 def conv2d_transpose(site: Site, x: Value) -> Value | None:
     if x.rank != 4:
         return None
@@ -555,10 +573,14 @@ def softmax(site: Site, x: Value) -> Value | None:
 
 
 @operator("values")
-def layer_norm(site: Site, x: Value) -> Value:
+def layer_norm(site: Site, x: Value) -> Value | None:
     """Gamma and beta may be none, one of them or both, of each place along the axis, of each row or
-    of any; epsilon may be as large as the variance."""
+    of any; epsilon may be as large as the variance. Rows whose values hardly differ are left out:
+    float32 does not hold what is left of them."""
     axis = site.axis(x.rank)
+    mean, deviation = x.array.mean(axis), x.array.std(axis)
+    if np.any(np.abs(mean) > 1000 * deviation):
+        return None
     along = tuple(x.shape[axis] if dim == axis % x.rank else 1 for dim in range(x.rank))
     shape = site.one(along, along, along[axis % x.rank :], _broadcasting(site, x.shape))
     gamma = site.rng.normal(0.5, 1, shape) if site.chance(0.7) else np.ones(shape)
@@ -648,11 +670,13 @@ def reduction(site: Site, x: Value) -> Value:
 
 @operator("reduction")
 def pooling(site: Site, x: Value) -> Value | None:
-    if x.rank not in (3, 4):
+    if x.rank == 4 and site.chance(0.2):
+        x = site.call("reshape", x, hidden={"shape": (1, *x.shape)})
+    if x.rank not in (3, 4, 5):
         return None
-    kind, rank = site.one("max", "avg"), x.rank - 2
-    layout = site.one("NCHW", "NHWC") if rank == 2 else "NCW"
-    size = [x.shape[layout.index(a)] for a in "HW"[-rank:]]
+    kind, rank = site.one("max", "avg") if x.rank < 5 else "max", x.rank - 2
+    layout = site.one("NCHW", "NHWC") if rank == 2 else f"NC{'DHW'[-rank:]}"
+    size = [x.shape[layout.index(a)] for a in "DHW"[-rank:]]
     window = _window(site, size)
     if window is None or any(
         p >= k for p, k in zip(window["padding"], window["kernel"] * 2, strict=True)

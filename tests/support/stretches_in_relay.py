@@ -76,10 +76,11 @@ def _transposed(call: Call, data: Any, weight: Any) -> Any:
     )
 
 
-def _conv1d(call: Call, data: Any, weight: Any) -> Any:
+def _convolved(call: Call, data: Any, weight: Any) -> Any:
+    """Along one dimension or three."""
     attrs = dict(call.attrs)
     shape = call["weight"].type.shape
-    return relay.nn.conv1d(
+    return getattr(relay.nn, call.op)(
         *(data, weight),
         channels=shape[0],
         kernel_size=shape[2:],
@@ -106,7 +107,8 @@ def _tile(call: Call, data: Any) -> Any:
 
 WRITERS: dict[str, Callable[..., Any]] = {
     **{name: writer.NEW[name] for name in ("conv2d", "quantize", "reshape", "clip")},
-    "conv1d": _conv1d,
+    "conv1d": _convolved,
+    "conv3d": _convolved,
     "conv2d_transpose": _transposed,
     "dense": lambda call, data, weight: relay.nn.dense(data, weight),
     "strided_slice": _slice,

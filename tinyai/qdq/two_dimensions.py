@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyai.qdq.operands import Array, Reshaping, of, reshaped, shape_of
+from tinyai.qdq.operands import Array, Reshaping, of, own_attributes, reshaped, shape_of
 from tinyai.source import Call, Constant, Expr, require
 from tinyai.vocabulary import call as made
 from tinyai.vocabulary import constant
@@ -117,18 +117,14 @@ def _reshaped(weight: Expr, shape: tuple[int, ...], name: str) -> Expr:
 
 
 def _of_slices(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of a convolution of volumes as those of one of ``slices``."""
-    strides, dilation = (tuple(attrs[name][1:]) for name in ("strides", "dilation"))
+    """Attributes of a convolution or pooling of volumes as those of one of their slices."""
+    flat = {**attrs, "out_layout": ""}
+    for key in attrs.keys() & {"layout", "weight_layout"}:
+        flat[key] = attrs[key].replace("D", "")
+    for key in attrs.keys() & {"strides", "dilation", "kernel"}:
+        flat[key] = tuple(attrs[key][1:])
     _, top, left, _, bottom, right = attrs["padding"]
-    return {
-        **attrs,
-        "strides": strides,
-        "dilation": dilation,
-        "padding": (top, left, bottom, right),
-        "layout": "NCHW",
-        "weight_layout": "OIHW",
-        "out_layout": "",
-    }
+    return {**flat, "padding": (top, left, bottom, right)}
 
 
 def _slices(convolution: Call, value: Expr, zero_point: int) -> Call:
@@ -145,13 +141,42 @@ def _slices(convolution: Call, value: Expr, zero_point: int) -> Call:
             ((0, 0), (0, 0), (before, after), (0, 0), (0, 0)),
         )
         value = made("pad", padded, value, border, name=name, mode="constant", widths=widths)
-    first = np.arange(results) * attrs["strides"][0]
-    seen = np.add.outer(first, np.arange(kernel) * attrs["dilation"][0])
-    if seen.reshape(-1).tolist() != [*range(shape_of(value)[2])]:
-        every = of((count, channels, seen.size, *image), dtype)
-        places = constant(seen.reshape(-1), "int32")
-        value = made("take", every, value, places, name=name, axis=2, batch_dims=0, mode="clip")
-    value = reshaped(value, (count, channels, results, kernel, *image), name)
+    value = _windows(value, _seen(attrs, kernel, results), name)
     turned = of((count, results, channels, kernel, *image), dtype)
     value = made("transpose", turned, value, name=name, axes=(0, 2, 1, 3, 4, 5))
     return reshaped(value, (count * results, channels * kernel, *image), name)
+
+
+def _seen(attrs: Mapping[str, Any], kernel: int, results: int) -> Array:
+    """[results, kernel]: the slices that each window sees, borders included."""
+    first, taps = np.arange(results) * attrs["strides"][0], np.arange(kernel) * attrs["dilation"][0]
+    return np.asarray(np.add.outer(first, taps))
+
+
+def _windows(value: Expr, seen: Array, name: str) -> Call:
+    """[N, C, depth, H, W] as [N, C, *seen.shape, H, W], of these slices."""
+    shape, dtype = shape_of(value), value.type.dtype
+    if seen.reshape(-1).tolist() != [*range(shape[2])]:
+        every = of((*shape[:2], seen.size, *shape[3:]), dtype)
+        places = constant(seen.reshape(-1), "int32")
+        value = made("take", every, value, places, name=name, axis=2, batch_dims=0, mode="clip")
+    return reshaped(value, (*shape[:2], *seen.shape, *shape[3:]), name)
+
+
+def largest_of_volumes(call: Call, value: Expr) -> Call:
+    """A max pooling of volumes: the largest in each slice's windows, then of the slices that a
+    window sees."""
+    attrs, name, dtype = own_attributes(call, "max_pool2d"), call.name, value.type.dtype
+    require(attrs["layout"] == "NCDHW", "layout", attrs["layout"], "NCDHW")
+    count, channels, depth, *image = shape_of(value)
+    results, *pooled = shape_of(call)[2:]
+    slices = of((count, channels * depth, *pooled), dtype)
+    images = reshaped(value, (count, channels * depth, *image), name)
+    value = made("max_pool2d", slices, images, name=name, **_of_slices(attrs))
+    seen = _seen(attrs, attrs["kernel"][0], results) - attrs["padding"][0]
+    # What is seen twice changes no maximum: in a border's place is a slice of the window's own.
+    inside = (seen >= 0) & (seen < depth)
+    seen = np.where(inside, seen, seen[np.arange(results), inside.argmax(axis=1)][:, None])
+    value = _windows(reshaped(value, (count, channels, depth, *pooled), name), seen, name)
+    of_all = of(shape_of(call), dtype)
+    return made("max", of_all, value, name=name, axis=(3,), keepdims=False, exclude=False)

@@ -374,6 +374,7 @@ WRITTEN: dict[str, Write] = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "max_pool1d": _images("MaxPool", "W")(_window),
+    "max_pool3d": _images("MaxPool", "DHW")(_window),
     "max_pool2d": _images("MaxPool")(_window),
     "avg_pool1d": _images("AveragePool", "W")(_window),
     "avg_pool2d": _images("AveragePool")(_window),

@@ -137,9 +137,14 @@ NEW: dict[str, New] = {
     "clip": lambda call, data: relay.clip(data, call.attrs["low"], call.attrs["high"]),
     "leaky_relu": _with_attributes(relay.nn.leaky_relu),
     "sum": _with_attributes(relay.sum),
+    "max": _with_attributes(relay.max),
     "mean": _with_attributes(relay.mean),
     "transpose": _with_attributes(relay.transpose),
     "reshape": _reshape,
+    "pad": lambda call, data, value: relay.nn.pad(
+        data, call.attrs["widths"], value, call.attrs["mode"]
+    ),
+    "take": _with_attributes(relay.take),
     "avg_pool2d": _pooling(relay.nn.avg_pool2d, "count_include_pad"),
     "max_pool2d": _pooling(relay.nn.max_pool2d),
     "global_max_pool2d": _with_attributes(relay.nn.global_max_pool2d),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from tinyai.frontends.moves import taken
 from tinyai.frontends.onnx import windows
 from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
@@ -28,9 +25,8 @@ def pooled(site: Site, data: Expr, operator: str, *, channels_last: bool = False
     """Over the windows that the node's attributes describe."""
     kernel, sizes = [int(size) for size in site.attr("kernel_shape") or ()], fixed_sizes(data)
     dims, first = len(kernel), 1 if channels_last else 2
-    volumes = operator == "max_pool" and not channels_last
-    most = "1 to 3" if volumes else "1 or 2"
-    require(dims in (1, 2, 3)[: 2 + volumes], "dimensions of pooling", dims, most)
+    known = (1, 2, 3) if operator == "max_pool" else (1, 2)
+    require(dims in known, "dimensions of pooling", dims, f"1 to {len(known)}")
     require(len(sizes) == dims + 2, "dimensions of the data", len(sizes), dims + 2)
     window = windows.WindowAttributes.of(site, kernel)
     if window.auto.startswith("SAME") and channels_last:
@@ -42,9 +38,7 @@ def pooled(site: Site, data: Expr, operator: str, *, channels_last: bool = False
     counted = {"count_include_pad": bool(site.attr("count_include_pad", 0))} if averages else {}
     shape = list(sizes)
     shape[first : first + dims] = window.counts(image, pads)
-    if dims == 3:
-        return _largest_of_volumes(site, data, kernel, window, pads, tuple(shape))
-    axes = "HW"[-dims:]
+    axes = "DHW"[-dims:]
     return site.call(
         f"{operator}{dims}d",
         data,
@@ -58,40 +52,6 @@ def pooled(site: Site, data: Expr, operator: str, *, channels_last: bool = False
         out_layout="",
         **counted,
     )
-
-
-def _largest_of_volumes(
-    site: Site,
-    data: Expr,
-    kernel: list[int],
-    window: windows.WindowAttributes,
-    pads: list[int],
-    shape: tuple[int, ...],
-) -> Expr:
-    """The largest of each slice's windows, and of the slices that a window sees."""
-    batch, channels, depth, *image = fixed_sizes(data)
-    results, *pooled_image = shape[2:]
-    slices = site.call(
-        "max_pool2d",
-        site.reshaped(data, (batch, channels * depth, *image)),
-        of=replace(data.type, shape=(batch, channels * depth, *pooled_image)),
-        kernel=tuple(kernel[1:]),
-        strides=window.strides[1:],
-        padding=(*pads[1:3], *pads[4:]),
-        dilation=window.dilations[1:],
-        ceil_mode=False,
-        layout="NCHW",
-        out_layout="",
-    )
-    first = np.arange(results) * window.strides[0] - pads[0]
-    seen = np.add.outer(first, np.arange(kernel[0]) * window.dilations[0])
-    inside = (seen >= 0) & (seen < depth)
-    # What is seen twice changes no maximum: a slice of the window's own stands for a border.
-    seen = np.where(inside, seen, seen[np.arange(results), inside.argmax(axis=1)][:, None])
-    volume = site.reshaped(slices, (batch, channels, depth, *pooled_image))
-    every = taken(site.call, volume, seen, 2)
-    of = replace(data.type, shape=shape)
-    return site.call("max", every, of=of, axis=(3,), keepdims=False, exclude=False)
 
 
 @reads("GlobalAveragePool", "GlobalMaxPool")

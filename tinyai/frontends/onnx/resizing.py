@@ -81,6 +81,8 @@ def plan_of(site: NodeView) -> Plan:
     elif not all(exact):
         shown = [float(scale) for scale in scales]
         why, allowed = f"scales {shown} of {inputs}", "scales that give whole sizes"
+    elif mode == "linear" and coordinates == "align_corners" and 1 in sizes[2:]:
+        why, allowed = "one row or column between aligned corners", "two at least: TVM divides by 0"
     elif mode == "nearest":
         # TVM's names of ONNX's modes are the same; of the old opsets it knows floor alone.
         theirs = tuple(

@@ -72,6 +72,14 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "unbind and stack": (Of(lambda x: torch.stack(x.unbind(1)[::-1], 2)), (3, 4, 5)),
     "matmul by weights": (Of(lambda x: torch.relu(x @ WEIGHTS)), (3, 4, 8)),
     "conv1d": (nn.Sequential(nn.Conv1d(4, 6, 3, padding="same"), nn.ReLU()), (2, 4, 12)),
+    "volumes": (
+        nn.Sequential(nn.Conv3d(4, 6, 3, (2, 1, 1), 1), nn.BatchNorm3d(6), nn.ReLU()),
+        (2, 4, 5, 6, 4),
+    ),
+    "the largest of volumes": (
+        nn.Sequential(nn.Conv3d(4, 4, (3, 1, 1), groups=4), nn.ReLU(), nn.MaxPool3d(2, padding=1)),
+        (2, 4, 5, 6, 4),
+    ),
     "transposed conv1d": (nn.ConvTranspose1d(4, 6, 3, 2, 1, 1), (2, 4, 12)),
     "pooling in a row": (Of(lambda x: F.avg_pool1d(F.max_pool1d(x, 2), 2)), (2, 4, 12)),
     "adaptive pooling": (nn.AdaptiveAvgPool1d(4), (2, 4, 12)),

@@ -25,7 +25,7 @@ from tinyai.source import Call, Constant, Expr, SourceType, Tuple, children, ord
 from tinyai.vocabulary import call
 
 # What moves values and does more than that: it picks some.
-PICKING = ("max_pool1d", "max_pool2d", "global_max_pool2d", "max", "min")
+PICKING = ("max_pool1d", "max_pool2d", "max_pool3d", "global_max_pool2d", "max", "min")
 
 
 class FloatReading(Reading):

@@ -79,7 +79,7 @@ def _weighted(site: Site) -> dict[str, Any]:
     return {**_window(site), "groups": int(attrs.groups), "weight_layout": str(attrs.kernel_layout)}
 
 
-@reads("nn.conv1d", "nn.conv2d")
+@reads("nn.conv1d", "nn.conv2d", "nn.conv3d")
 def _convolution(site: Site) -> Expr:
     return site.call(_named(site), site[0], site[1], **_weighted(site))
 
@@ -92,7 +92,7 @@ def _transposed_convolution(site: Site) -> Expr:
     )
 
 
-@reads("nn.max_pool1d", "nn.max_pool2d", "nn.avg_pool1d", "nn.avg_pool2d")
+@reads("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.avg_pool1d", "nn.avg_pool2d")
 def _pooling(site: Site) -> Expr:
     attrs, name = site.attrs, _named(site)
     window = {**_window(site), "kernel": _ints(attrs.pool_size), "ceil_mode": bool(attrs.ceil_mode)}

@@ -33,7 +33,7 @@ def _pooling(site: Site, dims: int, of: SourceType | None = None) -> dict[str, A
 
 
 def _layout(dims: int) -> str:
-    return "NC" + "HW"[-dims:]
+    return "NC" + "DHW"[-dims:]
 
 
 @reads("max_pool1d")
@@ -46,10 +46,16 @@ def _max_pool2d(site: Site) -> Expr:
     return site.call("max_pool2d", site.value("self"), **_pooling(site, 2))
 
 
-@reads("max_pool2d_with_indices")
-def _max_pool2d_with_indices(site: Site) -> Expr:
+@reads("max_pool3d")
+def _max_pool3d(site: Site) -> Expr:
+    return site.call("max_pool3d", site.value("self"), **_pooling(site, 3))
+
+
+@reads("max_pool2d_with_indices", "max_pool3d_with_indices")
+def _max_pool_with_indices(site: Site) -> Expr:
     of = _values_alone(site)
-    value = site.call("max_pool2d", site.value("self"), of=of, **_pooling(site, 2, of))
+    dims = len(of.shape) - 2
+    value = site.call(f"max_pool{dims}d", site.value("self"), of=of, **_pooling(site, dims, of))
     return first_of(site, value)
 
 

@@ -23,7 +23,7 @@ def _any_convolution(site: Site) -> Expr:
     return _convolution(site, transposed=bool(site.args["transposed"]))
 
 
-@reads("conv1d", "conv2d")
+@reads("conv1d", "conv2d", "conv3d")
 def _plain_convolution(site: Site) -> Expr:
     return _convolution(site)
 
@@ -36,7 +36,8 @@ def _transposed_convolution(site: Site) -> Expr:
 def _convolution(site: Site, *, transposed: bool = False) -> Expr:
     data, weight = site.value("input"), site.value("weight")
     rank = len(weight.type.shape) - 2
-    require(rank in (1, 2), "dimensions of a convolution", rank, "1 or 2")
+    known = (1, 2) if transposed else (1, 2, 3)
+    require(rank in known, "dimensions of a convolution", rank, f"1 to {len(known)}")
     batched = len(data.type.shape) == rank + 2
     require(batched, "dimensions of the data", len(data.type.shape), rank + 2)
     dilation = ints(site.args["dilation"], rank)
@@ -48,7 +49,7 @@ def _convolution(site: Site, *, transposed: bool = False) -> Expr:
         "out_layout": "",
     }
     if not transposed:
-        spatial = "HW"[-rank:]
+        spatial = "DHW"[-rank:]
         attrs |= {"layout": f"NC{spatial}", "weight_layout": f"OI{spatial}"}
         return _biased(site, site.call(f"conv{rank}d", data, weight, **attrs), 1)
     attrs["output_padding"] = ints(site.args["output_padding"], rank)

@@ -268,8 +268,9 @@ def window(site: Site, size: Sequence[int], *, dilated: bool = True) -> dict[str
     return attrs
 
 
-def _images(x: Value) -> Sequence[int]:
-    need(x.rank in (3, 4))
+def _images(x: Value, most: int = 2) -> Sequence[int]:
+    """Sizes of images, which have so many dimensions at ``most``."""
+    need(1 <= x.rank - 2 <= most)
     return x.shape[2:]
 
 
@@ -289,7 +290,7 @@ def _bias(site: Site, count: int, x: Value, weight: Value) -> list[Value | str]:
 
 @operator
 def conv(site: Site, x: Value) -> Value:
-    size, channels = _images(x), x.shape[1]
+    size, channels = _images(x, 3), x.shape[1]
     attrs = window(site, size)
     kernel = attrs["kernel_shape"]
     if site.chance(0.4):
@@ -351,7 +352,7 @@ def gemm(site: Site, x: Value) -> Value:
 
 @operator
 def pool(site: Site, x: Value) -> Value:
-    size, op = _images(x), site.one("MaxPool", "AveragePool")
+    size, op = _images(x, 3), "MaxPool" if x.rank == 5 else site.one("MaxPool", "AveragePool")
     attrs = window(site, size, dilated=op == "MaxPool" or site.opset >= 19)
     if site.chance(0.4):
         attrs["ceil_mode"] = site.one(0, 1)
@@ -834,8 +835,7 @@ def fixed(site: Site, shape: Sequence[int]) -> tuple[str, str, str, float]:
 
 @qoperator
 def qlinear_conv(site: Site, x: Value) -> Value:
-    need(x.rank == 4)
-    size, channels = _images(x), x.shape[1]
+    size, channels = _images(x, 3), x.shape[1]
     attrs = window(site, size)
     group = site.one(1, 1, channels)
     out = group * int(site.rng.integers(1, 4))
@@ -936,6 +936,7 @@ SIZES = (
     ((1, 2), (3, 8), (5, 12)),
     ((1, 2), (2, 6), (4, 9), (4, 9)),
     ((1, 2), (4, 8), (4, 9), (4, 9)),
+    ((1, 2), (2, 5), (2, 4), (3, 6), (3, 6)),
 )
 
 

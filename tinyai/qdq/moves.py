@@ -52,17 +52,13 @@ def _max_pool1d(view: View, call: Call, grid: Grid, value: Expr) -> Expr:
     return without_height(pooled, at, call.name)
 
 
-def _max_pool3d(view: View, call: Call, grid: Grid, value: Expr) -> Expr:
-    return largest_of_volumes(call, value)
-
-
 MOVES: dict[str, Move] = {
     **dict.fromkeys(("reshape", "transpose", "strided_slice", "copy", "take", "tile"), _move),
     **dict.fromkeys(("depth_to_space", "space_to_depth", "layout_transform"), _move),
     **dict.fromkeys(("max_pool2d", "global_max_pool2d", "broadcast_to"), _move),
     **dict.fromkeys(("reverse", "repeat", "max", "min"), _move),
     **dict.fromkeys(("max_pool1d", "adaptive_max_pool1d"), _max_pool1d),
-    "max_pool3d": _max_pool3d,
+    "max_pool3d": lambda view, call, grid, value: largest_of_volumes(call, value),
     "pad": _pad,
     "resize2d": _resize,
 }

@@ -86,7 +86,11 @@ def _conv_transpose(site: Site) -> Expr:
     rank = len(weight.type.shape) - 2
     require(rank < 3, "dimensions of a transposed convolution", rank, "1 or 2")
     if rank == 1:  # the vocabulary has two dimensions: the height is 1
-        data, weight = (site.reshaped(x, _high(fixed_sizes(x))) for x in (data, weight))
+        data, weight = (
+            site.reshaped(x, (*sizes[:-1], 1, sizes[-1]))
+            for x in (data, weight)
+            for sizes in [fixed_sizes(x)]
+        )
     sizes, _ = _checked(
         site, data, weight, int(weight.type.shape[0] or 0) // int(site.attr("group"))
     )
@@ -117,10 +121,6 @@ def _conv_transpose(site: Site) -> Expr:
     attrs |= {"layout": "NCHW", "weight_layout": "IOHW"}
     value = _biased(site, site.call("conv2d_transpose", data, weight, of=of, **attrs), 2)
     return value if rank == 2 else site.reshaped(value, (fixed_sizes(data)[0], channels, image[1]))
-
-
-def _high(sizes: Sequence[int]) -> tuple[int, ...]:
-    return (*sizes[:-1], 1, sizes[-1])
 
 
 @reads("QLinearConv")

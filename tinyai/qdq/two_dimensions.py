@@ -98,7 +98,8 @@ def of_images(
     of ``call`` that the new one has too."""
     layout, kernel = attrs["layout"], shape_of(weight)
     if "D" in layout:
-        require(layout == "NCDHW", "layout", layout, "NCDHW")
+        layouts = layout, attrs["weight_layout"]
+        require(layouts == ("NCDHW", "OIDHW"), "layouts", layouts, "NCDHW, OIDHW")
         joined = (kernel[0], kernel[1] * kernel[2], *kernel[3:])
         data, weight = _slices(call, data, zero_point), _reshaped(weight, joined, call.name)
         return _of_slices(attrs), data, weight, Slices(shape_of(call)[2])
@@ -136,10 +137,8 @@ def _slices(convolution: Call, value: Expr, zero_point: int) -> Call:
     before, after = attrs["padding"][0], attrs["padding"][3]
     if before or after:
         padded = of((count, channels, before + depth + after, *image), dtype)
-        border, widths = (
-            constant(zero_point, dtype),
-            ((0, 0), (0, 0), (before, after), (0, 0), (0, 0)),
-        )
+        border = constant(zero_point, dtype)
+        widths = ((0, 0), (0, 0), (before, after), (0, 0), (0, 0))
         value = made("pad", padded, value, border, name=name, mode="constant", widths=widths)
     value = _windows(value, _seen(attrs, kernel, results), name)
     turned = of((count, results, channels, kernel, *image), dtype)

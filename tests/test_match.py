@@ -981,7 +981,6 @@ REASONS: list[tuple[Call, str, str, str]] = [
     (example("sum", axis=()), "axes", "none", "at least one"),
     (with_arg("take", 1, var("int8[2]")), "dtype of indices", "int8", "int32 or int64"),
     (example("take", batch_dims=1), "batch_dims", "1", "0"),
-    (with_arg("take", 1, const([0, 0] * 33)), "runs of indices at one distance", "66", "64"),
     (example("mean", axis=(0, 1), exclude=True), "axes", "none", "at least one"),
 ]
 

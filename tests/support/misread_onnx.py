@@ -88,6 +88,9 @@ CASES: dict[str, Made] = {
     ),
     "a slope by default": lambda: model_of("QLinearLeakyRelu", IMAGE, *Y, domain=CONTRIB),
     "a negative axis and index": lambda: model_of("Gather", IMAGE, i64(-1, 0, -3), axis=-2),
+    "many places of volumes": lambda: model_of(
+        "Gather", (2, 3, 4, 9, 5), i64(*[8, 1, 1, 0, -4, 2, 2, 7] * 9), axis=3
+    ),
     "a rounded size": lambda: model_of(
         "Resize", IMAGE, None, np.float32([1, 1, 1.5, 0.7]), mode="nearest"
     ),

@@ -4,6 +4,7 @@ run time, such as those of the rows of an embedding; slices or a resize by const
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -70,7 +71,7 @@ class Gather(Move):
         yield Gather(2, "raise"), (Type((2, 1, 3), DType.INT16), Type((), DType.INT64))
 
 
-MOST_RUNS = 64  # slices that a take may become: each is a loop of its own
+MOST_SLICES = 8  # that a take becomes: each is a loop of its own
 
 
 def index_limits(graph: Graph, name: str) -> tuple[int, int] | None:
@@ -91,8 +92,8 @@ def index_limits(graph: Graph, name: str) -> tuple[int, int] | None:
 
 
 def lower_take(call: Call, lowering: Lowering) -> str:
-    """take: by constant indices rows or columns of an image, or a slice for each run of indices at
-    one distance, one after the other. By others a gather."""
+    """take: by constant indices rows or columns of an image, or a slice for each of a few runs of
+    indices at one distance, one after the other. By others a gather."""
     value, shape = lowering.tensor(call["data"]), lowering.type(call["data"]).shape
     require(int(call.attrs["batch_dims"]) == 0, "batch_dims", call.attrs["batch_dims"], 0)
     if call.attrs["axis"] is None:
@@ -116,7 +117,17 @@ def lower_take(call: Call, lowering: Lowering) -> str:
     if len(runs) > 1 and len(shape) == 4 and (axis, shape[2]) == (1, 1) and indices.ndim == 1:
         rows = Resize(tuple(found.tolist()), (0,), "NHWC")
         return lowering.builder.add(rows, [value], sources=sources(call))
-    require(len(runs) <= MOST_RUNS, "runs of indices at one distance", len(runs), MOST_RUNS)
+    result = Reshape(fixed_type(call.type, "result").shape)
+    if len(runs) > MOST_SLICES:  # rows of images with one column
+        before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        steps = (
+            Reshape((before, shape[axis], 1, after)),
+            Resize(tuple(found.tolist()), (0,), "NHWC"),
+            result,
+        )
+        for step in steps:
+            value = lowering.builder.add(step, [value], sources=sources(call))
+        return value
     parts = []
     for first, distance, count in runs:
         begin = tuple(first if d == axis else 0 for d in range(len(shape)))
@@ -125,8 +136,7 @@ def lower_take(call: Call, lowering: Lowering) -> str:
         parts.append(lowering.builder.add(op, [value], sources=sources(call)))
     if len(parts) > 1:
         parts = [lowering.builder.add(Concatenate(axis), parts, sources=sources(call))]
-    whole = Reshape(fixed_type(call.type, "result").shape)
-    return lowering.builder.add(whole, parts, sources=sources(call))
+    return lowering.builder.add(result, parts, sources=sources(call))
 
 
 def _in_range(indices: Array, size: int, mode: str) -> Array:

@@ -142,14 +142,15 @@ def _slices(convolution: Call, value: Expr, zero_point: int) -> Call:
         value = made("pad", padded, value, border, name=name, mode="constant", widths=widths)
     value = _windows(value, _seen(attrs, kernel, results), name)
     turned = of((count, results, channels, kernel, *image), dtype)
-    value = made("transpose", turned, value, name=name, axes=(0, 2, 1, 3, 4, 5))
+    value = made("transpose", turned, value, name=name, axes=(0, 3, 1, 2, 4, 5))
     return reshaped(value, (count * results, channels * kernel, *image), name)
 
 
 def _seen(attrs: Mapping[str, Any], kernel: int, results: int) -> Array:
-    """[results, kernel]: the slices that each window sees, borders included."""
+    """[kernel, results]: the slices that each window sees, borders included. In this order they
+    are as many pieces of the volume as the window sees slices."""
     first, taps = np.arange(results) * attrs["strides"][0], np.arange(kernel) * attrs["dilation"][0]
-    return np.asarray(np.add.outer(first, taps))
+    return np.asarray(np.add.outer(taps, first))
 
 
 def _windows(value: Expr, seen: Array, name: str) -> Call:
@@ -175,7 +176,7 @@ def largest_of_volumes(call: Call, value: Expr) -> Call:
     seen = _seen(attrs, attrs["kernel"][0], results) - attrs["padding"][0]
     # What is seen twice changes no maximum: in a border's place is a slice of the window's own.
     inside = (seen >= 0) & (seen < depth)
-    seen = np.where(inside, seen, seen[np.arange(results), inside.argmax(axis=1)][:, None])
+    seen = np.where(inside, seen, seen[inside.argmax(axis=0), np.arange(results)])
     value = _windows(reshaped(value, (count, channels, depth, *pooled), name), seen, name)
     of_all = of(shape_of(call), dtype)
-    return made("max", of_all, value, name=name, axis=(3,), keepdims=False, exclude=False)
+    return made("max", of_all, value, name=name, axis=(2,), keepdims=False, exclude=False)

@@ -137,7 +137,9 @@ def c_name(text: str) -> str:
     """A C identifier that is like ``text``, such as the name of a file, and none of C's own."""
     name = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")[:60]
     name = name if name[:1].isalpha() else f"net_{name}".rstrip("_")
-    return f"net_{name}" if is_reserved(name) else name
+    # What ends as C's types do is one of theirs with more in front of it, too.
+    others = (name, f"net_{name}", f"{name}_net")
+    return next(each for each in others if not is_reserved(each))
 
 
 def entry_name(name: str) -> str:
@@ -148,6 +150,6 @@ def entry_name(name: str) -> str:
             "name",
             found=name,
             allowed="a name that C, C++, their libraries and compilers do not have",
-            hint=f"net_{name.strip('_')}",
+            hint=c_name(name),
         )
     return name

@@ -12,6 +12,7 @@ from tvm import relay
 
 import tinyai
 from tests.support.paths import MODELS
+from tinyai.c_reserved import is_reserved
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.relay.functions import regions
 from tinyai.frontends.relay.load import load_model
@@ -188,11 +189,12 @@ def test_ends_that_are_not_integers_are_refused(build: str) -> None:
         ("linux", "net_linux"),  # 1, to gcc
         ("string", "net_string"),  # a package has string.h
         ("size", "net_size"),  # and size_t
-        ("resnet_t", "net_resnet_t"),
+        ("resnet_t", "resnet_t_net"),
     ],
 )
 def test_files_give_c_identifiers(text: str, name: str) -> None:
     assert c_name(text) == name
+    assert not is_reserved(name)
 
 
 @pytest.mark.parametrize("name", ["memcpy", "for", "linux", "INT32_MAX", "_exit", "int8_t"])
@@ -201,6 +203,7 @@ def test_a_name_of_cs_own_is_refused_with_another(name: str, tmp_path: Path) -> 
         lambda: tinyai.compile(_relay("reshaped"), tmp_path / "net.so", name=name),
         lambda: tinyai.emit_c(_relay("reshaped"), tmp_path / "net", name=name),
     ):
-        with pytest.raises(OptionError, match=f"(?s)found: *{name}.*try: *net_{name.strip('_')}"):
+        with pytest.raises(OptionError, match=f"(?s)found: *{name}.*try: *{c_name(name)}"):
             act()
+    assert not is_reserved(c_name(name))
     assert not [*tmp_path.iterdir()]

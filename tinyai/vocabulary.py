@@ -37,7 +37,10 @@ FLOATS: Mapping[str, Signature] = MappingProxyType(
     {
         "conv1d": Signature.of("data weight", CONVOLUTION),
         "conv3d": Signature.of("data weight", CONVOLUTION),
-        "conv2d_transpose": Signature.of("data weight", f"{CONVOLUTION} output_padding"),
+        **dict.fromkeys(
+            ("conv2d_transpose", "conv3d_transpose"),
+            Signature.of("data weight", f"{CONVOLUTION} output_padding"),
+        ),
         "batch_matmul": Signature.of("data weight", "transpose_a transpose_b"),
         "max_pool1d": Signature.of("data", POOLING),
         "max_pool3d": Signature.of("data", POOLING),

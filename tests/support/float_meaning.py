@@ -112,6 +112,21 @@ def _conv_of_volumes(attrs: Attributes, data: Array, weight: Array) -> Array:
     return np.asarray(result.reshape(len(views), len(weight), *result.shape[3:]))
 
 
+def _conv_transpose_of_volumes(attrs: Attributes, data: Array, weight: Array) -> Array:
+    """Each input adds its product with the kernel to the result."""
+    sizes, kernel = np.array(data.shape[2:]), weight.shape[2:]
+    strides, apart = np.array(attrs["strides"]), np.array(attrs["dilation"])
+    extent = (np.array(kernel) - 1) * apart + 1
+    whole = (sizes - 1) * strides + extent + attrs["output_padding"]
+    result = np.zeros((len(data), weight.shape[1], *whole))
+    for tap in np.ndindex(kernel):
+        first = np.array(tap) * apart
+        places = tuple(map(slice, first, first + (sizes - 1) * strides + 1, strides))
+        result[:, :, *places] += np.einsum("ncdhw,co->nodhw", data, weight[:, :, *tap])
+    before, after = np.reshape(attrs["padding"], (2, 3))
+    return result[:, :, *map(slice, before, whole - after)]
+
+
 def _conv_transpose(attrs: Attributes, data: Array, weight: Array) -> Array:
     """Each input adds its product with the kernel to the result."""
     images, groups = _as_images(data, attrs["layout"]), int(attrs["groups"])
@@ -318,6 +333,7 @@ MEANING: dict[str, Meaning] = {
     "conv3d": _conv_of_volumes,
     "max_pool3d": _max_pool_of_volumes,
     "conv2d_transpose": _conv_transpose,
+    "conv3d_transpose": _conv_transpose_of_volumes,
     "dense": _of_values(lambda data, weight: data @ weight.T),
     "batch_matmul": _batch_matmul,
     "bias_add": _bias_add,

@@ -180,6 +180,12 @@ INTEGERS: dict[str, Model] = {
         node("Relu", "c", "r"),
         node("MaxPool", "r", kernel_shape=[2, 2, 3], strides=[2, 2, 1], pads=[1, 0, 1, 0, 0, 1]),
     ),
+    "conv3d_transpose": Model(
+        (node("ConvTranspose", "x w b", strides=[2, 2, 1], pads=[0, 1, 0, 0, 0, 1]),),
+        {"x": (2, 4, 3, 5, 4)},
+        weights={"w": (normal(4, 6, 2, 3, 2), 1)},
+        biases={"b": (normal(6, seed=2), "x", "w")},
+    ),
     "conv3d_depthwise_add_bias": Model(
         (node("Conv", "x w", "c", group=4, pads=[1] * 6), node("Add", "c b")),
         {"x": (2, 4, 3, 5, 4)},

@@ -373,6 +373,24 @@ def conv3d(site: Site, x: Value) -> Value | None:
 
 
 @operator("sums")
+def conv3d_transpose(site: Site, x: Value) -> Value | None:
+    """Of slices that do not meet."""
+    if x.rank == 4:
+        x = site.call("reshape", x, hidden={"shape": (1, *x.shape)})
+    if x.rank != 5:
+        return None
+    deep, *kernel = (int(site.rng.integers(1, 4)) for _ in "DHW")
+    strides = (deep, *(site.one(1, 2, 3) for _ in kernel))
+    top, left, bottom, right = (int(site.rng.integers(0, k)) for k in (*kernel, *kernel))
+    more = (0, *(int(site.rng.integers(0, s)) for s in strides[1:]))
+    weight = site.weights((x.shape[1], int(site.rng.integers(1, 5)), deep, *kernel), 1)
+    facts = {"layout": "NCDHW", "out_layout": "", "weight_layout": "IODHW", "groups": 1}
+    window = {"strides": strides, "padding": (0, top, left, 0, bottom, right), "dilation": (1,) * 3}
+    made = site.call("conv3d_transpose", x, weight, **facts, **window, output_padding=more)
+    return _after_sums(site, made, 1) if made.array.size else None
+
+
+@operator("sums")
 def conv2d_transpose(site: Site, x: Value) -> Value | None:
     if x.rank != 4:
         return None

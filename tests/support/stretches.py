@@ -60,7 +60,10 @@ ROUNDINGS = (
 )
 
 
-PRODUCTS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "batch_matmul")
+PRODUCTS = (
+    *("conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv3d_transpose"),
+    *("dense", "batch_matmul"),
+)
 
 
 def allowed(quantize: Call, calls: Sequence[Call], mode: str) -> float:

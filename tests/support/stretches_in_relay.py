@@ -66,7 +66,7 @@ def _transposed(call: Call, data: Any, weight: Any) -> Any:
     attrs = dict(call.attrs)
     layout = attrs.pop("layout")
     shape = call["weight"].type.shape
-    return relay.nn.conv2d_transpose(
+    return getattr(relay.nn, call.op)(
         *(data, weight),
         channels=shape[1],
         kernel_size=shape[2:],
@@ -110,6 +110,7 @@ WRITERS: dict[str, Callable[..., Any]] = {
     "conv1d": _convolved,
     "conv3d": _convolved,
     "conv2d_transpose": _transposed,
+    "conv3d_transpose": _transposed,
     "dense": lambda call, data, weight: relay.nn.dense(data, weight),
     "strided_slice": _slice,
     "tile": _tile,

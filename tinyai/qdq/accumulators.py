@@ -161,8 +161,18 @@ def _convolution(quantized: str) -> Accumulate:
         attrs, integers, kernels, reshaping = of_images(
             call, attrs, data.expr, weights.expr, data.grid.zero_point
         )
-        data, weights = replace(data, expr=integers), replace(weights, expr=kernels)
-        shape = shape_of(call) if reshaping is None else reshaping.shape(shape_of(call))
+        data, weights, shape = (
+            replace(data, expr=integers),
+            replace(weights, expr=kernels),
+            shape_of(call),
+        )
+        if reshaping is not None:
+            shape = reshaping.shape(shape)
+            scales, zeros = (
+                tuple(reshaping.channels(np.array(each)).tolist())
+                for each in (weights.scales, weights.zero_points)
+            )
+            weights = replace(weights, scales=scales, zero_points=zeros)
         channels = attrs["layout"].index("C")
         # A grouped transposed convolution has scales for one group, which no operator takes.
         fits = len(weights.scales) in (1, shape[channels])
@@ -226,6 +236,8 @@ def _bias(view: View, call: Call) -> Integers:
         scales = sums.along_axis(sums.scales)
     steps = view.arithmetic.bias_steps(values, scales)
     own = _own_scales(view, bias) if by_channel else None
+    if own is not None and sums.reshaping is not None:
+        own = sums.reshaping.channels(own)
     if own is not None and bool((own == scales.astype(np.float32)).all()):
         steps = np.rint(values / own)  # its integers: the product of the scales is no float32
     largest, most = np.abs(steps).max(initial=0), EXACT if sums.largest else INT32.max
@@ -299,7 +311,9 @@ def _reshaped(view: View, call: Call) -> Integers:
 
 PRODUCTS: dict[str, Accumulate] = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution("quantized_conv2d")),
-    "conv2d_transpose": _convolution("quantized_conv2d_transpose"),
+    **dict.fromkeys(
+        ("conv2d_transpose", "conv3d_transpose"), _convolution("quantized_conv2d_transpose")
+    ),
     "dense": _dense,
     "batch_matmul": _batch_matmul,
 }

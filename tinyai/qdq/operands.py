@@ -75,6 +75,9 @@ class Reshaping(Protocol):
     def numbers(self, values: Array, rank: int) -> Array:
         """Constants that are added to a value of so many dimensions, for the sums."""
 
+    def channels(self, values: Array) -> Array:
+        """Numbers of a value's channels, or one for all, for those of the sums."""
+
     def undone(self, value: Expr, name: str) -> Call:
         """What became of the sums, in the value's shape."""
 

@@ -30,32 +30,45 @@ class Height:
         behind = rank - self.at
         return np.expand_dims(values, values.ndim - behind) if values.ndim >= behind else values
 
+    def channels(self, values: Array) -> Array:
+        return values
+
     def undone(self, value: Expr, name: str) -> Call:
         return without_height(value, self.at, name)
 
 
 @dataclass(frozen=True)
 class Slices:
-    """How volumes get two dimensions: each as so many images, the slices of its depth."""
+    """How volumes get two dimensions: each as so many images, of which the channels of ``beside``
+    neighbouring slices are side by side."""
 
-    depth: int
+    images: int
+    beside: int = 1
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        count, channels, depth, *image = shape
-        return count * depth, channels, *image
+        count, channels, _, *image = shape
+        return count * self.images, channels * self.beside, *image
 
     def numbers(self, values: Array, rank: int) -> Array:
         """Constants that are added to volumes, for their slices: one number a channel."""
         shape = values.shape
         alike = all(size == 1 for d, size in enumerate(shape) if d - len(shape) != 1 - rank)
         require(alike, "shape of a constant beside volumes", shape, "one number a channel")
-        return np.squeeze(values, -3) if values.ndim >= rank - 2 else values
+        if values.ndim < rank - 2:
+            return values
+        values = np.squeeze(values, -3)
+        return np.repeat(values, self.beside, -3) if values.ndim > 2 and values.size > 1 else values
+
+    def channels(self, values: Array) -> Array:
+        return np.repeat(values, self.beside) if values.size > 1 else values
 
     def undone(self, value: Expr, name: str) -> Call:
-        count, *rest = shape_of(value)
-        split = reshaped(value, (count // self.depth, self.depth, *rest), name)
-        turned = of((count // self.depth, rest[0], self.depth, *rest[1:]), value.type.dtype)
-        return made("transpose", turned, split, name=name, axes=(0, 2, 1, 3, 4))
+        count, channels, *image = shape_of(value)
+        count, channels, dtype = count // self.images, channels // self.beside, value.type.dtype
+        value = reshaped(value, (count, self.images, channels, self.beside, *image), name)
+        turned = of((count, channels, self.images, self.beside, *image), dtype)
+        value = made("transpose", turned, value, name=name, axes=(0, 2, 1, 3, 4, 5))
+        return reshaped(value, (count, channels, self.images * self.beside, *image), name)
 
 
 def in_two_dimensions(attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,11 +111,14 @@ def of_images(
     of ``call`` that the new one has too."""
     layout, kernel = attrs["layout"], shape_of(weight)
     if "D" in layout:
-        layouts = layout, attrs["weight_layout"]
-        require(layouts == ("NCDHW", "OIDHW"), "layouts", layouts, "NCDHW, OIDHW")
-        joined = (kernel[0], kernel[1] * kernel[2], *kernel[3:])
-        data, weight = _slices(call, data, zero_point), _reshaped(weight, joined, call.name)
-        return _of_slices(attrs), data, weight, Slices(shape_of(call)[2])
+        transposed = "output_padding" in attrs
+        layouts, known = (layout, attrs["weight_layout"]), "IODHW" if transposed else "OIDHW"
+        require(layouts == ("NCDHW", known), "layouts", layouts, f"NCDHW, {known}")
+        weight = _reshaped(weight, (kernel[0], kernel[1] * kernel[2], *kernel[3:]), call.name)
+        if transposed:
+            images, apart = _slices_apart(call, attrs, data, kernel[2])
+            return _of_slices(attrs), images, weight, apart
+        return _of_slices(attrs), _slices(call, data, zero_point), weight, Slices(shape_of(call)[2])
     if "H" not in layout:
         height = Height(layout.index("W"))
         weight = _reshaped(weight, lengthened(kernel, attrs["weight_layout"].index("W")), call.name)
@@ -122,7 +138,7 @@ def _of_slices(attrs: Mapping[str, Any]) -> dict[str, Any]:
     flat = {**attrs, "out_layout": ""}
     for key in attrs.keys() & {"layout", "weight_layout"}:
         flat[key] = attrs[key].replace("D", "")
-    for key in attrs.keys() & {"strides", "dilation", "kernel"}:
+    for key in attrs.keys() & {"strides", "dilation", "kernel", "output_padding"}:
         flat[key] = tuple(attrs[key][1:])
     _, top, left, _, bottom, right = attrs["padding"]
     return {**flat, "padding": (top, left, bottom, right)}
@@ -144,6 +160,29 @@ def _slices(convolution: Call, value: Expr, zero_point: int) -> Call:
     turned = of((count, results, channels, kernel, *image), dtype)
     value = made("transpose", turned, value, name=name, axes=(0, 3, 1, 2, 4, 5))
     return reshaped(value, (count * results, channels * kernel, *image), name)
+
+
+def require_slices_apart(attrs: Mapping[str, Any], kernel: int) -> None:
+    """Refuse a transposed convolution that adds up slices: each makes as many as the kernel has."""
+    names = ("strides", "dilation", "output_padding")
+    along = attrs["padding"][0], attrs["padding"][3], *(attrs[name][0] for name in names)
+    wanted = (0, 0, kernel, 1, 0)
+    found = f"padding, stride, dilation and output_padding {along} along the depth"
+    require(along == wanted, "transposed convolution", found, f"slices that do not meet: {wanted}")
+    require(attrs["groups"] == 1, "groups", attrs["groups"], 1)
+
+
+def _slices_apart(
+    call: Call, attrs: Mapping[str, Any], data: Expr, kernel: int
+) -> tuple[Call, Slices]:
+    """[N, C, depth, H, W] as [N * depth, C, H, W], each of which makes as many slices as the kernel
+    has."""
+    require_slices_apart(attrs, kernel)
+    count, channels, depth, *image = shape_of(data)
+    turned = of((count, depth, channels, *image), data.type.dtype)
+    data = made("transpose", turned, data, name=call.name, axes=(0, 2, 1, 3, 4))
+    images = reshaped(data, (count * depth, channels, *image), call.name)
+    return images, Slices(depth, kernel)
 
 
 def _seen(attrs: Mapping[str, Any], kernel: int, results: int) -> Array:

@@ -260,7 +260,7 @@ class Points(Roles):
 
     def _without_16_bits(self, expr: Expr) -> set[Expr]:
         """The operators, among them ``expr``, that are taken together and have no 16 bits."""
-        if is_call(expr, "conv2d_transpose", "batch_matmul", *SOFTMAX):
+        if is_call(expr, "conv2d_transpose", "conv3d_transpose", "batch_matmul", *SOFTMAX):
             return {expr}
         if is_call(expr, "dense"):
             return set() if self.view.is_constant(expr["weight"]) else {expr}

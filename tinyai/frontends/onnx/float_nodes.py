@@ -346,6 +346,7 @@ WRITTEN: dict[str, Write] = {
     "conv2d": _convolution("Conv"),
     "conv3d": _convolution("Conv", "DHW"),
     "conv2d_transpose": _convolution("ConvTranspose", order="IO"),
+    "conv3d_transpose": _convolution("ConvTranspose", "DHW", "IO"),
     "dense": lambda w, call, data, weight: w.add("Gemm", data, weight, transB=1),
     "batch_matmul": _batch_matmul,
     **{

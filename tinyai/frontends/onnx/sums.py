@@ -8,7 +8,10 @@ from tinyai.ir import Array
 from tinyai.qdq.operands import View, is_call, shape_of
 from tinyai.source import Call, Constant, Expr, SourceType
 
-LAYERS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "batch_matmul")
+LAYERS = (
+    *("conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv3d_transpose"),
+    *("dense", "batch_matmul"),
+)
 # What makes weights of constants that a file has as integers.
 _OF_STORED = ("dequantize", "transpose", "reshape")
 

@@ -19,8 +19,8 @@ NAMES: Mapping[str, str] = MappingProxyType(
         **{
             f"nn.{name}": name
             for name in (
-                *("conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "batch_matmul"),
-                "bias_add",
+                *("conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv3d_transpose"),
+                *("dense", "batch_matmul", "bias_add"),
                 *("relu", "leaky_relu", "prelu", "softmax", "log_softmax", "fast_softmax", "lrn"),
                 *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d"),
                 *("global_max_pool2d", "global_avg_pool2d"),
@@ -107,7 +107,7 @@ def _renamed(operator: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes under our names; those of a window have one form."""
     ours = {_ATTRIBUTES.get(name, name): value for name, value in attributes.items()}
     if "padding" in ours:
-        dims = {"1d": 1, "3d": 3}.get(operator[-2:], 2)
+        dims = 1 if "1d" in operator else 3 if "3d" in operator else 2
         pads = tuple(ours["padding"])
         ours["padding"] = pads if len(pads) == 2 * dims else (pads * 2 * dims)[: 2 * dims]
         for name in ours.keys() & {"strides", "dilation", "kernel"}:

@@ -19,7 +19,7 @@ from tinyai.frontends.onnx.operators.rows import (
 )
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
 from tinyai.qdq.operands import shape_of
-from tinyai.qdq.two_dimensions import of_images
+from tinyai.qdq.two_dimensions import of_images, require_slices_apart
 from tinyai.source import Constant, Expr, SourceType, require
 from tinyai.vocabulary import constant
 
@@ -84,7 +84,6 @@ def _conv(site: Site) -> Expr:
 def _conv_transpose(site: Site) -> Expr:
     data, weight = site.expr(0), site.expr(1)
     rank = len(weight.type.shape) - 2
-    require(rank < 3, "dimensions of a transposed convolution", rank, "1 or 2")
     if rank == 1:  # the vocabulary has two dimensions: the height is 1
         data, weight = (
             site.reshaped(x, (*sizes[:-1], 1, sizes[-1]))
@@ -103,8 +102,10 @@ def _conv_transpose(site: Site) -> Expr:
         for name, plain in (("strides", 1), ("dilation", 1), ("output_padding", 0)):
             attrs[name] = (plain, *attrs[name])
         attrs["padding"] = tuple(n for pad in pads for n in (0, pad))
-    top, left, bottom, right = attrs["padding"]
-    extent = (1, *window.extent)[-2:]
+    elif rank == 3:
+        require_slices_apart(attrs, kernel[0])
+    extent = window.extent if rank > 1 else (1, *window.extent)
+    before, after = np.reshape(attrs["padding"], (2, -1)).tolist()
     image = tuple(
         (size - 1) * stride + extra + span - cut
         for size, stride, extra, span, cut in zip(
@@ -112,15 +113,17 @@ def _conv_transpose(site: Site) -> Expr:
             attrs["strides"],
             attrs["output_padding"],
             extent,
-            (top + bottom, left + right),
+            map(sum, zip(before, after, strict=True)),
             strict=True,
         )
     )
     channels = int(weight.type.shape[1] or 0) * attrs["groups"]
     of = replace(data.type, shape=(data.type.shape[0], channels, *image))
-    attrs |= {"layout": "NCHW", "weight_layout": "IOHW"}
-    value = _biased(site, site.call("conv2d_transpose", data, weight, of=of, **attrs), 2)
-    return value if rank == 2 else site.reshaped(value, (fixed_sizes(data)[0], channels, image[1]))
+    axes = "DHW"[-len(image) :]
+    attrs |= {"layout": f"NC{axes}", "weight_layout": f"IO{axes}"}
+    operator = f"conv{len(image)}d_transpose"
+    value = _biased(site, site.call(operator, data, weight, of=of, **attrs), 2)
+    return value if rank > 1 else site.reshaped(value, (fixed_sizes(data)[0], channels, image[1]))
 
 
 @reads("QLinearConv")

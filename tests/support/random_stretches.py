@@ -354,12 +354,15 @@ def conv1d(site: Site, x: Value) -> Value | None:
     return _after_sums(site, site.call("conv1d", x, weight, **attrs, **window), 1)
 
 
+def _volume(site: Site, x: Value) -> Value:
+    """Images as one volume, whose channels are as many as they; any other value as it is."""
+    return site.call("reshape", x, hidden={"shape": (1, *x.shape)}) if x.rank == 4 else x
+
+
 @operator("sums")
 def conv3d(site: Site, x: Value) -> Value | None:
     """Of a volume, or of images whose number is its channels'."""
-    if x.rank == 4:
-        x = site.call("reshape", x, hidden={"shape": (1, *x.shape)})
-    if x.rank != 5:
+    if (x := _volume(site, x)).rank != 5:
         return None
     channels = x.shape[1]
     window = _window(site, x.shape[2:])
@@ -375,9 +378,7 @@ def conv3d(site: Site, x: Value) -> Value | None:
 @operator("sums")
 def conv3d_transpose(site: Site, x: Value) -> Value | None:
     """Of slices that do not meet."""
-    if x.rank == 4:
-        x = site.call("reshape", x, hidden={"shape": (1, *x.shape)})
-    if x.rank != 5:
+    if (x := _volume(site, x)).rank != 5:
         return None
     deep, *kernel = (int(site.rng.integers(1, 4)) for _ in "DHW")
     strides = (deep, *(site.one(1, 2, 3) for _ in kernel))
@@ -689,7 +690,7 @@ def reduction(site: Site, x: Value) -> Value:
 @operator("reduction")
 def pooling(site: Site, x: Value) -> Value | None:
     if x.rank == 4 and site.chance(0.2):
-        x = site.call("reshape", x, hidden={"shape": (1, *x.shape)})
+        x = _volume(site, x)
     if x.rank not in (3, 4, 5):
         return None
     kind, rank = site.one("max", "avg") if x.rank < 5 else "max", x.rank - 2

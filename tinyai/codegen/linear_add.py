@@ -184,7 +184,7 @@ def _in_integers(of: _Sum, a: float, b: float, c: float) -> FixedAdd | None:
     scaled = [round(math.ldexp(number, places)) for number in (a, b)]
     turned = scaled[0] * of.x_type.range[0] + scaled[1] * of.y_type.range[0]
     half = 2 ** (places - 1)
-    # Less a half, and more by one: what is rounded up.
+    # Half a unit rounds up; c is what lies around the nearest whole number, from -half to half.
     whole, rest = divmod(round(math.ldexp(c, places)) + turned + 2 * half, 2 * half)
     if abs(whole) > DType.INT16.range[1]:
         return None

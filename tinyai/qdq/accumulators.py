@@ -144,8 +144,8 @@ def _quantization(data: Integers, weights: Integers) -> tuple[Expr, ...]:
 
 
 def _convolution(quantized: str) -> Accumulate:
-    """A convolution, as the operator ``quantized`` computes it. One dimension becomes two, the
-    height 1, and so do three, whose depth becomes channels."""
+    """A convolution, as the operator ``quantized`` computes it along two dimensions, whether it
+    has one, two or three (``two_dimensions.py``)."""
 
     def accumulate(view: View, call: Call) -> Integers:
         view.alone(call)
@@ -161,11 +161,8 @@ def _convolution(quantized: str) -> Accumulate:
         attrs, integers, kernels, reshaping = of_images(
             call, attrs, data.expr, weights.expr, data.grid.zero_point
         )
-        data, weights, shape = (
-            replace(data, expr=integers),
-            replace(weights, expr=kernels),
-            shape_of(call),
-        )
+        data, weights = replace(data, expr=integers), replace(weights, expr=kernels)
+        shape = shape_of(call)
         if reshaping is not None:
             shape = reshaping.shape(shape)
             scales, zeros = (

@@ -46,7 +46,8 @@ class Channels:
             self._visit(expr)
         root = points.order[-1]
         self._fix(root.fields if isinstance(root, Tuple) else (root,))
-        self._fix(point.expr for point in points.points if point.grid in points.fixed)
+        fixed = points.fixed.keys() | points.shares.keys()
+        self._fix(point.expr for point in points.points if point.grid in fixed)
         roots = np.array([self._root(number) for number in range(len(self._parents))])
         self.numbers = {expr: roots[numbers] for expr, numbers in self.numbers.items()}
         self.count = len(roots)

@@ -6,6 +6,7 @@ A value gets a quantize and a dequantize unless its operator is taken together w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -39,10 +40,30 @@ class Point:
     observed: bool
 
 
+@dataclass(frozen=True)
+class Shares:
+    """The grid of softmaxes along axes of ``length`` or more, in 8 bits.
+
+    TFLite's and ONNX Runtime's own quantizers give all of them the scale 1/256. Of thousands of
+    places each has less than half of such a step, so what layers read of them has a finer one.
+    """
+
+    dtype: str
+    length: int
+
+    def grid(self, largest: float = 1.0) -> Grid:
+        """For shares up to ``largest``: a power of two, by which ONNX Runtime's integers, of which
+        each is multiplied by its reciprocal, stay finite."""
+        halvings = min(-math.log2(largest) if largest > 0 else 0, math.log2(self.length) - 1)
+        scale = 2.0 ** -(8 + max(0, math.floor(halvings)))
+        return Grid(self.dtype, scale, np.iinfo(self.dtype).min)
+
+
 class Points(Roles):
     """``points`` in order of computation; ``dtypes`` are those of their grids, ``fixed`` grids that
-    the model has already. ``wide`` are values whose layers have 16 bits beside those of the
-    configuration; ``sources`` lead from expressions of the model that was folded to this one's.
+    no sample decides, ``shares`` those of softmaxes that layers read. ``wide`` are values whose
+    layers have 16 bits beside those of the configuration; ``sources`` lead from expressions of the
+    model that was folded to this one's.
 
     Raises ``OptionError`` for a name in the configuration that no layer has.
     """
@@ -66,6 +87,7 @@ class Points(Roles):
     def _decide(self) -> None:
         super()._decide()
         self.fixed: dict[int, Grid] = {}
+        self.shares: dict[int, Shares] = {}
         self.points = self._points()
         self.dtypes = self._dtypes()
 
@@ -100,12 +122,15 @@ class Points(Roles):
         groups = _Groups(found)
         for expr in found:
             self._share(expr, groups)
-        for grid_of in (self._of_shares, self._of_tables):
+        groups.shares = {e: shares for e in found if (shares := self._of_shares(e, groups))}
+        for grid_of in (self._of_results, self._of_tables):
             groups.fixed |= {expr: grid for expr in found if (grid := grid_of(expr, groups))}
         numbers = {root: i for i, root in enumerate(dict.fromkeys(map(groups.root, found)))}
         names: set[str] = set()
-        for root, grid in groups.fixed.items():
-            self.fixed[numbers[groups.root(root)]] = grid
+        for expr, grid in groups.fixed.items():
+            self.fixed[numbers[groups.root(expr)]] = grid
+        for expr, shares in groups.shares.items():
+            self.shares[numbers[groups.root(expr)]] = shares
         points = []
         for expr in found:
             name, operator = self._name(expr)
@@ -194,16 +219,21 @@ class Points(Roles):
                 at = Grid(below["data"].type.dtype, float(scale[0]), int(zero[0]))
                 groups.fixed[expr] = at
 
-    def _of_shares(self, expr: Expr, groups: _Groups) -> Grid | None:
-        """The grid of a softmax, whose results are shares of 1, however large those of the samples
-        were: TFLite's and ONNX Runtime's own quantizers give it this one, and their integer kernels
-        are made for it. None where other values than such shares are on it, and of other values."""
-        config = self.config
-        if not self._is_share(expr) or config.dtype not in NARROW or config.symmetric:
+    def _of_shares(self, expr: Expr, groups: _Groups) -> Shares | None:
+        """What is known of the grid of softmaxes; None where other values than such shares are on
+        it, and of other values."""
+        sources = groups.sources(expr)
+        if self.config.dtype not in NARROW or self.config.symmetric or groups.is_fixed(expr):
             return None
-        if groups.is_fixed(expr) or not all(map(self._is_share, groups.sources(expr))):
+        if not all(map(self._is_share, sources)):
             return None
-        return Grid(config.dtype, 1 / 256, -128 if config.dtype == "int8" else 0)
+        calls = [source for source in sources if isinstance(source, Call)]
+        return Shares(self.config.dtype, min(e.type.shape[e.attrs["axis"]] for e in calls))
+
+    def _of_results(self, expr: Expr, groups: _Groups) -> Grid | None:
+        """The grid of shares that leave the model, whatever those of the samples were."""
+        leaves = any(None in self.users[each] for each in groups.members(expr))
+        return groups.shares.pop(expr).grid() if expr in groups.shares and leaves else None
 
     def _is_share(self, expr: Expr) -> bool:
         shares = is_call(expr, "softmax", "fast_softmax")
@@ -305,6 +335,7 @@ class _Groups:
         self._members = {expr: [expr] for expr in exprs}
         self.derived: set[Expr] = set()
         self.fixed: dict[Expr, Grid] = {}
+        self.shares: dict[Expr, Shares] = {}
 
     def __contains__(self, expr: Expr) -> bool:
         return expr in self._parent
@@ -314,12 +345,16 @@ class _Groups:
             expr = self._parent[expr]
         return expr
 
+    def members(self, expr: Expr) -> list[Expr]:
+        """All points of a grid."""
+        return self._members[self.root(expr)]
+
     def sources(self, expr: Expr) -> list[Expr]:
         """The points of a grid whose values are not those of others of it."""
-        return [e for e in self._members[self.root(expr)] if e not in self.derived]
+        return [e for e in self.members(expr) if e not in self.derived]
 
     def is_fixed(self, expr: Expr) -> bool:
-        return not self.fixed.keys().isdisjoint(self._members[self.root(expr)])
+        return not self.fixed.keys().isdisjoint(self.members(expr))
 
     def join(self, one: Expr, other: Expr) -> None:
         root, goes = self.root(other), self.root(one)

@@ -219,6 +219,9 @@ class _Ranges:
         growth, functions = self._growth_of(points), self._functions_of(points)
         read_by_softmax = {p.grid for p in points.points if points.softmax_axis(p.expr) is not None}
         for number, state in self.seen(points).items():
+            if number in points.shares:
+                found[number] = points.shares[number].grid(state.whole.high)
+                continue
             dtype, function = points.dtypes[number], functions.get(number, itself)
             key = id(state), dtype, function, number in read_by_softmax
             if key not in self._found:

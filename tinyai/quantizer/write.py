@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinyai.qdq.limits import EXTREMES
-from tinyai.qdq.operands import Grid, Integers, dequantize, is_call, name_of, quantize
+from tinyai.qdq.operands import Grid, Integers, dequantize, is_call, name_of, quantize, shape_of
 from tinyai.quantizer.folding import output_channels, weight_channels
 from tinyai.quantizer.params import Array, configured_grid, quantized_weights, weight_scales
 from tinyai.quantizer.points import Points
@@ -193,23 +193,36 @@ def scales_of(points: Points, product: Call, grids: Mapping[int, Grid]) -> Array
         points.view.constant(product["weight"]),
         weight_channels(product) if config.per_channel else None,
         largest=config.largest_weight,
-        bias=_bias(points, product),
+        bias=_largest_biases(points, product),
         input_scale=_input_scale(points, product["data"], grids),
         power_of_two=config.power_of_two,
     )
 
 
-def _bias(points: Points, product: Expr) -> Array | None:
-    """The constant that is added to a product's sums; None where there is none."""
-    expr = product
+def _largest_biases(points: Points, product: Call) -> Array | None:
+    """The largest number that is added to a product's sums, or that of each channel, in units of
+    the sums before anything multiplied them; None where there is none."""
+    channels = shape_of(product)[output_channels(product)]
+    largest, factors = np.zeros(1), np.ones(1)
+    expr: Expr = product
     while len(users := points.users[expr]) == 1 and users[0] is not None:
         (expr,) = users  # type: ignore[assignment]
-        if points.roles.get(expr) is not Role.STEP:
-            return None
+        if points.roles.get(expr) is not Role.STEP or not isinstance(expr, Call):
+            break
+        known = [points.view.constant(e) for e in expr.args if points.view.is_constant(e)]
+        if not known:
+            continue
+        numbers = np.abs(known[0].astype(np.float64)).reshape(-1)
         if is_call(expr, "add", "bias_add"):
-            known = next(arg for arg in expr.args if points.view.is_constant(arg))
-            return points.view.constant(known)
-    return None
+            numbers = numbers if numbers.size == channels else numbers.max(keepdims=True)
+            own = np.divide(
+                numbers, factors, out=np.zeros(len(numbers * factors)), where=factors > 0
+            )
+            largest = np.maximum(largest, own)
+        else:
+            numbers = numbers if numbers.size == channels else numbers.min(keepdims=True)
+            factors = factors * numbers if is_call(expr, "multiply") else factors / numbers
+    return largest if largest.any() else None
 
 
 def _input_scale(points: Points, data: Expr, grids: Mapping[int, Grid]) -> float:

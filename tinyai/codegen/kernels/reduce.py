@@ -192,14 +192,14 @@ class PowersSoftmax(Prepared):
         begin, end = ("begin", "end") if shared else (0, rows.outer.count)
         of, sums = f"const {C_TYPES[rows.type]} *const", ", ".join(f"total{r}" for r in each)
 
-        def row(number: int | str) -> str:
+        def row(number: int) -> str:
             return f"q + {number} < {end} ? q + {number} : {end} - 1"
 
         return [
             share(rows.outer.count, SIDE_BY_SIDE) if shared else None,
             For(
                 *("q", begin, end),
-                Comment("After the last row, the last one again."),
+                Comment("After the last row, the last one again, which is not written."),
                 [
                     (Declare(of, f"from{r}", f"in0 + ({row(r)}) * {count}"), rows.highest(r))
                     for r in each
@@ -212,8 +212,9 @@ class PowersSoftmax(Prepared):
                 ),
                 Declare("const float", f"totals[{SIDE_BY_SIDE}]", f"{{ {sums} }}"),
                 For(
-                    *("r", 0, SIDE_BY_SIDE),
-                    let("o", row("r")),
+                    # A row is written once: its result may take the place of an operand of a step.
+                    *("r", 0, f"({end} - q < {SIDE_BY_SIDE} ? {end} - q : {SIDE_BY_SIDE})"),
+                    let("o", "q + r"),
                     Declare("const float", "total", "totals[r]"),
                     nest([rows.inner], self._shares(epilogue, f"powers + r * {count}")),
                 ),

@@ -133,7 +133,7 @@ class Roles:
                 # Of which ONNX Runtime's integers are infinite.
                 raise Refusal("length of softmax", 1, "more than one value")
             self._pending_or(call, Role.FUNCTION)
-        elif is_call(call, "where") or (is_call(call, "divide") and others):
+        elif is_call(call, "where", "divide"):
             self.roles[call] = Role.RULE  # in floats, between pairs
         elif is_call(call, *RULES) and not is_call(call, "divide", "bias_add"):
             self.roles[call] = Role.RULE

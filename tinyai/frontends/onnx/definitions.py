@@ -88,3 +88,22 @@ def _with_attributes(node: Any, given: dict[str, Any]) -> Any:
     del made.attribute[:]
     made.attribute.extend(kept)
     return made
+
+
+def spell_out_lengths(graph: Any) -> None:
+    """ReduceL2 becomes the root of a sum of squares, but for that by which its own data is divided:
+    a norm, which is one operator."""
+    divided = {node.input[0] for node in graph.node if node.op_type == "Div"}
+    names, nodes = {name for node in graph.node for name in node.output}, list[Any]()
+    for node in graph.node:
+        if node.op_type != "ReduceL2" or node.domain or node.input[0] in divided:
+            nodes.append(node)
+            continue
+        (length,) = node.output
+        parts = Nodes.inside_of(node.name or length, names)
+        node.op_type, node.output[0] = "ReduceSumSquare", f"{parts.name}/squares"
+        parts.add("Sqrt", length, node.output[0])
+        nodes += [node, *parts.made]
+    made = type(graph)(node=nodes)
+    del graph.node[:]
+    graph.node.extend(made.node)

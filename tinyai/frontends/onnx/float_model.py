@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +22,7 @@ from tinyai.frontends.onnx.writer import written
 from tinyai.frontends.qparams import quant_of_input, quant_of_output, readers_of
 from tinyai.frontends.source_model import End, SourceModel
 from tinyai.ir import Array
-from tinyai.qdq.operands import is_call
+from tinyai.qdq.operands import Fold, is_call
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import Sample
 from tinyai.quantizer.float_runner import Framework
@@ -60,8 +60,16 @@ class FileModel:
         self.inputs = tuple(map(_spec, model.inputs))
         self.results = tuple(end.expr.type for end in model.outputs)
         self.root: Expr = model.result
-        self.fold = model.fold
+        self.fold: Fold | None = self._folded
         self.image_channels: tuple[int, ...] | None = model.image_channels
+
+    def _folded(self, expr: Expr) -> Array:
+        """The value of a constant: by tinyai's references, of products and others by ONNX
+        Runtime."""
+        with suppress(Refusal):
+            if self.model.fold is not None:
+                return self.model.fold(expr)
+        return in_onnx_runtime(written([expr], {}).SerializeToString(), (), 1).run({})[0]
 
     def points(self, root: Expr, config: QuantConfig, **chosen: Any) -> Points:
         return Points(root, config, self.fold, **chosen)

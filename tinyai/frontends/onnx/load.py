@@ -19,7 +19,7 @@ from tinyai.frontends.norms import norms_in
 from tinyai.frontends.onnx.attention import as_attention
 from tinyai.frontends.onnx.branches import taken_branch
 from tinyai.frontends.onnx.checks import Inputs, check_external, check_model
-from tinyai.frontends.onnx.definitions import DEFINED, by_definition
+from tinyai.frontends.onnx.definitions import DEFINED, by_definition, spell_out_lengths
 from tinyai.frontends.onnx.einsum import as_products, as_sum
 from tinyai.frontends.onnx.facts import (
     dtype_of,
@@ -88,7 +88,8 @@ def read_whole(
     those of inputs that it leaves open, and values of inputs that always have one; ``usual``
     shapes, with a batch of 1 in front or without it, are for those that neither tells of. A file of
     an opset before 10 becomes one of 13. With ``oldest``, a file of an older opset becomes one of
-    this, recurrent operators are spelled out, and softmaxes put together: such a file is quantized.
+    this, recurrent operators and lengths are spelled out, and softmaxes put together: such a file
+    is quantized.
 
     Raises ``OptionError`` where there is no such file, and for shapes that are not of its inputs;
     ``ModelError`` for one that contradicts itself or cannot be read; ``EnvironmentProblem`` where
@@ -118,6 +119,8 @@ def read_whole(
         if opset < wanted:
             model, opset = converted(model, opset, wanted), wanted
         widened = in_float32(model)
+        if oldest:
+            spell_out_lengths(model.graph)
         recurrent = dict.fromkeys(USUAL, spelled_out) if oldest else {}
         own = {("", name): spelling for name, spelling in {**SPELLINGS, **recurrent}.items()}
         spellings = {**own, **spellings_of(opset)}

@@ -31,8 +31,10 @@ class Sums:
         at, moved = expr, False
         while is_call(at, "bias_add", "add", "reshape") or (moved and is_call(at, "dequantize")):
             constants = [a for a in at.args if isinstance(a, Constant) or view.is_constant(a)]
+            if len(constants) == len(at.args):
+                return None
             if is_call(at, "bias_add", "add"):
-                if len(constants) != 1:
+                if not constants:
                     return None
                 (known,) = constants
                 value = known.value if isinstance(known, Constant) else view.constant(known)

@@ -386,7 +386,8 @@ def _understand(node: Any) -> None:
     attributes = {a.name: a for a in node.attribute}
     # Inference of onnx 1.18 keeps a last window that begins behind the data, and forgets sizes.
     ceil = "ceil_mode" in attributes and attributes["ceil_mode"].i
-    auto = "dilations" in attributes and "auto_pad" in attributes
+    padded = "auto_pad" in attributes and attributes["auto_pad"].s != b"NOTSET"
+    auto = "dilations" in attributes and padded
     last = "channels_last" in attributes and attributes["channels_last"].i
     if ceil or auto or last or "output_shape" in attributes:
         node.domain = NO_RULE

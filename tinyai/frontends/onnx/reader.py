@@ -286,8 +286,6 @@ class Reading:
         if not operands or any(value is None for value in operands.values()):
             return None
         types = self.types_of(node)
-        if UNKNOWN in types:  # of a node that onnx's inference must not see
-            types = tuple(expr.types[0] for expr in self._results(node))
         if any(None in of.shape for of in types) or "" in node.output:
             return None
         largest = max(value.size for value in operands.values() if value is not None)

@@ -1,0 +1,130 @@
+"""What float .onnx files of vision transformers and of networks like ConvNeXt V2 hold, quantized:
+every operator becomes integers, with little noise, and equal to ONNX Runtime's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import tinyai
+from tests.support.onnx_models import run_onnx
+from tests.support.qdq_cases import node, normal
+from tinyai.errors import BoundaryError
+from tinyai.frontends.onnx import reader
+from tinyai.frontends.quantize import QuantizedFile
+from tinyai.ir import Array
+
+PLACES, WIDTH = 130, 8
+SAMPLES = [{"x": normal(1, PLACES, WIDTH, seed=seed)} for seed in range(6)]
+IMAGES = [{"x": normal(1, 8, 6, 6, seed=seed)} for seed in range(6)]
+
+
+def quantized(
+    folder: Path, nodes: Sequence[NodeProto], samples: Sequence[dict[str, Array]], **numbers: Array
+) -> QuantizedFile:
+    """Of a file from ``x`` to ``y``, of the samples' shape; its integers equal ONNX Runtime's."""
+    shape = samples[0]["x"].shape
+    graph = helper.make_graph(
+        list(nodes),
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(value, name) for name, value in numbers.items()],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "f.onnx")
+    made = tinyai.quantize_file(folder / "f.onnx", samples)
+    assert not made.report.left
+    made.save(folder / "q.onnx")
+    network = tinyai.Model(tinyai.compile(folder / "q.onnx", folder / "net.so"))
+    for sample in samples:
+        (wanted,) = run_onnx(onnx.load(folder / "q.onnx"), sample)
+        np.testing.assert_array_equal(network(sample["x"])[0], wanted)
+    return made
+
+
+def test_small_shares_of_a_softmax_have_a_fine_scale(tmp_path: Path) -> None:
+    """Of 130 places each has about 1/130 of a row: one or two steps of 1/256."""
+    nodes = [
+        node("MatMul", "x w", "q"),
+        node("Transpose", "x", "turned", perm=[0, 2, 1]),
+        node("MatMul", "q turned", "scores"),
+        node("Softmax", "scores", "shares", axis=-1),
+        node("MatMul", "shares x", "y"),
+    ]
+    report = quantized(tmp_path, nodes, SAMPLES, w=normal(WIDTH, WIDTH) / 20).report
+    shares = next(row for row in report.layers if row.operator == "Softmax")
+    assert shares.scale in {2.0**-places for places in range(9, 15)}
+    assert shares.sqnr > 30
+    assert report.sqnr is not None
+    assert report.sqnr > 25
+
+
+def test_a_bias_behind_a_small_factor_fits_the_sums(tmp_path: Path) -> None:
+    """The layer scale of CaiT is 1e-5: in steps of the sums the constant behind it is as large."""
+    nodes = [
+        node("MatMul", "x w", "sums"),
+        node("Add", "sums bias", "layer"),
+        node("Mul", "layer gamma", "scaled"),
+        node("Add", "scaled token", "y"),
+    ]
+    numbers = {"w": normal(WIDTH, WIDTH) / 20, "bias": np.zeros(WIDTH, np.float32)}
+    numbers |= {"gamma": np.full(WIDTH, 1e-7, np.float32), "token": normal(1, 1, WIDTH)}
+    quantized(tmp_path, nodes, SAMPLES, **numbers)
+
+
+def test_lengths_that_are_no_norm_are_quantized(tmp_path: Path) -> None:
+    """The global response norm of ConvNeXt V2: lengths of planes beside the mean of all."""
+    nodes = [
+        node("ReduceL2", "x over", "lengths", keepdims=1),
+        node("ReduceMean", "lengths channels", "mean", keepdims=1),
+        node("Add", "mean small", "bounded"),
+        node("Div", "lengths bounded", "shares"),
+        node("Mul", "x shares", "scaled"),
+        node("Add", "scaled x", "y"),
+    ]
+    numbers = {"over": np.array([2, 3]), "channels": np.array([1])}
+    small = np.array(1e-6, np.float32)
+    report = quantized(tmp_path, nodes, IMAGES, **numbers, small=small).report
+    assert report.sqnr is not None
+    assert report.sqnr > 35
+
+
+def test_numbers_of_each_place_may_divide(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "h"), node("Div", "h counts", "y")]
+    counts = np.random.default_rng(0).integers(2, 9, (6, 6)).astype(np.float32)
+    quantized(tmp_path, nodes, IMAGES, counts=counts)
+
+
+ENCODED = [
+    # As torch writes it, whose padding onnx's inference does not always understand.
+    node("Conv", "waves w", "code", auto_pad="NOTSET", dilations=[1, 1]),
+    node("Reshape", "code sizes", "places"),
+    node("Relu", "x", "h"),
+    node("Add", "h places", "y"),
+]
+WAVES = {
+    "waves": normal(1, 4, 6, 6),
+    "w": normal(8, 4, 1, 1),
+    "sizes": np.array([1, 8, 6, 6]),
+}
+
+
+def test_a_convolution_of_constants_is_a_constant(tmp_path: Path) -> None:
+    """As EdgeNeXt encodes places."""
+    quantized(tmp_path, ENCODED, IMAGES, **WAVES)
+
+
+def test_a_constant_that_is_too_large_to_fold_is_an_error_of_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has pairs: other programs compute it."""
+    monkeypatch.setattr(reader, "MOST_FOLDED", 16)
+    with pytest.raises(BoundaryError, match="not all of the model can be compiled"):
+        quantized(tmp_path, ENCODED, IMAGES, **WAVES)
+    assert (tmp_path / "q.onnx").exists()

@@ -65,6 +65,21 @@ def test_small_shares_of_a_softmax_have_a_fine_scale(tmp_path: Path) -> None:
     assert report.sqnr > 25
 
 
+def test_a_softmax_of_one_value_is_one(tmp_path: Path) -> None:
+    """As of attention to one place alone. ONNX Runtime's integers of it are infinite."""
+    nodes = [
+        node("ReduceMean", "x places", "key", keepdims=1),
+        node("Transpose", "key", "turned", perm=[0, 2, 1]),
+        node("MatMul", "x turned", "scores"),
+        node("Softmax", "scores", "shares", axis=-1),
+        node("MatMul", "shares key", "found"),
+        node("Add", "found x", "y"),
+    ]
+    report = quantized(tmp_path, nodes, SAMPLES, places=np.array([1])).report
+    assert report.sqnr is not None
+    assert report.sqnr > 35
+
+
 def test_a_bias_behind_a_small_factor_fits_the_sums(tmp_path: Path) -> None:
     """The layer scale of CaiT is 1e-5: in steps of the sums the constant behind it is as large."""
     nodes = [

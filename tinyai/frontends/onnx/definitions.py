@@ -90,6 +90,18 @@ def _with_attributes(node: Any, given: dict[str, Any]) -> Any:
     return made
 
 
+def only_share(site: Site, names: Iterable[str]) -> list[Any]:
+    """A softmax of one value, which is 1, as bounds; no nodes of any other."""
+    (data,), (result,) = site.node.input, site.node.output
+    shape = site.facts.shape(data)
+    if not shape or shape[int(site.attr("axis", -1))] != 1:
+        return []
+    parts = Nodes.inside_of(site.name, names)
+    one = parts.constant("one", 1)
+    parts.add("Clip", result, data, one, one)
+    return parts.made
+
+
 def spell_out_lengths(graph: Any) -> None:
     """ReduceL2 becomes the root of a sum of squares, but for that by which its own data is divided:
     a norm, which is one operator."""

@@ -311,11 +311,17 @@ class Reading:
         known = (found.get(name, Known(None, "")) for name in node.output)
         return tuple(UNKNOWN if k.shape is None else SourceType(k.shape, k.dtype) for k in known)
 
+    def _spelled_out(self, node: Any) -> list[Any]:
+        """The nodes that a node becomes, if it becomes others."""
+        spelling = self._spellings.get(_key_of(node))
+        if spelling is None:
+            return []
+        self._require_known_operands(node)
+        return spelling(self._site(node), [*self.exprs, *self.used])
+
     def _read(self, node: Any) -> None:
         try:
-            if (spelling := self._spellings.get(_key_of(node))) is not None:
-                self._require_known_operands(node)
-                parts = spelling(self._site(node), [*self.exprs, *self.used])
+            if parts := self._spelled_out(node):
                 self._parts += len(parts)
                 require(
                     self._parts <= MOST_PARTS, "spelled out", f"{self._parts} nodes", MOST_PARTS

@@ -113,7 +113,8 @@ def spell_out_lengths(graph: Any) -> None:
             continue
         (length,) = node.output
         parts = Nodes.inside_of(node.name or length, names)
-        node.op_type, node.output[0] = "ReduceSumSquare", f"{parts.name}/squares"
+        node.op_type = "ReduceSumSquare"
+        node.name = node.output[0] = f"{parts.name}/squares"
         parts.add("Sqrt", length, node.output[0])
         nodes += [node, *parts.made]
     made = type(graph)(node=nodes)

@@ -263,7 +263,7 @@ class Points(Roles):
         return {
             point.grid: "int16" if point.grid in wide else self.config.dtype
             for point in self.points
-        } | {number: at.dtype for number, at in self.fixed.items()}
+        } | {n: at.dtype for own in (self.fixed, self.shares) for n, at in own.items()}
 
     def _wide(self) -> set[int]:
         """Grids of the operands and results of layers that are to have 16 bits."""

@@ -17,7 +17,7 @@ from tinyai.frontends.relay.qdq import float_operators, integers_from_qdq
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer import QuantConfig
 from tinyai.quantizer.folding import Folding
-from tinyai.quantizer.points import Points
+from tinyai.quantizer.points import Points, Shares
 from tinyai.quantizer.write import Written
 
 RNG = np.random.default_rng(0)
@@ -139,6 +139,19 @@ def test_a_softmax_has_the_grid_that_kernels_want_where_it_is_its_own() -> None:
     ):
         points, _ = quantized(body, config)
         assert points.fixed == {}
+
+
+def test_shares_that_an_operator_reads_have_the_grid_of_the_largest_of_them() -> None:
+    body = relay.nn.softmax(dense(conv(X))) + dense(conv(X))
+    for wide in ((), (quantized(body)[0].points[-1].name,)):
+        points, _ = quantized(body, QuantConfig(int16_layers=wide))
+        assert points.fixed == {}
+        ((number, shares),) = points.shares.items()
+        assert points.dtypes[number] == shares.dtype == "int8"
+    long = Shares("uint8", 1000)
+    for largest, halvings in ((1.0, 0), (0.6, 0), (0.5, 1), (0.007, 7), (0.001, 8), (0.0, 0)):
+        assert long.grid(largest) == Grid("uint8", 2.0 ** -(8 + halvings), 0)
+    assert Shares("int8", 2).grid(0.1) == SHARES
 
 
 def test_what_only_moves_values_shares_the_grid_of_its_input() -> None:

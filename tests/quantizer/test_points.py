@@ -149,7 +149,7 @@ def test_shares_that_an_operator_reads_have_the_grid_of_the_largest_of_them() ->
         ((number, shares),) = points.shares.items()
         assert points.dtypes[number] == shares.dtype == "int8"
     long = Shares("uint8", 1000)
-    for largest, halvings in ((1.0, 0), (0.6, 0), (0.5, 1), (0.007, 7), (0.001, 8), (0.0, 0)):
+    for largest, halvings in ((1.0, 0), (0.6, 0), (0.5, 1), (0.007, 7), (0.001, 7), (0.0, 0)):
         assert long.grid(largest) == Grid("uint8", 2.0 ** -(8 + halvings), 0)
     assert Shares("int8", 2).grid(0.1) == SHARES
 

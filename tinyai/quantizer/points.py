@@ -52,9 +52,9 @@ class Shares:
     length: int
 
     def grid(self, largest: float = 1.0) -> Grid:
-        """For shares up to ``largest``: a power of two, by which ONNX Runtime's integers, of which
-        each is multiplied by its reciprocal, stay finite."""
-        halvings = min(-math.log2(largest) if largest > 0 else 0, math.log2(self.length) - 1)
+        """For shares up to ``largest``: a power of two. ONNX Runtime's integers are powers of e
+        times its reciprocal: with a smaller one they would need divisions in C, or be infinite."""
+        halvings = min(-math.log2(largest) if largest > 0 else 0, math.log2(self.length) - 2)
         scale = 2.0 ** -(8 + max(0, math.floor(halvings)))
         return Grid(self.dtype, scale, np.iinfo(self.dtype).min)
 

@@ -81,20 +81,21 @@ def overwriting_graph(kernel: Kernel) -> Graph:
             overwriting(builder, kernel, rng)
             outputs.append(builder.nodes[-1].output)
         if len(outputs) == COUNT:
-            break
-    return verify(builder.graph(outputs))
+            return verify(builder.graph(outputs))
+    raise AssertionError(f"{kernel.name} serves {len(outputs)} of what was drawn")
 
 
 @orders_as_given()
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kernel", WITH_OPERAND, ids=lambda kernel: kernel.name)
 def test_a_kernel_may_write_over_the_operand_of_a_step(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+    kernel: Kernel, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_isa(kernel.isa)
     graph = overwriting_graph(kernel)
     rows = (kernel, *(row for row in KERNELS if row.op is Transpose))
     monkeypatch.setattr(kernels, "KERNELS", rows)
-    target = Target(isa=kernel.isa)
+    target = Target(isa=kernel.isa, threads=threads)
     compiled = pipeline.compile_graph(graph, target, abi="plain")
     locations = compiled.plan.locations
     nodes = [node for node in compiled.graph.nodes if node.epilogue]

@@ -298,10 +298,10 @@ class _Annotations:
             return SharedQuantizationSpec(self._roots[grid])
         config = self.configs[value] or self._config_of_reader(value)
         spec, at = config.output_activation, self.points.fixed.get(grid)
-        if grid in self.points.shares:
-            at = self.points.shares[grid].grid()
         if self.fitted is not None:
             return fixed(spec, self.fitted.grids[value])
+        if grid in self.points.shares:  # of which no sample tells the largest
+            at = self.points.shares[grid].grid()
         self._roots[grid] = place
         axis = self.points.softmax_axis(self._by_node[value].expr)
         if axis is not None:

@@ -3,49 +3,21 @@ every operator becomes integers, with little noise, and equal to ONNX Runtime's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-import tinyai
-from tests.support.onnx_models import run_onnx
 from tests.support.qdq_cases import node, normal
+from tests.support.quantized_files import quantized
 from tinyai.errors import BoundaryError
 from tinyai.frontends.onnx import reader
-from tinyai.frontends.quantize import QuantizedFile
 from tinyai.ir import Array
 
 PLACES, WIDTH = 130, 8
 SAMPLES = [{"x": normal(1, PLACES, WIDTH, seed=seed)} for seed in range(6)]
 IMAGES = [{"x": normal(1, 8, 6, 6, seed=seed)} for seed in range(6)]
-
-
-def quantized(
-    folder: Path, nodes: Sequence[NodeProto], samples: Sequence[dict[str, Array]], **numbers: Array
-) -> QuantizedFile:
-    """Of a file from ``x`` to ``y``, of the samples' shape; its integers equal ONNX Runtime's."""
-    shape = samples[0]["x"].shape
-    graph = helper.make_graph(
-        list(nodes),
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(value, name) for name, value in numbers.items()],
-    )
-    opsets = [helper.make_opsetid("", 18)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "f.onnx")
-    made = tinyai.quantize_file(folder / "f.onnx", samples)
-    assert not made.report.left
-    made.save(folder / "q.onnx")
-    network = tinyai.Model(tinyai.compile(folder / "q.onnx", folder / "net.so"))
-    for sample in samples:
-        (wanted,) = run_onnx(onnx.load(folder / "q.onnx"), sample)
-        np.testing.assert_array_equal(network(sample["x"])[0], wanted)
-    return made
 
 
 def test_small_shares_of_a_softmax_have_a_fine_scale(tmp_path: Path) -> None:
@@ -91,6 +63,52 @@ def test_a_bias_behind_a_small_factor_fits_the_sums(tmp_path: Path) -> None:
     numbers = {"w": normal(WIDTH, WIDTH) / 20, "bias": np.zeros(WIDTH, np.float32)}
     numbers |= {"gamma": np.full(WIDTH, 1e-7, np.float32), "token": normal(1, 1, WIDTH)}
     quantized(tmp_path, nodes, SAMPLES, **numbers)
+
+
+@pytest.mark.parametrize("factor", [0.3, normal(WIDTH, seed=1)], ids=["all", "each channel"])
+def test_the_factor_behind_a_layer_of_batches_is_in_its_weights(
+    factor: float | Array, tmp_path: Path
+) -> None:
+    """Queries of attention and layer scales: beside a factor ONNX Runtime multiplies floats."""
+    nodes = [
+        node("MatMul", "x w", "sums"),
+        node("Add", "sums bias", "layer"),
+        node("Mul", "layer factor", "y"),
+    ]
+    numbers = {"w": normal(WIDTH, WIDTH), "bias": normal(WIDTH), "factor": np.float32(factor)}
+    report = quantized(tmp_path, nodes, SAMPLES, **numbers).report
+    assert "Mul" not in {n.op_type for n in onnx.load(tmp_path / "q.onnx").graph.node}
+    assert report.sqnr is not None
+    assert report.sqnr > 35
+
+
+@pytest.mark.parametrize("shape", [(1, 2, WIDTH), (WIDTH,)], ids=["rows", "vector"])
+def test_what_a_network_asks_for_may_be_constant(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """As SigLIP's and AIMv2's attention at the end does, with a query of its own."""
+    nodes = [
+        node("Transpose", "x", "turned", perm=[0, 2, 1]),
+        node("MatMul", "query turned", "scores"),
+        node("Softmax", "scores", "shares", axis=-1),
+        node("MatMul", "shares x", "y"),
+    ]
+    result = (1, *shape[1:-1], WIDTH)
+    report = quantized(tmp_path, nodes, SAMPLES, result, query=normal(*shape)).report
+    assert report.sqnr is not None
+    assert report.sqnr > 30
+
+
+@pytest.mark.parametrize("attrs", [{}, {"transA": 1, "alpha": 0.5}], ids=["plain", "turned"])
+@pytest.mark.parametrize("inputs", ["w x", "w x bias"])
+def test_a_layer_may_multiply_the_other_way_round(
+    inputs: str, attrs: dict[str, float], tmp_path: Path
+) -> None:
+    rows, numbers = [{"x": sample["x"][0, :16]} for sample in SAMPLES], {"bias": normal(WIDTH)}
+    numbers["w"] = normal(16, 3) if attrs else normal(3, 16)
+    report = quantized(
+        tmp_path, [node("Gemm", inputs, "y", **attrs)], rows, (3, WIDTH), **numbers
+    ).report
+    assert report.sqnr is not None
+    assert report.sqnr > 30
 
 
 def test_lengths_that_are_no_norm_are_quantized(tmp_path: Path) -> None:

@@ -185,14 +185,25 @@ class Folding:
             chain.append(user)
         return chain if self._worth(chain) else [base]
 
+    def _product(self, base: Expr) -> Call | None:
+        """The product that ``base`` is, or whose rows it only counts in another way: matrices of a
+        batch are multiplied as one."""
+        product = base
+        if is_call(base, "reshape") and self._users[base["data"]] == [base]:
+            product = base["data"]
+            if not is_call(product, "dense") or product.type.shape[-1] != base.type.shape[-1]:
+                return None
+        return product if is_call(product, *PRODUCTS) else None
+
     def _axis(self, base: Expr) -> int | None:
         """The axis along which constants belong to channels; None where nothing folds."""
         if self._view.is_constant(base) or len(base.types) != 1 or base.type.dtype != "float32":
             return None
-        if is_call(base, *PRODUCTS):
-            known = self._view.is_constant(base["weight"]) and weight_channels(base) is not None
-            return output_channels(base) if known else None
-        rank = len(base.type.shape)
+        product, rank = self._product(base), len(base.type.shape)
+        if product is not None:
+            if not self._view.is_constant(product["weight"]) or weight_channels(product) is None:
+                return None
+            return output_channels(product) if product is base else rank - 1
         if is_call(base, *STEPS) or None in base.type.shape or rank not in (3, 4):
             return None
         # No weights: the factors become those of a convolution of one tap a channel.
@@ -205,7 +216,7 @@ class Folding:
         return None
 
     def _worth(self, chain: list[Expr]) -> bool:
-        if not is_call(chain[0], *PRODUCTS):
+        if self._product(chain[0]) is None:
             return len(chain) > 1
         factors = [each for each in chain[1:] if is_call(each, "multiply", "divide")]
         return bool(factors) or len(chain) > 2
@@ -246,12 +257,14 @@ class Folding:
         return made("bias_add", scaled.type, scaled, shift, name=next(names, ""), axis=axis)
 
     def _scaled(self, base: Expr, scale: Array, axis: int, new: dict[Expr, Expr]) -> Expr:
-        if not is_call(base, *PRODUCTS):
+        product = self._product(base)
+        if product is None:
             return _depthwise(base, new[base], scale, axis)
-        weights, along = self._view.constant(base["weight"]), weight_channels(base)
+        weights, along = self._view.constant(product["weight"]), weight_channels(product)
         shape = [-1 if d == along else 1 for d in range(weights.ndim)]
-        product = constant((weights * scale.reshape(shape)).astype(np.float32))
-        return rebuilt(base, [new[base["data"]], product])
+        scaled = constant((weights * scale.reshape(shape)).astype(np.float32))
+        made = rebuilt(product, [new[product["data"]], scaled])
+        return made if product is base else rebuilt(base, [made])
 
 
 def _depthwise(base: Expr, data: Expr, scale: Array, axis: int) -> Call:

@@ -90,6 +90,8 @@ class Written:
                 continue
             if role is Role.PRODUCT and arg is call["weight"]:
                 new[place] = self._weights(call)
+            elif role is Role.PRODUCT and arg is call["data"]:
+                new[place] = self._constant(view.constant(arg), call)
             elif role is Role.RULE and is_call(call, *_BINARY):
                 new[place] = self._constant_operand(arg, call)
             elif self.points.is_lookup(call) and arg is call["data"]:
@@ -145,7 +147,7 @@ class Written:
         return made("bias_add", sums.type, sums, bias, name=sums.name, axis=axis)
 
     def _constant(self, values: Array, call: Call) -> Expr:
-        """A constant operand of a sum or product of tensors, on a grid of its own."""
+        """A constant operand of a sum or product of tensors or matrices, on a grid of its own."""
         config, dtype = self.points.config, self.points.dtype_beside(call)
         at = configured_grid(float(values.min()), float(values.max()), config.of_dtype(dtype))
         return _dequantized(constant(at.quantize(values)), at, call.name)

@@ -18,6 +18,7 @@ from tinyai.errors import OptionError
 from tinyai.frontends.onnx.accepted import of_all_axes, without
 from tinyai.frontends.onnx.facts import CONTRIB, opset_of
 from tinyai.frontends.onnx.functions import graphs_of
+from tinyai.frontends.onnx.layer_constants import bias_of, dequantized, turned
 from tinyai.frontends.onnx.load import OnnxFile
 from tinyai.frontends.onnx.new_nodes import WITH_16_BITS, NewNodes
 from tinyai.frontends.onnx.sums import LAYERS, Sums
@@ -26,7 +27,6 @@ from tinyai.ir import Array
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import Grid, is_call, operator_name
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.folding import output_channels
 from tinyai.quantizer.quantize import Result
 from tinyai.safe_text import safe
 from tinyai.source import Call, Constant, Expr, Field, Tuple, post_order, tensors_of
@@ -275,20 +275,44 @@ class _Pairs:
         unit = self._written.points.sources.get(unit, unit)
         quantized = self._written.is_taken(getattr(unit, "call", unit))
         constants = self._constants_of(expr, self._written.unpaired.get(expr))
+        left = self._left_constant(node, expr)
         for place, name in enumerate(node.input):
             found = constants.get(self._exprs.get(name))  # type: ignore[arg-type]
             floats = node.op_type in ("Softmax", "AveragePool") and not quantized
             if floats and self._is_paired_behind(expr):
                 # With pairs around it ONNX Runtime would make integers of it.
                 copied.input[place] = self._read_inside(name)
+            elif left is not None and place == 0:
+                copied.input[place] = self._left_matrix(name, left)
             elif name:
                 copied.input[place] = (
                     self._read(name, quantized=quantized)
                     if found is None
-                    else self._dequantized(name, found)
+                    else dequantized(self._new, name, found)
                 )
         self._make_acceptable(copied, node)
         return copied
+
+    def _left_constant(self, node: onnx.NodeProto, expr: Expr) -> Call | None:
+        """The integers of a constant first operand of a product of matrices."""
+        if node.op_type not in ("MatMul", "Gemm"):
+            return None
+        at = self._written.unpaired[expr]
+        while isinstance(at, Call) and not is_call(at, "dense", "batch_matmul"):
+            (at, *_) = (each for each in at.args if not self._view.is_constant(each))
+        stored = at["data"] if isinstance(at, Call) else at
+        if is_call(stored, "dequantize") and isinstance(stored["data"], Constant):
+            return stored
+        return None
+
+    def _left_matrix(self, name: str, stored: Call) -> str:
+        """The constant that is multiplied by a value of run time: one matrix or many."""
+        _, scale, zero = (arg.value for arg in stored.args if isinstance(arg, Constant))
+        at = self._stored(Grid(stored["data"].type.dtype, scale.item(), zero.item()))
+        matrix = self._exprs[name]
+        assert isinstance(matrix, Constant)
+        steps = at.quantize(matrix.value)
+        return self._new.dequantized(name, steps, scale, np.array(at.zero_point, at.dtype), None)
 
     def _make_acceptable(self, copied: onnx.NodeProto, node: onnx.NodeProto) -> None:
         """Change what ONNX Runtime fails on in the copy of a node of the file."""
@@ -385,8 +409,8 @@ class _Pairs:
         own, weight = self._exprs[base.input[1]], sums.product["weight"]
         if not isinstance(own, Constant) or not isinstance(weight, Constant):
             return True
-        turned = _turned(weight.value, _is_turned(base))
-        return turned.size == own.value.size and np.array_equal(turned.ravel(), own.value.ravel())
+        known = turned(weight.value, _is_turned(base))
+        return known.size == own.value.size and np.array_equal(known.ravel(), own.value.ravel())
 
     def _product(
         self, base: onnx.NodeProto, last: onnx.NodeProto, sums: Sums
@@ -397,9 +421,8 @@ class _Pairs:
         del made.input[2:], made.output[:]
         made.output.append(last.output[0])
         made.input[0] = self._read(base.input[0], quantized=sums.is_quantized)
-        turned = _is_turned(base)
         shape = tuple(int(dim or 0) for dim in self._exprs[base.input[1]].type.shape)
-        made.input[1] = self._weights(base.input[1], sums, turned, shape)
+        made.input[1] = self._weights(base.input[1], sums, _is_turned(base), shape)
         name = base.input[2] if len(base.input) > 2 and base.input[2] else f"{last.output[0]}_bias"
         without(made, "alpha", "beta")
         if sums.bias is None:
@@ -407,7 +430,7 @@ class _Pairs:
         if base.op_type == "MatMul" and len(self._exprs[base.input[0]].type.shape) != 2:
             return self._with_addition(made, name, sums.bias)
         made.op_type = "Gemm" if base.op_type == "MatMul" else made.op_type
-        made.input.append(self._bias(name, sums))
+        made.input.append(bias_of(self._new, name, sums))
         return [made]
 
     def _with_addition(
@@ -430,56 +453,19 @@ class _Pairs:
             self._weights(weights, sums, False, tuple(int(dim or 0) for dim in shape)),
         ]
         if sums.bias is not None:
-            inputs.append(self._bias(f"{last.output[0]}_bias", sums))
+            inputs.append(bias_of(self._new, f"{last.output[0]}_bias", sums))
         groups = int(sums.product.attrs["groups"])
         return helper.make_node("Conv", inputs, last.output[:1], base.name, group=groups)
 
     # --- Constants ---
 
-    def _weights(self, name: str, sums: Sums, turned: bool, shape: tuple[int, ...]) -> str:
+    def _weights(self, name: str, sums: Sums, is_turned: bool, shape: tuple[int, ...]) -> str:
         weight = sums.product["weight"]
         if isinstance(weight, Constant):
-            return self._new.number(name, _turned(weight.value, turned).reshape(shape), "float32")
+            return self._new.number(name, turned(weight.value, is_turned).reshape(shape), "float32")
         assert isinstance(weight, Call)
         self._weights_written.add(weight)
-        return self._dequantized(name, weight, turned=turned, shape=shape)
-
-    def _dequantized(
-        self,
-        name: str,
-        call: Call,
-        *,
-        turned: bool = False,
-        shape: tuple[int, ...] | None = None,
-    ) -> str:
-        """The result of a DequantizeLinear of constants, which is put in front."""
-        steps, scale, zero = (arg.value for arg in call.args if isinstance(arg, Constant))
-        axis, values = int(call.attrs["axis"]), _turned(steps, turned)
-        along = scale.size > 1
-        if turned:
-            axis = values.ndim - 1 - axis % values.ndim
-        values = values if shape is None else values.reshape(shape)
-        return self._new.dequantized(
-            name, values, scale, zero.astype(steps.dtype), axis if along else None
-        )
-
-    def _bias(self, name: str, sums: Sums) -> str:
-        """In the steps of the sums; a bias of floats beside floats."""
-        assert sums.bias is not None
-        weight, input_scale = sums.product["weight"], sums.input_scale
-        channels = sums.product.type.shape[output_channels(sums.product)]
-        bias = np.broadcast_to(sums.bias, (int(channels or 0),))
-        if input_scale is None or not is_call(weight, "dequantize"):
-            return self._new.number(name, bias, "float32")
-        scales = weight["input_scale"]
-        assert isinstance(scales, Constant)
-        exact = float(np.float32(input_scale)) * scales.value.astype(np.float64)
-        limits = np.iinfo(np.int32)
-        steps = np.clip(np.rint(bias.astype(np.float64) / exact), limits.min, limits.max)
-        scale = exact.astype(np.float32)
-        zero = np.zeros(scale.shape, np.int32)
-        axis = 0 if scale.size > 1 else None
-        return self._new.dequantized(name, steps.astype(np.int32), scale, zero, axis)
+        return dequantized(self._new, name, weight, is_turned=is_turned, shape=shape)
 
 
 def _is_turned(product: onnx.NodeProto) -> bool:
@@ -487,8 +473,3 @@ def _is_turned(product: onnx.NodeProto) -> bool:
     if product.op_type == "Gemm":
         return not any(a.name == "transB" and a.i for a in product.attribute)
     return product.op_type == "MatMul"
-
-
-def _turned(values: Array, turned: bool) -> Array:
-    """The last two dimensions in the other order, where a file has them so."""
-    return np.ascontiguousarray(values.swapaxes(-1, -2)) if turned else values

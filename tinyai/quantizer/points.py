@@ -22,7 +22,7 @@ from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.params import configured_grid
 from tinyai.quantizer.roles import Role, Roles
 from tinyai.safe_text import safe
-from tinyai.source import Call, Expr, Refusal, children, tensors_of
+from tinyai.source import Call, Expr, Refusal, Tuple, children, tensors_of
 
 # Operators whose results may share the grid of their input.
 SHARING = (*AVERAGES, "global_avg_pool2d", "adaptive_avg_pool1d", "mean")
@@ -105,15 +105,22 @@ class Points(Roles):
         return next((point.grid for point in self.points if point.expr is expr), None)
 
     def softmax_axis(self, expr: Expr) -> int | None:
-        """The axis of the softmax that alone reads a value; None of any other value."""
+        """The axis of the softmax that alone reads a value, perhaps moved or as a part of more;
+        None of any other value."""
         readers = self.users[expr]
-        axes = {
-            reader.attrs["axis"] % len(reader.type.shape)
-            for reader in readers
-            if is_call(reader, "softmax", "fast_softmax")
-        }
-        alone = len(readers) == 1 and len(axes) == 1
-        return int(axes.pop()) if alone else None
+        reader = readers[0] if len(readers) == 1 else None
+        if is_call(reader, "softmax", "fast_softmax"):
+            return int(reader.attrs["axis"] % len(reader.type.shape))
+        moves = "concatenate", "reshape", "transpose"
+        if not isinstance(reader, Tuple) and not is_call(reader, *moves):
+            return None
+        axis = self.softmax_axis(reader)
+        if axis is None or not is_call(reader, *moves[1:]):
+            return axis
+        if is_call(reader, "transpose"):
+            return int(reader.attrs["axes"][axis])
+        old, new = expr.type.shape, reader.type.shape
+        return len(old) - 1 if axis == len(new) - 1 and old[-1:] == new[-1:] else None
 
     # --- grids ---
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from tinyai.builders import Lower, Lowering, OperatorRow
-from tinyai.ir import DType, Operand, Step, Type
+from tinyai.builders import Lower, Lowering, OperatorRow, Steps
+from tinyai.ir import Array, DType, Operand, Step, Type
 from tinyai.ops import steps
 from tinyai.ops.elementwise import Elementwise
 from tinyai.ops.layout import Reshape, Transpose
 from tinyai.ops.pool2d import AdaptivePool2d
 from tinyai.ops.reduce import axes_of
-from tinyai.ops.scales import number, plus, scale_of
+from tinyai.ops.scales import minus, number, plus, scale_of
 from tinyai.source import Call, Expr, fixed_type, require, sources
 
 
@@ -31,26 +32,37 @@ def lower_extreme(*, largest: bool) -> Lower:
 
 
 def lower_place(*, largest: bool) -> Lower:
-    """argmax, argmin: the place of the first of the largest, or of the last, along one axis.
-
-    The integer and its place behind it are one larger number each; of four places, in binary:
-    5 at the place 1 is ``101 10`` where the first is wanted (3 - 1), ``101 01`` where the last is.
-    Of the largest of these numbers the lower digits are the place.
-    """
+    """argmax, argmin: the place of the first of the largest, or of the last, along one axis."""
 
     def lower(call: Call, lowering: Lowering) -> str:
         data, builder = _undone(call["data"]), lowering.builder
         of = _integer_type(call, data, lowering)
         axes = axes_of(call, len(of.shape))
         require(len(axes) == 1, f"axes of {call.spelled}", axes, "one")
-        (axis,) = axes
-        count = of.shape[axis]
-        digits = max((count - 1).bit_length(), 1)
-        room = 31 - 8 * of.dtype.bytes
-        require(digits <= room, f"size along the axis of {call.spelled}", count, 2**room)
-        places = np.arange(count, dtype=np.int32)
+        digits = max((of.shape[axes[0]] - 1).bit_length(), 1)
+        fits = digits <= 31 - 8 * of.dtype.bytes
+        place = _place_behind(digits) if fits else _place_of_equals
+        found, chain = place(call, lowering, data, axes[0], largest=largest)
+        to = fixed_type(call.type, "result").dtype
+        chain = chain if to is DType.INT32 else (*chain, steps.Cast(to))
+        shape = builder.type(found).shape
+        return builder.add(Elementwise(shape), [found], chain, sources(call))
+
+    return lower
+
+
+def _place_behind(digits: int) -> Callable[..., tuple[str, Steps]]:
+    """The integer and its place behind it are one larger number each; of four places, in binary:
+    5 at the place 1 is ``101 10`` where the first is wanted (3 - 1), ``101 01`` where the last is.
+    Of the largest of these numbers the lower ``digits`` are the place.
+    """
+
+    def place(
+        call: Call, lowering: Lowering, data: Expr, axis: int, *, largest: bool
+    ) -> tuple[str, Steps]:
+        builder, of = lowering.builder, lowering.type(data)
         last, top = bool(call.attrs["select_last_index"]), 2**digits - 1
-        behind = (places if last else top - places).reshape(-1, *[1] * (len(of.shape) - axis - 1))
+        places = _along(np.arange(of.shape[axis], dtype=np.int32), axis, of)
         shift = number(builder, digits, DType.INT32)
         numbers = builder.add(
             Elementwise(of.shape),
@@ -59,7 +71,7 @@ def lower_place(*, largest: bool) -> Lower:
                 steps.Cast(DType.INT32),
                 *(() if largest else _subtracted_from(lowering, -1, DType.INT32)),
                 steps.LeftShift(operand=shift),
-                *plus(builder, behind),
+                *plus(builder, places if last else top - places),
             ),
             sources(call),
         )
@@ -69,12 +81,36 @@ def lower_place(*, largest: bool) -> Lower:
             steps.Subtract(operand=Operand(found, upper)),
             *(() if last else _subtracted_from(lowering, top, DType.INT32)),
         )
-        to = fixed_type(call.type, "result").dtype
-        chain = chain if to is DType.INT32 else (*chain, steps.Cast(to))
-        shape = builder.type(found).shape
-        return builder.add(Elementwise(shape), [found], chain, sources(call))
+        return found, chain
 
-    return lower
+    return place
+
+
+def _place_of_equals(
+    call: Call, lowering: Lowering, data: Expr, axis: int, *, largest: bool
+) -> tuple[str, Steps]:
+    """Of integers that leave no room for a place: those that equal the largest count as their
+    place, from either end and from 1 on, and all others as 0."""
+    builder, of, names = lowering.builder, lowering.type(data), sources(call)
+    turned = () if largest else _subtracted_from(lowering, -1, of.dtype)
+    best = _pooled(call, lowering, lowering.tensor(data), turned)
+    kept = (*of.shape[:axis], 1, *of.shape[axis + 1 :])
+    best = builder.add(Reshape(kept), [best], sources=names)
+    last, count = bool(call.attrs["select_last_index"]), of.shape[axis]
+    places = np.arange(count, dtype=np.int32)
+    counted = number(builder, _along(places + 1 if last else count - places, axis, of), DType.INT32)
+    chain = (
+        steps.Compare(sign="==", operand=Operand(best)),
+        steps.Cast(DType.INT32),
+        steps.Multiply(operand=counted),
+    )
+    numbers = builder.add(Elementwise(of.shape), [lowering.tensor(data)], chain, names)
+    back = minus(builder, 1) if last else _subtracted_from(lowering, count, DType.INT32)
+    return _pooled(call, lowering, numbers), back
+
+
+def _along(places: Array, axis: int, of: Type) -> Array:
+    return places.reshape(-1, *[1] * (len(of.shape) - axis - 1))
 
 
 def _undone(value: Expr) -> Expr:

@@ -13,8 +13,8 @@ from tinyai.frontends.onnx import resizing
 from tinyai.frontends.onnx.operators.rows import reads
 from tinyai.frontends.onnx.reader import Site, fixed_sizes
 from tinyai.ir import Array
-from tinyai.qdq.operands import tuple_of
-from tinyai.source import Expr, require
+from tinyai.qdq.operands import is_call, tuple_of
+from tinyai.source import Expr, children, require
 from tinyai.vocabulary import constant
 
 
@@ -148,11 +148,30 @@ def _picked(site: Site, value: Expr, axis: int) -> Expr:
     """By the indices of the second operand, constant or not."""
     size, indices = fixed_sizes(value)[axis], site.known(1)
     if indices is None:
-        own = counted_from_the_end(site.expr(1), size) or site.expr(1)
-        return site.call("take", value, own, axis=axis, batch_dims=0, mode="raise")
+        return _picked_at(site, value, axis, site.expr(1))
     indices = indices.astype(np.int64)
     _require_inside(indices, size)
     return taken(site.call, value, np.where(indices < 0, indices + size, indices), axis)
+
+
+def _picked_at(site: Site, value: Expr, axis: int, indices: Expr) -> Expr:
+    """By indices of run time."""
+    own = counted_from_the_end(indices, fixed_sizes(value)[axis]) or indices
+    return site.call("take", value, own, axis=axis, batch_dims=0, mode="raise")
+
+
+def _last_one(site: Site, value: Expr, place: int) -> Expr:
+    """The element of this place of the last dimension: of the part that holds it."""
+    *shape, count = fixed_sizes(value)
+    if is_call(value, "concatenate") and value.attrs["axis"] == len(shape):
+        for part in children(value.args[0]):
+            if place < (size := fixed_sizes(part)[-1]):
+                return _last_one(site, part, place)
+            place -= size
+    if count > 1:
+        begin, steps = [0] * len(shape) + [place], [1] * (len(shape) + 1)
+        value = sliced(site.call, value, begin, steps, (*shape, 1))
+    return site.reshaped(value, shape)
 
 
 def _require_inside(indices: Array, size: int) -> None:
@@ -190,12 +209,19 @@ def _gather_elements(site: Site) -> Expr:
 
 @reads("GatherND")
 def _gather_nd(site: Site) -> Expr:
-    """By constant places of the first dimensions together."""
-    value, places = site.expr(0), site.value(1, "indices").astype(np.int64)
+    """By places of the first dimensions together, constant or along the one that has several."""
+    value, places = site.expr(0), site.known(1)
     batches = site.attr("batch_dims", 0)
     require(batches == 0, "batch_dims", batches, 0)
-    sizes, count = fixed_sizes(value), places.shape[-1]
+    sizes, count = fixed_sizes(value), fixed_sizes(site.expr(1))[-1]
     first, rest = sizes[:count], sizes[count:]
+    if places is None:
+        wide = [dim for dim, size in enumerate(first) if size > 1] or [0]
+        allowed = f"1 but for one of the first {count}, or constant indices"
+        require(len(wide) == 1, "shape of the data", value.type, allowed)
+        value = site.reshaped(value, (first[wide[0]], *rest))
+        return _picked_at(site, value, 0, _last_one(site, site.expr(1), wide[0]))
+    places = places.astype(np.int64)
     inside = bool(np.all((places >= np.negative(first)) & (places < first)))
     require(inside, "indices", places.reshape(-1, count)[:4], f"within {first}")
     numbers = np.ravel_multi_index(tuple(np.moveaxis(places % first, -1, 0)), first)

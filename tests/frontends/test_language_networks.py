@@ -12,6 +12,7 @@ from onnx import NodeProto
 
 from tests.support.qdq_cases import node, normal
 from tests.support.quantized_files import quantized
+from tinyai.ir import Array
 
 LENGTH, WIDTH, LEAST = 12, 8, np.finfo(np.float32).min
 SAMPLES = [{"x": normal(1, LENGTH, WIDTH, seed=seed)} for seed in range(6)]
@@ -41,6 +42,57 @@ def test_a_mask_takes_no_range_on_its_way_to_a_softmax(way: str, tmp_path: Path)
     numbers["rows"] = np.array([LENGTH, LENGTH])
     result = (LENGTH, LENGTH) if "rows" in way else (1, LENGTH, count)
     report = quantized(tmp_path, nodes, SAMPLES, result, **numbers).report
+    assert report.sqnr is not None
+    assert report.sqnr > 30
+
+
+MASKED = [
+    node("MatMul", "x w", "queries"),
+    node("Transpose", "x", "turned", perm=[0, 2, 1]),
+    node("MatMul", "queries turned", "scores"),
+    node("Add", "scores added", "whole"),
+    node("Softmax", "whole", "shares", axis=-1),
+    node("MatMul", "shares x", "h"),
+    node("MatMul", "h w", "queries2"),
+    node("MatMul", "queries2 turned", "scores2"),
+    node("Add", "added scores2", "whole2"),
+    node("Softmax", "whole2", "shares2", axis=-1),
+    node("MatMul", "shares2 h", "y"),
+]
+MASKS: dict[str, tuple[Sequence[NodeProto], Array, Array]] = {
+    "bools, -inf where they are true": (
+        [
+            node("Where", "mask hidden shown", "chosen"),
+            node("Reshape", "chosen row", "moved"),
+            node("Expand", "moved square", "added"),
+        ],
+        np.arange(LENGTH)[None] > 7,
+        np.arange(LENGTH)[None] > 9,
+    ),
+    "numbers, multiplied": (
+        [node("Sub", "one mask", "rest"), node("Mul", "rest least", "added")],
+        (np.arange(LENGTH)[None, None] < 7).astype(np.float32),
+        (np.arange(LENGTH)[None, None] < 9).astype(np.float32),
+    ),
+    "-inf as an input": (
+        [node("Reshape", "mask square", "added")],
+        np.triu(np.full((LENGTH, LENGTH), -np.inf, np.float32), 1),
+        np.triu(np.full((LENGTH, LENGTH), -np.inf, np.float32), 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_a_mask_of_run_time_hides_as_in_floats(kind: str, tmp_path: Path) -> None:
+    """As torch's TransformerEncoder writes ``src_key_padding_mask`` and BERT its own; each layer
+    adds the same one."""
+    nodes, *masks = MASKS[kind]
+    samples = [each | {"mask": masks[number % 2]} for number, each in enumerate(SAMPLES)]
+    numbers = {"w": normal(WIDTH, WIDTH) / 4, "row": np.array([1, 1, LENGTH])}
+    numbers |= {"hidden": np.array(-np.inf, np.float32), "shown": np.zeros(1, np.float32)}
+    numbers |= {"one": np.ones(1, np.float32), "least": np.array(LEAST)}
+    numbers["square"] = np.array([1, LENGTH, LENGTH])
+    report = quantized(tmp_path, [*nodes, *MASKED], samples, **numbers).report
     assert report.sqnr is not None
     assert report.sqnr > 30
 

@@ -111,6 +111,21 @@ def test_a_layer_may_multiply_the_other_way_round(
     assert report.sqnr > 30
 
 
+@pytest.mark.parametrize("border", [-np.inf, np.finfo(np.float32).min])
+def test_a_border_that_no_largest_value_is_takes_no_range(border: float, tmp_path: Path) -> None:
+    """As timm pads before a pooling like TensorFlow's."""
+    nodes = [
+        node("Conv", "x w", "h"),
+        node("Pad", "h widths border", "padded"),
+        node("MaxPool", "padded", "y", kernel_shape=[3, 3]),
+    ]
+    widths = np.array([0, 0, 1, 0, 0, 0, 1, 2])
+    numbers = {"w": normal(8, 8, 1, 1), "widths": widths, "border": np.array(border, np.float32)}
+    report = quantized(tmp_path, nodes, IMAGES, **numbers).report
+    assert report.sqnr is not None
+    assert report.sqnr > 35
+
+
 def test_lengths_that_are_no_norm_are_quantized(tmp_path: Path) -> None:
     """The global response norm of ConvNeXt V2: lengths of planes beside the mean of all."""
     nodes = [

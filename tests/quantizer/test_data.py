@@ -87,7 +87,7 @@ BAD: dict[str, tuple[Any, str, str, str]] = {
         "[1, 3, 4]",
     ),
     "another dtype": ([{"image": np.zeros((1, 3, 4))}], "dtype", "float64", "float32"),
-    "NaN": ([{"image": v} for v in with_nan()], "sample 1", "1 of 12 are NaN", "finite"),
+    "NaN": ([{"image": v} for v in with_nan()], "sample 1", "1 of 12 are NaN", "numbers"),
     "a bare array": (images(), "calibration sample 0", "a ndarray", "a dict"),
     "a dict": ({"image": images()}, "calibration data", "a dict", "an iterable of dicts"),
     "a number": (7, "calibration data", "a int", "an iterable of dicts"),

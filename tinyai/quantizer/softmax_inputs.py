@@ -1,4 +1,4 @@
-"""Values that a softmax alone reads, as far as it tells them apart.
+"""Values that a softmax or a largest value alone reads, as far as it tells them apart.
 
 What is far below the largest value of its row has no share, however far that is: a mask adds -1e4
 or -3e38 to what is not to be seen. A range that held these would leave nothing for the others.
@@ -7,12 +7,14 @@ or -3e38 to what is not to be seen. A range that held these would leave nothing 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
+from tinyai.qdq.moves import MOVES_ALONE
 from tinyai.qdq.operands import Grid, is_call
 from tinyai.quantizer.observers import itself
 from tinyai.quantizer.params import Array, configured_grid
@@ -46,11 +48,42 @@ def limit_of(points: Points, expr: Expr, grid: Grid | None = None) -> Callable[[
     axis = points.softmax_axis(expr)
     if axis is not None:
         return partial(telling, axis=axis)
-    users = points.users[expr]
-    if all(is_call(each, "add") and points.softmax_axis(each) is not None for each in users):
+    if _is_padded_for_largest(points, expr):
+        return _inner
+    if additions_of(points, expr):
         least = _ends(grid)[0] if grid else np.finfo(np.float32).min
         return partial(np.maximum, np.float32(least))
     return itself
+
+
+def _is_padded_for_largest(points: Points, expr: Expr) -> bool:
+    """Whether there is a border of -inf or the like around a value, which poolings alone read that
+    pick the largest: any of the value's own numbers hides it."""
+    if not is_call(expr, "pad") or not points.view.is_constant(expr["value"]):
+        return False
+    largest = ("max_pool1d", "max_pool2d", "max_pool3d")
+    hidden = bool((points.view.constant(expr["value"]) < _MASKED).all())
+    return hidden and all(is_call(user, *largest) for user in points.users[expr])
+
+
+def _inner(values: Array) -> Array:
+    """``values``, those that are hidden raised to the least of the others."""
+    seen = values[values >= _MASKED]
+    return np.maximum(values, seen.min()) if seen.size else values
+
+
+def additions_of(points: Points, expr: Expr) -> tuple[tuple[Expr, Expr], ...]:
+    """The additions that alone read a value, perhaps moved, and whose sums a softmax alone reads;
+    each with the operand that the value is there. None of any other value."""
+    found: list[tuple[Expr, Expr]] = []
+    for user in points.users[expr]:
+        if is_call(user, "add") and points.softmax_axis(user) is not None:
+            found.append((user, expr))
+        elif is_call(user, *MOVES_ALONE) and (moved := additions_of(points, user)):
+            found += moved
+        else:
+            return ()
+    return tuple(found)
 
 
 def has_mask(values: Array) -> bool:
@@ -60,18 +93,20 @@ def has_mask(values: Array) -> bool:
 
 def with_masks_in_reach(points: Points, grids: Mapping[int, Grid]) -> dict[int, Grid]:
     """The grids, where none of a mask reaches farther than it has to."""
-    found = dict(grids)
-    shared = Counter(point.grid for point in points.points)
+    found, members = dict(grids), defaultdict[int, list[Expr]](list)
     for point in points.points:
-        at, readers = grids.get(point.grid), points.users[point.expr]
-        if at is None or shared[point.grid] > 1 or None in readers:
+        members[point.grid].append(point.expr)
+    for number, exprs in members.items():
+        at, additions = grids.get(number), [additions_of(points, expr) for expr in exprs]
+        if at is None or not all(additions):
             continue
-        leasts = [least_addend(points, each, point.expr, grids) for each in readers if each]
+        pairs = chain.from_iterable(additions)
+        leasts = [least_addend(points, *pair, grids) for pair in pairs]
         known = [least for least in leasts if least is not None]
         low, high = _ends(at)
         if known and len(known) == len(leasts) and low < min(known):
             config = points.config.of_dtype(at.dtype)
-            found[point.grid] = configured_grid(min(known), max(high, 0.0), config)
+            found[number] = configured_grid(min(known), max(high, 0.0), config)
     return found
 
 

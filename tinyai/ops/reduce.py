@@ -15,14 +15,14 @@ from tinyai.ops import steps
 from tinyai.source import Call, require, sources
 from tinyai.traits import ChannelMap, Dims, Range
 
-INTEGERS = (DType.INT8, DType.UINT8, DType.INT32)
+INTEGERS = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64)
 
 
 @dataclass(frozen=True)
 class Sum(Op):
     """Sum over the dimensions ``axes``, which stay with length 1 where ``keepdims``.
 
-    in: int8, uint8 or int32; out: int32, which wraps.
+    in: int8, uint8, int32 or int64; out: int64 of int64 and else int32, which wraps.
     """
 
     name: ClassVar[str] = "sum"
@@ -43,11 +43,15 @@ class Sum(Op):
             for dim, size in enumerate(data.shape)
             if self.keepdims or dim not in self.axes
         ]
-        return Type(tuple(kept), DType.INT32)
+        return Type(tuple(kept), self._result(data.dtype))
+
+    @staticmethod
+    def _result(dtype: DType) -> DType:
+        return dtype if dtype is DType.INT64 else DType.INT32
 
     def reference(self, *inputs: Array) -> Array:
         total = inputs[0].sum(axis=self.axes, keepdims=self.keepdims, dtype=np.int64)
-        return np.asarray(total.astype(np.int32))
+        return np.asarray(total.astype(self._result(DType(inputs[0].dtype.name)).numpy))
 
     def permuted(self, dims: Sequence[int], shape: tuple[int, ...]) -> Op:
         return replace(self, axes=tuple(sorted(dims.index(axis) for axis in self.axes)))
@@ -80,6 +84,8 @@ class Sum(Op):
         yield Sum((2, 3), keepdims=True), (Type((1, 3, 4, 5), DType.UINT8),)
         yield Sum((0,)), (Type((7,), DType.INT32),)
         yield Sum((1,)), (Type((3, 4, 5), DType.INT32),)
+        yield Sum((1,)), (Type((3, 4, 5), DType.INT64),)
+        yield Sum((2,), keepdims=True), (Type((2, 3, 9), DType.INT64),)
 
 
 def axes_of(call: Call, rank: int) -> tuple[int, ...]:
@@ -93,7 +99,8 @@ def axes_of(call: Call, rank: int) -> tuple[int, ...]:
 def add_sum(call: Call, lowering: Lowering, epilogue: tuple[Step, ...] = ()) -> tuple[str, int]:
     """The node that sums the call's argument over its axes, and how many elements each sum has."""
     data = lowering.type(call["data"])
-    require(data.dtype is DType.INT32, f"dtype of {call.spelled}", data.dtype, "int32")
+    allowed = (DType.INT32, DType.INT64)
+    require(data.dtype in allowed, f"dtype of {call.spelled}", data.dtype, " or ".join(allowed))
     axes = axes_of(call, len(data.shape))
     require(bool(axes), "axes", "none", "at least one")
     op = Sum(axes, bool(call.attrs.get("keepdims")))
@@ -109,6 +116,7 @@ def lower_sum(call: Call, lowering: Lowering) -> str:
 def lower_mean(call: Call, lowering: Lowering) -> str:
     """mean of int32: the sum divided by the count, cut towards zero."""
     data = lowering.type(call["data"])
+    require(data.dtype is DType.INT32, f"dtype of {call.spelled}", data.dtype, "int32")
     count = math.prod(data.shape[axis] for axis in axes_of(call, len(data.shape)))
     divisor = Operand(lowering.builder.constant(np.array(count, np.int32)))
     return add_sum(call, lowering, (steps.Divide(operand=divisor),) if count > 1 else ())[0]

@@ -75,6 +75,8 @@ def _lacking(graph: Lowered, node: Node, v: Vectors) -> str | None:
     (source,) = graph.types(node.inputs)
     if isinstance(node.op, Sum) and len(source.shape) - 1 in node.op.axes:
         return "a sum over the last axis"
+    if isinstance(node.op, Sum) and source.dtype is DType.INT64:
+        return "a sum of int64"
     loops = KINDS[type(node.op)](graph, node)
     if not loops.axes:
         return "a scalar"

@@ -53,17 +53,19 @@ class SumLoops:
 def _sum_code(graph: Lowered, node: Node, epilogue: Epilogue) -> Code:
     """The sum wraps."""
     loops = SumLoops.of(graph, node)
+    dtype = node.op.infer(*graph.types(node.inputs)).dtype
+    of = C_TYPES[dtype]
     return nest(
         loops.kept,
-        Declare("uint32_t", "total", 0),
+        Declare(f"u{of}", "total", 0),
         nest(
             loops.reduced,
             # By a name: gcc warns of a sign where the cast stands in the sum.
-            Declare("const uint32_t", "value", f"(uint32_t)in0[{loops.in_index}]"),
+            Declare(f"const u{of}", "value", f"(u{of})in0[{loops.in_index}]"),
             Assign("total", "value", "+="),
         ),
-        Declare("const int32_t", "acc", "(int32_t)total"),
-        epilogue.write("acc", DType.INT32, loops.places),
+        Declare(f"const {of}", "acc", f"({of})total"),
+        epilogue.write("acc", dtype, loops.places),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import NodeProto
+from onnx import NodeProto, helper
 
 from tests.support.qdq_cases import node, normal
 from tests.support.quantized_files import quantized
@@ -93,6 +93,33 @@ def test_a_mask_of_run_time_hides_as_in_floats(kind: str, tmp_path: Path) -> Non
     numbers |= {"one": np.ones(1, np.float32), "least": np.array(LEAST)}
     numbers["square"] = np.array([1, LENGTH, LENGTH])
     report = quantized(tmp_path, [*nodes, *MASKED], samples, **numbers).report
+    assert report.sqnr is not None
+    assert report.sqnr > 30
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("keep", [0, 1])
+def test_the_logarithm_of_a_sum_of_powers_is_quantized(
+    keep: int, opset: int, tmp_path: Path
+) -> None:
+    """As Granite weighs what a row of masked scores finds."""
+    old = opset < 18
+    nodes = [
+        node("MatMul", "x w", "queries"),
+        node("Transpose", "x", "turned", perm=[0, 2, 1]),
+        node("MatMul", "queries turned", "scores"),
+        node("Add", "scores mask", "masked"),
+        node("Softmax", "masked", "shares", axis=-1),
+        node("MatMul", "shares x", "found"),
+        node("ReduceLogSumExp", "masked" if old else "masked last", "all", keepdims=keep),
+        *([] if keep else [node("Unsqueeze", "all last", "all_kept")]),
+        node("Sigmoid", "all" if keep else "all_kept", "weight"),
+        node("Mul", "found weight", "y"),
+    ]
+    if old:
+        nodes[6].attribute.append(helper.make_attribute("axes", [-1]))
+    numbers = {"w": normal(WIDTH, WIDTH) / 4, "mask": MASK, "last": np.array([-1])}
+    report = quantized(tmp_path, nodes, SAMPLES, opset=opset, **numbers).report
     assert report.sqnr is not None
     assert report.sqnr > 30
 

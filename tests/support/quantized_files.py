@@ -20,6 +20,7 @@ def quantized(
     nodes: Sequence[NodeProto],
     samples: Sequence[dict[str, Array]],
     result: Sequence[int] | None = None,
+    opset: int = 18,
     **numbers: Array,
 ) -> QuantizedFile:
     """Of a file from the samples' inputs to ``y``, of the first one's shape or ``result``; its
@@ -35,7 +36,7 @@ def quantized(
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
         [numpy_helper.from_array(value, name) for name, value in numbers.items()],
     )
-    opsets = [helper.make_opsetid("", 18)]
+    opsets = [helper.make_opsetid("", opset)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "f.onnx")
     made = tinyai.quantize_file(folder / "f.onnx", samples)
     assert not made.report.left

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tinyai.errors import OptionError
+from tinyai.ops.reduce import axes_of
 from tinyai.qdq.averages import AVERAGES
 from tinyai.qdq.functions import SOFTMAX, has_16_bits
 from tinyai.qdq.limits import EXTREMES
@@ -105,12 +106,29 @@ class Points(Roles):
         return next((point.grid for point in self.points if point.expr is expr), None)
 
     def softmax_axis(self, expr: Expr) -> int | None:
-        """The axis of the softmax that alone reads a value, perhaps moved or as a part of more;
-        None of any other value."""
+        """The axis of the softmaxes, or sums of powers, that alone read a value, perhaps moved or
+        as a part of more; None of any other value."""
         readers = self.users[expr]
-        reader = readers[0] if len(readers) == 1 else None
+        axes = {None if r is None else self._axis_told_apart(expr, r) for r in readers}
+        only_largest = all(is_call(reader, "max") for reader in readers)
+        return axes.pop() if len(axes) == 1 and not only_largest else None
+
+    def _axis_told_apart(self, expr: Expr, reader: Expr) -> int | None:
+        """The axis along which ``reader`` passes over what is far below the largest value."""
         if is_call(reader, "softmax", "fast_softmax"):
             return int(reader.attrs["axis"] % len(reader.type.shape))
+        if is_call(reader, "max"):
+            return _only_axis(reader)
+        if is_call(reader, "subtract"):
+            first, other = reader.args
+            if not is_call(other, "max") or not other["data"] is first is expr:
+                return None
+            powers = all(is_call(each, "exp") for each in self.users[reader])
+            return _only_axis(other) if powers else None
+        if is_call(reader, "exp"):
+            (total, *others) = self.users[reader]
+            alone = is_call(expr, "subtract") and not others
+            return _only_axis(total) if alone and is_call(total, "sum") else None
         moves = "concatenate", "reshape", "transpose"
         if not isinstance(reader, Tuple) and not is_call(reader, *moves):
             return None
@@ -322,6 +340,12 @@ class Points(Roles):
                     names = safe(", ".join(each.name for each in self.points), 400)
                     allowed = names or "none: no value is quantized"
                     raise OptionError(f"QuantConfig.{option}", found=repr(name), allowed=allowed)
+
+
+def _only_axis(reduction: Call) -> int | None:
+    """The one dimension that a reduction is over, None where there are more."""
+    axes = axes_of(reduction, len(reduction["data"].type.shape))
+    return axes[0] if len(axes) == 1 else None
 
 
 def _unique(name: str, taken: set[str]) -> str:

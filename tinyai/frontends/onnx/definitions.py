@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from tinyai.frontends.onnx.facts import Known, proto_of, schema_of
 from tinyai.frontends.onnx.nodes import Nodes
-from tinyai.frontends.onnx.reader import Site
+from tinyai.frontends.onnx.reader import Site, fixed_sizes
 from tinyai.frontends.onnx.unread import renamed
 from tinyai.source import require
 
@@ -15,6 +17,9 @@ DEFINED = (
     *("CastLike", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding"),
     *("ReduceL1", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"),
 )
+
+# The first opset in which the largest value along axes has these as an operand.
+_WITH_AXES = 18
 
 
 def by_definition(site: Site, names: Iterable[str]) -> list[Any]:
@@ -102,6 +107,29 @@ def only_share(site: Site, names: Iterable[str]) -> list[Any]:
     return parts.made
 
 
+def log_of_powers(site: Site, names: Iterable[str]) -> list[Any]:
+    """ReduceLogSumExp, with the largest value taken off before and added behind: no power is more
+    than 1. ONNX's definition has none of this, and is in float64."""
+    (data, *_), (result,), keep = site.node.input, site.node.output, site.attr("keepdims")
+    rank = len(fixed_sizes(site.expr(0)))
+    given = site.numbers(1, "axes") if site.has(1) else site.attr("axes")
+    if not given and site.attr("noop_with_empty_axes", 0):
+        return []
+    axes, parts = list(given or range(rank)), Nodes.inside_of(site.name, names)
+    along = parts.constant("axes", axes, np.int64)
+    if site.facts.opset < _WITH_AXES:
+        largest = parts.value("ReduceMax", "largest", data, axes=axes)
+    else:
+        largest = parts.value("ReduceMax", "largest", data, along)
+    powers = parts.value("Exp", "powers", parts.value("Sub", "rest", data, largest))
+    log = parts.value("Log", "log", parts.value("ReduceSum", "sums", powers, along))
+    if keep:
+        parts.add("Add", result, log, largest)
+    else:
+        parts.add("Squeeze", result, parts.value("Add", "total", log, largest), along)
+    return parts.made
+
+
 def spell_out_lengths(graph: Any) -> None:
     """ReduceL2 becomes the root of a sum of squares, but for that by which its own data is divided:
     a norm, which is one operator."""
@@ -120,3 +148,7 @@ def spell_out_lengths(graph: Any) -> None:
     made = type(graph)(node=nodes)
     del graph.node[:]
     graph.node.extend(made.node)
+
+
+# What is spelled out where a file is quantized.
+OF_FLOATS = {"Softmax": only_share, "ReduceLogSumExp": log_of_powers}

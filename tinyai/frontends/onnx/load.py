@@ -19,7 +19,7 @@ from tinyai.frontends.norms import norms_in
 from tinyai.frontends.onnx.attention import as_attention
 from tinyai.frontends.onnx.branches import taken_branch
 from tinyai.frontends.onnx.checks import Inputs, check_external, check_model
-from tinyai.frontends.onnx.definitions import DEFINED, by_definition, only_share, spell_out_lengths
+from tinyai.frontends.onnx.definitions import DEFINED, OF_FLOATS, by_definition, spell_out_lengths
 from tinyai.frontends.onnx.einsum import as_products, as_sum
 from tinyai.frontends.onnx.facts import (
     dtype_of,
@@ -121,7 +121,7 @@ def read_whole(
         widened = in_float32(model)
         if oldest:
             spell_out_lengths(model.graph)
-        floats = {**dict.fromkeys(USUAL, spelled_out), "Softmax": only_share} if oldest else {}
+        floats = {**dict.fromkeys(USUAL, spelled_out), **OF_FLOATS} if oldest else {}
         own = {("", name): spelling for name, spelling in {**SPELLINGS, **floats}.items()}
         spellings = {**own, **spellings_of(opset)}
         reading = Reading(model, READERS, opset, spellings)

@@ -199,8 +199,9 @@ def test_a_bad_sample_is_told_from_a_worker_as_here(client: Any) -> None:
         assert "1 of 192 are NaN" in str(caught.value)
     infinite = values(20)
     infinite[18]["x"][:] = 3e38
-    with pytest.raises(CalibrationError, match=r"layer '.*' at calibration sample 18"):
+    with pytest.raises(CalibrationError, match=r"layer '.*' at calibration sample 18") as caught:
         tinyai.calibrate(network(), None, iter(infinite), client=client)
+    assert "--float-layers" in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["tcp://somewhere", 7])

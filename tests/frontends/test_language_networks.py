@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from tests.support.qdq_cases import node, normal
 from tests.support.quantized_files import quantized
@@ -142,3 +142,34 @@ def test_the_place_of_a_token_is_picked(dtype: type, tmp_path: Path) -> None:
     report = quantized(tmp_path, nodes, samples, (1, WIDTH), **numbers).report
     assert report.sqnr is not None
     assert report.sqnr > 35
+
+
+COUNTED = [
+    node("Not", "hidden", "seen"),
+    node("Cast", "seen", "numbers", to=TensorProto.INT64),
+    node("ReduceSum", "numbers last", "length", keepdims=1),
+    node("Less", "places length", "inside"),
+]
+
+
+@pytest.mark.parametrize("before", [[], COUNTED], ids=["as it is", "of as many places"])
+def test_a_mask_multiplies_tokens_and_counts_them(
+    before: Sequence[NodeProto], tmp_path: Path
+) -> None:
+    """As sentence transformers take the mean of the tokens of a sentence, and XLM numbers them."""
+    nodes = [
+        *before,
+        node("MatMul", "x w", "h"),
+        node("Cast", "inside" if before else "hidden", "mask", to=TensorProto.FLOAT),
+        node("Unsqueeze", "mask last", "column"),
+        node("Mul", "h column", "kept"),
+        node("ReduceSum", "kept first", "total", keepdims=0),
+        node("ReduceSum", "column first", "count", keepdims=0),
+        node("Div", "total count", "y"),
+    ]
+    places = np.arange(LENGTH)[None]
+    samples = [each | {"hidden": places > number} for number, each in enumerate(SAMPLES)]
+    numbers = {"w": normal(WIDTH, WIDTH), "places": places, "last": np.array([-1])}
+    made = quantized(tmp_path, nodes, samples, (1, WIDTH), first=np.array([1]), **numbers)
+    assert made.report.sqnr is not None
+    assert made.report.sqnr > 30

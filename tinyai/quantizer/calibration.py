@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -154,19 +154,28 @@ class Watch:
     def seen(self, number: int, values: Iterable[tuple[int, Array]]) -> dict[int, Seen]:
         """The states after one sample, by place; ``values`` are pairs of a place and its values.
         Raises ``CalibrationError`` for values that are not finite."""
-        found = {}
+        found, bad = {}, list[str]()
         for place, value in values:
             value = self._limits[place](value)
             if not np.isfinite(value).all():
-                raise CalibrationError(
-                    f"float values of layer {self._names[place]!r} at calibration sample {number}",
-                    found="NaN or infinite",
-                    allowed="finite numbers",
-                    hint="the model on this sample, before it is quantized",
-                )
-            if place in self._observed:
+                bad.append(self._names[place])
+            elif place in self._observed and not bad:
                 found[place] = self._observer.see(number, value)
+        if bad:
+            raise _not_finite(bad, number)
         return found
+
+
+def _not_finite(names: Sequence[str], sample: int) -> CalibrationError:
+    first, *more = dict.fromkeys(names)
+    also = f" and of {len(more)} more" if more else ""
+    return CalibrationError(
+        f"float values of layer {first!r}{also} at calibration sample {sample}",
+        found="NaN or infinite",
+        allowed="finite numbers",
+        hint="the model on this sample, before it is quantized; where such values belong to it, "
+        f"leave in float what makes them: float_layers, --float-layers {first!r}",
+    )
 
 
 def _require_model(found: str, allowed: str) -> None:

@@ -20,6 +20,7 @@ SAMPLES = [{"x": normal(1, LENGTH, WIDTH, seed=seed)} for seed in range(6)]
 MASK = np.triu(np.full((LENGTH, LENGTH), LEAST), 1)
 WAYS: dict[str, tuple[Sequence[NodeProto], int]] = {
     "a sink": ([node("Concat", "masked sink", "whole", axis=-1)], LENGTH + 1),
+    "the same for each row": ([node("Identity", "masked", "whole")], LENGTH),
     "rows of each head": ([node("Reshape", "masked rows", "whole")], LENGTH),
     "a softmax of columns": ([node("Transpose", "masked", "whole", perm=[0, 2, 1])], LENGTH),
 }
@@ -40,7 +41,9 @@ def test_a_mask_takes_no_range_on_its_way_to_a_softmax(way: str, tmp_path: Path)
     ]
     numbers = {"w": normal(WIDTH, WIDTH) / 4, "mask": MASK, "sink": normal(1, LENGTH, 1)}
     numbers["rows"] = np.array([LENGTH, LENGTH])
-    result = (LENGTH, LENGTH) if "rows" in way else (1, LENGTH, count)
+    if "same" in way:
+        numbers["mask"] = MASK[7:8]
+    result = (LENGTH, LENGTH) if "rows of" in way else (1, LENGTH, count)
     report = quantized(tmp_path, nodes, SAMPLES, result, **numbers).report
     assert report.sqnr is not None
     assert report.sqnr > 30

@@ -469,6 +469,29 @@ def test_what_is_spelled_out_stays_as_it_is_behind_a_value_of_unknown_type(
     assert output_row("", [wanted], [found]).sqnr > 20
 
 
+def test_what_is_of_as_many_rows_as_a_sample_says_stays_in_float(tmp_path: Path) -> None:
+    """As of the tokens of a kind in a sentence."""
+    nodes = [
+        node("NonZero", "h", "places"),
+        node("Cast", "places", "numbers", to=TensorProto.FLOAT),
+        node("Gemm", "numbers weights offsets", "layer", transA=1),
+        node("Sigmoid", "layer", "shares"),
+        node("ReduceSum", "shares", "total", keepdims=0),
+        node("Mul", "h total", "y"),
+    ]
+    floats = {"weights": RNG.normal(size=(4, 3)), "offsets": RNG.normal(size=3)}
+    made = model(nodes, (1, 6, 6, 6), 18, **{k: v.astype(np.float32) for k, v in floats.items()})
+    onnx.save(made, tmp_path / "float.onnx")
+    quantized = tinyai.quantize_file(tmp_path / "float.onnx", SAMPLES)
+    left = [each.operator for each in quantized.report.left]
+    assert left.count("Gemm") == left.count("Sigmoid") == 1
+    quantized.save(tmp_path / "int8.onnx")
+    (wanted,), (found,) = (
+        run(each, SAMPLES[0]) for each in (made, onnx.load(tmp_path / "int8.onnx"))
+    )
+    assert output_row("", [wanted], [found]).sqnr > 20
+
+
 @pytest.mark.parametrize("attrs", [{}, {"axis": 2}, {"axis": -1}])
 def test_a_hardmax_of_an_older_opset_keeps_its_dimensions(
     attrs: dict[str, int], tmp_path: Path

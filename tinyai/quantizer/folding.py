@@ -201,7 +201,8 @@ class Folding:
             return None
         product, rank = self._product(base), len(base.type.shape)
         if product is not None:
-            if not self._view.is_constant(product["weight"]) or weight_channels(product) is None:
+            known = self._view.is_constant(product["weight"]) and None not in product.type.shape
+            if not known or weight_channels(product) is None:
                 return None
             return output_channels(product) if product is base else rank - 1
         if is_call(base, *STEPS) or None in base.type.shape or rank not in (3, 4):

@@ -15,7 +15,14 @@ Array = npt.NDArray[Any]
 
 # A bias in steps of the sums stays below this, so that sums have room beside it.
 LARGEST_BIAS = 2.0**30
+# What is below this, beside what a softmax reads, is not to be seen.
+MASKED = -5000.0
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+
+
+def has_mask(values: Array) -> bool:
+    """Whether some of the numbers that are added to others are a mask."""
+    return bool((values < MASKED).any())
 
 
 def grid(

@@ -20,6 +20,7 @@ from tinyai.qdq.rules import RULES
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.folding import Constants, output_channels, users_of
 from tinyai.quantizer.nodes import parts_of_several
+from tinyai.quantizer.params import has_mask
 from tinyai.source import UNKNOWN, Call, Expr, Field, Refusal, Tuple, Unread, children
 
 _REORDERED = ("reshape", "transpose")
@@ -111,6 +112,8 @@ class Roles:
             raise reason
         if any(0 in of.shape for of in call.types):
             raise Refusal("elements", "none", "some")
+        if (of := next((each for each in call.types if None in each.shape), None)) is not None:
+            raise Refusal("shape", of, "fixed dimensions")
         if is_call(call, "avg_pool1d", "avg_pool2d") and {*call.attrs["dilation"]} != {1}:
             raise Refusal("dilation of an average", call.attrs["dilation"], 1)
         follows = is_call(call, *STEPS, *LIMITS) and not is_call(call, *MOVES)
@@ -203,6 +206,8 @@ class Roles:
         if not self._of_matrices(below):
             channels = output_channels(product)
         (number,) = (arg for arg in call.args if arg is not below)
+        if has_mask(self.view.constant(number)):
+            return False
         shape, rank = number.type.shape, len(call.type.shape)
         along = [rank - len(shape) + axis for axis, size in enumerate(shape) if size != 1]
         return along in ([], [channels]) and call.type.shape == below.type.shape
@@ -242,11 +247,12 @@ class Roles:
     @property
     def left(self) -> list[FloatOperator]:
         """What stays float, and why."""
-        return [
-            FloatOperator(call.name, call.spelled, str(why))
-            for call, why in self.refused.items()
-            if isinstance(call, Call)
-        ]
+        found: dict[object, FloatOperator] = {}
+        for call, why in self.refused.items():
+            if isinstance(call, Call):  # of which a node may be several
+                node = (call.name, call.spelled) if call.name else call
+                found.setdefault(node, FloatOperator(call.name, call.spelled, str(why)))
+        return [*found.values()]
 
     @property
     def has_float_weights(self) -> bool:

@@ -17,14 +17,12 @@ import numpy as np
 from tinyai.qdq.moves import MOVES_ALONE
 from tinyai.qdq.operands import Grid, is_call
 from tinyai.quantizer.observers import itself
-from tinyai.quantizer.params import Array, configured_grid
+from tinyai.quantizer.params import MASKED, Array, configured_grid
 from tinyai.quantizer.points import Points
 from tinyai.source import Expr
 
 # All values of a row that are raised have a share of less than this together: a quarter of a step.
 _SHARE = 2.0**-10
-# A row whose largest value is below this is masked as a whole.
-_MASKED = -5000.0
 
 
 def telling(values: Array, axis: int) -> Array:
@@ -36,7 +34,7 @@ def telling(values: Array, axis: int) -> Array:
 def least_telling(values: Array, axis: int) -> Array:
     """What ``telling`` raises the values of each row to."""
     largest = values.max(axis=axis, keepdims=True)
-    largest = np.where(largest < _MASKED, values.max(), largest)
+    largest = np.where(largest < MASKED, values.max(), largest)
     below = math.log(values.shape[axis]) - math.log(_SHARE)
     return np.asarray(largest - below, values.dtype)
 
@@ -62,13 +60,13 @@ def _is_padded_for_largest(points: Points, expr: Expr) -> bool:
     if not is_call(expr, "pad") or not points.view.is_constant(expr["value"]):
         return False
     largest = ("max_pool1d", "max_pool2d", "max_pool3d")
-    hidden = bool((points.view.constant(expr["value"]) < _MASKED).all())
+    hidden = bool((points.view.constant(expr["value"]) < MASKED).all())
     return hidden and all(is_call(user, *largest) for user in points.users[expr])
 
 
 def _inner(values: Array) -> Array:
     """``values``, those that are hidden raised to the least of the others."""
-    seen = values[values >= _MASKED]
+    seen = values[values >= MASKED]
     return np.maximum(values, seen.min()) if seen.size else values
 
 
@@ -84,11 +82,6 @@ def additions_of(points: Points, expr: Expr) -> tuple[tuple[Expr, Expr], ...]:
         else:
             return ()
     return tuple(found)
-
-
-def has_mask(values: Array) -> bool:
-    """Whether some of the numbers that are added to what a softmax reads are a mask."""
-    return bool((values < _MASKED).any())
 
 
 def with_masks_in_reach(points: Points, grids: Mapping[int, Grid]) -> dict[int, Grid]:

@@ -40,11 +40,11 @@ from tinyai.frontends.quantize import require_runner_of_floats
 from tinyai.qdq import FloatOperator
 from tinyai.qdq.operands import Grid
 from tinyai.quantizer.config import QuantConfig
-from tinyai.quantizer.params import configured_grid
+from tinyai.quantizer.params import configured_grid, has_mask
 from tinyai.quantizer.points import Points
 from tinyai.quantizer.report import QuantReport
 from tinyai.quantizer.roles import Role
-from tinyai.quantizer.softmax_inputs import has_mask, least_telling
+from tinyai.quantizer.softmax_inputs import least_telling
 from tinyai.source import Call, Expr, Refusal
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinyai.ir import Array
-from tinyai.qdq.operands import View, is_call, shape_of
+from tinyai.qdq.operands import View, is_call
 from tinyai.source import Call, Constant, Expr, SourceType
 
 LAYERS = (
@@ -87,7 +87,7 @@ class Sums:
 def _by_channel(step: Call, value: Array, last: bool) -> Array | None:
     """The numbers that a step adds, a number a channel or one; None of others. Channels are the
     second dimension, or the ``last``."""
-    rank = len(shape_of(step))
+    rank = len(step.type.shape)
     if is_call(step, "add"):
         along = [rank - value.ndim + d for d, n in enumerate(value.shape) if n > 1]
         if along not in ([], [rank - 1 if last else 1]):

@@ -147,6 +147,30 @@ def test_the_place_of_a_token_is_picked(dtype: type, tmp_path: Path) -> None:
     assert report.sqnr > 35
 
 
+def test_functions_that_have_a_part_in_common_are_a_table_each(tmp_path: Path) -> None:
+    """xIELU, the activation of Apertus: a square on one side of 0, a power on the other."""
+    nodes = [
+        node("MatMul", "x w", "h"),
+        node("Mul", "h half", "line"),
+        node("Mul", "positive h", "scaled"),
+        node("Mul", "scaled h", "square"),
+        node("Add", "square line", "above"),
+        node("Min", "h small", "below0"),
+        node("Exp", "below0", "power"),
+        node("Sub", "power one", "less"),
+        node("Sub", "less h", "rest"),
+        node("Mul", "rest positive", "curve"),
+        node("Add", "curve line", "below"),
+        node("Greater", "h zero", "side"),
+        node("Where", "side above below", "y"),
+    ]
+    floats = {"half": 0.5, "positive": 0.8, "small": -1e-6, "one": 1.0, "zero": 0.0}
+    numbers = {name: np.array([value], np.float32) for name, value in floats.items()}
+    report = quantized(tmp_path, nodes, SAMPLES, w=normal(WIDTH, WIDTH), **numbers).report
+    assert report.sqnr is not None
+    assert report.sqnr > 30
+
+
 COUNTED = [
     node("Not", "hidden", "seen"),
     node("Cast", "seen", "numbers", to=TensorProto.INT64),

@@ -68,12 +68,9 @@ def function_of_values(view: View, call: Call) -> MatchedFunction:
     require(not wide or has_16_bits(inside), "dtype of the function", "int16", "8 bits")
     own: set[Expr] = {*inside, *behind}
     alone = all(is_call(leaf, "dequantize") and view.within(leaf, own) for leaf in leaves)
-    if not behind and alone:
-        if all(view.is_inside(each, own) for each in inside if each is not root):
-            return MatchedFunction(inside, again_on(view, call, view.new[root]))
-    else:
-        shared = [each for each in inside if not view.within(each, own)]
-        require(not shared, "function with moves", "used as float32 too", "quantized only")
+    is_apart = all(view.is_inside(each, own) for each in inside if each is not root)
+    if not behind and alone and is_apart:
+        return MatchedFunction(inside, again_on(view, call, view.new[root]))
     new: dict[Expr, Expr] = {
         leaf: dequantize(view.integers(leaf), name_of(leaf)) for leaf in leaves
     }

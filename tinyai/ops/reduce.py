@@ -70,7 +70,9 @@ class Sum(Op):
 
     def infer_range(
         self, types: Sequence[Type], data: Sequence[Range], constants: Sequence[Array | None]
-    ) -> Range:
+    ) -> Range | None:
+        if types[0].dtype is DType.INT64:
+            return None  # a bound might wrap as the sum does
         apart, count = self.channel_map(*types) is not None, self._terms(types[0])
         each = data[0] if apart else data[0].spread(self.infer(*types).channels)
         return Range(each.low * count, each.high * count)

@@ -12,6 +12,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import tinyai
 from tests.support.onnx_models import run_onnx
+from tests.support.quantized_files import quantized as equal_to_onnx_runtime
 from tinyai.errors import BoundaryError, OptionError
 from tinyai.frontends.attempt import QUANTIZE_THE_REST
 from tinyai.frontends.files import read_file
@@ -48,8 +49,8 @@ def block() -> onnx.ModelProto:
 
 
 class Samples(CalibrationDataReader):
-    def __init__(self) -> None:
-        self._rest = iter(SAMPLES)
+    def __init__(self, samples: list[dict[str, Array]]) -> None:
+        self._rest = iter(samples)
 
     def get_next(self) -> dict[str, Array] | None:
         return next(self._rest, None)
@@ -62,7 +63,7 @@ def in_part(folder: Path, *, per_channel: bool, activation: QuantType) -> Path:
     quantize_static(
         floats,
         file,
-        Samples(),
+        Samples(SAMPLES),
         QuantFormat.QDQ,
         ["MatMul"],
         per_channel,
@@ -176,12 +177,8 @@ def test_a_factor_of_a_gemm_that_is_quantized_already_is_refused(name: str, tmp_
     onnx.save(model, floats)
     samples = [{"x": each["x"][0]} for each in SAMPLES]
 
-    class Rows(Samples):
-        def __init__(self) -> None:
-            self._rest = iter(samples)
-
     kinds = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
-    quantize_static(floats, part, Rows(), QuantFormat.QDQ, ["Gemm"], True, **kinds)
+    quantize_static(floats, part, Samples(samples), QuantFormat.QDQ, ["Gemm"], True, **kinds)
 
     proto = onnx.load(part)
     (gemm,) = (node for node in proto.graph.node if node.op_type == "Gemm")
@@ -191,3 +188,60 @@ def test_a_factor_of_a_gemm_that_is_quantized_already_is_refused(name: str, tmp_
     quantized = tinyai.quantize_file(part, samples)
     with pytest.raises(OptionError, match="alpha 1"):
         quantized.save(tmp_path / "whole.onnx")
+
+
+@pytest.mark.parametrize(("left", "data"), [((3, 4), (2, 3, 4, 5)), ((2, 3, 4), (2, 4, 5))])
+def test_a_first_operand_of_integers_keeps_them(
+    left: tuple[int, ...], data: tuple[int, ...], tmp_path: Path
+) -> None:
+    floats, part, whole = (tmp_path / f"{name}.onnx" for name in ("floats", "part", "whole"))
+    nodes = [
+        helper.make_node("MatMul", ["left", "x"], ["product"], "product_MatMul"),
+        helper.make_node("Sigmoid", ["product"], ["y"], "y_Sigmoid"),
+    ]
+    result = (*data[:-2], left[-2], data[-1])
+    ends = zip("xy", (data, result), strict=True)
+    ports = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, s)] for n, s in ends]
+    known = [numpy_helper.from_array(RNG.normal(size=left).astype(np.float32), "left")]
+    graph = helper.make_graph(nodes, "net", *ports, known)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), floats)
+    samples = [{"x": RNG.normal(size=data).astype(np.float32)} for _ in range(4)]
+    quantize_static(
+        floats, part, Samples(samples), QuantFormat.QDQ, ["MatMul"], weight_type=QuantType.QInt8
+    )
+    quantized = tinyai.quantize_file(part, samples)
+    quantized.save(whole)
+    before, after = (
+        numpy_helper.to_array(next(t for t in onnx.load(f).graph.initializer if t.dims == [*left]))
+        for f in (part, whole)
+    )
+    np.testing.assert_array_equal(after, before)
+    graphs = [
+        network_of(model, "net", "onnx").graph for model in (read_file(whole), quantized.model)
+    ]
+    for sample in samples:
+        (wanted,) = run_onnx(onnx.load(whole), sample)
+        for each in graphs:
+            np.testing.assert_array_equal(run_graph(each, [sample["x"]])[0], wanted)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (1, 4, 5), (3, 4, 5)])
+def test_weights_with_scales_along_their_sums_get_others(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    """ONNX Runtime's quantizer gives a product of several matrices such scales, with which ONNX
+    Runtime computes in floats only."""
+    stored = {
+        "steps": RNG.integers(-127, 128, size=shape).astype(np.int8),
+        "scales": RNG.uniform(0.01, 0.1, shape[-2]).astype(np.float32),
+        "zeros": np.zeros(shape[-2], np.int8),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", [*stored], ["w"], "w_Dequantize", axis=len(shape) - 2),
+        helper.make_node("MatMul", ["x", "w"], ["y"], "y_MatMul"),
+    ]
+    data, result = (*shape[:-2], 6, shape[-2]), (*shape[:-2], 6, shape[-1])
+    samples = [{"x": RNG.normal(size=data).astype(np.float32)} for _ in range(4)]
+    made = equal_to_onnx_runtime(tmp_path, nodes, samples, result, **stored)
+    assert made.report.outputs[0].sqnr > 30

@@ -77,9 +77,11 @@ def in_part(seed: int, model: FloatModel, source: Path) -> bool:
     activation = (QuantType.QUInt8, QuantType.QInt8)[seed // 2 % 2]
     products, samples = ["MatMul", "Conv", "Gemm"], Samples(model.samples)
     per_channel = bool(seed % 2) and model.proto.opset_import[0].version >= OLDEST
-    quantize_static(
-        source, made, samples, QuantFormat.QDQ, products, per_channel, activation_type=activation
-    )
+    kinds = {"activation_type": activation}
+    try:
+        quantize_static(source, made, samples, QuantFormat.QDQ, products, per_channel, **kinds)
+    except ValueError:  # of ONNX Runtime, where a bias has an input without a scale
+        return False
     proto = onnx.load(made)
     # With int8 activations ONNX Runtime does not load all files of newer opsets.
     if proto.opset_import[0].version >= WITH_16_BITS and activation == QuantType.QInt8:

@@ -426,9 +426,11 @@ class View:
 
 
 def moved_constant(call: Call, value: Array) -> Array:
-    """A constant after a reshape or a transpose."""
+    """A constant after a reshape, a transpose or a broadcast."""
     if is_call(call, "transpose"):
         return np.ascontiguousarray(value.transpose(call.attrs["axes"]))
+    if is_call(call, "broadcast_to"):
+        return np.ascontiguousarray(np.broadcast_to(value, shape_of(call)))
     return value.reshape(shape_of(call))
 
 

@@ -125,7 +125,8 @@ class _Line:
 def _of_integers(expr: Expr) -> Expr:
     """What dequantizes moved integers, for a move of a constant that is dequantized; ``expr``
     itself where it is none, or the move mixes channels of which each has a scale."""
-    if not is_call(expr, "reshape", "transpose") or not is_call(expr["data"], "dequantize"):
+    moves = ("reshape", "transpose", "broadcast_to")
+    if not is_call(expr, *moves) or not is_call(expr["data"], "dequantize"):
         return expr
     stored = expr["data"]
     values, scale, zero = stored.args
@@ -139,6 +140,21 @@ def _of_integers(expr: Expr) -> Expr:
             return expr
     moved = constant(moved_constant(expr, values.value), values.type.dtype)
     return made("dequantize", expr.type, moved, scale, zero, name=stored.name, axis=axis)
+
+
+def _of_columns(expr: Expr) -> Expr:
+    """A product of matrices whose integers have a scale for each number that is summed over, with
+    the floats that they stand for: no sum of integers has those scales."""
+    if not is_call(expr, "dense", "batch_matmul") or not is_call(expr["weight"], "dequantize"):
+        return expr
+    stored = expr["weight"]
+    known = [each.value for each in stored.args if isinstance(each, Constant)]
+    rank = len(stored.type.shape)
+    if len(known) < 3 or known[1].size == 1 or stored.attrs["axis"] % rank != rank - 1:
+        return expr
+    steps, scales, zeros = known
+    floats = ((steps.astype(np.float64) - zeros) * scales).astype(np.float32)
+    return rebuilt(expr, [expr["data"], constant(floats)])
 
 
 class Folding:
@@ -158,7 +174,7 @@ class Folding:
         chains = {chain[-1]: chain for chain in map(self._chain, self._view.order) if chain[1:]}
         self.new: dict[Expr, Expr] = {}
         for expr in self._view.order:
-            new = rebuilt(expr, [self.new[each] for each in children(expr)])
+            new = _of_columns(rebuilt(expr, [self.new[each] for each in children(expr)]))
             self.new[expr] = _of_integers(self._stored(expr) or new)
             if expr in chains:
                 self.new[expr] = self._folded(chains[expr], self.new)

@@ -22,10 +22,10 @@ def dequantized(
 ) -> str:
     """The result of a DequantizeLinear of constants, which is put in front."""
     steps, scale, zero = (arg.value for arg in call.args if isinstance(arg, Constant))
-    axis, values = int(call.attrs["axis"]), turned(steps, is_turned)
+    axis, values = int(call.attrs["axis"]) % max(steps.ndim, 1), turned(steps, is_turned)
     along = scale.size > 1
-    if is_turned:
-        axis = values.ndim - 1 - axis % values.ndim
+    if is_turned and axis >= values.ndim - 2:  # one of the two that change places
+        axis = 2 * values.ndim - 3 - axis
     values = values if shape is None else values.reshape(shape)
     return new.dequantized(name, values, scale, zero.astype(steps.dtype), axis if along else None)
 

@@ -294,8 +294,11 @@ class _Pairs:
         return copied
 
     def _left_constant(self, node: onnx.NodeProto, expr: Expr) -> Call | None:
-        """The integers of a constant first operand of a product of matrices."""
+        """The integers of a constant first operand of a product of matrices, which the file has
+        as floats; those of a pair in the file stay as they are."""
         if node.op_type not in ("MatMul", "Gemm"):
+            return None
+        if not isinstance(self._exprs[node.input[0]], Constant):
             return None
         at = self._written.unpaired[expr]
         while isinstance(at, Call) and not is_call(at, "dense", "batch_matmul"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from onnx import NodeProto, TensorProto, helper
 
 from tests.support.qdq_cases import node, normal
 from tests.support.quantized_files import quantized
+from tinyai import QuantConfig
 from tinyai.ir import Array
+from tinyai.quantizer.report import QuantReport
 
 LENGTH, WIDTH, LEAST = 12, 8, np.finfo(np.float32).min
 SAMPLES = [{"x": normal(1, LENGTH, WIDTH, seed=seed)} for seed in range(6)]
@@ -85,19 +88,52 @@ MASKS: dict[str, tuple[Sequence[NodeProto], Array, Array]] = {
 }
 
 
-@pytest.mark.parametrize("kind", MASKS)
-def test_a_mask_of_run_time_hides_as_in_floats(kind: str, tmp_path: Path) -> None:
-    """As torch's TransformerEncoder writes ``src_key_padding_mask`` and BERT its own; each layer
-    adds the same one."""
+def of_a_mask(kind: str, folder: Path, **how: Any) -> QuantReport:
     nodes, *masks = MASKS[kind]
     samples = [each | {"mask": masks[number % 2]} for number, each in enumerate(SAMPLES)]
     numbers = {"w": normal(WIDTH, WIDTH) / 4, "row": np.array([1, 1, LENGTH])}
     numbers |= {"hidden": np.array(-np.inf, np.float32), "shown": np.zeros(1, np.float32)}
     numbers |= {"one": np.ones(1, np.float32), "least": np.array(LEAST)}
     numbers["square"] = np.array([1, LENGTH, LENGTH])
-    report = quantized(tmp_path, [*nodes, *MASKED], samples, **numbers).report
+    return quantized(folder, [*nodes, *MASKED], samples, **how, **numbers).report
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_a_mask_of_run_time_hides_as_in_floats(kind: str, tmp_path: Path) -> None:
+    """As torch's TransformerEncoder writes ``src_key_padding_mask`` and BERT its own; each layer
+    adds the same one."""
+    report = of_a_mask(kind, tmp_path)
     assert report.sqnr is not None
     assert report.sqnr > 30
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "symmetric": {"symmetric": True},
+    "uint8": {"dtype": "uint8"},
+    "minmax": {"observer": "minmax"},
+    "entropy": {"observer": "entropy"},
+    "power of two": {"power_of_two": True},
+    "common": {"residual": "common"},
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("kind", MASKS)
+def test_so_it_does_in_every_configuration(kind: str, name: str, tmp_path: Path) -> None:
+    report = of_a_mask(kind, tmp_path, config=QuantConfig(**CONFIGS[name]))
+    assert report.sqnr is not None
+    assert report.sqnr > 20
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_a_mask_does_no_damage_alone(kind: str, tmp_path: Path) -> None:
+    """What the search for 16 bits begins with: a mask is quantized to a number that hides as well,
+    however far the two are apart."""
+    report = of_a_mask(kind, tmp_path, rank=True)
+    alone = [row.alone for row in report.layers if row.low < -1e30]
+    assert alone
+    assert all(each is None or each > 60 for each in alone)
 
 
 @pytest.mark.parametrize("opset", [13, 18])

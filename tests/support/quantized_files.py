@@ -21,6 +21,8 @@ def quantized(
     samples: Sequence[dict[str, Array]],
     result: Sequence[int] | None = None,
     opset: int = 18,
+    config: tinyai.QuantConfig | None = None,
+    rank: bool = False,
     **numbers: Array,
 ) -> QuantizedFile:
     """Of a file from the samples' inputs to ``y``, of the first one's shape or ``result``; its
@@ -38,7 +40,7 @@ def quantized(
     )
     opsets = [helper.make_opsetid("", opset)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "f.onnx")
-    made = tinyai.quantize_file(folder / "f.onnx", samples)
+    made = tinyai.quantize_file(folder / "f.onnx", samples, config, rank=rank)
     assert not made.report.left
     made.save(folder / "q.onnx")
     network = tinyai.Model(tinyai.compile(folder / "q.onnx", folder / "net.so"))

@@ -84,8 +84,11 @@ def additions_of(points: Points, expr: Expr) -> tuple[tuple[Expr, Expr], ...]:
     return tuple(found)
 
 
-def with_masks_in_reach(points: Points, grids: Mapping[int, Grid]) -> dict[int, Grid]:
-    """The grids, where none of a mask reaches farther than it has to."""
+def with_masks_in_reach(
+    points: Points, grids: Mapping[int, Grid], largest: Mapping[int, float]
+) -> dict[int, Grid]:
+    """The grids, where none of a mask reaches farther than it has to; ``largest`` values were seen
+    on each."""
     found, members = dict(grids), defaultdict[int, list[Expr]](list)
     for point in points.points:
         members[point.grid].append(point.expr)
@@ -96,10 +99,10 @@ def with_masks_in_reach(points: Points, grids: Mapping[int, Grid]) -> dict[int, 
         pairs = chain.from_iterable(additions)
         leasts = [least_addend(points, *pair, grids) for pair in pairs]
         known = [least for least in leasts if least is not None]
-        low, high = _ends(at)
+        low, _ = _ends(at)
         if known and len(known) == len(leasts) and low < min(known):
             config = points.config.of_dtype(at.dtype)
-            found[number] = configured_grid(min(known), max(high, 0.0), config)
+            found[number] = configured_grid(min(known), largest[number], config)
     return found
 
 

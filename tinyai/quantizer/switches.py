@@ -57,10 +57,9 @@ class Switched(Written):
         )
 
     def _pair(self, value: Expr, at: Grid, name: str, expr: Expr) -> Expr:
-        of, pair = value.type, super()._pair(value, at, name, expr)
-        on = self._switch(expr, np.array(0, np.float32), np.array(1, np.float32))
-        noise = made("multiply", of, on, made("subtract", of, pair, value))
-        return made("add", of, value, noise)
+        # Not by sums: a mask is infinite, or so large that nothing is left of what is added to it.
+        on = self._switch(expr, np.array(False), np.array(True))
+        return made("where", value.type, on, super()._pair(value, at, name, expr), value)
 
     def _with_constants(self, call: Call, new: list[Expr]) -> list[Expr]:
         for place, quantized in enumerate(super()._with_constants(call, list(new))):

@@ -132,6 +132,7 @@ NEW: dict[str, New] = {
     "add": _with_attributes(relay.add),
     "subtract": _with_attributes(relay.subtract),
     "multiply": _with_attributes(relay.multiply),
+    "where": _with_attributes(relay.where),
     "bias_add": _with_attributes(relay.nn.bias_add),
     "cast": _with_attributes(relay.cast),
     "clip": lambda call, data: relay.clip(data, call.attrs["low"], call.attrs["high"]),

@@ -50,7 +50,7 @@ _HELP = {
     "per_channel": "A scale for each channel of weights.",
     "reduce_range": "Weights of 7 bits: two products fit into 16, where some programs saturate.",
     "power_of_two": "Scales that are powers of two.",
-    "residual": "own or common: scales of a sum's operands and result.",
+    "residual": "own or common: scales of a sum's operands and result; int16: sums before norms.",
     "shared_averages": "An average has its input's scale.",
     "separate_results": "Parts of a result keep scales that are far apart.",
     "operators": "Quantize this operator, and others that are named so, alone.",
@@ -223,8 +223,10 @@ def quantize(
     if differences:
         click.echo(differences, err=as_json)
     if output is not None and not as_json:
-        compiled = ("compile", output, "-o", output.with_suffix(".so"))
-        next_steps(("tinyai", *(compiled if is_whole else ("explain", output))))
+        in_tvms = not report.left and any(row.dtype == "int16" for row in report.layers)
+        compiled: tuple[str | Path, ...] = ("compile", output, "-o", output.with_suffix(".so"))
+        compiled += ("--rounding", "upward") if in_tvms else ()
+        next_steps(("tinyai", *(compiled if is_whole or in_tvms else ("explain", output))))
 
 
 def _differences(file: Path, calibrate: str, quantized: QuantizedFile) -> tuple[str, bool]:

@@ -11,7 +11,7 @@ from tinyai.errors import OptionError
 
 OBSERVERS = ("minmax", "average", "percentile", "mse", "entropy")
 DTYPES = ("int8", "uint8", "int16")
-RESIDUALS = ("own", "common")
+RESIDUALS = ("own", "common", "int16")
 # Steps of the largest weight of 8 bits, and of 7: 255 * (63 + 63) < 2^15.
 LARGEST_WEIGHT, LARGEST_OF_7_BITS = 127, 63
 ROUNDINGS = ("nearest", "adaptive")
@@ -33,9 +33,11 @@ class QuantConfig:
     of 7 bits (-63 to 63), so that two products fit into 16 bits: programs that add them there, as
     others do on some CPUs, then do not saturate; weights that a model has as integers stay.
     ``power_of_two`` rounds scales up to powers of two. ``residual`` gives the operands and the
-    result of a sum scales of their own, or one in common; ``shared_averages`` gives an average the
-    scale of its input. With ``separate_results`` a concatenation at the model's end stays float
-    where its parts need scales that are far apart, as boxes in pixels and their scores do.
+    result of a sum scales of their own, or one in common; with ``int16`` sums that norms read, as
+    in transformers, have 16 bits and scales of their own (``residuals.py``). ``shared_averages``
+    gives an average the scale of its input. With ``separate_results`` a concatenation at the
+    model's end stays float where its parts need scales that are far apart, as boxes in pixels and
+    their scores do.
     ``operators`` chooses rows, all if it is empty: others stay in float. So do ``float_operators``,
     the layers with the names ``float_layers``, and the first and the last with weights.
 

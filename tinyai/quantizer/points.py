@@ -21,6 +21,7 @@ from tinyai.qdq.limits import EXTREMES
 from tinyai.qdq.operands import NARROW, QUANTIZED, Fold, Grid, is_call, operator_name
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.params import configured_grid
+from tinyai.quantizer.residuals import residual_values
 from tinyai.quantizer.roles import Role, Roles
 from tinyai.safe_text import safe
 from tinyai.source import Call, Expr, Refusal, Tuple, children, tensors_of
@@ -228,6 +229,7 @@ class Points(Roles):
         """Points that share the grid of ``expr`` because the configuration says so."""
         base = self.opening(expr)[0]
         common = self.config.residual == "common" and is_call(base, "add")
+        common &= self.softmax_axis(expr) is None  # a mask reaches farther than what it hides
         averages = self.config.shared_averages and is_call(base, *SHARING)
         if self.roles.get(base) is Role.RULE and (common or averages):
             yield from (each for each in self.operands(base) if self._is_point(each))
@@ -283,6 +285,11 @@ class Points(Roles):
 
     # --- 16 bits ---
 
+    def residuals(self) -> list[Point]:
+        """The values of residual layers that ``residual="int16"`` gives 16 bits."""
+        found = {*residual_values(self, [point.expr for point in self.points])}
+        return [point for point in self.points if point.expr in found]
+
     def _dtypes(self) -> dict[int, str]:
         wide = self._wide()
         return {
@@ -295,6 +302,8 @@ class Points(Roles):
         named = {*self.config.int16_layers}
         at = {point.expr: point for point in self.points}
         wide: set[int] = set()
+        if self.config.residual == "int16":
+            wide |= {point.grid for point in self.residuals()}
         for point in self.points if named or self._chosen_wide else ():
             chain = [self._reader(each) for each in self.opening(point.expr)]
             names = {point.name, *(each.name for each in chain if isinstance(each, Call))}

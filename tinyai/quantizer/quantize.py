@@ -232,7 +232,8 @@ class _Ranges:
                 ends = low * by.low, chosen.high * by.high
                 self._found[key] = state, configured_grid(*ends, config)
             found[number] = self._found[key][1]
-        return with_masks_in_reach(points, found)
+        largest = {number: state.whole.high for number, state in self.seen(points).items()}
+        return with_masks_in_reach(points, found, largest)
 
     def _functions_of(self, points: Points) -> dict[int, ValueFunction]:
         """The function that alone reads a grid's values, where there is one."""
@@ -385,6 +386,7 @@ class _Quantizing:
             kept=tuple(points.kept()),
             fitted=len({*self.shown} & {*self.fitted}) if looks_at_samples(points.config) else 0,
             read_alike=self.read_alike,
+            narrow_sums=sum(points.dtypes[p.grid] in NARROW for p in points.residuals()),
         )
         return Result(written.result, report, written)
 

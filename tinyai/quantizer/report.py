@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _RANKED = 5  # layers that the text names
 # In dB: of a layer with less the noise is most of what is left.
 _LOST = 3.0
+# In dB: with results as noisy as that a transformer does not do what it did.
+_NOISY = 20.0
 SCHEMA = "tinyai.quantization/1"
 
 
@@ -136,7 +138,8 @@ class QuantReport:
     ``left`` are operators that stay float, each with the reason; ``mixed`` says which of them a
     goal asked for. ``kept`` is what the model had in integers already. ``read_alike`` says how near
     the floats as they were read are to those of the model's own framework on the first sample (in
-    dB, or "exact"), or why they were "not compared"; "" where nobody asked."""
+    dB, or "exact"), or why they were "not compared"; "" where nobody asked. ``narrow_sums`` is how
+    many values of residual layers have 8 bits, and could have 16."""
 
     observer: str
     samples: int
@@ -148,6 +151,7 @@ class QuantReport:
     kept: tuple[FloatOperator, ...] = ()
     fitted: int = 0
     read_alike: str = ""
+    narrow_sums: int = 0
 
     @property
     def ranking(self) -> tuple[LayerRow, ...]:
@@ -223,6 +227,11 @@ class QuantReport:
             for row in sorted(lost, key=lambda row: row.sqnr or 0.0)[:_RANKED]
         ]
         lines += [f"lost: {len(lost) - _RANKED} layers more"] if len(lost) > _RANKED else []
+        if self.narrow_sums and self.sqnr is not None and self.sqnr < _NOISY:
+            lines.append(
+                f'to try: --residual int16, in Python residual="int16": 16 bits for '
+                f"{self.narrow_sums} values of sums that norms read, in TVM's integers"
+            )
         lines += [
             f"damage {rank}: {safe(row.name, 60)}: {_alone(row)} alone"
             for rank, row in enumerate(self.ranking[:_RANKED], 1)

@@ -19,7 +19,7 @@ from tinyai.ir import Array
 from tinyai.qdq.functions import ELEMENTWISE
 from tinyai.qdq.moves import MOVES
 from tinyai.qdq.operands import is_call
-from tinyai.quantizer.points import Points
+from tinyai.quantizer.points import Point, Points
 from tinyai.quantizer.roles import Role
 from tinyai.source import Call, Constant, Expr, SourceType, Tuple, children, ordered, require
 from tinyai.vocabulary import call
@@ -146,6 +146,10 @@ class ModulePoints(Points):
             self.roles[expr] = role
         else:
             super()._pending_or(expr, role)
+
+    def residuals(self) -> list[Point]:
+        """None: ExecuTorch's delegates take 8 bits."""
+        return []
 
 
 def _unknown(values: Array) -> Array:

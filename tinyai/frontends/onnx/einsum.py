@@ -17,8 +17,11 @@ from tinyai.source import require
 
 
 def as_sum(site: Site, names: Iterable[str]) -> list[Any]:
-    """The nodes of a Mean: a sum, times one number."""
+    """The nodes of a Mean: a sum, times one number; of a single operand, itself."""
     nodes, operands = Nodes.inside_of(site.name, names), site.node.input
+    if len(operands) == 1:
+        nodes.add("Identity", site.node.output[0], *operands)
+        return nodes.made
     total = nodes.value("Sum", "sum", *operands)
     share = nodes.constant("share", 1 / len(operands), site.expr(0).type.dtype)
     nodes.add("Mul", site.node.output[0], total, share)

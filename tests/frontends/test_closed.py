@@ -184,14 +184,6 @@ def test_a_state_is_a_pair(words: str, file: Path) -> None:
     assert (done.exit_code, "OUTPUT=INPUT, each output once" in done.output) == (2, True)
 
 
-def test_the_quantizer_takes_none(file: Path) -> None:
-    samples = str(file.parent / "samples.npz")
-    np.savez(samples, x=np.zeros((2, 1, 8), np.float32))
-    words = ["compile", str(file), "-o", "net.so", "--calibrate", samples, "--state", "h_out=h"]
-    done = CliRunner().invoke(main, words)
-    assert (done.exit_code, "none beside samples" in done.output) == (2, True), done.output
-
-
 def test_neither_bundles_nor_tvm_nor_tflite_files_take_it(file: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="state"):
         tinyai.lower({"one": tinyai.network_of(file, state=STATE)})

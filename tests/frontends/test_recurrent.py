@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyai
 from tinyai.checking.check import check
 from tinyai.checking.onnxruntime import exact_session
+from tinyai.cli import main
 from tinyai.codegen import steps
 from tinyai.errors import BoundaryError, TinyAIError
 from tinyai.frontends.onnx import reader
@@ -250,6 +252,61 @@ def test_open_inputs_have_the_shapes_of_the_samples(tmp_path: Path) -> None:
     for data in (samples, tmp_path / "s.npz"):
         (spec,) = tinyai.quantize_file(file, data).floats.inputs
         assert spec.shape == (2, 1, 5)
+
+
+STATE = {"Yh": "h", "Yc": "c"}
+
+
+def of_calls(folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """An LSTM that takes a step in a call, and the inputs of calls in a row beside its state."""
+    case = recurrent("LSTM", steps=1, given="hc", outputs="Y Yh Yc")
+    rng = np.random.default_rng(9)
+    calls = [{"x": rng.normal(size=(1, 1, 5)).astype(np.float32)} for _ in range(40)]
+    return case.saved(folder), calls
+
+
+def test_samples_of_a_network_with_state_are_calls_in_a_row(tmp_path: Path) -> None:
+    file, calls = of_calls(tmp_path)
+    with_states, states = [], {name: np.zeros((1, 1, 4), np.float32) for name in "hc"}
+    for call in calls:
+        with_states.append(call | states)
+        _, states["h"], states["c"] = run(onnx.load(file), with_states[-1])
+    wanted = tinyai.quantize_file(file, with_states)
+    found = tinyai.quantize_file(file, calls, state=STATE)
+    found.save(tmp_path / "found.onnx")
+    scales = [[row.scale for row in each.report.layers] for each in (found, wanted)]
+    np.testing.assert_allclose(*scales, rtol=1e-5)  # floats are rounded in another order
+    again = tinyai.calibrate_file(file, calls, state=STATE)
+    assert tinyai.quantize_file(file, again, state=STATE).report == found.report
+    of_memory, of_file = (
+        tinyai.Model(tinyai.compile(model, tmp_path / f"{name}.so", state=state))
+        for name, model, state in (
+            ("memory", found.model, None),
+            ("file", tmp_path / "found.onnx", STATE),
+        )
+    )
+    floats = [run(onnx.load(file), each)[0] for each in with_states]
+    for call, of_floats in zip(calls, floats, strict=True):
+        (y,), (same,) = of_memory(call), of_file(call)
+        np.testing.assert_array_equal(y, same)
+        assert np.abs(y - of_floats).max() < 0.1
+
+
+def test_commands_quantize_a_network_with_state(tmp_path: Path) -> None:
+    file, calls = of_calls(tmp_path)
+    np.savez(tmp_path / "s.npz", x=np.stack([each["x"] for each in calls]))
+    options = ["--calibrate", str(tmp_path / "s.npz")]
+    options += [word for pair in STATE.items() for word in ("--state", "=".join(pair))]
+    for command, output in (("quantize", "q.onnx"), ("compile", "q.so")):
+        words = [command, str(file), "-o", str(tmp_path / output), *options]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 0, done.output
+        if command == "quantize":
+            assert "q.so --state Yh=h --state Yc=c" in done.output
+    network = tinyai.Model(tmp_path / "q.so")
+    assert [each.name for each in network.inputs] == ["x"]
+    done = CliRunner().invoke(main, ["quantize", str(file), *options[:-1], "Yc=nowhere"])
+    assert (done.exit_code, "inputs of the model: x, h, c" in done.output) == (2, True), done.output
 
 
 def test_damaged_samples_are_told_as_such(tmp_path: Path) -> None:

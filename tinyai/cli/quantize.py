@@ -210,7 +210,7 @@ def quantize(
         if output is not None:
             with stage("write"):
                 quantized.save(output)
-            differences, is_whole = _differences(output, calibrate, quantized)
+            differences, is_whole = _differences(output, calibrate, quantized, reading)
     if plot is not None:
         report.plot(plot)
     if html is not None:
@@ -226,21 +226,23 @@ def quantize(
         in_tvms = not report.left and any(row.dtype == "int16" for row in report.layers)
         compiled: tuple[str | Path, ...] = ("compile", output, "-o", output.with_suffix(".so"))
         compiled += ("--rounding", "upward") if in_tvms else ()
+        for pair in reading.state.items():
+            compiled += ("--state", "=".join(pair))
         next_steps(("tinyai", *(compiled if is_whole or in_tvms else ("explain", output))))
 
 
-def _differences(file: Path, calibrate: str, quantized: QuantizedFile) -> tuple[str, bool]:
+def _differences(
+    file: Path, calibrate: str, quantized: QuantizedFile, reading: FileOptions
+) -> tuple[str, bool]:
     """How a quantized .onnx file in ONNX Runtime differs from tinyai's code, on the samples of the
     report; where not all of it becomes code (False), from the float model."""
     import numpy as np
 
     from tinyai.checking.check import check
-    from tinyai.frontends.files import read_file
-    from tinyai.frontends.onnx.float_model import FileModel
-    from tinyai.quantizer.data import Samples
+    from tinyai.frontends.calls_in_a_row import calls_in_a_row
 
-    inputs, count = FileModel(read_file(file)).inputs, quantized.report.compared
-    samples = [*itertools.islice(Samples(calibrate, inputs), count)]
+    calls = calls_in_a_row(quantized.floats, calibrate, reading.state)
+    samples = [*itertools.islice(calls, quantized.report.compared)]
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         given = []
         for number, sample in enumerate(samples):
@@ -281,7 +283,6 @@ def file_quantized(
     """A model file that is quantized without TVM; ``whole`` for a compiler without a host."""
     with stage(OWN_IMPORTS):
         from tinyai.frontends.quantize import quantize_file
-    reading.require_only(("input_shapes", "signature"), "samples that are no calls in a row")
     with stage(_STAGE):
         return quantize_file(
             model,
@@ -289,6 +290,7 @@ def file_quantized(
             quantizing.config,
             input_shapes=reading.input_shapes,
             signature=reading.signature,
+            state=reading.state,
             whole=whole,
             **quantizing.asked,
         )

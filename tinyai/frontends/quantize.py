@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import written_whole
+from tinyai.frontends.closed import closed
 from tinyai.frontends.files import is_read, read_file
 from tinyai.frontends.source_model import DYNAMIC, SourceModel
 from tinyai.frontends.whole import require_all_read
@@ -77,6 +79,7 @@ def quantize_file(
     *,
     input_shapes: InputShapes = "",
     signature: str = "",
+    state: Mapping[str, str] | None = None,
     whole: bool = False,
     **asked: Unpack[QuantizeKeywords],
 ) -> QuantizedFile:
@@ -85,15 +88,18 @@ def quantize_file(
     The arguments are those of ``tinyai.quantize`` (``compared``, ``progress``, ``rank`` and
     ``mixed`` too), a calibration is that of ``tinyai.calibrate_file``; ``input_shapes`` and
     ``signature`` are those of ``tinyai.compile``; inputs of an .onnx file that are open have the
-    shapes of the samples. For an .onnx file of opset 21 or later int8 activations become uint8,
-    with the same steps, as ``QuantizedFile.save`` writes them. ONNX Runtime runs the floats, a
-    sample at a time, and the integers of the report are tinyai's own. With ``whole``, for a model
-    to compile, an operator that tinyai does not read is a ``BoundaryError`` before any sample runs.
+    shapes of the samples. With the ``state`` of an .onnx file samples are calls in a row, without
+    arrays for the inputs that are state, which the float model makes; ``model`` has it then. For an
+    .onnx file of opset 21 or later int8 activations become uint8, with the same steps, as
+    ``QuantizedFile.save`` writes them. ONNX Runtime runs the floats, a sample at a time, and the
+    integers of the report are tinyai's own. With ``whole``, for a model to compile, an operator
+    that tinyai does not read is a ``BoundaryError`` before any sample runs.
     Raises ``CalibrationError`` for bad samples, ``OptionError`` for a bad argument, or a model with
     an operator that tinyai does not read; what the reader of the file raises; and
     ``EnvironmentProblem`` where a package is missing: onnx, onnxruntime, or the reader's.
     """
-    model, onnx_file = _model_of(file, FileOptions(input_shapes, signature), calibration)
+    options = FileOptions(input_shapes, signature, state or {})
+    model, onnx_file = _model_of(file, options, calibration)
     if whole:
         require_all_read(model.model)
     _require_static(model.model)
@@ -102,8 +108,9 @@ def quantize_file(
         from tinyai.frontends.onnx.quantized import as_stored
 
         config = as_stored(config, onnx_file)
-    result = quantized(model, calibration, config, **asked)
-    return QuantizedFile(model.quantized(result.root), result.report, model, result, onnx_file)
+    result = quantized(model, _data_of(model, calibration, options), config, **asked)
+    found = closed(model.quantized(result.root), options.state)
+    return QuantizedFile(found, result.report, model, result, onnx_file)
 
 
 def calibrate_file(
@@ -113,18 +120,36 @@ def calibrate_file(
     *,
     input_shapes: InputShapes = "",
     signature: str = "",
+    state: Mapping[str, str] | None = None,
     client: Any = None,
     compared: int = COMPARED,
     progress: bool = False,
 ) -> Calibration:
     """What the values of a file's float model are on samples, for ``tinyai.quantize_file``; the
     arguments are those of ``tinyai.calibrate`` and of ``quantize_file``, as are the errors."""
-    model, _ = _model_of(file, FileOptions(input_shapes, signature), calibration)
+    options = FileOptions(input_shapes, signature, state or {})
+    model, _ = _model_of(file, options, calibration)
     _require_static(model.model)
     points = points_of(model, config or QuantConfig())
-    return calibrated(
-        model, points, calibration, client=client, compared=compared, progress=progress
-    )
+    data = _data_of(model, calibration, options)
+    return calibrated(model, points, data, client=client, compared=compared, progress=progress)
+
+
+@overload
+def _data_of(model: FileModel, data: Data, options: FileOptions) -> Data: ...
+@overload
+def _data_of(
+    model: FileModel, data: Data | Calibration, options: FileOptions
+) -> Data | Calibration: ...
+def _data_of(
+    model: FileModel, data: Data | Calibration, options: FileOptions
+) -> Data | Calibration:
+    """The samples, with the state that the options name."""
+    if not options.state or isinstance(data, Calibration):
+        return data
+    from tinyai.frontends.calls_in_a_row import calls_in_a_row
+
+    return [*calls_in_a_row(model, data, options.state)]
 
 
 def _require_static(model: SourceModel) -> None:
@@ -165,9 +190,10 @@ def _model_of(
     if kind != ".onnx":
         from tinyai.frontends.tflite import litert
 
+        options.require_only(("input_shapes", "signature"), "a .tflite file")
         own = litert.framework_of(Path(file), options.signature)
         return FileModel(with_constants_computed(read_file(file, options)), own), None
-    options.require_only(("input_shapes",), "an .onnx file")
+    options.require_only(("input_shapes", "state"), "an .onnx file")
     whole = read_whole(file, options.input_shapes, OLDEST, shapes_of(data))
     if whole.widened is not None:
         warnings.warn(whole.widened, stacklevel=3)

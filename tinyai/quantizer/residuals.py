@@ -23,22 +23,20 @@ _MOVES = ("reshape", "transpose", "strided_slice", "copy")
 def residual_values(roles: Roles, values: Sequence[Expr]) -> Iterator[Expr]:
     """Of the ``values`` that become integers: sums of two that norms or further sums read, and no
     other operator; and what products add to such sums alone. No product reads them."""
-    sums = {each for each in values if _is_sum(roles, each) and _is_normalized(roles, each)}
+    sums = set()
+    for each in values:
+        readers = [*_readers(roles, each)] if _is_sum(roles, each) else []
+        if readers and all(is_call(r, *NORMS) or _is_sum(roles, r) for r in readers):
+            sums.add(each)
     yield from sums
     for each in values:
-        if roles.roles.get(roles.opening(each)[0]) is Role.PRODUCT:
-            readers = {*_readers(roles, each)}
-            if readers and readers <= sums:
-                yield each
+        of_product = roles.roles.get(roles.opening(each)[0]) is Role.PRODUCT
+        if of_product and (added := {*_readers(roles, each)}) and added <= sums:
+            yield each
 
 
 def _is_sum(roles: Roles, expr: Expr) -> bool:
     return is_call(expr, "add") and roles.roles.get(expr) is Role.RULE
-
-
-def _is_normalized(roles: Roles, expr: Expr) -> bool:
-    readers = [*_readers(roles, expr)]
-    return bool(readers) and all(is_call(r, *NORMS) or _is_sum(roles, r) for r in readers)
 
 
 def _readers(roles: Roles, expr: Expr) -> Iterator[Expr]:

@@ -240,9 +240,11 @@ def _differences(
 
     from tinyai.checking.check import check
     from tinyai.frontends.calls_in_a_row import calls_in_a_row
+    from tinyai.quantizer.reconstruction import SAMPLES
 
+    count = quantized.report.compared
     calls = calls_in_a_row(quantized.floats, calibrate, reading.state)
-    samples = [*itertools.islice(calls, quantized.report.compared)]
+    samples = [*itertools.islice(calls, SAMPLES + count)][-count:]
     with tempfile.TemporaryDirectory(prefix="tinyai-") as folder:
         given = []
         for number, sample in enumerate(samples):

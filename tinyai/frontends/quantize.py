@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tinyai.errors import EnvironmentProblem, OptionError
 from tinyai.files import written_whole
@@ -108,9 +108,18 @@ def quantize_file(
         from tinyai.frontends.onnx.quantized import as_stored
 
         config = as_stored(config, onnx_file)
-    result = quantized(model, _data_of(model, calibration, options), config, **asked)
+    if not options.state or isinstance(calibration, Calibration):
+        result = quantized(model, calibration, config, **asked)
+        report = result.report
+    else:
+        from tinyai.frontends.calls_in_a_row import calls_in_a_row, noise_in_a_row
+
+        calls = [*calls_in_a_row(model, calibration, options.state)]
+        result = quantized(model, calls, config, **asked)
+        in_a_row = noise_in_a_row(model, result.root, calls, options.state)
+        report = replace(result.report, in_a_row=in_a_row)
     found = closed(model.quantized(result.root), options.state)
-    return QuantizedFile(found, result.report, model, result, onnx_file)
+    return QuantizedFile(found, report, model, result, onnx_file)
 
 
 def calibrate_file(
@@ -131,25 +140,13 @@ def calibrate_file(
     model, _ = _model_of(file, options, calibration)
     _require_static(model.model)
     points = points_of(model, config or QuantConfig())
-    data = _data_of(model, calibration, options)
-    return calibrated(model, points, data, client=client, compared=compared, progress=progress)
+    if options.state:
+        from tinyai.frontends.calls_in_a_row import calls_in_a_row
 
-
-@overload
-def _data_of(model: FileModel, data: Data, options: FileOptions) -> Data: ...
-@overload
-def _data_of(
-    model: FileModel, data: Data | Calibration, options: FileOptions
-) -> Data | Calibration: ...
-def _data_of(
-    model: FileModel, data: Data | Calibration, options: FileOptions
-) -> Data | Calibration:
-    """The samples, with the state that the options name."""
-    if not options.state or isinstance(data, Calibration):
-        return data
-    from tinyai.frontends.calls_in_a_row import calls_in_a_row
-
-    return [*calls_in_a_row(model, data, options.state)]
+        calibration = [*calls_in_a_row(model, calibration, options.state)]
+    return calibrated(
+        model, points, calibration, client=client, compared=compared, progress=progress
+    )
 
 
 def _require_static(model: SourceModel) -> None:

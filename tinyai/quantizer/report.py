@@ -139,7 +139,8 @@ class QuantReport:
     goal asked for. ``kept`` is what the model had in integers already. ``read_alike`` says how near
     the floats as they were read are to those of the model's own framework on the first sample (in
     dB, or "exact"), or why they were "not compared"; "" where nobody asked. ``narrow_sums`` is how
-    many values of residual layers have 8 bits, and could have 16."""
+    many values of residual layers have 8 bits, and could have 16. ``in_a_row`` are the results of a
+    network with state where the integers read their own state, which ``outputs`` do not."""
 
     observer: str
     samples: int
@@ -152,6 +153,7 @@ class QuantReport:
     fitted: int = 0
     read_alike: str = ""
     narrow_sums: int = 0
+    in_a_row: tuple[OutputRow, ...] = ()
 
     @property
     def ranking(self) -> tuple[LayerRow, ...]:
@@ -213,6 +215,10 @@ class QuantReport:
         lines = [f"{len(self.layers)} quantized values; ranges by {self.observer}"]
         lines += [
             f"result {n}: {of.of_samples(self.compared)}" for n, of in enumerate(self.outputs)
+        ]
+        lines += [
+            f"calls in a row, result {n}: {decibels(of.sqnr)}, largest error {of.largest_error:.4g}"
+            for n, of in enumerate(self.in_a_row)
         ]
         if self.fitted:
             lines.append(

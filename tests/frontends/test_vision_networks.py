@@ -176,3 +176,20 @@ def test_a_constant_that_is_too_large_to_fold_is_an_error_of_the_compiler(
     with pytest.raises(BoundaryError, match="not all of the model can be compiled"):
         quantized(tmp_path, ENCODED, IMAGES, **WAVES)
     assert (tmp_path / "q.onnx").exists()
+
+
+@pytest.mark.parametrize(("least", "told"), [(0.001, True), (0.5, False)])
+def test_a_divisor_that_may_be_0_as_an_integer_is_told(
+    least: float, told: bool, tmp_path: Path
+) -> None:
+    """As sums of linear attention, of which some are next to nothing."""
+    rng = np.random.default_rng(0)
+    samples = [
+        {"x": normal(4, 8, seed=k), "d": rng.uniform(least, 50, (4, 8)).astype(np.float32)}
+        for k in range(4)
+    ]
+    samples[0]["d"][0, 0] = least
+    nodes = [node("Sigmoid", "x", "s"), node("Relu", "d", "r"), node("Div", "s r", "y")]
+    report = quantized(tmp_path, nodes, samples).report
+    assert [each.name for each in report.small_divisors] == ["div_y"] * told
+    assert ("may divide by 0: div_y: its divisor is 0.001 and more" in str(report)) == told

@@ -19,6 +19,7 @@ from tinyai.quantizer.calibrate import COMPARED, calibrated, points_of
 from tinyai.quantizer.calibration import Calibration, Watch, merged
 from tinyai.quantizer.config import QuantConfig
 from tinyai.quantizer.data import CalibrationError, Data, Sample, tell_alike
+from tinyai.quantizer.divisors import small_divisors
 from tinyai.quantizer.float_runner import FloatModel, Observed
 from tinyai.quantizer.layer_row import LayerRow
 from tinyai.quantizer.mixed import Mixed, Search, decibels_of
@@ -386,6 +387,7 @@ class _Quantizing:
             kept=tuple(points.kept()),
             fitted=len({*self.shown} & {*self.fitted}) if looks_at_samples(points.config) else 0,
             read_alike=self.read_alike,
+            small_divisors=tuple(small_divisors(points, seen, grids)),
             narrow_sums=sum(points.dtypes[p.grid] in NARROW for p in points.residuals()),
         )
         return Result(written.result, report, written)

@@ -132,6 +132,21 @@ def _layers(count: int) -> str:
 
 
 @dataclass(frozen=True)
+class SmallDivisor:
+    """The quotient ``name``, whose divisor has values from ``least`` on in steps of ``scale``."""
+
+    name: str
+    least: float
+    scale: float
+
+    def __str__(self) -> str:
+        return (
+            f"{safe(self.name, 60)}: its divisor is {self.least:.4g} and more, in steps of "
+            f"{self.scale:.4g}; try --int16-layers or --float-layers"
+        )
+
+
+@dataclass(frozen=True)
 class QuantReport:
     """``samples`` were seen to choose ranges, ``compared`` of them run by the integers that the
     rows are about: the noise on those that constants were ``fitted`` to is less than on others.
@@ -140,7 +155,8 @@ class QuantReport:
     the floats as they were read are to those of the model's own framework on the first sample (in
     dB, or "exact"), or why they were "not compared"; "" where nobody asked. ``narrow_sums`` is how
     many values of residual layers have 8 bits, and could have 16. ``in_a_row`` are the results of a
-    network with state where the integers read their own state, which ``outputs`` do not."""
+    network with state where the integers read their own state, which ``outputs`` do not. Divisors
+    that may be 0 as integers are ``small_divisors``."""
 
     observer: str
     samples: int
@@ -154,6 +170,7 @@ class QuantReport:
     read_alike: str = ""
     narrow_sums: int = 0
     in_a_row: tuple[OutputRow, ...] = ()
+    small_divisors: tuple[SmallDivisor, ...] = ()
 
     @property
     def ranking(self) -> tuple[LayerRow, ...]:
@@ -232,6 +249,7 @@ class QuantReport:
             f"lost: {safe(row.name, 60)}: {decibels(row.sqnr)}, in steps of {row.scale:.4g}"
             for row in sorted(lost, key=lambda row: row.sqnr or 0.0)[:_RANKED]
         ]
+        lines += [f"may divide by 0: {each}" for each in self.small_divisors]
         lines += [f"lost: {len(lost) - _RANKED} layers more"] if len(lost) > _RANKED else []
         if self.narrow_sums and self.sqnr is not None and self.sqnr < _NOISY:
             lines.append(

@@ -142,7 +142,7 @@ class SmallDivisor:
     def __str__(self) -> str:
         return (
             f"{safe(self.name, 60)}: its divisor is {self.least:.4g} and more, in steps of "
-            f"{self.scale:.4g}; try --int16-layers or --float-layers"
+            f"{self.scale:.4g}"
         )
 
 

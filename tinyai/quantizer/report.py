@@ -249,8 +249,8 @@ class QuantReport:
             f"lost: {safe(row.name, 60)}: {decibels(row.sqnr)}, in steps of {row.scale:.4g}"
             for row in sorted(lost, key=lambda row: row.sqnr or 0.0)[:_RANKED]
         ]
-        lines += [f"may divide by 0: {each}" for each in self.small_divisors]
         lines += [f"lost: {len(lost) - _RANKED} layers more"] if len(lost) > _RANKED else []
+        lines += [f"may divide by 0: {each}" for each in self.small_divisors]
         if self.narrow_sums and self.sqnr is not None and self.sqnr < _NOISY:
             lines.append(
                 f'to try: --residual int16, in Python residual="int16": 16 bits for '

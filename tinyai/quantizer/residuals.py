@@ -17,7 +17,7 @@ from tinyai.quantizer.roles import Role, Roles
 from tinyai.source import Expr
 
 # One value in another shape or order, or a part of it.
-_MOVES = ("reshape", "transpose", "strided_slice", "copy")
+_MOVES = ("reshape", "transpose", "strided_slice", "take", "copy")
 
 
 def residual_values(roles: Roles, values: Sequence[Expr]) -> Iterator[Expr]:

@@ -3,6 +3,7 @@ far larger than the others leaves these their steps."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 import tinyai
 from tests.support.qdq_cases import node, normal
 from tinyai import QuantConfig
-from tinyai.errors import BoundaryError
+from tinyai.errors import BoundaryError, UsageWarning
 from tinyai.frontends.quantize import QuantizedFile
 from tinyai.frontends.whole import network_of
 from tinyai.reference import run_graph
@@ -75,7 +76,9 @@ def quantized(norms: str, folder: Path, residual: str) -> QuantizedFile:
 def test_sums_and_what_products_add_have_16_bits_where_norms_read_them(
     norms: str, tmp_path: Path
 ) -> None:
-    made = quantized(norms, tmp_path, "int16")
+    told = pytest.warns(UsageWarning, match="no sum of two values")
+    with nullcontext() if norms in WIDE else told:
+        made = quantized(norms, tmp_path, "int16")
     values = {each.name: each.output[0] for each in BLOCKS[norms]}
     wide = {
         values[row.name.partition("#")[0]] for row in made.report.layers if row.dtype == "int16"

@@ -90,6 +90,7 @@ def quantized(
         floats = Observed.of(model, points)
     samples = [*calibration.first.items()][: SAMPLES + compared]
     tell_alike(calibration.first)
+    _tell_without_residuals(points)
     read_alike = _read_alike(model, floats, samples[0][1]) if samples else ""
     # Constants are fitted to the first, so that where there are enough others are shown.
     kept, shown = dict(samples[:SAMPLES]), dict(samples[max(0, len(samples) - compared) :])
@@ -135,6 +136,18 @@ def quantized(
     reached = mixed.reached(result.report.outputs)
     choices = PrecisionChoices(str(mixed), reached, tuple(search.steps))
     return replace(result, report=replace(result.report, mixed=choices))
+
+
+def _tell_without_residuals(points: Points) -> None:
+    """Warn where 16 bits were asked for sums that the model does not have."""
+    if points.config.residual == "int16" and not points.residuals():
+        told = UsageWarning(
+            'residual="int16"',
+            found="no sum of two values that norms alone read",
+            allowed="transformers, whose LayerNormalization or the like is one operator",
+            hint="QuantConfig.int16_layers for others",
+        )
+        warnings.warn(told, stacklevel=3)
 
 
 def _read_alike(model: FloatModel, floats: Observed, sample: Sample) -> str:

@@ -155,8 +155,9 @@ class QuantReport:
     the floats as they were read are to those of the model's own framework on the first sample (in
     dB, or "exact"), or why they were "not compared"; "" where nobody asked. ``narrow_sums`` is how
     many values of residual layers have 8 bits, and could have 16. ``in_a_row`` are the results of a
-    network with state where the integers read their own state, which ``outputs`` do not. Divisors
-    that may be 0 as integers are ``small_divisors``."""
+    network with state where the integers read their own state, which ``outputs`` do not; none where
+    a calibration was given in place of samples. Divisors that may be 0 as integers are
+    ``small_divisors``."""
 
     observer: str
     samples: int
@@ -254,7 +255,7 @@ class QuantReport:
         if self.narrow_sums and self.sqnr is not None and self.sqnr < _NOISY:
             lines.append(
                 f'to try: --residual int16, in Python residual="int16": 16 bits for '
-                f"{self.narrow_sums} values of sums that norms read, in TVM's integers"
+                f"{self.narrow_sums} values of sums that norms read"
             )
         lines += [
             f"damage {rank}: {safe(row.name, 60)}: {_alone(row)} alone"
